@@ -1,0 +1,41 @@
+# Two commands to know: `make demo` and `make test`. `make check` is all that CI runs.
+PYTHON ?= python3
+VENV   ?= .venv
+PY     := $(VENV)/bin/python
+STAMP  := $(VENV)/.installed
+
+# Two torch threads on a busy core spin against each other; passive waiting keeps timings honest.
+export OMP_WAIT_POLICY ?= passive
+
+.PHONY: demo test check format lint types layers bench clean
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable ".[worker,aws,dev]"
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
+
+test: $(STAMP)
+	$(PY) -m pytest -q
+
+check: format lint types layers test
+
+format: $(STAMP)
+	$(PY) -m ruff format --check .
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+
+types: $(STAMP)
+	$(PY) -m mypy
+
+layers: $(STAMP)
+	$(VENV)/bin/lint-imports
+
+bench: $(STAMP)
+	$(PY) benchmarks/bench_pipeline.py
+
+clean:
+	rm -rf $(VENV) out

@@ -1,0 +1,45 @@
+"""The `filmgate` command: one file per subcommand, each thin (parse, call, print)."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from filmgate import __version__
+from filmgate.cli import config
+from filmgate.errors import FilmgateError, UsageError
+
+app = typer.Typer(
+    name="filmgate",
+    help="Video generation on GPUs you control: from prompt to MP4 while the GPU never waits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("config")(config.show_config)
+
+
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a typer callback
+    if is_asked:
+        typer.echo(f"filmgate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line: exit 0 done, 1 failed, 2 bad usage; an error is one line on stderr."""
+    try:
+        app()
+    except FilmgateError as exc:
+        option = f"{exc.option}: " if isinstance(exc, UsageError) and exc.option else ""
+        typer.echo(f"error: {option}{exc}", err=True)
+        sys.exit(2 if isinstance(exc, UsageError) else 1)

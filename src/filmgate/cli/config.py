@@ -1,0 +1,30 @@
+"""`filmgate config`: every effective setting and where it came from."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from filmgate.settings import Origin, read_settings
+
+MASKED = ("secret", "password", "token", "api_key")
+
+
+def show_config(
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Print every effective setting and where it came from, secrets masked."""
+    _, origins = read_settings()
+    if is_json:
+        typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}))
+        return
+    width = max(len(o.key) for o in origins)
+    for o in origins:
+        typer.echo(f"{o.key:<{width}}  {shown(o)!s:<12}  {o.source:<24}  {o.description}")
+
+
+def shown(origin: Origin) -> object:
+    """The value as it may be shown to anyone who looks over a shoulder."""
+    name = origin.key.rpartition(".")[2]
+    is_secret = any(word in name for word in MASKED)
+    return "********" if is_secret and origin.value else origin.value

@@ -1,0 +1,158 @@
+"""One frozen tree of settings: filmgate.toml first, then FILMGATE_* variables over it.
+
+A nested key is written `[pipeline] crf = 20` in the file and `FILMGATE_PIPELINE__CRF=20` in the environment.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from filmgate.errors import SettingsError
+
+PREFIX = "FILMGATE_"
+FILE_VARIABLE = "FILMGATE_CONFIG"
+DEFAULT_FILE = Path("filmgate.toml")
+
+
+class Slice(BaseModel):
+    """One part's settings: frozen, and strict about keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PipelineSettings(Slice):
+    """What the frame pipeline needs to know."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
+    )
+    offload: Literal["auto", "none", "model", "layers"] = Field(
+        default="auto",
+        description="what leaves the GPU while it is not needed; auto decides from free memory",
+    )
+    codec: Literal["h264", "hevc", "av1"] = Field(
+        default="h264", description="video codec of the finished file"
+    )
+    encoder: Literal["auto", "software", "nvenc"] = Field(
+        default="auto", description="auto: software unless the codec is too slow without NVENC"
+    )
+    preset: str = Field(default="veryfast", description="encoder preset of the software encoders")
+    crf: int = Field(default=18, ge=0, le=51, description="constant quality; lower is better and larger")
+    device_slots: int = Field(default=2, ge=2, le=16, description="chunks the device ring holds")
+    host_slots: int = Field(default=8, ge=2, le=64, description="chunks the page-locked host ring holds")
+
+
+class Settings(Slice):
+    """Every setting of the process; each part is handed its own slice."""
+
+    pipeline: PipelineSettings = PipelineSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An effective value and where it came from, as `filmgate config` prints it."""
+
+    key: str
+    value: object
+    source: str
+    description: str
+
+
+def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
+    """The effective settings; raises SettingsError with the key's name and what was expected."""
+    settings, _ = read_settings(environ, file)
+    return settings
+
+
+def read_settings(
+    environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> tuple[Settings, list[Origin]]:
+    """The effective settings and the origin of every value."""
+    environ = os.environ if environ is None else environ
+    path = file or Path(environ.get(FILE_VARIABLE, DEFAULT_FILE))
+    from_file = _read_file(path, is_required=file is not None or FILE_VARIABLE in environ)
+    from_env = {_env_key(name): value for name, value in environ.items() if _is_ours(name)}
+    sources = {key: str(path) for key in from_file} | {key: _env_name(key) for key in from_env}
+    settings = _validate(from_file | from_env, sources)
+    return settings, list(_origins(settings, sources))
+
+
+def setting_keys() -> list[str]:
+    """Every dotted key there is, for the docs and for near-miss messages."""
+    return [origin.key for origin in _origins(Settings(), {})]
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(PREFIX) and name != FILE_VARIABLE and not name.startswith("FILMGATE_TEST_")
+
+
+def _env_key(name: str) -> str:
+    return name.removeprefix(PREFIX).lower().replace("__", ".")
+
+
+def _env_name(key: str) -> str:
+    return PREFIX + key.upper().replace(".", "__")
+
+
+def _read_file(path: Path, *, is_required: bool) -> dict[str, object]:
+    try:
+        return dict(_flatten(tomllib.loads(path.read_text())))
+    except FileNotFoundError as exc:
+        if is_required:
+            raise SettingsError(f"settings file {path} does not exist", option=FILE_VARIABLE) from exc
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise SettingsError(f"settings file {path} cannot be read: {exc}", option=str(path)) from exc
+
+
+def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _validate(values: Mapping[str, object], sources: Mapping[str, str]) -> Settings:
+    tree: dict[str, object] = {}
+    for key, value in values.items():
+        node = tree
+        *parents, leaf = key.split(".")
+        for parent in parents:
+            child = node.setdefault(parent, {})
+            if not isinstance(child, dict):
+                raise SettingsError(f"{sources[key]}: {parent} is a value, not a section", option=key)
+            node = child
+        node[leaf] = value
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as exc:
+        raise _explain(exc, sources) from exc
+
+
+def _explain(exc: ValidationError, sources: Mapping[str, str]) -> SettingsError:
+    first = exc.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    source = sources.get(key, "settings")
+    if first["type"] == "extra_forbidden":
+        from difflib import get_close_matches
+
+        near = get_close_matches(key, setting_keys(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else "run `filmgate config` for the list"
+        return SettingsError(f"{source}: unknown setting {key}; {hint}", option=key)
+    return SettingsError(f"{source}: {key}: {first['msg']}, got {first['input']!r}", option=key)
+
+
+def _origins(node: BaseModel, sources: Mapping[str, str], prefix: str = "") -> Iterator[Origin]:
+    for name, field in type(node).model_fields.items():
+        key, value = prefix + name, getattr(node, name)
+        if isinstance(value, BaseModel):
+            yield from _origins(value, sources, f"{key}.")
+        else:
+            yield Origin(key, value, sources.get(key, "default"), field.description or "")

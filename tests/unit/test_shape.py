@@ -1,0 +1,38 @@
+"""The house keeps its shape: short files, short functions, no empty rooms."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("src", "tests", "benchmarks", "examples", "training")
+SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+def functions(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_stay_under_400_lines_and_functions_under_60(path):
+    assert len(path.read_text().splitlines()) <= 400
+    too_long = [f.name for f in functions(path) if f.end_lineno - f.lineno + 1 > 60]
+    assert too_long == []
+
+
+def test_every_module_says_what_it_is_for():
+    silent = [p for p in (ROOT / "src").rglob("*.py") if not ast.get_docstring(ast.parse(p.read_text()))]
+    assert silent == []
+
+
+def test_there_is_no_room_called_misc():
+    names = {p.stem for p in SOURCES}
+    assert names.isdisjoint({"utils", "util", "helpers", "common", "misc", "manager"})
+
+
+def test_no_package_is_empty():
+    packages = [p.parent for p in (ROOT / "src").rglob("__init__.py")]
+    assert [p for p in packages if len(list(p.rglob("*.py"))) < 2] == []
