@@ -1,4 +1,4 @@
-"""The finished file: fragments while decoding, then one MP4 with its index first, published whole or not at all."""
+"""The finished file: fragments while decoding, then one MP4 with its index first, whole or not at all."""
 
 import os
 from collections.abc import Iterator, Mapping

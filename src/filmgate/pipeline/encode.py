@@ -1,8 +1,8 @@
-"""From frames to a video file: PyAV encoders that start to deliver after five frames, fragmented MP4 as they go."""
+"""From frames to video: PyAV encoders that deliver after five frames, fragmented MP4 as they go."""
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -47,7 +47,7 @@ class EncodeOptions:
 
 
 class ClipEncoder:
-    """Encodes YUV 4:2:0 frames into fragmented MP4, one fragment a frame, written to `sink` as soon as it exists."""
+    """Encodes YUV 4:2:0 frames into fragmented MP4: each fragment goes to `sink` as soon as it exists."""
 
     def __init__(
         self,
@@ -62,7 +62,9 @@ class ClipEncoder:
         with _translated():
             flags = {"movflags": FRAGMENTED, "fflags": "+bitexact", "flush_packets": "1"}
             self._container = av.open(sink, "w", format="mp4", options=flags)
-            self._stream = self._container.add_stream(pick_encoder(options), rate=options.rate)
+            stream = self._container.add_stream(pick_encoder(options), rate=options.rate)
+        assert isinstance(stream, VideoStream)
+        self._stream = stream
         configure(self._stream.codec_context, size, options)
 
     def write(self, frames: np.ndarray) -> None:
@@ -82,7 +84,7 @@ class ClipEncoder:
             self._mux(self._stream.encode(None))
             self._container.close()
 
-    def _mux(self, packets: list[av.Packet]) -> None:
+    def _mux(self, packets: Sequence[av.Packet[VideoStream]]) -> None:
         if not packets:
             return
         with self._timeline.on_host("write"):
@@ -103,8 +105,8 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
     if context.codec.name in HARDWARE.values():
         context.options = {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
     elif options.codec == "h264":
-        # Slices instead of frame threads and a look-ahead of three: the first packet leaves after five frames,
-        # the two chunks a causal VAE has ready first. Measured in docs/adr/0003.
+        # Slices instead of frame threads and a look-ahead of three: the first packet leaves after five
+        # frames, the two chunks a causal VAE has ready first. Measured in docs/adr/0003.
         low_delay = "sliced-threads=1:sync-lookahead=0:rc-lookahead=3:chromaloc=1"
         context.options = {"preset": options.preset, "crf": str(options.crf), "x264-params": low_delay}
     elif options.codec == "hevc":
@@ -130,7 +132,7 @@ def pick_encoder(options: EncodeOptions) -> str:
 
 
 def probe_encoder(name: str) -> str | None:
-    """Encode one real frame; None if a packet came out, else what went wrong. Opening alone proves nothing."""
+    """Encode one real frame; None if a packet came out, else what went wrong. Opening proves nothing."""
     try:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)

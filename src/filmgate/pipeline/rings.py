@@ -49,7 +49,8 @@ class HostChunk:
         received = self.slot.buffer[: self.byte_count].numpy()
         if not received[0]:
             raise DecodeError(
-                "the decoder produced NaN or infinity; decode in bfloat16 or float32 (pipeline.dtype) instead of float16"
+                "the decoder produced NaN or infinity; "
+                "decode in bfloat16 or float32 (pipeline.dtype) instead of float16"
             )
         return received[FLAG_BYTES:].reshape(-1, *self.frame_shape)
 
@@ -72,7 +73,7 @@ class Rings:
             self.free_host.put(HostSlot(streams.host_buffer(count)))
 
     def fill(self, slot: DeviceSlot, frames: Tensor) -> int:
-        """Convert a chunk into a device slot on the compute stream; the bytes to copy. Does not synchronise."""
+        """Convert a chunk into a device slot, without synchronising; the number of bytes to copy."""
         if slot.copied is not None:
             self.streams.compute_waits_for(slot.copied)
         count = FLAG_BYTES + self._frame_bytes * frames.shape[1]

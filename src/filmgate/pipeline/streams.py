@@ -36,7 +36,7 @@ class Streams(Protocol):
     def mark_copy(self) -> Mark: ...
     def compute_waits_for(self, mark: Mark) -> None: ...
     def copy(self, source: Tensor, target: Tensor, after: Mark) -> tuple[Mark, Mark]:
-        """Copy device -> host on the copy stream once `after` is reached; marks before and behind the copy."""
+        """Copy device -> host on the copy stream once `after` is reached; marks around the copy."""
         ...
 
     def host_buffer(self, count: int) -> Tensor:
@@ -58,7 +58,7 @@ class CudaMark:
     """A CUDA event. Blocking wait: a waiting thread sleeps instead of burning the encoder's core."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
-        self.event = torch.cuda.Event(enable_timing=True, blocking=True)
+        self.event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         self.event.record(stream)
 
     def wait_on_host(self) -> None:
@@ -66,7 +66,7 @@ class CudaMark:
 
     def seconds_since(self, origin: Mark) -> float:
         assert isinstance(origin, CudaMark)
-        return origin.event.elapsed_time(self.event) / 1000
+        return float(origin.event.elapsed_time(self.event)) / 1000
 
 
 class CudaStreams:
@@ -75,7 +75,7 @@ class CudaStreams:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._compute = torch.cuda.current_stream(device)
-        self._copy = torch.cuda.Stream(device)
+        self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def on_compute(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._compute)

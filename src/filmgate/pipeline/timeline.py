@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 from filmgate.pipeline.streams import Mark, Streams
@@ -51,12 +51,11 @@ class Timeline:
 class NoTimeline:
     """Records nothing: what every clip outside a benchmark gets."""
 
-    def between(self, lane: str, before: Mark, after: Mark) -> None:
+    def between(self, *_: object) -> None:
         return
 
-    @contextmanager
-    def on_host(self, lane: str) -> Iterator[None]:  # noqa: ARG002 - the twin of Timeline.on_host
-        yield
+    def on_host(self, _: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 AnyTimeline = Timeline | NoTimeline

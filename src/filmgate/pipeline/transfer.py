@@ -1,11 +1,11 @@
-"""From decoded chunks to bytes on the host: the plain loop, and the overlapped one that yields the same bytes.
+"""From decoded chunks to bytes on the host: a plain loop, and an overlapped one with the same bytes.
 
     decode thread   chunk n+1 | convert into a device slot | ready mark ->
     copy thread                  waits for a free host slot | copy on the copy stream | copied mark ->
     encode thread                                               waits for the mark | consume | slot free
 
-A device slot is reused once the copy that reads it is marked; a host slot once the consumer has returned. Only
-the copy thread waits for the consumer, so a slow encoder is felt on the decode thread when every slot is full.
+A device slot is reused once the copy that reads it is marked; a host slot once the consumer has returned.
+Only the copy thread waits for the consumer: the decode thread feels a slow encoder when every slot is full.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ def carry_plain(
     control: Control,
     timeline: AnyTimeline | None = None,
 ) -> None:
-    """One chunk after the other: decode, copy, wait, consume. The reference the overlapped loop is held to."""
+    """One chunk after the other: decode, copy, wait, consume. What the overlapped loop is held to."""
     timeline = timeline or NoTimeline()
     device, host = rings.free_device.get(), rings.free_host.get()
     try:
@@ -78,7 +78,7 @@ def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tens
 
 
 class Conveyor:
-    """The two threads behind the decode thread. A failure in one ends all and is raised from `put` or at exit."""
+    """The two threads behind the decode thread. A failure in one ends all, raised from `put` or at exit."""
 
     DEPTH = 2  # chunks queued on the GPU: one at work, one behind it. More would only delay a cancel.
 

@@ -1,4 +1,4 @@
-"""What every decoder is: latent frames in, chunks of pixel frames out, on a chosen rung of the memory ladder."""
+"""What every decoder is: latent frames in, chunks of pixel frames out, on a rung of the memory ladder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -108,7 +108,7 @@ def _moved(cache: Cache, device: torch.device) -> Cache:
 class Wan:
     """AutoencoderKLWan: the first latent frame is one frame, every later one four."""
 
-    tile_pixels = (256, 128)
+    tile_pixels: tuple[int, ...] = (256, 128)
 
     def __init__(self, vae: Vae) -> None:
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
@@ -154,10 +154,10 @@ class CogVideoX:
         self._temporal_scale = int(vae.config.temporal_compression_ratio)
         self.spatial_scale = 2 ** (len(vae.config.block_out_channels) - 1)
         whole = min(vae.tile_sample_min_height, vae.tile_sample_min_width)
-        self.tile_pixels = (whole, whole // 2)
+        self.tile_pixels: tuple[int, ...] = (whole, whole // 2)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return 1 / self._vae.config.scaling_factor * single(latents).transpose(1, 2)
+        return 1 / float(self._vae.config.scaling_factor) * single(latents).transpose(1, 2)
 
     def spans(self, latent_frames: int) -> list[tuple[int, int]]:
         first = min(self._together + latent_frames % self._together, latent_frames)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
@@ -18,7 +19,7 @@ class IndependentDecoder:
         self._scale = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return single(latents).transpose(1, 2) / self._vae.config.scaling_factor
+        return single(latents).transpose(1, 2) / float(self._vae.config.scaling_factor)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, frames, height, width = latents.shape
@@ -31,6 +32,6 @@ class IndependentDecoder:
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         assert rung.batch_frames is not None
-        for part in latents[0].transpose(0, 1).split(rung.batch_frames):
+        for part in torch.split(latents[0].transpose(0, 1), rung.batch_frames):
             frames = self._vae.decode(part, num_frames=len(part), return_dict=False)[0]
             yield frames.transpose(0, 1).clamp(-1, 1)

@@ -50,7 +50,7 @@ class _Full:
     """What a chunk that does not fit turns into."""
 
 
-def _next_or_full(chunks: Iterator[Tensor]) -> Tensor | None | _Full:
+def _next_or_full(chunks: Iterator[Tensor]) -> Tensor | _Full | None:
     # The exception must be gone before memory is released: its traceback holds the layers' tensors.
     try:
         return next(chunks, None)

@@ -1,4 +1,4 @@
-"""Overlapping spatial tiles: cut latents, blend decoded tiles. Same arithmetic as diffusers' `tiled_decode`."""
+"""Overlapping spatial tiles: cut latents, blend decoded tiles; the arithmetic of diffusers' `tiled_decode`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class TileGrid:
             yield latents[..., top : top + self.tile, left : left + self.tile]
 
     def blend(self, tiles: list[Tensor]) -> Tensor:
-        """One frame from decoded tiles in the order of `cut`; overlaps fade linearly. Overwrites the tiles."""
+        """One frame from decoded tiles in the order of `cut`; overlaps fade. Overwrites the tiles."""
         overlap, keep = (self.tile - self.stride) * self.scale, self.stride * self.scale
         columns = len(range(0, self.width, self.stride))
         rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
@@ -40,7 +40,7 @@ class TileGrid:
 
 
 def fade(before: Tensor, after: Tensor, extent: int, dim: int) -> None:
-    """Fade the end of `before` into the start of `after`, in place, over at most `extent` entries of `dim`."""
+    """Fade the end of `before` into the start of `after`, in place, over `extent` entries of `dim`."""
     extent = min(before.shape[dim], after.shape[dim], extent)
     if extent == 0:
         return

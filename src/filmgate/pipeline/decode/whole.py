@@ -52,7 +52,7 @@ class WholeClipDecoder:
             yield part.clamp(-1, 1)
 
     def _builds_attention_masks(self) -> bool:
-        """HunyuanVideo 1.5 builds a mask over every pair of latent pixels: 25 GB at 720p, so it always tiles."""
+        """HunyuanVideo 1.5 masks every pair of latent pixels: 25 GB at 720p, so it always tiles."""
         return type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
 
 

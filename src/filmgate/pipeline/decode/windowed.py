@@ -1,4 +1,4 @@
-"""VAEs that decode overlapping windows in time (LTX-Video, HunyuanVideo): equal to their own framewise mode."""
+"""VAEs with overlapping windows in time (LTX-Video, HunyuanVideo): equal to their own framewise mode."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -37,7 +37,7 @@ class WindowedDecoder:
         self._windows = Windows.of(vae)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return single(latents) / self._vae.config.scaling_factor
+        return single(latents) / float(self._vae.config.scaling_factor)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, latent_frames, height, width = latents.shape
@@ -83,7 +83,7 @@ class WindowedDecoder:
 
 
 class LtxDecoder(WindowedDecoder):
-    """LTX-Video: not causal, so windows approximate the one-shot decode; later versions denoise as they decode."""
+    """LTX-Video: not causal, so windows approximate the one-shot decode; from 0.9.1 on it also denoises."""
 
     DECODE_TIMESTEP = 0.05
     DECODE_NOISE_SCALE = 0.025
