@@ -84,7 +84,7 @@ class ClipEncoder:
             self._mux(self._stream.encode(None))
             self._container.close()
 
-    def _mux(self, packets: Sequence[av.Packet[VideoStream]]) -> None:
+    def _mux(self, packets: "Sequence[av.Packet[VideoStream]]") -> None:
         if not packets:
             return
         with self._timeline.on_host("write"):

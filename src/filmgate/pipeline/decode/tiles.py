@@ -1,4 +1,4 @@
-"""Overlapping spatial tiles: cut latents, blend decoded tiles; the arithmetic of diffusers' `tiled_decode`."""
+"""Overlapping spatial tiles: cut latents, blend decoded tiles; diffusers' `tiled_decode` arithmetic."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
