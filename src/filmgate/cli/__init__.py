@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import config, generate
+from filmgate.cli import bench, config, generate
 from filmgate.errors import FilmgateError, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("generate")(generate.generate)
+app.add_typer(bench.bench, name="bench")
 app.command("config")(config.show_config)
 
 
