@@ -114,9 +114,8 @@ def table(result: "dict[str, object]") -> str:
     results, ratios = result["results"], result["ratios"]
     assert isinstance(results, dict)
     assert isinstance(ratios, dict)
-    lines = [
-        f"{result['vae']}  {result['width']}x{result['height']}  {result['frames']} frames  {result['device']}"
-    ]
+    about = ("vae", "width", "height", "frames", "device")
+    lines = ["  ".join(f"{name} {result[name]}" for name in about)]
     lines.append(f"{'variant':<14}{'seconds':>9}{'kernels':>10}{'GPU GiB':>9}{'host GiB':>10}{'B/pixel':>9}")
     for name, row in results.items():
         gpu = row["gpu"]

@@ -28,7 +28,8 @@ def draw_timeline(loops: Mapping[str, Sequence[Span]], caption: str) -> str:
 
 
 def _lane(lane: str, spans: Sequence[Span], top: float, scale: float) -> str:
-    track = f"<rect x='{LEFT}' y='{top}' width='{WIDTH - LEFT - 20}' height='{LANE_HEIGHT}' fill='#f2f3f5'/>"
+    width = WIDTH - LEFT - 20
+    track = f"<rect x='{LEFT}' y='{top}' width='{width}' height='{LANE_HEIGHT}' fill='#f2f3f5'/>"
     bars = "".join(
         f"<rect x='{LEFT + s.start * scale:.2f}' y='{top}' width='{max((s.stop - s.start) * scale, 0.4):.2f}' "
         f"height='{LANE_HEIGHT}' fill='{COLOURS[lane]}' stroke='#fff' stroke-width='0.3'/>"

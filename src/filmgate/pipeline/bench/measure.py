@@ -4,13 +4,14 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """How busy the GPU was: union of kernel intervals over the span from first to last, and bytes to the host."""
+    """Union of kernel intervals over the span from first to last, and bytes copied to the host."""
 
     kernel_utilisation: float
     bytes_to_host: int
@@ -25,8 +26,8 @@ def profile_gpu(run: Callable[[], object]) -> GpuUse:
         torch.cuda.synchronize()
     kernels: list[tuple[int, int]] = []
     copied = 0
-    for event in profiler.profiler.kineto_results.events():  # type: ignore[union-attr]
-        if event.device_type() != torch.autograd.DeviceType.CUDA:
+    for event in profiler.profiler.kineto_results.events():
+        if event.device_type().name != "CUDA":
             continue
         if event.name().startswith("Memcpy DtoH"):
             copied += event.nbytes()
@@ -61,7 +62,7 @@ class HostMemory:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="filmgate-memory", daemon=True)
 
-    def __enter__(self) -> "HostMemory":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
