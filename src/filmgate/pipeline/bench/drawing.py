@@ -31,8 +31,8 @@ def _lane(lane: str, spans: Sequence[Span], top: float, scale: float) -> str:
     width = WIDTH - LEFT - 20
     track = f"<rect x='{LEFT}' y='{top}' width='{width}' height='{LANE_HEIGHT}' fill='#f2f3f5'/>"
     bars = "".join(
-        f"<rect x='{LEFT + s.start * scale:.2f}' y='{top}' width='{max((s.stop - s.start) * scale, 0.4):.2f}' "
-        f"height='{LANE_HEIGHT}' fill='{COLOURS[lane]}' stroke='#fff' stroke-width='0.3'/>"
+        f"<rect x='{LEFT + s.start * scale:.2f}' y='{top}' height='{LANE_HEIGHT}' fill='{COLOURS[lane]}' "
+        f"width='{max((s.stop - s.start) * scale, 0.4):.2f}' stroke='#fff' stroke-width='0.3'/>"
         for s in spans
     )
     return _text(LEFT - 8, top + 16, lane, anchor="end") + track + bars
