@@ -86,9 +86,7 @@ def _wan22_two_experts() -> Any:
 
 def _wan_image() -> Any:
     # Latents, the picture's latents and a mask of one channel per pixel frame: 36 in the released model.
-    transformer = _wan_transformer(
-        4, in_channels=4 + 4 + 4, image_dim=IMAGE_WIDTH, added_kv_proj_dim=24
-    )
+    transformer = _wan_transformer(4, in_channels=4 + 4 + 4, image_dim=IMAGE_WIDTH, added_kv_proj_dim=24)
     vision = transformers.CLIPVisionModel(_clip_vision())
     return diffusers.WanImageToVideoPipeline(
         **_wan_parts("wan2.1"),
