@@ -142,7 +142,9 @@ def image_pipeline(model: VideoModel) -> Pipeline:
     twin_class = getattr(diffusers, name)
     # Not from_pipe: it casts the shared weights, to float32 unless told otherwise, and to one dtype always.
     parts = {**model.pipe.config, **model.pipe.components}
-    twin = twin_class(**{part: parts[part] for part in inspect.signature(twin_class).parameters if part in parts})
+    twin = twin_class(
+        **{part: parts[part] for part in inspect.signature(twin_class).parameters if part in parts}
+    )
     twin.set_progress_bar_config(disable=True)
     return twin
 
