@@ -120,6 +120,9 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
             params += ":cutree=0"  # x265 4.1 writes past its tree's buffer in clips 34 to 48 pixels wide
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
+        os.environ.setdefault(
+            "SVT_LOG", "1"
+        )  # errors only; SVT-AV1 prints a page to stderr and has no option
         speed = SVT_PRESETS.get(options.preset, "10")
         context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": "lookahead=0:tune=0"}
 
@@ -162,7 +165,9 @@ def remux(source: str, target: str, metadata: Mapping[str, str]) -> None:
     ):
         clip.metadata.update(metadata)
         (video,) = fragments.streams.video
-        copied: VideoStream = clip.add_stream_from_template(video)
+        # opaque: PyAV would look for an encoder of the decoder's name, and there is none called libdav1d
+        copied: VideoStream = clip.add_stream_from_template(video, opaque=True)
+        copied.codec_context.codec_tag = video.codec_context.codec_tag  # reset by PyAV; hvc1 must stay hvc1
         for packet in fragments.demux(video):
             if packet.dts is not None:
                 packet.stream = copied

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from filmgate import __version__
 from filmgate.pipeline.channel import Channel, ChannelClosed
-from filmgate.pipeline.clip import clip_file
+from filmgate.pipeline.clip import ClipFile, clip_file
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import open_decoder
@@ -90,8 +90,7 @@ class Ending:
             self._run(chunks, rings, consume, control, timeline)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
-            size = clip.publish()
-        stills.save()
+            size = _publish(clip, stills)
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
         return ClipReport(path, size, shape, time.perf_counter() - started, first, rung[0])
@@ -177,6 +176,16 @@ def _counting(
         control.report(Stage.DECODE, done, total)
 
     return consume
+
+
+def _publish(clip: ClipFile, stills: Stills) -> int:
+    """The clip last: once it is there, everything is."""
+    try:
+        stills.save()
+        return clip.publish()
+    except BaseException:
+        stills.discard()
+        raise
 
 
 def _note(rung: list[str], taken: Rung) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from filmgate.errors import OutOfMemory
+from filmgate.pipeline.clip import clip_file
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise import ClipRequest, denoise
 from filmgate.pipeline.encode import EncodeOptions
@@ -48,6 +49,8 @@ class Renderer:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         self._seconds = {}
+        with clip_file(path, {}):
+            pass  # a path that cannot be written is found out now, not after denoising
         control.report(Stage.TEXT, 0, 1)
         with self._timed(Stage.TEXT):
             text = encode_text(self._model, prompt)
