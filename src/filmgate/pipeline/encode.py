@@ -13,7 +13,7 @@ import numpy as np
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from filmgate.errors import EncodeError, WriteError
+from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.colour import Yuv420
 from filmgate.pipeline.timeline import AnyTimeline, NoTimeline
 
@@ -40,6 +40,10 @@ class EncodeOptions:
     preset: str = "veryfast"
     crf: int = 18
     threads: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.fps <= 1000:
+            raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames a second", option="fps")
 
     @property
     def rate(self) -> Fraction:

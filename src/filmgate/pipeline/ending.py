@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from filmgate import __version__
+from filmgate.errors import Cancelled
 from filmgate.pipeline.channel import Channel, ChannelClosed
 from filmgate.pipeline.clip import ClipFile, clip_file
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
@@ -120,13 +121,18 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     rings = Rings(open_streams(latents.device), layout, decoder.shape(latents), (2, 4))
     ready: Channel[np.ndarray] = Channel(capacity=2)
     failure: list[BaseException] = []
+    control = Control()
+
+    def hand_over(frames: np.ndarray) -> None:
+        try:
+            ready.put(frames.copy())
+        except ChannelClosed as exc:
+            raise Cancelled("the reader has left") from exc
 
     def decode() -> None:
         try:
             with rings.streams.on_compute():
-                carry_overlapped(
-                    decode_frames(decoder, latents), rings, lambda a: ready.put(a.copy()), Control()
-                )
+                carry_overlapped(decode_frames(decoder, latents), rings, hand_over, control)
         except BaseException as exc:  # noqa: BLE001 - a thread's edge: raised again for the caller
             failure.append(exc)
         finally:
@@ -142,6 +148,7 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
                 break
             yield frames
     finally:
+        control.cancel()
         ready.close()
         thread.join()
     if failure:
