@@ -1,4 +1,4 @@
-"""Small random-weight pipelines of every family, built in code: real classes, real code paths, no download."""
+"""Small random-weight pipelines of every family, built in code: real classes and paths, no download."""
 
 from typing import Any
 

@@ -176,7 +176,7 @@ def test_the_callers_vae_is_left_as_it_was(vae, name):
     assert not any(isinstance(entry, torch.Tensor) for entry in cache or [])
 
 
-@pytest.mark.parametrize("name", ("wan2.1", "cogvideox", "ltx", "hunyuanvideo", "mochi"))
+@pytest.mark.parametrize("name", ["wan2.1", "cogvideox", "ltx", "hunyuanvideo", "mochi"])
 def test_a_vae_with_tiling_enabled_starts_on_tiles(vae, name):
     latents = torch.zeros(1, 4, 2, 64, 64)
     with own_modes(vae(name), 128):
