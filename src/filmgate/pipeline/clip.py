@@ -17,6 +17,7 @@ class ClipFile:
     def __init__(
         self, path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
     ) -> None:
+        check_target(path)
         self._path = path
         self._metadata = metadata
         self._on_fragment = on_fragment
@@ -65,9 +66,16 @@ def clip_file(
         clip.discard()
 
 
-def _opened(part: Path, path: Path) -> BinaryIO:
-    if path.is_dir():
+def check_target(path: Path) -> None:
+    """Refuse a path that cannot be written before any work goes into what would be written there."""
+    if path.is_dir() or not path.name:
         raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option="--output")
+    probe = path.with_name(f".{path.name}.{token_hex(4)}.part")
+    _opened(probe, path).close()
+    probe.unlink()
+
+
+def _opened(part: Path, path: Path) -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return part.open("xb", buffering=0)
