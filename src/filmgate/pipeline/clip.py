@@ -26,11 +26,18 @@ class ClipFile:
         self._finished = path.with_name(f"{stem}.part")
         self._file: BinaryIO = _opened(self._fragments, path)
 
+    @property
+    def closed(self) -> bool:
+        """Asked by PyAV before it ends an abandoned stream."""
+        return self._file.closed
+
     def write(self, data: bytes) -> int:
-        count = self._file.write(data)
+        rest = memoryview(data)
+        while rest:  # an unbuffered file takes what fits; the write after a short one names the reason
+            rest = rest[self._file.write(rest) :]
         if self._on_fragment is not None:
             self._on_fragment(bytes(data))
-        return count
+        return len(data)
 
     def publish(self) -> int:
         """Index first, fsync, then rename into place; the size in bytes."""
