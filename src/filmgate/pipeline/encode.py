@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import av
 import numpy as np
@@ -154,7 +154,7 @@ def probe_encoder(codec: str, name: str) -> str | None:
     return None if any(packet.size for packet in packets) else "no packet came out"
 
 
-def remux(source: str, target: str, metadata: Mapping[str, str]) -> None:
+def remux(source: str | BinaryIO, target: str, metadata: Mapping[str, str]) -> None:
     """Copy the packets of a fragmented file into one with its index first; no second encode."""
     flags = {"movflags": "+faststart+use_metadata_tags", "fflags": "+bitexact"}
     with (

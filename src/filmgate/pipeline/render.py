@@ -41,7 +41,7 @@ class Renderer:
         self._seconds: dict[str, float] = {}
 
     def render(
-        self, prompt: Prompt, request: ClipRequest, path: Path, delivery: Delivery, control: Control
+        self, prompt: Prompt, request: ClipRequest, path: Path | None, delivery: Delivery, control: Control
     ) -> RenderReport:
         """One clip from prompt to file; raises a RunError and leaves nothing behind when it cannot."""
         device = self._model.placement.device
