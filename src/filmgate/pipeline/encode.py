@@ -159,7 +159,7 @@ def remux(source: str | BinaryIO, target: str, metadata: Mapping[str, str]) -> N
     flags = {"movflags": "+faststart+use_metadata_tags", "fflags": "+bitexact"}
     with (
         _translated(is_writing=True),
-        av.open(source) as fragments,
+        av.open(source, "r") as fragments,
         av.open(target, "w", format="mp4", options=flags) as clip,
     ):
         clip.metadata.update(metadata)
