@@ -152,7 +152,7 @@ def test_an_unknown_preset_is_an_encode_error():
         encoded(moving(8), WriteOnly(), preset="warp")
 
 
-nvenc = probe_encoder("h264_nvenc")
+nvenc = probe_encoder("h264", "h264_nvenc")
 
 
 @pytest.mark.skipif(nvenc is None, reason="this machine has NVENC")
@@ -173,5 +173,5 @@ def test_nvenc_that_was_asked_for_and_is_not_there_names_the_remedy(codec):
 
 
 def test_an_encoder_counts_as_there_when_a_frame_came_out():
-    assert probe_encoder("libx264") is None
-    assert probe_encoder("no_such_encoder")
+    assert probe_encoder("h264", "libx264") is None
+    assert probe_encoder("h264", "no_such_encoder")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import bench, config, generate
+from filmgate.cli import bench, config, doctor, generate
 from filmgate.errors import FilmgateError, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
+app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 
 

@@ -36,6 +36,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     """Make a clip from a prompt (or a picture and a prompt)."""
     settings = load_settings().pipeline
     from filmgate.cli.progress import shown_progress
+    from filmgate.pipeline.clip import check_target
     from filmgate.pipeline.ending import Delivery
     from filmgate.pipeline.models import load_model
     from filmgate.pipeline.render import Renderer
@@ -43,6 +44,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     from filmgate.pipeline.text import Prompt
     from filmgate.pipeline.wishes import Wish, to_request
 
+    check_target(output)
     with shown_progress(f"loading {model}") as control:
         loaded = load_model(model, settings)
         wish = Wish(size, seconds, frames, fps, steps, seed, guidance, image)

@@ -3,12 +3,56 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, TypeVar
 
 from filmgate.errors import UsageError, WriteError
 from filmgate.pipeline.encode import OnFragment, remux
+
+
+class ClipTarget(Protocol):
+    """Where a clip goes: fragments while it is made, then one publication of the whole."""
+
+    def write(self, data: bytes) -> int: ...
+
+    def publish(self) -> int:
+        """Make the whole clip appear, index first; its size in bytes. Raises WriteError."""
+        ...
+
+    def discard(self) -> None:
+        """Leave nothing but what was published. Idempotent."""
+        ...
+
+
+class ClipMemory:
+    """A clip that never touches a disk: for stores that encrypt before they write. `data` once published."""
+
+    def __init__(self, metadata: Mapping[str, str], on_fragment: OnFragment | None = None) -> None:
+        self._metadata = metadata
+        self._on_fragment = on_fragment
+        self._fragments = BytesIO()
+        self.closed = False  # asked by PyAV before it ends an abandoned stream
+        self.data = b""
+
+    def write(self, data: bytes) -> int:
+        if self._on_fragment is not None:
+            self._on_fragment(bytes(data))
+        return self._fragments.write(data)
+
+    def publish(self) -> int:
+        # An index can only move to the front of something with a path, and an anonymous file has one.
+        with os.fdopen(os.memfd_create("clip"), "rb") as file:
+            self._fragments.seek(0)
+            remux(self._fragments, f"/proc/self/fd/{file.fileno()}", self._metadata)
+            self.data = file.read()
+        self.discard()
+        return len(self.data)
+
+    def discard(self) -> None:
+        self._fragments = BytesIO()
+        self.closed = True
 
 
 class ClipFile:
@@ -17,6 +61,7 @@ class ClipFile:
     def __init__(
         self, path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
     ) -> None:
+        check_target(path)
         self._path = path
         self._metadata = metadata
         self._on_fragment = on_fragment
@@ -60,21 +105,37 @@ class ClipFile:
         self._finished.unlink(missing_ok=True)
 
 
+Target = TypeVar("Target", bound=ClipTarget)
+
+
+@contextmanager
+def discarding(target: Target) -> Iterator[Target]:
+    """The target, which leaves nothing behind unless `publish` was called."""
+    try:
+        yield target
+    finally:
+        target.discard()
+
+
 @contextmanager
 def clip_file(
     path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
 ) -> Iterator[ClipFile]:
     """A ClipFile that leaves nothing behind unless `publish` was called."""
-    clip = ClipFile(path, metadata, on_fragment)
-    try:
+    with discarding(ClipFile(path, metadata, on_fragment)) as clip:
         yield clip
-    finally:
-        clip.discard()
+
+
+def check_target(path: Path) -> None:
+    """Refuse a path that cannot be written before any work goes into what would be written there."""
+    if path.is_dir() or not path.name:
+        raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option="--output")
+    probe = path.with_name(f".{path.name}.{token_hex(4)}.part")
+    _opened(probe, path).close()
+    probe.unlink()
 
 
 def _opened(part: Path, path: Path) -> BinaryIO:
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option="--output")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return part.open("xb", buffering=0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import av
 import numpy as np
@@ -16,6 +16,8 @@ from av.video.stream import VideoStream
 from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.colour import Yuv420
 from filmgate.pipeline.timeline import AnyTimeline, NoTimeline
+
+os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its banner on stderr and listens to nothing else
 
 BT709, LIMITED_RANGE = 1, 1
 FRAGMENTED = "frag_every_frame+empty_moov+default_base_moof"
@@ -136,7 +138,7 @@ def pick_encoder(options: EncodeOptions) -> str:
     hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
     if options.encoder == "software":
         return software
-    problem = probe_encoder(hardware)
+    problem = probe_encoder(options.codec, hardware)
     if options.encoder == "nvenc" and problem:
         raise EncodeError(
             f"pipeline.encoder is nvenc but {hardware} does not encode here ({problem}); set it to auto"
@@ -144,27 +146,27 @@ def pick_encoder(options: EncodeOptions) -> str:
     return software if problem else hardware
 
 
-def probe_encoder(name: str) -> str | None:
+def probe_encoder(codec: str, name: str) -> str | None:
     """Encode one real frame; None if a packet came out, else what went wrong. Opening proves nothing."""
     try:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)
-        context.width, context.height, context.pix_fmt = 256, 256, Yuv420.ffmpeg_name
-        context.framerate, context.time_base = Fraction(16), Fraction(1, 16)
+        configure(context, (256, 256), EncodeOptions(codec=codec))
+        context.framerate = Fraction(16)
         frame = av.VideoFrame.from_ndarray(np.full((384, 256), 128, np.uint8), format=Yuv420.ffmpeg_name)
         frame.pts = 0
         packets = [*context.encode(frame), *context.encode(None)]
     except (av.FFmpegError, ValueError, OSError) as exc:
-        return str(exc).partition("\n")[0] or type(exc).__name__
+        return getattr(exc, "strerror", None) or type(exc).__name__
     return None if any(packet.size for packet in packets) else "no packet came out"
 
 
-def remux(source: str, target: str, metadata: Mapping[str, str]) -> None:
+def remux(source: str | BinaryIO, target: str, metadata: Mapping[str, str]) -> None:
     """Copy the packets of a fragmented file into one with its index first; no second encode."""
     flags = {"movflags": "+faststart+use_metadata_tags", "fflags": "+bitexact"}
     with (
         _translated(is_writing=True),
-        av.open(source) as fragments,
+        av.open(source, "r") as fragments,
         av.open(target, "w", format="mp4", options=flags) as clip,
     ):
         clip.metadata.update(metadata)

@@ -109,6 +109,8 @@ def read_defaults(pipe: Pipeline, family: Family) -> Defaults:
     guidance = arguments.get("guidance_scale", arguments.get("max_guidance_scale", 1.0))
     steps = arguments["num_inference_steps"]
     defaults = Defaults(width, height, frames, family.fps, steps, float(guidance))
+    if getattr(config, "patch_size_t", None) and family.name == "cogvideox":  # CogVideoX 1.5
+        return replace(defaults, fps=16)
     if getattr(pipe.config, "expand_timesteps", False):  # Wan 2.2 5B, trained for other sizes than its kin
         return replace(defaults, width=1280, height=704, frames=121, fps=24)
     return defaults

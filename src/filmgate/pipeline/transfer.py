@@ -125,7 +125,7 @@ class Conveyor:
         for thread in self._threads:
             thread.join()
         self._rings.streams.drain()
-        # The error's traceback leads back here: kept, it would hold the rings until the next collection.
+        # The error's traceback leads back here: kept, it would hold the rings until a garbage collection.
         failure, self._failure = self._failure, None
         try:
             if exc is None and failure is not None:

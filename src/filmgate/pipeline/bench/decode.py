@@ -62,10 +62,15 @@ class DecodeBench:
         }
 
     def measure(self, variant: str) -> Measured:
-        """Warm up once, time `rounds` runs, then profile one more on a GPU."""
+        """Warm up once, time `rounds` runs, then profile one more of the loops on a GPU.
+
+        A single round is for memory: it is neither warmed up nor profiled.
+        """
+        is_timed = self._rounds > 1
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "clip.mp4"
-            self._run(variant, self._draw(), path)
+            if is_timed:
+                self._run(variant, self._draw(), path)
             if self._is_cuda:
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
@@ -73,7 +78,8 @@ class DecodeBench:
                 rounds = [self._timed(variant, path) for _ in range(self._rounds)]
             peak = torch.cuda.max_memory_allocated() if self._is_cuda else None
             latents = self._draw()
-            gpu = profile_gpu(lambda: self._run(variant, latents, path)) if self._is_cuda else None
+            is_profiled = self._is_cuda and is_timed and variant in self._endings
+            gpu = profile_gpu(lambda: self._run(variant, latents, path)) if is_profiled else None
         seconds = tuple(total for total, _ in rounds)
         first = [moment for _, moment in rounds if moment is not None]
         middle = statistics.median(first) if first else None
@@ -96,7 +102,7 @@ class DecodeBench:
             return Agreement(is_equal, mean_luma_difference(exact, diffusers))
 
     def timeline(self, variant: str) -> list[Span]:
-        """Who worked when in one run of a loop."""
+        """Who worked when in one run of a loop that has run before."""
         recorded: list[Timeline] = []
         latents = self._draw()
 
@@ -105,9 +111,7 @@ class DecodeBench:
             return recorded[0]
 
         with tempfile.TemporaryDirectory() as folder:
-            for _ in range(2):  # the first run warms up
-                recorded.clear()
-                self._endings[variant].write(latents, Path(folder) / "clip.mp4", make_timeline=start)
+            self._endings[variant].write(latents, Path(folder) / "clip.mp4", make_timeline=start)
         return recorded[0].spans()
 
     def _timed(self, variant: str, path: Path) -> tuple[float, float | None]:
