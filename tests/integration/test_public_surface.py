@@ -11,16 +11,9 @@ import filmgate
 from filmgate.errors import DecodeError, ModelError, UsageError
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.ladder import decode_frames
-from tests.zoo_vaes import RECIPES
+from tests.zoo_vaes import RECIPES, TIME_FIRST, draw_latents
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
-TIME_FIRST = ("cogvideox", "svd")
-
-
-def draw_latents(vae, name, frames=3, size=(2, 4)):
-    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels
-    shape = (1, frames, channels, *size) if name in TIME_FIRST else (1, channels, frames, *size)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 def as_bytes(vae, latents):
@@ -32,14 +25,14 @@ def as_bytes(vae, latents):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_streamed_frames_are_the_decoders(vae, name):
-    latents = draw_latents(vae(name), name)
+    latents = draw_latents(name, vae(name))
     chunks = list(filmgate.stream_frames(vae(name), latents))
     assert all(chunk.dtype == np.uint8 for chunk in chunks)
     assert np.array_equal(np.concatenate(chunks), as_bytes(vae(name), latents))
 
 
 def test_streamed_frames_stay_valid_after_the_next_chunk(vae):
-    latents = draw_latents(vae("wan2.1"), "wan2.1", 12)
+    latents = draw_latents("wan2.1", vae("wan2.1"), 12)
     kept = list(filmgate.stream_frames(vae("wan2.1"), latents))
     assert [len(chunk) for chunk in kept] == [1] + [4] * 11
     assert np.array_equal(np.concatenate(kept), as_bytes(vae("wan2.1"), latents))
@@ -47,7 +40,7 @@ def test_streamed_frames_stay_valid_after_the_next_chunk(vae):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_saved_video_holds_every_frame(vae, name, tmp_path):
-    latents = draw_latents(vae(name), name)
+    latents = draw_latents(name, vae(name))
     path = filmgate.save_video(vae(name), latents, str(tmp_path / "clip.mp4"), fps=12)
     with av.open(str(path)) as video:
         assert video.streams.video[0].average_rate == 12
@@ -60,7 +53,7 @@ def test_closing_the_generator_early_ends_the_decoding(vae, taken):
     calls = []
     hook = vae("wan2.1").decoder.register_forward_hook(lambda *_: calls.append(1))
     try:
-        frames = filmgate.stream_frames(vae("wan2.1"), draw_latents(vae("wan2.1"), "wan2.1", 60))
+        frames = filmgate.stream_frames(vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1"), 60))
         for _ in range(taken):
             next(frames)
         frames.close()
@@ -71,7 +64,7 @@ def test_closing_the_generator_early_ends_the_decoding(vae, taken):
 
 
 def test_a_reader_that_stops_in_a_loop_leaves_no_thread(vae):
-    for _ in filmgate.stream_frames(vae("wan2.1"), draw_latents(vae("wan2.1"), "wan2.1", 40)):
+    for _ in filmgate.stream_frames(vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1"), 40)):
         break
 
 
@@ -87,7 +80,7 @@ def test_an_error_in_the_middle_is_raised_and_what_came_before_is_in_order(vae):
     received = []
     try:
         with pytest.raises(RuntimeError, match="the driver is gone"):
-            for frames in filmgate.stream_frames(vae("wan2.1"), draw_latents(vae("wan2.1"), "wan2.1", 9)):
+            for frames in filmgate.stream_frames(vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1"), 9)):
                 received.append(len(frames))  # noqa: PERF401 - what came before the error counts
     finally:
         hook.remove()
@@ -98,7 +91,7 @@ def test_a_vae_of_bfloat16_takes_latents_of_float32(tmp_path):
     from tests.zoo_vaes import build_vae
 
     vae = build_vae("wan2.1").to(torch.bfloat16)
-    assert filmgate.save_video(vae, draw_latents(vae, "wan2.1", 2), tmp_path / "clip.mp4").exists()
+    assert filmgate.save_video(vae, draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4").exists()
 
 
 def spoilt(latents, value):
@@ -110,7 +103,7 @@ def spoilt(latents, value):
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_latents_that_are_not_numbers_are_refused(vae, name, value, tmp_path):
-    latents = spoilt(draw_latents(vae(name), name), value)
+    latents = spoilt(draw_latents(name, vae(name)), value)
     with pytest.raises(DecodeError, match="the latents hold NaN or infinity"):
         filmgate.save_video(vae(name), latents, tmp_path / "clip.mp4")
     with pytest.raises(DecodeError, match="the latents hold NaN or infinity"):
@@ -120,7 +113,7 @@ def test_latents_that_are_not_numbers_are_refused(vae, name, value, tmp_path):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_wrong_number_of_channels_is_named(vae, name, tmp_path):
-    latents = draw_latents(vae(name), name)
+    latents = draw_latents(name, vae(name))
     axis = 2 if name in TIME_FIRST else 1
     more = torch.cat([latents, latents], dim=axis)
     expected = f"the VAE has {latents.shape[axis]} latent channels, the latents {more.shape[axis]}"
@@ -130,7 +123,7 @@ def test_the_wrong_number_of_channels_is_named(vae, name, tmp_path):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_batch_of_two_is_refused(vae, name, tmp_path):
-    latents = torch.cat([draw_latents(vae(name), name)] * 2)
+    latents = torch.cat([draw_latents(name, vae(name))] * 2)
     with pytest.raises(UsageError, match="the latents of one clip"):
         filmgate.save_video(vae(name), latents, tmp_path / "clip.mp4")
 
@@ -138,7 +131,7 @@ def test_a_batch_of_two_is_refused(vae, name, tmp_path):
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_frames_at_all_are_refused(vae, name, tmp_path):
     with pytest.raises(UsageError, match="hold no frame"):
-        filmgate.save_video(vae(name), draw_latents(vae(name), name, 0), tmp_path / "clip.mp4")
+        filmgate.save_video(vae(name), draw_latents(name, vae(name), 0), tmp_path / "clip.mp4")
 
 
 def test_packed_ltx_latents_are_refused_with_the_call_that_unpacks_them(vae, tmp_path):
@@ -150,7 +143,7 @@ def test_packed_ltx_latents_are_refused_with_the_call_that_unpacks_them(vae, tmp
 def test_a_frame_rate_that_is_none_is_refused(vae, fps, tmp_path):
     with pytest.raises(UsageError, match="frames a second"):
         filmgate.save_video(
-            vae("wan2.1"), draw_latents(vae("wan2.1"), "wan2.1"), tmp_path / "clip.mp4", fps=fps
+            vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1")), tmp_path / "clip.mp4", fps=fps
         )
 
 
