@@ -9,6 +9,7 @@ import torch
 
 import filmgate
 from filmgate.errors import DecodeError, ModelError, UsageError
+from filmgate.pipeline.colour import Rgb24
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from tests.zoo_vaes import RECIPES, TIME_FIRST, draw_latents
@@ -20,7 +21,9 @@ def as_bytes(vae, latents):
     """What the decoder gives, as uint8 [n, h, w, 3]."""
     decoder = open_decoder(vae)
     frames = torch.cat(list(decode_frames(decoder, decoder.to_vae_latents(latents))), dim=1)
-    return ((frames + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 3, 0).numpy()
+    out = torch.empty(frames.shape[1], *frames.shape[2:], 3, dtype=torch.uint8)
+    Rgb24().convert(frames, out)  # held to account in test_colour
+    return out.numpy()
 
 
 @pytest.mark.parametrize("name", RECIPES)
