@@ -58,7 +58,7 @@ class Shot:
 
 
 def plan_shot(scenes: Sequence[Scene], size: Format, rng: Random) -> Shot:
-    stage = Stage.of(format.width, format.height, format.frames)
+    stage = Stage.of(size.width, size.height, size.frames)
     rows: list[list[tuple[int, int, Tensor, np.ndarray]]] = [[], []]
     for clip, scene in enumerate(scenes):
         cast = list(zip(scene.actors, stage_scene(scene, stage, rng), strict=True))
@@ -69,7 +69,7 @@ def plan_shot(scenes: Sequence[Scene], size: Format, rng: Random) -> Shot:
                 (clip, OBJECTS.index(actor.object), mix_tones(actor.colour), pack_track(track))
             )
     layers = [_stack_cast(row) for row in rows if row]
-    return Shot([scene.setting for scene in scenes], layers, format, rng.getrandbits(31))
+    return Shot([scene.setting for scene in scenes], layers, size, rng.getrandbits(31))
 
 
 def _stack_cast(rows: list[tuple[int, int, Tensor, np.ndarray]]) -> Cast:
@@ -108,29 +108,29 @@ class Renderer:
     def draw(self, shot: Shot, window: Window | None = None) -> Tensor:
         """Clips as float32 [clips, 3, frames, height, width] in -1 .. 1."""
         window = window or self._whole_frame(shot)
-        x, y = self._coordinates(shot.format, window)
+        x, y = self._coordinates(shot.size, window)
         picture = self._paint_backdrops(shot, x, y)
         for cast in shot.layers:
-            self._paint_cast(picture, cast, x, y, min(shot.format.width, shot.format.height))
+            self._paint_cast(picture, cast, x, y, min(shot.size.width, shot.size.height))
         return picture.mul_(2).sub_(1)
 
     def _whole_frame(self, shot: Shot) -> Window:
         corner = torch.zeros(len(shot.settings))
-        return Window(corner, corner, shot.format.width, shot.format.height)
+        return Window(corner, corner, shot.size.width, shot.size.height)
 
     def _coordinates(self, size: Format, window: Window) -> tuple[Tensor, Tensor]:
-        shorter = min(format.width, format.height)
+        shorter = min(size.width, size.height)
         columns = window.left.view(-1, 1, 1, 1) + torch.arange(window.width).view(1, 1, 1, -1) + 0.5
         rows = window.top.view(-1, 1, 1, 1) + torch.arange(window.height).view(1, 1, -1, 1) + 0.5
-        x = (columns - format.width / 2) / shorter
-        y = (rows - format.height / 2) / shorter
+        x = (columns - size.width / 2) / shorter
+        y = (rows - size.height / 2) / shorter
         return x.to(self.device), y.to(self.device)
 
     def _paint_backdrops(self, shot: Shot, x: Tensor, y: Tensor) -> Tensor:
-        size = (len(shot.settings), 3, shot.format.frames, y.shape[2], x.shape[3])
-        picture = torch.empty(size, device=self.device)
-        seconds = (torch.arange(shot.format.frames, device=self.device) / FPS).view(1, -1, 1, 1)
-        half_height = shot.format.height / min(shot.format.width, shot.format.height) / 2
+        extent = (len(shot.settings), 3, shot.size.frames, y.shape[2], x.shape[3])
+        picture = torch.empty(extent, device=self.device)
+        seconds = (torch.arange(shot.size.frames, device=self.device) / FPS).view(1, -1, 1, 1)
+        half_height = shot.size.height / min(shot.size.width, shot.size.height) / 2
         for number, setting in enumerate(SETTINGS):
             clips = [clip for clip, name in enumerate(shot.settings) if name == setting]
             if not clips:
@@ -138,7 +138,7 @@ class Renderer:
             dice = torch.Generator().manual_seed(shot.seed + number)
             mine = torch.tensor(clips, device=self.device)
             canvas = Canvas(len(clips), x[mine], y[mine], half_height, seconds, dice)
-            picture[mine] = PAINTERS[setting](canvas).expand(-1, -1, shot.format.frames, -1, -1)
+            picture[mine] = PAINTERS[setting](canvas).expand(-1, -1, shot.size.frames, -1, -1)
         return picture
 
     def _paint_cast(self, picture: Tensor, cast: Cast, x: Tensor, y: Tensor, shorter: int) -> None:
