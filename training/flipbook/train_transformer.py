@@ -69,7 +69,7 @@ class FlowTrainer:
             return
         self.painter.load_state_dict(state["painter"])
         self.average.painter.load_state_dict(state["average"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+        for optimizer, saved in zip(self.optimizers, state["optimizers"] or [], strict=False):
             optimizer.load_state_dict(saved)
         self.step, self.progress = state["step"], state["progress"]
         torch.manual_seed(self.step)
