@@ -1,4 +1,6 @@
-"""The eight settings, muted so that the actors stand out. Each painter fills a batch of clips of one setting."""
+"""The eight settings, muted so that the actors stand out. Each painter fills a batch of clips of one
+setting.
+"""
 
 import math
 from collections.abc import Callable
@@ -10,7 +12,9 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The pixels to paint: clip count, device, coordinates (shorter side = 1, origin at the centre) and times."""
+    """The pixels to paint: clip count, device, coordinates (shorter side = 1, origin at the centre) and
+    times.
+    """
 
     clips: int
     x: Tensor  # [1, 1, 1, width]
@@ -20,7 +24,9 @@ class Canvas:
     dice: torch.Generator
 
     def random(self, low: float, high: float, *shape: int) -> Tensor:
-        """One random number per clip, or a table of them, always drawn on the host so that any device agrees."""
+        """One random number per clip, or a table of them, always drawn on the host so that any device
+        agrees.
+        """
         table = torch.rand(self.clips, *(shape or (1, 1, 1)), generator=self.dice)
         return (low + (high - low) * table).to(self.x.device)
 

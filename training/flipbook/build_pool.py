@@ -1,4 +1,6 @@
-"""Stage 2: a pool of latents with captions, drawn and encoded once, so that the transformer never waits for pixels."""
+"""Stage 2: a pool of latents with captions, drawn and encoded once, so that the transformer never waits for
+pixels.
+"""
 
 import argparse
 from collections import deque
@@ -34,6 +36,7 @@ class PoolPlan:
     batch: int = 32
     captions: int = 6
     planners: int = 8
+    shares: tuple[tuple[Format, float], ...] = tuple(SHARES.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ def _tokenizer() -> Any:
 def plan_batch(seed: int, plan: PoolPlan) -> Batch:
     torch.set_num_threads(1)
     rng = Random(seed)
-    size = rng.choices(list(SHARES), list(SHARES.values()))[0]
+    sizes, weights = zip(*plan.shares, strict=True)
+    size = rng.choices(sizes, weights)[0]
     scenes = [sample_training_scene(rng) for _ in range(plan.batch)]
     texts = [write_caption(scene, rng) for scene in scenes for _ in range(plan.captions)]
     ids, lengths = tokenize(_tokenizer(), texts, TEXT_SLOTS)
@@ -91,7 +95,7 @@ def build_pool(workshop: Workshop, plan: PoolPlan, seconds: float) -> None:
     channels = vae.config.z_dim
     mean = torch.tensor(vae.config.latents_mean, device=workshop.device).view(1, channels, 1, 1, 1)
     std = torch.tensor(vae.config.latents_std, device=workshop.device).view(1, channels, 1, 1, 1)
-    shelves: dict[Format, list[tuple[Tensor, Tensor, Tensor]]] = {size: [] for size in SHARES}
+    shelves: dict[Format, list[tuple[Tensor, Tensor, Tensor]]] = {size: [] for size, _ in plan.shares}
     logging, pace, made = Every(5), Pace(), 0
     for batch in plan_ahead(plan, plan.clips // plan.batch):
         with workshop.autocast():
@@ -123,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--clips", type=int, default=PoolPlan.clips)
+    parser.add_argument("--clips", type=int, default=PoolPlan().clips)
     options = parser.parse_args()
     build_pool(Workshop.open(options.work), PoolPlan(clips=options.clips), options.seconds)
 

@@ -1,4 +1,6 @@
-"""Many ways to say one scene: synonyms, word orders, articles, two spellings, and words the model must ignore."""
+"""Many ways to say one scene: synonyms, word orders, articles, two spellings, and words the model must
+ignore.
+"""
 
 from dataclasses import dataclass
 from random import Random
@@ -51,8 +53,10 @@ SIZE_WORDS = {
 MOTION_WORDS = {
     "left": (
         ("drifts left", "drifting left"), ("moves to the left", "moving to the left"),
-        ("goes left", "going left"), ("travels left", "travelling left"), ("slides to the left", "sliding to the left"),
-        ("heads left", "heading left"), ("glides leftwards", "gliding leftwards"), ("travels left", "traveling left"),
+        ("goes left", "going left"), ("travels left", "travelling left"),
+        ("slides to the left", "sliding to the left"),
+        ("heads left", "heading left"), ("glides leftwards", "gliding leftwards"),
+        ("travels left", "traveling left"),
         ("moves from right to left", "moving from right to left"),
     ),
     "right": (
@@ -74,35 +78,43 @@ MOTION_WORDS = {
     ),
     "bounce": (
         ("bounces", "bouncing"), ("bounces up and down", "bouncing up and down"), ("hops", "hopping"),
-        ("jumps up and down", "jumping up and down"), ("jumps", "jumping"), ("keeps bouncing", "bouncing again and again"),
+        ("jumps up and down", "jumping up and down"), ("jumps", "jumping"),
+        ("keeps bouncing", "bouncing again and again"),
     ),
     "orbit": (
-        ("orbits", "orbiting"), ("moves in a circle", "moving in a circle"), ("circles around", "circling around"),
+        ("orbits", "orbiting"), ("moves in a circle", "moving in a circle"),
+        ("circles around", "circling around"),
         ("goes round in circles", "going round in circles"), ("flies in a circle", "flying in a circle"),
         ("circles", "circling"), ("loops around", "looping around"),
     ),
     "spin": (
         ("spins", "spinning"), ("rotates", "rotating"), ("turns around itself", "turning around itself"),
-        ("whirls", "whirling"), ("spins in place", "spinning in place"), ("twirls", "twirling"), ("turns", "turning"),
+        ("whirls", "whirling"), ("spins in place", "spinning in place"), ("twirls", "twirling"),
+        ("turns", "turning"),
     ),
     "grow": (
         ("grows", "growing"), ("gets bigger", "getting bigger"), ("becomes larger", "becoming larger"),
         ("expands", "expanding"), ("swells", "swelling"), ("grows bigger", "growing bigger"),
     ),
     "shrink": (
-        ("shrinks", "shrinking"), ("gets smaller", "getting smaller"), ("becomes smaller", "becoming smaller"),
+        ("shrinks", "shrinking"), ("gets smaller", "getting smaller"),
+        ("becomes smaller", "becoming smaller"),
         ("contracts", "contracting"), ("dwindles", "dwindling"),
     ),
     "fall": (
-        ("falls", "falling"), ("falls down", "falling down"), ("drops", "dropping"), ("falls from the sky", "falling from the sky"),
-        ("drops to the ground", "dropping to the ground"), ("plunges", "plunging"), ("tumbles down", "tumbling down"),
+        ("falls", "falling"), ("falls down", "falling down"), ("drops", "dropping"),
+        ("falls from the sky", "falling from the sky"),
+        ("drops to the ground", "dropping to the ground"), ("plunges", "plunging"),
+        ("tumbles down", "tumbling down"),
     ),
     "zigzag": (
-        ("zigzags", "zigzagging"), ("moves in a zigzag", "moving in a zigzag"), ("zig-zags across", "zig-zagging across"),
+        ("zigzags", "zigzagging"), ("moves in a zigzag", "moving in a zigzag"),
+        ("zig-zags across", "zig-zagging across"),
         ("follows a zigzag path", "following a zigzag path"), ("zigzags sideways", "zigzagging sideways"),
     ),
     "sway": (
-        ("sways", "swaying"), ("swings from side to side", "swinging from side to side"), ("rocks", "rocking"),
+        ("sways", "swaying"), ("swings from side to side", "swinging from side to side"),
+        ("rocks", "rocking"),
         ("swings", "swinging"), ("sways left and right", "swaying left and right"), ("wobbles", "wobbling"),
         ("moves back and forth", "moving back and forth"),
     ),
@@ -115,23 +127,28 @@ MOTION_WORDS = {
 
 SETTING_WORDS = {
     "plain": (
-        "on a plain background", "against a plain background", "on a plain backdrop", "in front of a plain wall",
+        "on a plain background", "against a plain background", "on a plain backdrop",
+        "in front of a plain wall",
         "on a simple background", "in an empty room", "",
     ),
     "night": (
-        "in the night sky", "at night", "under the stars", "in a starry sky", "among the stars", "on a starry night",
+        "in the night sky", "at night", "under the stars", "in a starry sky", "among the stars",
+        "on a starry night",
         "in the dark night", "in space",
     ),
     "sea": (
-        "on the sea", "at sea", "over the ocean", "on the water", "above the waves", "in the ocean", "on the waves",
+        "on the sea", "at sea", "over the ocean", "on the water", "above the waves", "in the ocean",
+        "on the waves",
         "by the sea",
     ),
     "meadow": (
-        "on the grass", "in a meadow", "over a green meadow", "in a grassy field", "on a lawn", "on green hills",
+        "on the grass", "in a meadow", "over a green meadow", "in a grassy field", "on a lawn",
+        "on green hills",
         "in the countryside", "in the park",
     ),
     "snow": (
-        "in the snow", "on a snowy hill", "in winter", "on the snow", "in falling snow", "in a snowy landscape",
+        "in the snow", "on a snowy hill", "in winter", "on the snow", "in falling snow",
+        "in a snowy landscape",
         "on a snowy day",
     ),
     "city": (
@@ -139,10 +156,12 @@ SETTING_WORDS = {
         "before tall buildings", "downtown", "over the rooftops",
     ),
     "desert": (
-        "in the desert", "over the dunes", "on the sand", "among sand dunes", "in a sandy desert", "above the desert",
+        "in the desert", "over the dunes", "on the sand", "among sand dunes", "in a sandy desert",
+        "above the desert",
     ),
     "sunset": (
-        "at sunset", "at dusk", "in the evening light", "under a sunset sky", "in front of the sunset", "at sundown",
+        "at sunset", "at dusk", "in the evening light", "under a sunset sky", "in front of the sunset",
+        "at sundown",
     ),
 }  # fmt: skip
 
@@ -160,7 +179,8 @@ PHRASINGS = (
     "{it} {does} {where}", "{it} {does} {where}", "{it} {does} {where}", "{it} {doing} {where}",
     "{it} is {doing} {where}", "{where}, {it} {does}", "{where} {it} {does}", "{it} {where} {does}",
     "{it} {where}, {doing}", "{it}, {doing}, {where}", "there is {it} {doing} {where}",
-    "a video of {it} {doing} {where}", "a clip of {it} that {does} {where}", "an animation of {it} {doing} {where}",
+    "a video of {it} {doing} {where}", "a clip of {it} that {does} {where}",
+    "an animation of {it} {doing} {where}",
     "show me {it} {doing} {where}", "{it} that {does} {where}", "{it} which is {doing} {where}",
     "{where}: {it}, {doing}", "{it} keeps {doing} {where}", "make {it} that {does} {where}",
 )  # fmt: skip
@@ -171,7 +191,8 @@ HELD_OUT_PHRASINGS = (
 
 PAIR_PHRASINGS = (
     "{it} {rel} {other} {where}", "{it} {doing} {rel} {other} {where}", "{it} {does} {rel} {other} {where}",
-    "{where}, {it} {does} {rel} {other}", "{it} is {rel} {other} {where}", "{where} there is {it} {rel} {other}",
+    "{where}, {it} {does} {rel} {other}", "{it} is {rel} {other} {where}",
+    "{where} there is {it} {rel} {other}",
     "a video of {it} {doing} {rel} {other} {where}", "{it} {rel} {other}, {where}",
     "{it} {does} {where} {rel} {other}",
 )  # fmt: skip
@@ -187,9 +208,12 @@ HELD_OUT_PAIR_PHRASINGS = (
 
 # Said about anything and shown in nothing: what the model learns to pass over.
 FILLERS = (
-    "beautiful", "lovely", "cute", "nice", "shiny", "bright", "cartoon", "happy", "pretty", "cheerful", "colorful",
-    "colourful", "gently", "slowly", "quickly", "smoothly", "softly", "calmly", "4k", "high quality", "detailed",
-    "illustration", "flat design", "cinematic", "simple", "animated", "single", "lonely", "magic", "wonderful",
+    "beautiful", "lovely", "cute", "nice", "shiny", "bright", "cartoon", "happy", "pretty", "cheerful",
+    "colorful",
+    "colourful", "gently", "slowly", "quickly", "smoothly", "softly", "calmly", "4k", "high quality",
+    "detailed",
+    "illustration", "flat design", "cinematic", "simple", "animated", "single", "lonely", "magic",
+    "wonderful",
 )  # fmt: skip
 
 

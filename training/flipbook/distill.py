@@ -1,4 +1,4 @@
-"""Stage 4: guidance moves into the weights. A student learns to say at once what its teacher says with guidance.
+"""Stage 4: guidance moves into the weights: a student learns to say at once what its teacher says with it.
 
 Afterwards one forward a step is enough: `guidance_scale=1.0` at half the cost.
 """
@@ -78,11 +78,12 @@ def main() -> None:
     parser.add_argument(
         "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
     )
-    parser.add_argument("--guidance", type=float, default=Guidance.scale)
+    parser.add_argument("--guidance", type=float, default=Guidance().scale)
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(
         learning_rate=3e-4,
+        matrix_learning_rate=1e-3,
         warmup_steps=50,
         hold_until=0.2,
         average_decay=0.995,

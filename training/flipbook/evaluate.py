@@ -1,4 +1,6 @@
-"""Stage 6: the exported folder answers held-out prompts through stock diffusers, and the judge measures the clips."""
+"""Stage 6: the exported folder answers held-out prompts through stock diffusers, and the judge measures the
+clips.
+"""
 
 import argparse
 import json

@@ -1,4 +1,6 @@
-"""Stage 5: the trained parts become one diffusers folder in half precision, which stock diffusers loads and runs."""
+"""Stage 5: the trained parts become one diffusers folder in half precision, which stock diffusers loads and
+runs.
+"""
 
 import argparse
 import json
@@ -47,7 +49,7 @@ def export(pipeline: WanPipeline, folder: Path) -> int:
         part.to("cpu").half()
     pipeline.save_pretrained(folder)
     _mend(folder / "model_index.json", tokenizer=["transformers", "PreTrainedTokenizerFast"])
-    # Stored in half precision, but run in full unless asked otherwise, as diffusers does with the other parts.
+    # Stored in half precision but run in full unless asked otherwise, as diffusers does with the others.
     _mend(folder / "text_encoder" / "config.json", dtype="float32")
     _mend(folder / "vae" / "config.json")
     weights = list(folder.rglob("*.safetensors"))

@@ -1,4 +1,6 @@
-"""What the two transformer stages share: the pool in memory, noise levels, the model pair and its running average."""
+"""What the two transformer stages share: the pool in memory, noise levels, the model pair and its running
+average.
+"""
 
 import copy
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Measures the pixels of a clip: which setting, which colours, how they moved. It never sees the prompt.
 
-Proven on the renderer's own clips first (tests/training/test_judge.py): a judge that is wrong about the truth has
-nothing to say about a model.
+Proven on the renderer's own clips first (tests/training/test_judge.py): a judge that is wrong about the
+truth has nothing to say about a model.
 """
 
 import math
@@ -23,6 +23,7 @@ NEAR = 0.075  # how far in OKLab a pixel may be from a colour's tones and still 
 MARGIN = 0.02  # and how much nearer than to anything its setting contains
 LEAST_AREA = 0.006  # share of the frame below which nobody would call it an object
 BACKDROP_SAMPLES = 24
+LEVELS = 52  # steps of each channel in the table of colours
 
 Curve = npt.NDArray[np.float64]
 
@@ -93,33 +94,41 @@ def colour_tones() -> Tensor:
 
 def judge_clip(frames: npt.NDArray[np.uint8]) -> Verdict:
     """frames: uint8 [frames, height, width, 3]."""
-    lab = shrink(frames)
+    rgb = shrink(frames)
+    lab = to_oklab(rgb)
     setting = name_setting(lab)
-    regions = find_regions(lab, setting)
+    regions = find_regions(rgb, setting)
     sightings = [_sight(colour, region, lab) for colour, region in zip(COLOURS, regions, strict=True)]
     present = sorted((seen for seen in sightings if seen.is_present), key=lambda seen: -seen.area.mean())
     return Verdict(setting, tuple(present))
 
 
 def shrink(frames: npt.NDArray[np.uint8]) -> Tensor:
-    """OKLab [frames, height, width, 3] with the shorter side at the judge's size."""
+    """sRGB [frames, height, width, 3] in 0 .. 1 with the shorter side at the judge's size."""
     picture = torch.from_numpy(np.ascontiguousarray(frames)).float().div(255).permute(0, 3, 1, 2)
     scale = SHORTER_SIDE / min(picture.shape[2:])
     size = (round(picture.shape[2] * scale), round(picture.shape[3] * scale))
-    return to_oklab(F.interpolate(picture, size, mode="area").permute(0, 2, 3, 1))
+    return F.interpolate(picture, size, mode="area").permute(0, 2, 3, 1)
 
 
-def find_regions(lab: Tensor, setting: str) -> Tensor:
-    """Which pixels are of which colour: bool [colours, frames, height, width].
+def find_regions(rgb: Tensor, setting: str) -> Tensor:
+    """Which pixels are of which colour: bool [colours, frames, height, width]."""
+    steps = (rgb * (LEVELS - 1)).round().long()
+    index = (steps[..., 0] * LEVELS + steps[..., 1]) * LEVELS + steps[..., 2]
+    colour = colour_lookup(setting)[index]
+    return torch.stack([colour == number for number in range(len(COLOURS))])
 
-    A pixel has at most one colour, and none where the setting itself explains it better.
-    """
-    tones, pixels = colour_tones(), lab.reshape(-1, 3)
+
+@cache
+def colour_lookup(setting: str) -> Tensor:
+    """The colour of every coarse sRGB value in this setting, or -1 where the setting explains it better."""
+    axis = torch.linspace(0, 1, LEVELS)
+    pixels = to_oklab(torch.cartesian_prod(axis, axis, axis))
+    tones = colour_tones()
     distance = torch.cdist(pixels, tones.reshape(-1, 3)).view(-1, *tones.shape[:2]).amin(2)
     nearest, index = distance.min(1)
     is_actor = (nearest < NEAR) & (nearest + MARGIN < torch.cdist(pixels, backdrop_palette(setting)).amin(1))
-    index = torch.where(is_actor, index, torch.tensor(-1)).view(lab.shape[:3])
-    return torch.stack([index == colour for colour in range(len(tones))])
+    return torch.where(is_actor, index, torch.tensor(-1))
 
 
 def _sight(colour: str, region: Tensor, lab: Tensor) -> Sighting:
@@ -144,7 +153,7 @@ def _measure_unrest(region: Tensor, lab: Tensor, gap: int = 3) -> float:
     return float((rim + 3 * shade).median())
 
 
-def name_motion(seen: Sighting) -> str:
+def name_motion(seen: Sighting) -> str:  # noqa: PLR0911 - a decision tree is its returns
     """A small decision tree over the path. Lengths are shares of the frame's shorter side."""
     visible = seen.area > 0.2 * np.median(seen.area)
     x, y = smooth(seen.x[visible]), smooth(seen.y[visible])
@@ -243,5 +252,5 @@ def _draw_empty_settings() -> list[tuple[Tensor, str]]:
         names = [setting for setting in SETTINGS for _ in range(BACKDROP_SAMPLES // 3)]
         drawn = renderer.draw(Shot(names, [], size, rng.getrandbits(31)))
         pixels = ((drawn + 1) * 127.5).round().byte().permute(0, 2, 3, 4, 1).numpy()
-        clips += [(shrink(frames), name) for frames, name in zip(pixels, names, strict=True)]
+        clips += [(to_oklab(shrink(frames)), name) for frames, name in zip(pixels, names, strict=True)]
     return clips

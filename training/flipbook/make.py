@@ -1,6 +1,6 @@
 """The whole training from one command, or the part of it that fits into one call on a rented machine.
 
-Stages are named with their seconds, and where a stage takes two calls with the place in its schedule to stop at:
+Stages are named with their seconds, and where one takes two calls, with the place in its schedule to stop at:
 `vae:300 pool:110`, then `transformer:400@0.7`, then `transformer:170 distill:120 export evaluate`.
 """
 

@@ -1,4 +1,6 @@
-"""Muon: momentum whose matrices are made orthogonal before they are applied. Equal shapes are worked on together."""
+"""Muon: momentum whose matrices are made orthogonal before they are applied. Equal shapes are worked on
+together.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,7 +25,9 @@ def orthogonalize(matrices: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For weight matrices only. The step is scaled to the size AdamW would take, so both share a learning rate."""
+    """For weight matrices only. The step is scaled to the size AdamW would take, so both share a learning
+    rate.
+    """
 
     def __init__(
         self, params: Iterable[Tensor], lr: float = 1e-3, momentum: float = 0.95, weight_decay: float = 0.01
@@ -47,8 +51,8 @@ class Muon(torch.optim.Optimizer):
         gradients = [weight.grad for weight in weights]
         buffers = [self.state[weight]["momentum"] for weight in weights]
         torch._foreach_lerp_(buffers, gradients, 1 - momentum)
-        nesterov = torch._foreach_lerp(gradients, buffers, momentum)
-        updates = orthogonalize(torch.stack(nesterov)).unbind(0)
+        ahead = torch.lerp(torch.stack(gradients), torch.stack(buffers), momentum)
+        updates = orthogonalize(ahead).unbind(0)
         scale = 0.2 * max(weights[0].shape) ** 0.5
         torch._foreach_mul_(weights, 1 - lr * weight_decay)
         torch._foreach_add_(weights, updates, alpha=-lr * scale)

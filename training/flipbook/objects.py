@@ -1,4 +1,6 @@
-"""The eighteen objects as layered outlines, kept in an atlas of distance fields that scales and turns cleanly."""
+"""The eighteen objects as layered outlines, kept in an atlas of distance fields that scales and turns
+cleanly.
+"""
 
 import math
 from collections.abc import Callable
@@ -163,7 +165,7 @@ def draw_sun(x: Tensor, y: Tensor) -> Layers:
 
 
 def draw_moon(x: Tensor, y: Tensor) -> Layers:
-    # A polygon, because the difference of two discs is no true distance in the hollow and would cast a false shadow.
+    # A polygon: the difference of two discs is no true distance in its hollow and would cast a false shadow.
     outer = [(0.95 * math.cos(a), 0.95 * math.sin(a)) for a in arc(0.35, math.tau - 1.0)]
     inner = [(0.42 + 0.72 * math.cos(a), -0.14 + 0.72 * math.sin(a)) for a in arc(math.tau - 1.37, 0.74)]
     body = polygon(x, y, outer + inner, 0.02)

@@ -1,4 +1,6 @@
-"""Signed distances, negative inside, of the few forms every object is built from. Coordinates: x right, y down."""
+"""Signed distances, negative inside, of the few forms every object is built from. Coordinates: x right, y
+down.
+"""
 
 import math
 from collections.abc import Sequence

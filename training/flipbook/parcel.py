@@ -1,4 +1,6 @@
-"""Carries results between machines: packs files into parts of at most 15 MiB, and puts them together again."""
+"""Carries results between machines: packs files into parts of at most 15 MiB, and puts them together
+again.
+"""
 
 import argparse
 import io

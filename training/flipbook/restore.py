@@ -18,7 +18,7 @@ def restore(model: Path, workshop: Workshop, progress: float) -> None:
     if not (model / "model_index.json").exists():
         shutil.copytree(model, workshop.folder / "vae", dirs_exist_ok=True)
         return
-    pipeline = WanPipeline.from_pretrained(model, torch_dtype=torch.float32, local_files_only=True)
+    pipeline = WanPipeline.from_pretrained(model, dtype=torch.float32, local_files_only=True)
     AutoencoderKLWan.from_pretrained(model / "vae").save_pretrained(workshop.folder / "vae")
     weights = {
         "text_encoder": pipeline.text_encoder.state_dict(),

@@ -1,4 +1,6 @@
-"""Contact sheets: one command to look at what the renderer draws, and the layout that the model's own sheet shares."""
+"""Contact sheets: one command to look at what the renderer draws, and the layout that the model's own sheet
+shares.
+"""
 
 import argparse
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Every stage for a few seconds at its real batch size: does it run here, how fast, in how much memory?
 
-Sections that fail are reported and the rest still runs, because a call on a rented machine must answer everything.
+Sections that fail are reported and the rest still runs: a call on a rented machine must answer everything.
 """
 
 import argparse
@@ -25,6 +25,8 @@ from training.flipbook.train_transformer import FlowPlan, FlowTrainer
 from training.flipbook.train_vae import VaePlan, VaeTrainer, finish_vae
 from training.flipbook.workshop import Workshop
 
+TOY = Format(64, 64, 9)
+
 
 @dataclass(frozen=True, slots=True)
 class Smoke:
@@ -41,11 +43,15 @@ class Smoke:
 
     @property
     def vae_plan(self) -> VaePlan:
-        return VaePlan(is_compiled=False) if self.is_real else VaePlan(64, 2, 1, is_compiled=False)
+        return VaePlan(is_compiled=False) if self.is_real else VaePlan(64, 2, 1, whole=TOY, is_compiled=False)
 
     @property
     def pool_plan(self) -> build_pool.PoolPlan:
-        return build_pool.PoolPlan(clips=1536) if self.is_real else build_pool.PoolPlan(8, 2, planners=1)
+        return (
+            build_pool.PoolPlan(clips=1536)
+            if self.is_real
+            else build_pool.PoolPlan(8, 2, planners=1, shares=((TOY, 1.0),))
+        )
 
     @property
     def flow_plan(self) -> FlowPlan:

@@ -1,4 +1,6 @@
-"""Where every actor is in every frame. Lengths are in units of the frame's shorter side, the origin is its centre."""
+"""Where every actor is in every frame. Lengths are in units of the frame's shorter side, the origin is its
+centre.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Training by the clock: a stage is told how many seconds it has, and its schedule ends exactly when they do."""
+"""Training by the clock: a stage is told how many seconds it has, and its schedule ends exactly when they
+do.
+"""
 
 import math
 import time

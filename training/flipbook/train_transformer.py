@@ -1,4 +1,6 @@
-"""Stage 3: flow matching. Text encoder and transformer learn, from the pool, which way from noise to a clip."""
+"""Stage 3: flow matching. Text encoder and transformer learn, from the pool, which way from noise to a
+clip.
+"""
 
 import argparse
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ class FlowPlan:
 
     batch: int = 256
     learning_rate: float = 1e-3
+    matrix_learning_rate: float = 3e-3
     weight_decay: float = 0.01
     warmup_steps: int = 200
     hold_until: float = 0.3
@@ -45,7 +48,10 @@ def build_optimizers(painter: Painter, plan: FlowPlan) -> list[torch.optim.Optim
         weight_decay=plan.weight_decay,
         fused=others[0].is_cuda,
     )
-    muon = [Muon(matrices, lr=plan.learning_rate, weight_decay=plan.weight_decay)] if matrices else []
+    muon = [Muon(matrices, lr=plan.matrix_learning_rate, weight_decay=plan.weight_decay)] if matrices else []
+    for optimizer in (adam, *muon):
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
     return [adam, *muon]
 
 
@@ -111,7 +117,7 @@ class FlowTrainer:
         )
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = plan.learning_rate * scale
+                group["lr"] = group["peak"] * scale
             optimizer.step()
         self.average.follow(self.painter, self.step)
         self.step += 1
@@ -126,8 +132,10 @@ class FlowTrainer:
             total, count = total + self.train_step(), count + 1
             if logging.is_due():
                 self.workshop.log(
-                    self.checkpoint.split("_")[0], step=self.step, progress=self.progress, loss=(total / count).item(),
-                    steps_per_second=pace.read(self.step), peak_gib=self.workshop.peak_gib(),
+
+                    self.checkpoint.split("_")[0], step=self.step, progress=self.progress,
+                    loss=(total / count).item(), steps_per_second=pace.read(self.step),
+                    peak_gib=self.workshop.peak_gib(),
                 )  # fmt: skip
                 total, count = torch.zeros_like(total), 0
             if saving.is_due():
@@ -143,14 +151,16 @@ def main() -> None:
     parser.add_argument(
         "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
     )
-    parser.add_argument("--batch", type=int, default=FlowPlan.batch)
-    parser.add_argument("--learning-rate", type=float, default=FlowPlan.learning_rate)
-    parser.add_argument("--optimizer", choices=("muon", "adamw"), default=FlowPlan.optimizer)
+    parser.add_argument("--batch", type=int, default=FlowPlan().batch)
+    parser.add_argument("--learning-rate", type=float, default=FlowPlan().learning_rate)
+    parser.add_argument("--matrix-learning-rate", type=float, default=FlowPlan().matrix_learning_rate)
+    parser.add_argument("--optimizer", choices=("muon", "adamw"), default=FlowPlan().optimizer)
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(
         batch=options.batch,
         learning_rate=options.learning_rate,
+        matrix_learning_rate=options.matrix_learning_rate,
         optimizer=options.optimizer,
         is_compiled=not options.no_compile,
     )

@@ -17,8 +17,7 @@ from training.flipbook.whole_clip import decode_latents, encode_clips, use_chann
 from training.flipbook.workshop import Workshop
 from training.flipbook.world import sample_held_out_scene, sample_training_scene
 
-CROP_FORMATS = (Format(256, 256, 33), Format(256, 256, 33), Format(384, 192, 33), Format(192, 384, 33))
-FULL_FORMAT = Format(256, 256, 33)
+SQUARE = Format(256, 256, 33)
 STATISTICS_CLIPS = 512
 LEAST_STD = 0.1  # a channel the encoder gave up must not be blown up to noise
 
@@ -29,8 +28,10 @@ class VaePlan:
 
     crop: int = 128
     crop_batch: int = 16
-    full_batch: int = 4
+    whole_batch: int = 4
     crops_until: float = 0.8
+    crop_from: tuple[Format, ...] = (SQUARE, Format(384, 192, 33), Format(192, 384, 33))
+    whole: Format = SQUARE
     learning_rate: float = 1e-3
     kl_weight: float = 1e-4
     edge_weight: float = 0.5
@@ -38,7 +39,9 @@ class VaePlan:
 
 
 def weigh_reconstruction(output: Tensor, target: Tensor, edge_weight: float) -> Tensor:
-    """Absolute and squared error, and the error of differences: crisp edges, and no flicker from frame to frame."""
+    """Absolute and squared error, and the error of differences: crisp edges, and no flicker from frame to
+    frame.
+    """
     error = output.float() - target
     edges = sum(error.diff(dim=axis).abs().mean() for axis in (2, 3, 4))
     return error.abs().mean() + error.square().mean() + edge_weight * edges
@@ -99,8 +102,9 @@ class VaeTrainer:
         self.workshop.save("vae_training", {**state, "step": self.step, "progress": self.progress})
 
     def draw_batch(self, *, whole: bool) -> Tensor:
-        count = self.plan.full_batch if whole else self.plan.crop_batch
-        size = FULL_FORMAT if whole else self.rng.choice(CROP_FORMATS)
+        plan = self.plan
+        count = plan.whole_batch if whole else plan.crop_batch
+        size = plan.whole if whole else self.rng.choice(plan.crop_from)
         scenes = [sample_training_scene(self.rng) for _ in range(count)]
         shot = plan_shot(scenes, size, self.rng)
         return self.renderer.draw(shot, None if whole else aim_windows(shot, self.plan.crop, self.rng))
@@ -140,12 +144,16 @@ class VaeTrainer:
 
 
 @torch.no_grad()
-def measure_reconstruction(vae: AutoencoderKLWan, renderer: Renderer, clips: int = 32) -> dict[str, float]:
-    """PSNR over held-out renders, its worst clip, and how much more the picture jumps at chunk borders than inside."""
+def measure_reconstruction(
+    vae: AutoencoderKLWan, renderer: Renderer, clips: int, size: Format
+) -> dict[str, float]:
+    """PSNR over held-out renders, its worst clip, and how much more the picture jumps at chunk borders than
+    inside.
+    """
     rng = Random(99)
     scores, border, inside = [], [], []
     for _ in range(clips):
-        target = renderer.draw(plan_shot([sample_held_out_scene(rng, pair_share=0.3)], FULL_FORMAT, rng))
+        target = renderer.draw(plan_shot([sample_held_out_scene(rng, pair_share=0.3)], size, rng))
         mean, _ = encode_clips(vae, target)
         output = decode_latents(vae, mean).clamp(-1, 1).float()
         error = (output - target) / 2
@@ -159,25 +167,30 @@ def measure_reconstruction(vae: AutoencoderKLWan, renderer: Renderer, clips: int
 
 
 @torch.no_grad()
-def measure_latents(vae: AutoencoderKLWan, renderer: Renderer, clips: int) -> tuple[list[float], list[float]]:
+def measure_latents(
+    vae: AutoencoderKLWan, renderer: Renderer, clips: int, size: Format
+) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of every latent channel over fresh training scenes."""
     rng = Random(7)
     samples = []
     for _ in range(0, clips, 8):
         scenes = [sample_training_scene(rng) for _ in range(8)]
-        mean, _ = encode_clips(vae, renderer.draw(plan_shot(scenes, FULL_FORMAT, rng)))
+        mean, _ = encode_clips(vae, renderer.draw(plan_shot(scenes, size, rng)))
         samples.append(mean.float())
     latents = torch.cat(samples).transpose(0, 1).flatten(1)
     return latents.mean(1).tolist(), latents.std(1).clamp_min(LEAST_STD).tolist()
 
 
 def finish_vae(workshop: Workshop, trainer: VaeTrainer, clips: int = STATISTICS_CLIPS) -> Path:
-    """Write the statistics into the configuration and the VAE as a diffusers folder, then measure it."""
+    """Measure the VAE, write its latents' statistics into its configuration and save it as a diffusers
+    folder.
+    """
+    size = trainer.plan.whole
     with workshop.autocast():
-        mean, std = measure_latents(trainer.vae, trainer.renderer, clips)
+        mean, std = measure_latents(trainer.vae, trainer.renderer, clips, size)
     trainer.vae.register_to_config(latents_mean=mean, latents_std=std)
     workshop.log("vae", latent_std_least=min(std), latent_std_most=max(std))
-    workshop.log("vae", **measure_reconstruction(trainer.vae, trainer.renderer, max(4, clips // 16)))
+    workshop.log("vae", **measure_reconstruction(trainer.vae, trainer.renderer, max(4, clips // 16), size))
     folder = workshop.folder / "vae"
     trainer.vae.save_pretrained(folder)
     return folder

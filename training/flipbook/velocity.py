@@ -1,8 +1,8 @@
 """The transformer as training runs it: on latents already cut into tokens, with the text's padding folded up.
 
-Stock `WanPipeline` pads every prompt to 512 embeddings of zeros, and all of them take part in cross-attention. They
-are equal, so one of them stands for all when its score is raised by the logarithm of their number: the same result
-from a fortieth of the keys. tests/training/test_velocity.py holds this against the stock forward.
+Stock `WanPipeline` pads every prompt to 512 embeddings of zeros, and all of them take part in cross-attention.
+They are equal, so one stands for all when its score is raised by the logarithm of their number: the same result
+from a tenth of the keys. tests/training/test_velocity.py holds this against the stock forward.
 """
 
 import math
@@ -22,7 +22,9 @@ TEXT_SLOTS = 48  # words of a prompt, the last slot being the folded padding
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Embedded prompts: [batch, slots, width], and what to add to each slot's attention score: [batch, 1, 1, slots]."""
+    """Embedded prompts: [batch, slots, width], and what to add to each slot's attention score: [batch, 1,
+    1, slots].
+    """
 
     embeddings: Tensor
     bias: Tensor
@@ -44,7 +46,9 @@ def encode_prompts(text_encoder: Any, ids: Tensor, lengths: Tensor) -> Prompt:
 
 
 def cut_tokens(latents: Tensor) -> Tensor:
-    """[batch, channels, t, h, w] to tokens [batch, t * h/2 * w/2, channels * 4], the order of the stock patch embedding."""
+    """[batch, channels, t, h, w] to tokens [batch, t * h/2 * w/2, channels * 4], the order of the stock
+    patch embedding.
+    """
     batch, channels, t, h, w = latents.shape
     x = latents.view(batch, channels, t, h // PATCH, PATCH, w // PATCH, PATCH)
     return x.permute(0, 2, 3, 5, 1, 4, 6).reshape(batch, t * h * w // PATCH**2, channels * PATCH**2)
@@ -75,7 +79,7 @@ def predict_velocity(
     return run_transformer(transformer, tokens, time, prompt.embeddings, prompt.bias, rotary)
 
 
-def run_transformer(  # noqa: PLR0913 - plain tensors only, so that a compiler sees every input
+def run_transformer(
     transformer: WanTransformer3DModel,
     tokens: Tensor,
     time: Tensor,

@@ -1,7 +1,7 @@
-"""The VAE run over a whole clip at once, as training wants it: one pass, no feature cache, friendly to compilers.
+"""The VAE run over a whole clip at once, as training wants it: one pass, no feature cache, easy to compile.
 
-`AutoencoderKLWan` walks a clip in chunks and carries features from one to the next. Its convolutions are causal, so
-a single pass computes the same numbers, as long as the first frame keeps its own way through the temporal
+`AutoencoderKLWan` walks a clip in chunks and carries features from one to the next. Its convolutions are causal,
+so a single pass computes the same numbers, as long as the first frame keeps its own way through the temporal
 resampling. tests/training/test_whole_clip.py holds the two against each other.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def encode_clips(vae: AutoencoderKLWan, clips: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and log variance of the latents of [clips, 3, 1 + 4n, height, width]."""
+    """Mean and log variance of the latents of [clips, 3, 1 + 4n, height, width], n at least 1."""
     encoder = vae.encoder
     x = encoder.conv_in(patchify(clips, vae.config.patch_size))
     for block in encoder.down_blocks:

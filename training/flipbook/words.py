@@ -56,7 +56,9 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tokenize(tokenizer: PreTrainedTokenizerFast, prompts: list[str], slots: int) -> tuple[Tensor, Tensor]:
-    """Ids [prompts, slots] with the last slot left free, and how many of them are words (the end mark included)."""
+    """Ids [prompts, slots] with the last slot left free, and how many of them are words (the end mark
+    included).
+    """
     batch = tokenizer(
         prompts, padding="max_length", max_length=slots - 1, truncation=True, return_tensors="pt"
     )

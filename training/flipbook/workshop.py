@@ -1,7 +1,6 @@
 """What every training stage shares: the folder on disk, the device, atomic checkpoints and the log."""
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ class Workshop:
         """All or nothing: a call that is cut off leaves the previous checkpoint whole."""
         part = self.folder / f"{name}.pt.part"
         torch.save(state, part)
-        os.replace(part, self.folder / f"{name}.pt")
+        part.replace(self.folder / f"{name}.pt")
 
     def load(self, name: str) -> Any | None:
         path = self.folder / f"{name}.pt"

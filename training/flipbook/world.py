@@ -1,7 +1,7 @@
-"""The world Flipbook knows: objects, colours, sizes, motions, settings, relations, and scenes drawn from them.
+"""The world Flipbook knows: objects, colours, sizes, motions, settings, relations, and scenes made of them.
 
-Every combination that the evaluation uses is kept out of training by a rule on the words themselves, so no list
-of held-out prompts has to travel with the code.
+Every combination that the evaluation uses is kept out of training by a rule on the words themselves, so no
+list of held-out prompts has to travel with the code.
 """
 
 import zlib
@@ -32,7 +32,8 @@ COLOURS = {
 NATURAL_COLOUR = {
     "ball": "red", "box": "brown", "triangle": "orange", "star": "yellow", "ring": "purple", "heart": "red",
     "diamond": "teal", "car": "red", "boat": "blue", "fish": "orange", "bird": "blue", "tree": "green",
-    "house": "brown", "sun": "yellow", "moon": "yellow", "flower": "pink", "rocket": "white", "balloon": "red",
+    "house": "brown", "sun": "yellow", "moon": "yellow", "flower": "pink", "rocket": "white",
+    "balloon": "red",
 }  # fmt: skip
 
 # Radius as a share of the shorter side of the frame.
@@ -40,7 +41,8 @@ SIZES = {"small": 0.115, "medium": 0.155, "large": 0.205}
 PAIR_SIZES = {"small": 0.105, "medium": 0.135, "large": 0.165}
 
 MOTIONS = (
-    "left", "right", "up", "down", "bounce", "orbit", "spin", "grow", "shrink", "fall", "zigzag", "sway", "still",
+    "left", "right", "up", "down", "bounce", "orbit", "spin", "grow", "shrink", "fall", "zigzag", "sway",
+    "still",
 )  # fmt: skip
 SETTINGS = ("plain", "night", "sea", "meadow", "snow", "city", "desert", "sunset")
 RELATIONS = ("left of", "right of", "above", "below", "behind", "in front of")
