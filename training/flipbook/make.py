@@ -1,7 +1,7 @@
 """The whole training from one command, or the part of it that fits into one call on a rented machine.
 
-Stages are named with their seconds, and where one takes two calls, with the place in its schedule to stop at:
-`vae:300 pool:110`, then `transformer:400@0.7`, then `transformer:170 distill:120 export evaluate`.
+A stage is named with its seconds and, where it takes two calls, with the place in its schedule to stop at:
+`vae:260 pool:85`, then `transformer:400@0.8`, then `transformer:120 distill:110 export evaluate pack`.
 """
 
 import argparse
@@ -17,10 +17,13 @@ MODULES = {
     "pool": "build_pool",
     "transformer": "train_transformer",
     "distill": "distill",
+    "draft": "export",
     "export": "export",
     "evaluate": "evaluate",
+    "pack": "parcel",
 }
-WHOLE = "vae:300 pool:110 transformer:560 distill:120 export evaluate"
+COMPILED = {"smoke", "vae", "transformer", "distill"}
+WHOLE = "vae:260 pool:85 transformer:520 distill:110 export evaluate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +46,26 @@ class Stage:
         words = [sys.executable, "-m", f"training.flipbook.{MODULES[self.name]}"]
         if self.name == "evaluate":
             return [*words, "--model", str(work / "model"), "--batch", "25", "--out", str(out)]
+        if self.name == "pack":
+            return [*words, "pack", str(newest_result(work)), "--out", str(out), "--name", "flipbook"]
         words += ["--work", str(work)]
         if self.name == "smoke":
             words += ["--out", str(out)]
+        if self.name == "draft":
+            words += ["--undistilled", "--out", str(work / "draft")]
         if self.seconds is not None:
             words += ["--seconds", f"{self.seconds:g}"]
         if self.until is not None:
             words += ["--until", f"{self.until:g}"]
-        takes_compiler = self.name in {"smoke", "vae", "transformer", "distill"}
-        return words + (extra if takes_compiler else [])
+        return words + (extra if self.name in COMPILED else [])
+
+
+def newest_result(work: Path) -> Path:
+    """The farthest that the run has come: the model, its undistilled draft, or the VAE alone."""
+    for name in ("model", "draft", "vae"):
+        if (work / name).exists():
+            return work / name
+    raise SystemExit(f"nothing to pack in {work}: run a stage first")
 
 
 def main() -> None:

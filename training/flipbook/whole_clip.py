@@ -1,8 +1,8 @@
 """The VAE run over a whole clip at once, as training wants it: one pass, no feature cache, easy to compile.
 
-`AutoencoderKLWan` walks a clip in chunks and carries features from one to the next. Its convolutions are causal,
-so a single pass computes the same numbers, as long as the first frame keeps its own way through the temporal
-resampling. tests/training/test_whole_clip.py holds the two against each other.
+`AutoencoderKLWan` walks a clip in chunks and carries features from one to the next. Its convolutions are
+causal, so a single pass computes the same numbers, as long as the first frame keeps its own way through the
+temporal resampling. tests/training/test_whole_clip.py holds the two against each other.
 """
 
 from typing import Any
