@@ -75,6 +75,11 @@ def test_the_vae_goes_on_where_it_stopped(workshop):
     assert trainer.progress == 1.0
 
 
+def test_a_loss_that_is_no_number_ends_the_stage(workshop):
+    with pytest.raises(SystemExit, match="diverged"):
+        workshop.log_loss("transformer", float("nan"), step=3)
+
+
 def test_latents_are_normalised_by_the_saved_statistics(workshop):
     config = json.loads((workshop.folder / "vae" / "config.json").read_text())
     assert len(config["latents_std"]) == TINY.latent_channels

@@ -1,4 +1,4 @@
-"""Stage 2: a pool of latents with captions, drawn and encoded once: the transformer never waits for pixels."""
+"""Stage 2: a pool of latents with captions, drawn and encoded once. Training then never waits for pixels."""
 
 import argparse
 from collections import deque

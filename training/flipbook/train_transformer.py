@@ -131,12 +131,13 @@ class FlowTrainer:
             self.progress = box.progress
             total, count = total + self.train_step(), count + 1
             if logging.is_due():
-                self.workshop.log(
-
-                    self.checkpoint.split("_")[0], step=self.step, progress=self.progress,
-                    loss=(total / count).item(), steps_per_second=pace.read(self.step),
-                    peak_gib=self.workshop.peak_gib(),
-                )  # fmt: skip
+                self.workshop.log_loss(
+                    self.checkpoint.split("_")[0],
+                    (total / count).item(),
+                    step=self.step,
+                    progress=self.progress,
+                    steps_per_second=pace.read(self.step),
+                )
                 total, count = torch.zeros_like(total), 0
             if saving.is_due():
                 self.save()

@@ -133,10 +133,10 @@ class VaeTrainer:
             self.progress = box.progress
             loss = self.train_step()
             if logging.is_due():
-                self.workshop.log(
-                    "vae", step=self.step, progress=self.progress, loss=loss.item(),
-                    steps_per_second=pace.read(self.step), peak_gib=self.workshop.peak_gib(),
-                )  # fmt: skip
+                pace_now = pace.read(self.step)
+                self.workshop.log_loss(
+                    "vae", loss.item(), step=self.step, progress=self.progress, steps_per_second=pace_now
+                )
             if saving.is_due():
                 self.save()
         self.progress = until

@@ -1,8 +1,9 @@
 """The transformer as training runs it: on latents already cut into tokens, with the text's padding folded up.
 
 Stock `WanPipeline` pads every prompt to 512 embeddings of zeros, and all of them take part in
-cross-attention. They are equal, so one stands for all when its score is raised by the logarithm of their number:
-the same result from a tenth of the keys. tests/training/test_velocity.py holds this against the stock forward.
+cross-attention. They are equal, so one stands for all when its score is raised by the logarithm of their
+number: the same result from a tenth of the keys. tests/training/test_velocity.py holds this against the stock
+forward.
 """
 
 import math

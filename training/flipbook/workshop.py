@@ -1,6 +1,7 @@
 """What every training stage shares: the folder on disk, the device, atomic checkpoints and the log."""
 
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,12 @@ class Workshop:
         )
         with (self.folder / "log.jsonl").open("a") as book:
             book.write(json.dumps({"stage": stage, "time": time.time(), **tidy}) + "\n")
+
+    def log_loss(self, stage: str, loss: float, **values: float | str) -> None:
+        """As `log`, but a loss that is no number ends the stage before it overwrites a good checkpoint."""
+        self.log(stage, loss=loss, peak_gib=self.peak_gib(), **values)
+        if not math.isfinite(loss):
+            raise SystemExit(f"{stage} diverged: its last checkpoint in {self.folder} is kept")
 
     def peak_gib(self) -> float:
         return torch.cuda.max_memory_allocated() / 2**30 if self.device.type == "cuda" else 0.0
