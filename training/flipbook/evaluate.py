@@ -23,7 +23,7 @@ DEFAULT_FORMAT = Format(256, 256, 33)
 STEPS = 10
 Frames = npt.NDArray[np.uint8]
 
-# What issue the model has to meet, in per cent.
+# What the model has to reach, in per cent.
 TARGETS = {"colour": 95.0, "motion": 90.0, "setting": 95.0, "both present": 80.0}
 
 
