@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-
 from training.flipbook.evaluate import MODEL, Answer, generate, load_pipeline
 from training.flipbook.judge import judge_clip
 from training.flipbook.prompts import write_questions
