@@ -82,8 +82,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(
-        learning_rate=3e-4,
-        matrix_learning_rate=1e-3,
+        learning_rate=4e-4,
         warmup_steps=50,
         hold_until=0.2,
         average_decay=0.995,

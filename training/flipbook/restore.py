@@ -24,7 +24,7 @@ def restore(model: Path, workshop: Workshop, progress: float) -> None:
         "text_encoder": pipeline.text_encoder.state_dict(),
         "transformer": pipeline.transformer.state_dict(),
     }
-    state = {"painter": weights, "average": weights, "optimizers": None, "step": 1000, "progress": progress}
+    state = {"painter": weights, "average": weights, "optimizer": None, "step": 1000, "progress": progress}
     workshop.save(FlowTrainer.checkpoint, state)
 
 

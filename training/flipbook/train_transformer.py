@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.flipbook.flow import Painter, Pool, RunningAverage, blend, sample_noise_level
-from training.flipbook.muon import Muon
 from training.flipbook.networks import Sizes
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
 from training.flipbook.velocity import run_transformer
@@ -24,35 +23,13 @@ class FlowPlan:
     """How the transformer is trained."""
 
     batch: int = 256
-    learning_rate: float = 1e-3
-    matrix_learning_rate: float = 3e-3
+    learning_rate: float = 2e-3
     weight_decay: float = 0.01
-    warmup_steps: int = 200
+    warmup_steps: int = 400
     hold_until: float = 0.3
     average_decay: float = 0.999
     empty_prompt_share: float = 0.1
-    optimizer: str = "muon"
     is_compiled: bool = True
-
-
-def build_optimizers(painter: Painter, plan: FlowPlan) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the blocks, AdamW for everything else; or AdamW for all."""
-    matrices = [weight for weight in painter.transformer.blocks.parameters() if weight.ndim == 2]
-    matrices = matrices if plan.optimizer == "muon" else []
-    taken = {id(weight) for weight in matrices}
-    others = [weight for weight in painter.parameters() if id(weight) not in taken]
-    adam = torch.optim.AdamW(
-        others,
-        lr=plan.learning_rate,
-        betas=(0.9, 0.95),
-        weight_decay=plan.weight_decay,
-        fused=others[0].is_cuda,
-    )
-    muon = [Muon(matrices, lr=plan.matrix_learning_rate, weight_decay=plan.weight_decay)] if matrices else []
-    for optimizer in (adam, *muon):
-        for group in optimizer.param_groups:
-            group["peak"] = group["lr"]
-    return [adam, *muon]
 
 
 class FlowTrainer:
@@ -64,7 +41,13 @@ class FlowTrainer:
         self.workshop, self.plan = workshop, plan
         self.painter = Painter(sizes, workshop.device)
         self.average = RunningAverage(self.painter, plan.average_decay)
-        self.optimizers = build_optimizers(self.painter, plan)
+        self.optimizer = torch.optim.AdamW(
+            self.painter.parameters(),
+            lr=plan.learning_rate,
+            betas=(0.9, 0.95),
+            weight_decay=plan.weight_decay,
+            fused=workshop.device.type == "cuda",
+        )
         self.pool = Pool(workshop, self.painter.transformer)
         self.step, self.progress = 0, 0.0
         self.run = torch.compile(run_transformer, dynamic=False) if plan.is_compiled else run_transformer
@@ -75,8 +58,8 @@ class FlowTrainer:
             return
         self.painter.load_state_dict(state["painter"])
         self.average.painter.load_state_dict(state["average"])
-        for optimizer, saved in zip(self.optimizers, state["optimizers"] or [], strict=False):
-            optimizer.load_state_dict(saved)
+        if state["optimizer"] is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.progress = state["step"], state["progress"]
         torch.manual_seed(self.step)
 
@@ -84,7 +67,7 @@ class FlowTrainer:
         state: dict[str, Any] = {
             "painter": self.painter.state_dict(),
             "average": self.average.painter.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "optimizer": self.optimizer.state_dict(),
         }
         self.workshop.save(self.checkpoint, {**state, "step": self.step, "progress": self.progress})
 
@@ -107,18 +90,16 @@ class FlowTrainer:
 
     def train_step(self) -> Tensor:
         loss = self.find_loss()
-        for optimizer in self.optimizers:
-            optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.painter.parameters(), 1.0)
         plan = self.plan
         scale = learning_rate_scale(
             self.progress, self.step, warmup_steps=plan.warmup_steps, hold_until=plan.hold_until
         )
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = group["peak"] * scale
-            optimizer.step()
+        for group in self.optimizer.param_groups:
+            group["lr"] = plan.learning_rate * scale
+        self.optimizer.step()
         self.average.follow(self.painter, self.step)
         self.step += 1
         return loss.detach()
@@ -154,15 +135,11 @@ def main() -> None:
     )
     parser.add_argument("--batch", type=int, default=FlowPlan().batch)
     parser.add_argument("--learning-rate", type=float, default=FlowPlan().learning_rate)
-    parser.add_argument("--matrix-learning-rate", type=float, default=FlowPlan().matrix_learning_rate)
-    parser.add_argument("--optimizer", choices=("muon", "adamw"), default=FlowPlan().optimizer)
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(
         batch=options.batch,
         learning_rate=options.learning_rate,
-        matrix_learning_rate=options.matrix_learning_rate,
-        optimizer=options.optimizer,
         is_compiled=not options.no_compile,
     )
     trainer = FlowTrainer(Workshop.open(options.work), Sizes(), plan)
