@@ -24,7 +24,7 @@ from training.flipbook.networks import (
 from training.flipbook.renderer import Format
 from training.flipbook.restore import restore
 from training.flipbook.train_transformer import FlowPlan, FlowTrainer
-from training.flipbook.train_vae import VaePlan, VaeTrainer, finish_vae
+from training.flipbook.train_vae import VaePlan, VaeTrainer, finish_vae, load_vae
 from training.flipbook.words import build_tokenizer
 from training.flipbook.workshop import Workshop
 
@@ -71,6 +71,14 @@ def test_the_vae_goes_on_where_it_stopped(workshop):
     trainer.resume()
     assert trainer.step > 0
     assert trainer.progress == 1.0
+
+
+def test_the_saved_vae_is_the_trained_one(workshop):
+    trainer = VaeTrainer(workshop, TINY, VAE_PLAN)
+    trainer.resume()
+    saved = load_vae(workshop).state_dict()
+    for name, weight in trainer.vae.state_dict().items():
+        assert torch.equal(weight, saved[name]), name
 
 
 def test_a_loss_that_is_no_number_ends_the_stage(workshop):

@@ -21,8 +21,7 @@ class Workshop:
     def open(cls, folder: Path) -> "Workshop":
         folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(0)
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.benchmark = True
         return cls(folder, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
