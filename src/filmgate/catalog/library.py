@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any, TypeVar
 
 from filmgate.catalog.book import Catalog
+from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price, Region
 from filmgate.catalog.llms import Llm
@@ -99,6 +100,12 @@ def read_measured(report: Mapping[str, Any]) -> list[MeasuredRun]:
         to_record(MeasuredRun, {key: run.get(key) for key in keys} | shared, f"measured run {run['model']}")
         for run in report["runs"]
     ]
+
+
+def load_calibration() -> Calibration:
+    """The constants the last validation wrote."""
+    row = json.loads(read_data("calibration.json"))
+    return Calibration(**{**row, "seen_gpus": tuple(row["seen_gpus"])})
 
 
 def read_data(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class VideoRun:
-    """Seconds for one clip from prompt to frames. `kind` bound: the source gives a limit, not a time."""
+    """Seconds for one clip. `kind`: time is prompt to frames, decode the decoder alone, bound a limit only."""
 
     id: str
     model: str
@@ -21,7 +21,7 @@ class VideoRun:
     mode: Literal["eager", "fused", "compiled"]
     decode_dtype: Literal["bf16", "fp32"]
     is_tiled: bool
-    kind: Literal["time", "bound"]
+    kind: Literal["time", "decode", "bound"]
     source: str
     as_of: str
     forwards_per_step: int | None = None
@@ -41,7 +41,7 @@ class MemoryRun:
     peak_gib: float
     weights: Literal["bf16", "fp32"]
     decode_dtype: Literal["bf16", "fp32"]
-    offload: Literal["none", "model"]
+    offload: Literal["none", "model", "cpu_text"]
     is_tiled: bool
     activation: str
     kind: Literal["memory", "unknown"]
@@ -52,7 +52,7 @@ class MemoryRun:
 
 @dataclass(frozen=True, slots=True)
 class LlmRun:
-    """One figure of one language-model benchmark."""
+    """One figure of one language-model benchmark; `requests` were sent all at once where it is set."""
 
     id: str
     model: str
@@ -69,6 +69,7 @@ class LlmRun:
     input_tokens: int | None = None
     output_tokens: int | None = None
     batch: int | None = None
+    requests: int | None = None
     note: str | None = None
 
 

@@ -22,12 +22,12 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Seconds somebody measured, and how to predict them from constants."""
+    """Seconds somebody measured, and how to predict them; constants it cannot depend on save the fit work."""
 
     id: str
     seconds: float
     predict: Predict
-    weight: float = 1.0
+    blind_to: tuple[str, ...] = ()
 
 
 NOISE = 0.10  # a published time is believed to about ten per cent
@@ -35,10 +35,12 @@ STEP = 1e-4
 MOST_ROUNDS = 25
 
 
-def fit(observations: Sequence[Observation], priors: Mapping[str, Prior]) -> dict[str, float]:
-    """Gauss-Newton from the priors; stops when no constant moves by a thousandth."""
+def fit(
+    observations: Sequence[Observation], priors: Mapping[str, Prior], start: Constants | None = None
+) -> dict[str, float]:
+    """Gauss-Newton from `start` or the priors; stops when no constant moves by a thousandth."""
     names = list(priors)
-    values = {name: prior.value for name, prior in priors.items()}
+    values = dict(start) if start else {name: prior.value for name, prior in priors.items()}
     for _ in range(MOST_ROUNDS):
         matrix, right = _normal_equations(observations, priors, values)
         moves = solve(matrix, right)
@@ -65,17 +67,19 @@ def _normal_equations(
     for seen in observations:
         base = math.log(seen.predict(values))
         error = math.log(seen.seconds) - base
-        slopes = [
-            (math.log(seen.predict({**values, name: values[name] + STEP})) - base) / STEP for name in names
-        ]
+        slopes = [0.0 if name.startswith(seen.blind_to) else _slope(seen, values, name, base) for name in names]
         # Huber: beyond two standard errors a run pulls with constant force, so one odd table cannot tilt the rest.
-        trust = seen.weight / NOISE**2 * min(1.0, 2 * NOISE / max(abs(error), 1e-9))
+        trust = 1.0 / NOISE**2 * min(1.0, 2 * NOISE / max(abs(error), 1e-9))
         active = [i for i in range(size) if slopes[i]]
         for i in active:
             right[i] += trust * slopes[i] * error
             for j in active:
                 matrix[i][j] += trust * slopes[i] * slopes[j]
     return matrix, right
+
+
+def _slope(seen: Observation, values: Constants, name: str, base: float) -> float:
+    return (math.log(seen.predict({**values, name: values[name] + STEP})) - base) / STEP
 
 
 def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:

@@ -48,7 +48,9 @@ class Rates:
     bandwidth: float
     decode_bandwidth: float
     link: float
+    is_link_shared: bool
     traffic_share: float
+    straggle: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,9 @@ def rates(gpu: Gpu, software: Software, constants: Mapping[str, float], head_dim
         bandwidth=gpu.bandwidth * _share(constants["bandwidth"]),
         decode_bandwidth=gpu.bandwidth * _share(constants["decode_bandwidth"]),
         link=_link_rate(gpu, constants),
+        is_link_shared=not gpu.has_nvlink,
         traffic_share=1.0 if software.mode == "eager" else math.exp(constants[f"traffic.{software.mode}"]),
+        straggle=math.exp(constants["straggle"]),
     )
 
 
@@ -114,12 +118,18 @@ def _link_rate(gpu: Gpu, constants: Mapping[str, float]) -> float:
 
 
 def forward_time(work: Work, rate: Rates, gpus: int = 1, exchange_bytes: float = 0.0) -> StageTime:
-    """One denoiser forward split over `gpus` by sequence; `exchange_bytes` is what each GPU sends."""
+    """One denoiser forward split over `gpus` by sequence; `exchange_bytes` is what each GPU sends.
+
+    Without NVLink all GPUs send through the host, which carries two at full rate. Every further GPU adds one
+    to wait for at each of the layers' meetings: `straggle`, a share of the split time.
+    """
+    split = (1.0 + rate.straggle * (gpus - 1)) / gpus
+    sharers = max(1.0, gpus / 2) if rate.is_link_shared else 1.0
     return StageTime(
         stage=work.stage.value,
-        compute=(work.linear_flops / rate.linear + work.attention_flops / rate.attention) / gpus,
-        memory=work.traffic_bytes * rate.traffic_share / rate.bandwidth / gpus,
-        interconnect=exchange_bytes / rate.link if gpus > 1 else 0.0,
+        compute=(work.linear_flops / rate.linear + work.attention_flops / rate.attention) * split,
+        memory=work.traffic_bytes * rate.traffic_share / rate.bandwidth * split,
+        interconnect=exchange_bytes * sharers / rate.link if gpus > 1 else 0.0,
     )
 
 
