@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+SLACK_SECONDS = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class VideoApi:
@@ -26,10 +28,13 @@ class VideoApi:
         return self.state == "active"
 
     def usd_per_clip(self, seconds: float) -> float:
-        """What one clip is billed at: the shortest length offered that covers it, else several clips."""
+        """What one clip is billed at: the shortest length offered that covers it, else several clips.
+
+        A quarter of a second over is forgiven: 81 frames at 16 a second are a five-second clip to everybody.
+        """
         longest = max(self.clip_seconds)
-        whole, rest = divmod(seconds, longest)
-        tail = min((s for s in self.clip_seconds if s >= rest - 1e-9), default=longest) if rest > 1e-9 else 0
+        whole, rest = divmod(max(seconds - SLACK_SECONDS, 0.0), longest)
+        tail = min((s for s in self.clip_seconds if s >= rest), default=longest)
         return (whole * longest + tail) * self.usd_per_second
 
 

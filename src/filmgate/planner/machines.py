@@ -1,0 +1,71 @@
+"""The machines a question may use: every instance with a price in the region, or one bare GPU."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from filmgate.catalog.book import Catalog
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.instances import Instance, Price
+from filmgate.planner.answer import Rejected
+
+FIRST_WITH_BF16 = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """GPUs that can be had together, and their price."""
+
+    name: str
+    gpu: Gpu
+    gpus: int
+    instance: Instance | None
+    price: Price | None
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        return self.price.on_demand if self.price else None
+
+
+def machines_for(
+    catalog: Catalog, region: str, *, gpu: Gpu | None = None, names: Iterable[str] = ()
+) -> tuple[list[Machine], list[Rejected]]:
+    """Usable machines, and those ruled out before any arithmetic."""
+    if gpu is not None:
+        return _usable([Machine(gpu.name, gpu, 1, None, None)])
+    chosen = [catalog.instance(name) for name in names] or list(catalog.instances.values())
+    found, rejected = [], []
+    for instance in chosen:
+        price = catalog.price(instance.name, region)
+        refusal = _refuse(instance, price, region)
+        if refusal:
+            rejected.append(refusal)
+        else:
+            found.append(Machine(instance.name, catalog.gpu(instance.gpu), instance.gpus, instance, price))
+    usable, unusable = _usable(found)
+    return usable, rejected + unusable
+
+
+def _refuse(instance: Instance, price: Price | None, region: str) -> Rejected | None:
+    if instance.unsupported_because:
+        return Rejected(instance.name, instance.unsupported_because, None, None, "")
+    if instance.status == "retired":
+        return Rejected(instance.name, f"retired, last seen {instance.as_of}", None, None, "")
+    if price is None or price.on_demand is None:
+        return Rejected(instance.name, f"no on-demand price in {region}", None, None, "USD/h")
+    return None
+
+
+def _usable(machines: list[Machine]) -> tuple[list[Machine], list[Rejected]]:
+    usable, rejected = [], []
+    for machine in machines:
+        gpu = machine.gpu
+        capability = float(gpu.compute_capability or 0) or None
+        if gpu.half_flops is None or gpu.bandwidth is None:
+            missing = "arithmetic rate" if gpu.half_flops is None else "bandwidth"
+            rejected.append(Rejected(machine.name, f"{gpu.name}: no published {missing}", None, None, "TFLOP/s"))
+        elif capability is not None and capability < FIRST_WITH_BF16:
+            reason = f"{gpu.name} has no bfloat16 (compute capability {capability:g}, 8.0 needed)"
+            rejected.append(Rejected(machine.name, reason, capability, FIRST_WITH_BF16, "capability"))
+        else:
+            usable.append(machine)
+    return usable, rejected

@@ -1,0 +1,118 @@
+"""The first sentence of an answer: what to do, or what would have to change."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from filmgate.catalog.book import Catalog
+from filmgate.catalog.calibrations import Calibration
+from filmgate.planner.answer import Json, Rejected
+from filmgate.planner.machines import machines_for
+from filmgate.planner.pattern import Choice, Pattern
+from filmgate.planner.video import Candidate, VideoAsk, evaluate
+
+
+def video_verdict(
+    ask: VideoAsk, best: Candidate, choice: Choice, offers: Sequence[Json], interval: tuple[float, float]
+) -> str:
+    """One sentence for a question that has an answer."""
+    low, high = interval
+    seconds = f"{brief(best.seconds)} s a clip ({brief(low)} to {brief(high)})"
+    where = f"{best.machine.name}" + (f", {best.split} GPUs a clip" if best.split > 1 else "")
+    per_clip = best.usd_per_clip(ask)
+    if choice.pattern is Pattern.MANAGED:
+        offer = min((o for o in offers if o["is_available"]), key=lambda o: float(str(o["usd_per_clip"])))
+        crossing = offer["break_even_clips_per_day"]
+        return (
+            f"Buy from {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} a clip: an own fleet on {where} costs "
+            f"${per_clip:.2f} a clip at this volume and pays from {float(str(crossing)):.0f} clips a day."
+        )
+    if best.fleet is None or best.bill is None:
+        price = f", ${per_clip:.3g} a clip when busy" if per_clip is not None else ""
+        return f"{where} makes {seconds}{price}, peak {best.trial.memory.peak_bytes / 2**30:.1f} GiB in {best.trial.memory.peak_stage}."
+    fleet = best.fleet
+    promise = f"p95 {brief(fleet.latency_p95)} s" + (f" of {ask.slo_seconds:g} allowed" if ask.slo_seconds else "")
+    count = f"{fleet.instances} x {where}"
+    return (
+        f"Run {count}, {choice.pattern}: {seconds}, {promise}, ${per_clip:.3g} a clip, "
+        f"${best.bill.usd_per_month:,.0f} a month{_managed_tail(offers)}."
+    )
+
+
+def brief(value: float) -> str:
+    """Three digits and no exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _managed_tail(offers: Sequence[Json]) -> str:
+    available = [o for o in offers if o["is_available"]]
+    if not available:
+        return ""
+    offer = min(available, key=lambda o: float(str(o["usd_per_clip"])))
+    crossing = offer["break_even_clips_per_day"]
+    tail = f"; {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} is dearer"
+    return tail + (f" from {float(str(crossing)):.0f} clips a day" if crossing is not None else "")
+
+
+def impossible_video(
+    ask: VideoAsk, catalog: Catalog, calibration: Calibration, rejected: Sequence[Rejected]
+) -> str:
+    """What would have to change, with the numbers."""
+    away = [r for r in rejected if r.name == ask.region]
+    if away:
+        allowed = [r.name for r in catalog.regions.values() if r.jurisdiction == (ask.residency or "").upper()]
+        names = ", ".join(allowed) or "none in the catalog"
+        return f"Not in {ask.region}: {away[0].reason}; regions that may: {names}."
+    slow = [r for r in rejected if r.unit == "s" and r.number is not None]
+    if slow and ask.slo_seconds is not None:
+        return _too_slow(ask, catalog, calibration, min(slow, key=lambda r: r.number or math.inf))
+    small = [r for r in rejected if r.unit == "GiB" and r.number is not None]
+    if small:
+        nearest = min(small, key=lambda r: (r.number or math.inf) - (r.limit or 0.0))
+        return f"Nothing fits: {nearest.name} comes nearest, but {nearest.reason}. {_smaller(ask, catalog, calibration)}"
+    if not rejected:
+        return f"No machine is known in {ask.region}; give another --region."
+    return f"No machine is left: {rejected[0].name}: {rejected[0].reason}."
+
+
+def _too_slow(ask: VideoAsk, catalog: Catalog, calibration: Calibration, nearest: Rejected) -> str:
+    """The SLO is below the compute floor: how far, and what brings the floor down."""
+    slo = ask.slo_seconds or 0.0
+    best = nearest.number or math.inf
+    advice = [f"allow {math.ceil(best)} s"]
+    steps = _most_steps(ask, catalog, calibration)
+    if steps:
+        advice.append(f"take at most {steps} steps (a distilled model)")
+    advice.append("ask for fewer frames or a smaller size")
+    return (
+        f"No machine makes this clip in {slo:g} s: the fastest, {nearest.name}, takes {best:.0f} s. "
+        f"To change that, {', or '.join(advice)}."
+    )
+
+
+def _most_steps(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> int | None:
+    """The most steps at which some machine meets the SLO."""
+    low, high = 0, ask.clip.steps
+    while high - low > 1:
+        middle = (low + high) // 2
+        fewer = replace(ask, clip=replace(ask.clip, steps=middle), clips_per_day=None)
+        low, high = (middle, high) if _is_possible(fewer, catalog, calibration) else (low, middle)
+    return low or None
+
+
+def _smaller(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> str:
+    """The longest clip of the same size that fits something."""
+    step = ask.model.frame_step
+    low, high = 0, (ask.clip.frames - 1) // step
+    while high - low > 1:
+        middle = (low + high) // 2
+        fewer = replace(ask, clip=replace(ask.clip, frames=middle * step + 1), clips_per_day=None, slo_seconds=None)
+        low, high = (middle, high) if _is_possible(fewer, catalog, calibration) else (low, middle)
+    if low:
+        return f"At this size {low * step + 1} frames would fit; else use a smaller size or --precision fp8."
+    return "Use a smaller size, --precision fp8, or a smaller model."
+
+
+def _is_possible(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> bool:
+    machines, _ = machines_for(catalog, ask.region, gpu=ask.gpu, names=ask.instances)
+    return any(isinstance(evaluate(ask, machine, calibration), Candidate) for machine in machines)
