@@ -1,7 +1,9 @@
 """Full-size random-weight video models on one GPU: seconds a forward, seconds a decode, peak memory.
 
 Prints one JSON object last, and writes it to $OUT/planner_h200.json where OUT is set. Put that file under
-src/filmgate/catalog/data/measured/ and run `filmgate plan validate --write` to judge the planner by it.
+src/filmgate/catalog/data/measured/ and judge the planner by it:
+filmgate plan validate --docs docs/planner-validation.md \\
+    --calibration src/filmgate/catalog/data/calibration.json
 `--tiny` runs the same path on a CPU with toy models, to check the script and nothing else.
 """
 

@@ -1,1 +1,1 @@
-"""Dated, sourced facts as data files: GPUs, instances, prices, managed APIs, models, and runs to be held to."""
+"""Dated, sourced facts as data files: GPUs, instances, prices, managed APIs, models and runs."""

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 from filmgate.catalog.book import Catalog
@@ -18,6 +19,7 @@ from filmgate.catalog.managed import TextApi, VideoApi
 from filmgate.catalog.records import to_record
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, Runs, VideoRun
 from filmgate.catalog.video_models import Defaults, Denoiser, EncoderUse, TextEncoder, Vae, VideoModel
+from filmgate.errors import UsageError
 
 Record = TypeVar("Record")
 
@@ -27,7 +29,10 @@ def load_catalog() -> Catalog:
     """The catalog as shipped; parsed once a process."""
     managed = tomllib.loads(read_data("managed.toml"))
     return Catalog(
-        gpus={g.name: g for g in (gpu_of(name, row) for name, row in tomllib.loads(read_data("gpus.toml")).items())},
+        gpus={
+            g.name: g
+            for g in (gpu_of(name, row) for name, row in tomllib.loads(read_data("gpus.toml")).items())
+        },
         instances={i.name: i for i in _rows(Instance, "instances.csv")},
         prices={(p.instance, p.region): p for p in _rows(Price, "prices.csv")},
         regions={r.name: r for r in _rows(Region, "regions.csv")},
@@ -81,7 +86,9 @@ def _read_runs() -> Runs:
     return Runs(
         video=tuple(to_record(VideoRun, row, f"video run {row['id']}") for row in video["time"]),
         memory=tuple(to_record(MemoryRun, row, f"memory run {row['id']}") for row in video["memory"]),
-        llm=tuple(to_record(LlmRun, row, f"llm run {row['id']}") for row in json.loads(read_data("llm_runs.json"))),
+        llm=tuple(
+            to_record(LlmRun, row, f"llm run {row['id']}") for row in json.loads(read_data("llm_runs.json"))
+        ),
         measured=tuple(
             run
             for file in sorted(files("filmgate.catalog").joinpath("data/measured").iterdir(), key=str)
@@ -113,7 +120,14 @@ def read_data(name: str) -> str:
     return files("filmgate.catalog").joinpath("data", name).read_text(encoding="utf-8")
 
 
-
+def read_prices(path: Path) -> list[Price]:
+    """A price list in the shipped format, as `filmgate plan prices --refresh` writes it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}", option="--prices") from exc
+    rows = csv.DictReader(io.StringIO(text))
+    return [to_record(Price, row, f"{path.name} line {number}") for number, row in enumerate(rows, start=2)]
 
 
 def _rows(kind: type[Record], name: str) -> list[Record]:

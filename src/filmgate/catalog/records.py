@@ -1,4 +1,4 @@
-"""Rows of a data file into frozen dataclasses: every key known, every unit a number, an empty cell is None."""
+"""Rows of a data file into frozen dataclasses: every key known, an empty cell is None."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -16,7 +16,7 @@ RENAMED = {"class": "class_name"}
 def to_record(kind: type[Record], row: Mapping[str, object], where: str) -> Record:
     """One row as `kind`; raises UsageError naming the file, the row and the key."""
     values = {RENAMED.get(name, name): value for name, value in row.items()}
-    known, hints = _schema(kind)
+    known, hints = _schema(cast("Any", kind))
     for name in values.keys() - known.keys():
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"

@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class VideoRun:
-    """Seconds for one clip. `kind`: time is prompt to frames, decode the decoder alone, bound a limit only."""
+    """Seconds for one clip. `kind`: time is prompt to frames, decode that alone, bound a mere limit."""
 
     id: str
     model: str

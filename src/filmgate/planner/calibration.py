@@ -67,8 +67,10 @@ def _normal_equations(
     for seen in observations:
         base = math.log(seen.predict(values))
         error = math.log(seen.seconds) - base
-        slopes = [0.0 if name.startswith(seen.blind_to) else _slope(seen, values, name, base) for name in names]
-        # Huber: beyond two standard errors a run pulls with constant force, so one odd table cannot tilt the rest.
+        slopes = [
+            0.0 if name.startswith(seen.blind_to) else _slope(seen, values, name, base) for name in names
+        ]
+        # Huber: beyond two standard errors the pull is constant, so one odd table cannot tilt the rest.
         trust = 1.0 / NOISE**2 * min(1.0, 2 * NOISE / max(abs(error), 1e-9))
         active = [i for i in range(size) if slopes[i]]
         for i in active:

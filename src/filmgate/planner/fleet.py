@@ -1,4 +1,4 @@
-"""How many replicas hold the SLO, how many stay warm, how long a cold one takes, how tenants are kept apart."""
+"""How many replicas hold the SLO, how many stay warm, how a cold one starts, what keeps tenants apart."""
 
 import math
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Fleet:
 def size_fleet(
     traffic: Traffic, service: float, slo: float | None, gpus_per_replica: int, replicas_per_instance: int
 ) -> Fleet | None:
-    """The smallest fleet that keeps p95 inside the SLO in the busiest hour; None where service alone is longer."""
+    """The smallest fleet that keeps p95 inside the SLO in the busiest hour, or None."""
     rate = traffic.peak_rate
     if slo is None:
         replicas: int | None = max(1, math.ceil(rate * service / FULLEST))
@@ -64,7 +64,7 @@ def size_fleet(
 
 
 def quiet_replicas(traffic: Traffic, service: float, slo: float | None) -> int:
-    """Replicas that stay up outside the busy hours: none without an SLO, one to catch the stray clip with it."""
+    """Replicas that stay up outside the busy hours: none without an SLO, one for a stray clip."""
     if slo is None:
         return 0
     if traffic.busy_hours >= 24:
@@ -124,5 +124,7 @@ def isolation_levels(gpu: Gpu, instance: Instance | None, peak_bytes: float) -> 
         Isolation("shared GPU", True, "separate keys and queues; one process serves all", 0.0),
         Isolation("MIG slice", fits_slice, mig_reason, 1.0 / slices if slices else 0.0),
         Isolation("dedicated GPU", True, "one GPU's memory and cache belong to one tenant", 1.0),
-        Isolation("dedicated instance", True, f"{gpus:.0f} GPUs, host memory and disk belong to one tenant", gpus),
+        Isolation(
+            "dedicated instance", True, f"{gpus:.0f} GPUs, host memory and disk belong to one tenant", gpus
+        ),
     ]

@@ -1,4 +1,4 @@
-"""A language-model question answered: what holds it, first token, time between tokens, cost a million tokens."""
+"""A language-model question answered: what holds it, first token, next tokens, cost a million."""
 
 import math
 from dataclasses import dataclass
@@ -52,14 +52,15 @@ class LlmAsk:
     gpu: Gpu | None = None
     instances: tuple[str, ...] = ()
     safety_factor: float = SAFETY_FACTOR
-
-    @property
-    def prompt(self) -> int:
-        return max(1, self.context - min(ANSWER_TOKENS, self.context // 2))
+    answer_tokens: int = ANSWER_TOKENS
 
     @property
     def answer(self) -> int:
-        return max(1, self.context - self.prompt)
+        return max(1, min(self.answer_tokens, self.context // 2))
+
+    @property
+    def prompt(self) -> int:
+        return max(1, self.context - self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,9 @@ def plan_llm(ask: LlmAsk, catalog: Catalog, calibration: Calibration) -> Answer:
     )
     if not candidates:
         verdict = _impossible(ask, rejected)
-        return Answer(question, "million tokens", verdict, False, None, None, None, None, (), tuple(rejected), sources)
+        return Answer(
+            question, "million tokens", verdict, False, None, None, None, None, (), tuple(rejected), sources
+        )
     best = candidates[0]
     return Answer(
         question=question,
@@ -127,10 +130,14 @@ def evaluate_llm(ask: LlmAsk, machine: Machine, calibration: Calibration) -> Llm
                 f"{memory.peak_bytes / GIB:.1f} GiB a GPU on {gpus} x {machine.gpu.name}, "
                 f"{usable_bytes(serving) / GIB:.1f} GiB usable"
             )
-            refused = Rejected(machine.name, reason, memory.peak_bytes / GIB, usable_bytes(serving) / GIB, "GiB")
+            refused = Rejected(
+                machine.name, reason, memory.peak_bytes / GIB, usable_bytes(serving) / GIB, "GiB"
+            )
             continue
         first = first_token_seconds(serving, ask.prompt, calibration.constants)
-        between = steady_token_seconds(serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants)
+        between = steady_token_seconds(
+            serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants
+        )
         late = _late(ask, machine, gpus, first * 1e3, between * 1e3)
         if late is None:
             return LlmCandidate(machine, serving, memory, first, between, ask.concurrency)
@@ -152,11 +159,13 @@ def _late(ask: LlmAsk, machine: Machine, gpus: int, first_ms: float, between_ms:
 
 def _verdict(ask: LlmAsk, best: LlmCandidate) -> str:
     price = best.machine.usd_per_hour
-    money = f", ${price:.2f} an hour, ${best.usd_per_million:.2f} a million tokens" if price is not None else ""
+    money = (
+        f", ${price:.2f} an hour, ${best.usd_per_million:.2f} a million tokens" if price is not None else ""
+    )
     weights = weight_bytes(ask.model, ask.precision) / GIB
     cache = kv_bytes(ask.model, ask.context, ask.kv_precision) / GIB
     return (
-        f"Serve {ask.model.name} on {best.machine.name}, {best.serving.gpus} GPU{'s' if best.serving.gpus > 1 else ''}: "
+        f"Serve {ask.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}: "
         f"first token {best.first_token * 1e3:.0f} ms, {best.between_tokens * 1e3:.0f} ms between tokens at "
         f"{ask.concurrency} sequences{money}; weights {weights:.1f} GiB, cache {cache:.2f} GiB a sequence."
     )
@@ -170,7 +179,7 @@ def _impossible(ask: LlmAsk, rejected: list[Rejected]) -> str:
         which = "--ttft-ms" if "first" in nearest.unit else "--tbt-ms"
         return (
             f"Nothing is fast enough: {nearest.name} comes nearest, {nearest.reason}. "
-            f"Allow {which} {math.ceil(nearest.number or 0)}, or shorten --context, or lower --concurrency or --precision."
+            f"Allow {which} {math.ceil(nearest.number or 0)}, or lower --context or --concurrency."
         )
     small = [r for r in rejected if r.unit == "GiB" and r.number is not None]
     if small:
@@ -179,23 +188,34 @@ def _impossible(ask: LlmAsk, rejected: list[Rejected]) -> str:
             f"Nothing holds it: {nearest.name} comes nearest, {nearest.reason}. "
             "Lower --precision, --concurrency or --context, or use --kv-precision fp8."
         )
-    return f"No machine is left in {ask.region}: {rejected[0].name}: {rejected[0].reason}." if rejected else (
-        f"No machine is known in {ask.region}; give another --region."
+    return (
+        f"No machine is left in {ask.region}: {rejected[0].name}: {rejected[0].reason}."
+        if rejected
+        else (f"No machine is known in {ask.region}; give another --region.")
     )
 
 
 def _memory(ask: LlmAsk, best: LlmCandidate) -> MemoryAnswer:
-    lines = tuple(MemoryPart(line.name, line.bytes, ("decode",), "activations" in line.name) for line in best.memory.lines)
+    lines = tuple(
+        MemoryPart(line.name, line.bytes, ("decode",), "activations" in line.name)
+        for line in best.memory.lines
+    )
     gpus = best.serving.gpus
     weights = weight_bytes(ask.model, ask.precision)
     cache = ask.concurrency * kv_bytes(ask.model, ask.context, ask.kv_precision)
     peak = best.memory.peak_bytes
-    changes = [("weights in fp8", (weights - weight_bytes(ask.model, "fp8")) / gpus)] if ask.precision == "bf16" else []
+    changes = (
+        [("weights in fp8", (weights - weight_bytes(ask.model, "fp8")) / gpus)]
+        if ask.precision == "bf16"
+        else []
+    )
     if ask.kv_precision == "bf16":
         changes.append(("KV cache in fp8", cache / 2 / gpus))
     changes.append(("half of the cache on NVMe, for idle sequences", cache / 2 / gpus))
     levers = tuple(MemoryLever(name, peak - saved, "decode", saved, None) for name, saved in changes)
-    return MemoryAnswer(lines, peak, "decode", usable_bytes(best.serving), ask.safety_factor, f"{gpus} GPUs", levers)
+    return MemoryAnswer(
+        lines, peak, "decode", usable_bytes(best.serving), ask.safety_factor, f"{gpus} GPUs", levers
+    )
 
 
 def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
@@ -219,7 +239,7 @@ def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnsw
         ),
         bound=step.bound.value,
         is_extrapolated=serving.gpu.name not in calibration.seen_gpus,
-        note=f"low and high are seconds between tokens, {math.expm1(half):.0%} from runs the calibration did not see",
+        note=f"low and high: seconds between tokens, {math.expm1(half):.0%} from held-out runs",
         tokens={
             "first_token_ms": best.first_token * 1e3,
             "between_tokens_ms": best.between_tokens * 1e3,
@@ -239,7 +259,7 @@ def _fleet(ask: LlmAsk, best: LlmCandidate) -> Json:
         "gpus_per_replica": best.serving.gpus,
         "replicas_per_instance": groups,
         "sequences_per_instance": groups * ask.concurrency,
-        "cache_on_nvme": "helps where sequences pause between turns: their cache is read back instead of recomputed",
+        "cache_on_nvme": "helps where sequences pause: their cache is read back instead of recomputed",
     }
 
 
@@ -261,14 +281,20 @@ def _cost(ask: LlmAsk, best: LlmCandidate, catalog: Catalog, calibration: Calibr
             }
         )
     levers: list[Json] = []
-    for name, precision, kv in (("weights in fp8", "fp8", ask.kv_precision), ("cache in fp8", ask.precision, "fp8")):
+    for name, precision, kv in (
+        ("weights in fp8", "fp8", ask.kv_precision),
+        ("cache in fp8", ask.precision, "fp8"),
+    ):
         serving = Serving(ask.model, best.machine.gpu, best.serving.gpus, precision, kv, ENGINE)
         after = steady_token_seconds(serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants)
         levers.append({"name": name, "saving": 1 - after / best.between_tokens})
     most = cache_capacity(best.serving, ask.context)
     full = steady_token_seconds(best.serving, most, ask.prompt, ask.answer, calibration.constants)
     levers.append(
-        {"name": f"batch of {most:.0f} instead of {ask.concurrency}", "saving": 1 - (full / most) / (best.between_tokens / ask.concurrency)}
+        {
+            "name": f"batch of {most:.0f} instead of {ask.concurrency}",
+            "saving": 1 - (full / most) / (best.between_tokens / ask.concurrency),
+        }
     )
     return {
         "currency": "USD",

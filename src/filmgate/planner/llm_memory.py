@@ -34,9 +34,12 @@ def llm_budget(serving: Serving, context: float, concurrency: float, safety_fact
     sequence = kv_bytes(serving.model, context, serving.kv_precision)
     return LlmBudget(
         (
-            LlmMemoryLine(f"weights, {serving.precision}", weight_bytes(serving.model, serving.precision) / gpus),
             LlmMemoryLine(
-                f"KV cache, {concurrency:g} x {context:g} tokens, {serving.kv_precision}", concurrency * sequence / gpus
+                f"weights, {serving.precision}", weight_bytes(serving.model, serving.precision) / gpus
+            ),
+            LlmMemoryLine(
+                f"KV cache, {concurrency:g} x {context:g} tokens, {serving.kv_precision}",
+                concurrency * sequence / gpus,
             ),
             LlmMemoryLine("activations, graphs, workspaces", ENGINE_BYTES / 1.2 * safety_factor),
         )
@@ -50,5 +53,7 @@ def usable_bytes(serving: Serving) -> float:
 
 def cache_capacity(serving: Serving, context: float) -> float:
     """Sequences of `context` tokens the group can hold at once; at least one."""
-    free = serving.gpus * (usable_bytes(serving) - ENGINE_BYTES) - weight_bytes(serving.model, serving.precision)
+    free = serving.gpus * (usable_bytes(serving) - ENGINE_BYTES) - weight_bytes(
+        serving.model, serving.precision
+    )
     return max(1.0, free / kv_bytes(serving.model, context, serving.kv_precision))

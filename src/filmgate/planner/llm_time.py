@@ -1,8 +1,8 @@
 """Language models on a GPU: time to first token, time between tokens, tokens a second by batch.
 
-A step reads the weights it needs and every sequence's cache, computes one token a sequence and whatever prompt
-tokens ride along, meets the other GPUs twice a layer, and pays the engine's bookkeeping. Arithmetic and reads
-overlap in part: the calibrated `overlap`.
+A step reads the weights it needs and every sequence's cache, computes one token a sequence and the prompt
+tokens that ride along, meets the other GPUs twice a layer, and pays the engine's bookkeeping. Arithmetic
+and reads overlap in part: the calibrated `overlap`.
 """
 
 import math
@@ -67,22 +67,27 @@ def read_bytes(model: Llm, precision: str, tokens: float) -> float:
         return whole
     routed = model.experts_per_token / model.experts
     expert_share = (1 - model.active_params / model.params) / (1 - routed)
-    touched = 1 - (1 - routed) ** max(tokens, 1.0)
+    touched = 1 - math.pow(1 - routed, max(tokens, 1.0))
     return whole * (1 - expert_share + expert_share * touched)
 
 
 def kv_bytes(model: Llm, tokens: float, precision: str = "bf16") -> float:
     """Cache of one sequence, exact per architecture: grouped, latent, or half of the layers windowed."""
     width = model.latent_kv or 2 * model.kv_heads * model.head_dim
-    windowed = model.layers // model.sliding_every if model.sliding_every else 0
     seen = min(tokens, float(model.sliding_window)) if model.sliding_window else tokens
-    return width * BITS[precision] / 8 * ((model.layers - windowed) * tokens + windowed * seen)
+    full_layers = model.layers - model.windowed_layers
+    return width * BITS[precision] / 8 * (full_layers * tokens + model.windowed_layers * seen)
 
 
 def decode_step(
-    serving: Serving, batch: float, context: float, constants: Mapping[str, float], *, prompt_tokens: float = 0.0
+    serving: Serving,
+    batch: float,
+    context: float,
+    constants: Mapping[str, float],
+    *,
+    prompt_tokens: float = 0.0,
 ) -> StepTime:
-    """One token for each of `batch` sequences that hold `context` tokens, and `prompt_tokens` of new prompts."""
+    """One token for each of `batch` sequences of `context` tokens, and `prompt_tokens` of new prompts."""
     bandwidth = _bandwidth(serving, constants)
     tokens = batch + prompt_tokens
     share = prompt_tokens / context if context else 0.0
@@ -126,7 +131,12 @@ def steady_token_seconds(
 
 
 def burst_seconds(
-    serving: Serving, requests: float, prompt: float, answer: float, limit: float, constants: Mapping[str, float]
+    serving: Serving,
+    requests: float,
+    prompt: float,
+    answer: float,
+    limit: float,
+    constants: Mapping[str, float],
 ) -> float:
     """All requests at once, answers of exponential length: full batches first, then the batch drains."""
     batch = min(requests, limit)
@@ -152,8 +162,7 @@ def _engine_seconds(serving: Serving, sequences: float, constants: Mapping[str, 
 
 def _long_layers(model: Llm) -> float:
     """Layers that attend over the whole context, a windowed one counting by half."""
-    windowed = model.layers // model.sliding_every if model.sliding_every else 0
-    return model.layers - windowed / 2
+    return model.layers - model.windowed_layers / 2
 
 
 def _attention_seconds(serving: Serving, prompt: float, constants: Mapping[str, float]) -> float:
@@ -175,7 +184,7 @@ def _linear_seconds(serving: Serving, tokens: float, constants: Mapping[str, flo
 
 
 def _share(gpu: Gpu, log_share: float) -> float:
-    return min(0.95, math.exp(log_share) * (density(gpu) / REFERENCE_DENSITY) ** -GAMMA)
+    return min(0.95, math.exp(log_share) * math.pow(density(gpu) / REFERENCE_DENSITY, -GAMMA))
 
 
 def _meeting_seconds(serving: Serving, tokens: float, constants: Mapping[str, float]) -> float:
@@ -184,6 +193,10 @@ def _meeting_seconds(serving: Serving, tokens: float, constants: Mapping[str, fl
         return 0.0
     meetings = 2 * serving.model.layers
     gpu = serving.gpu
-    link = (gpu.nvlink_gb_s / 2 if gpu.nvlink_gb_s else (gpu.pcie_gb_s or 16.0) / 2) * 1e9 * math.exp(constants["llm.link"])
+    link = (
+        (gpu.nvlink_gb_s / 2 if gpu.nvlink_gb_s else (gpu.pcie_gb_s or 16.0) / 2)
+        * 1e9
+        * math.exp(constants["llm.link"])
+    )
     latency = math.exp(constants["llm.meeting" if gpu.has_nvlink else "llm.meeting_pcie"])
     return meetings * (latency + 2 * tokens * serving.model.hidden * 2 / link)

@@ -62,7 +62,9 @@ def _usable(machines: list[Machine]) -> tuple[list[Machine], list[Rejected]]:
         capability = float(gpu.compute_capability or 0) or None
         if gpu.half_flops is None or gpu.bandwidth is None:
             missing = "arithmetic rate" if gpu.half_flops is None else "bandwidth"
-            rejected.append(Rejected(machine.name, f"{gpu.name}: no published {missing}", None, None, "TFLOP/s"))
+            rejected.append(
+                Rejected(machine.name, f"{gpu.name}: no published {missing}", None, None, "TFLOP/s")
+            )
         elif capability is not None and capability < FIRST_WITH_BF16:
             reason = f"{gpu.name} has no bfloat16 (compute capability {capability:g}, 8.0 needed)"
             rejected.append(Rejected(machine.name, reason, capability, FIRST_WITH_BF16, "capability"))

@@ -4,6 +4,7 @@ Weights are exact; what the planner estimates (activations, decode buffers) carr
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.work import BYTES, Clip, Stage, token_count
@@ -149,7 +150,9 @@ class Lever:
     peak_stage: Stage
 
 
-def levers(model: VideoModel, clip: Clip, base: Placement, safety_factor: float = SAFETY_FACTOR) -> list[Lever]:
+def levers(
+    model: VideoModel, clip: Clip, base: Placement, safety_factor: float = SAFETY_FACTOR
+) -> list[Lever]:
     """What the peak becomes if a component is offloaded, quantised or tiled."""
     changes = {
         "text encoder on the host": replace(base, offload="text"),
@@ -168,7 +171,7 @@ def levers(model: VideoModel, clip: Clip, base: Placement, safety_factor: float 
 
 
 # From roomy to tight; the first rung that fits is taken, since each further one costs time.
-RUNGS = (
+RUNGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all resident", {}),
     ("text encoder offloaded", {"offload": "text"}),
     ("tiled decode", {"offload": "text", "is_tiled": True}),
@@ -177,7 +180,11 @@ RUNGS = (
 
 
 def first_fit(
-    model: VideoModel, clip: Clip, base: Placement, capacity_bytes: float, safety_factor: float = SAFETY_FACTOR
+    model: VideoModel,
+    clip: Clip,
+    base: Placement,
+    capacity_bytes: float,
+    safety_factor: float = SAFETY_FACTOR,
 ) -> tuple[str, Placement, MemoryBudget] | None:
     """The roomiest placement that fits a GPU, or None."""
     for name, change in RUNGS:

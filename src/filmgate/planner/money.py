@@ -1,5 +1,6 @@
 """What a fleet costs, bought how; where a managed API is cheaper; what the bill does as volume grows."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from filmgate.planner.traffic import Traffic
 
 DAYS_A_MONTH = 365 / 12
 MOST_CLIPS = 10_000_000.0
+COOLDOWN_SECONDS = 300.0  # KEDA's default before it scales to zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +31,40 @@ class Bill:
         return self.usd_per_day / amount if amount else 0.0
 
 
-def bill(fleet: Fleet, traffic: Traffic, usd_per_hour: float, *, is_scaled_to_zero: bool) -> Bill:
+def bill(
+    fleet: Fleet, traffic: Traffic, usd_per_hour: float, *, service: float, cold_seconds: float | None
+) -> Bill:
     """Instance-hours of a day: the full fleet in busy hours, the warm part outside them.
 
-    Scaled to zero, a fleet is paid for the work alone plus a tenth for starting and stopping.
+    With `cold_seconds` the fleet may scale to zero, and does where that is cheaper.
     """
-    if is_scaled_to_zero:
-        hours = fleet.instances * 24 * min(1.0, fleet.utilisation * 1.1)
-    else:
-        hours = fleet.instances * traffic.busy_hours + fleet.warm_instances * (24 - traffic.busy_hours)
+    hours = fleet.instances * traffic.busy_hours + fleet.warm_instances * (24 - traffic.busy_hours)
+    warm = fleet.warm_instances
+    if cold_seconds is not None:
+        lazy = lazy_hours(fleet, traffic, service, cold_seconds)
+        hours, warm = min((hours, warm), (lazy, 0))
     usd = hours * usd_per_hour
-    used = min(1.0, fleet.utilisation * fleet.instances * 24 / hours) if hours else 0.0
+    busy_hours = traffic.per_day * service / 3600 * fleet.instances / fleet.replicas
     return Bill(
         usd_per_day=usd,
         instance_hours=hours,
-        idle_usd_per_day=usd * (1 - used),
-        warm_usd_per_day=fleet.warm_instances * 24 * usd_per_hour,
+        idle_usd_per_day=max(0.0, usd - busy_hours * usd_per_hour),
+        warm_usd_per_day=warm * 24 * usd_per_hour,
     )
+
+
+def lazy_hours(fleet: Fleet, traffic: Traffic, service: float, cold_seconds: float) -> float:
+    """Hours paid a day when a replica leaves after COOLDOWN_SECONDS without work.
+
+    After each arrival one instance idles until the next or until it leaves; if it leaves, the next arrival
+    pays for a start.
+    """
+    work = traffic.per_day * service * fleet.instances / fleet.replicas
+    arrivals = traffic.per_day / traffic.bunch
+    rate = arrivals / (traffic.busy_hours * 3600)
+    leaves = math.exp(-rate * COOLDOWN_SECONDS)
+    idle = (1 - leaves) / rate if rate else 0.0
+    return (work + arrivals * (idle + leaves * cold_seconds)) / 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +101,9 @@ def purchase_mix(
     ]
     if spot:
         spread = f"spot {price.spot_min:.2f} to {price.spot_max:.2f} over {price.zones or '?'} zones"
-        mix.append(Purchase("spot", spot, price.spot_median or 0.0, f"{spread}; work that checkpoints its latents"))
+        mix.append(
+            Purchase("spot", spot, price.spot_median or 0.0, f"{spread}; work that checkpoints its latents")
+        )
     return [slice_ for slice_ in mix if slice_.instances]
 
 

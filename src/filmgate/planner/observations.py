@@ -84,7 +84,9 @@ def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) 
     if run.requests:
         limit = min(run.batch or LARGEST_BATCH, cache_capacity(serving, prompt + answer))
         total = burst_seconds(serving, run.requests, prompt, answer, limit, constants)
-        tokens = {"requests_per_second": 1.0, "total_tokens_per_second": prompt + answer}.get(run.metric, answer)
+        tokens = {"requests_per_second": 1.0, "total_tokens_per_second": prompt + answer}.get(
+            run.metric, answer
+        )
         return total / (run.requests * tokens)
     batch = run.batch or min(cache_capacity(serving, prompt + answer / 2), LARGEST_BATCH)
     if run.metric == "first_token_ms":

@@ -39,15 +39,17 @@ def choose(now: Situation) -> Choice:
     reasons = []
     if now.managed_usd_per_clip is not None and now.managed_usd_per_clip < now.own_usd_per_clip:
         reasons.append(
-            f"a managed clip costs ${now.managed_usd_per_clip:.2f}, an own one ${now.own_usd_per_clip:.2f} at this volume"
+            f"a managed clip costs ${now.managed_usd_per_clip:.2f}, an own one ${now.own_usd_per_clip:.2f}"
         )
         return Choice(Pattern.MANAGED, tuple(reasons))
     if now.managed_usd_per_clip is not None:
-        reasons.append(f"an own clip costs ${now.own_usd_per_clip:.3f}, a managed one ${now.managed_usd_per_clip:.2f}")
+        reasons.append(
+            f"an own clip costs ${now.own_usd_per_clip:.3f}, a managed one ${now.managed_usd_per_clip:.2f}"
+        )
     cold_total = now.cold_seconds + now.service_seconds
     if now.slo_seconds is not None and cold_total > now.slo_seconds:
         reasons.append(
-            f"a cold replica answers after {cold_total:.0f} s, the SLO is {now.slo_seconds:.0f} s: replicas wait warm"
+            f"a cold replica answers after {cold_total:.0f} s, the SLO is {now.slo_seconds:.0f} s: wait warm"
         )
         if now.adapters > 1:
             reasons.append(f"{now.adapters} adapters share the base weights instead of a fleet each")
@@ -56,6 +58,10 @@ def choose(now: Situation) -> Choice:
     if now.utilisation >= 0.6:
         reasons.append(f"the fleet is {now.utilisation:.0%} busy: scaling to zero would save little")
         return Choice(Pattern.WARM, tuple(reasons))
-    target = "there is no latency target" if now.slo_seconds is None else f"even a cold start meets {now.slo_seconds:.0f} s"
+    target = (
+        "there is no latency target"
+        if now.slo_seconds is None
+        else f"even a cold start meets {now.slo_seconds:.0f} s"
+    )
     reasons.append(f"{target} and the fleet is {now.utilisation:.0%} busy: pay for work, not for waiting")
     return Choice(Pattern.QUEUE, tuple(reasons))

@@ -5,7 +5,7 @@ from math import log
 from filmgate.planner.calibration import Prior
 
 VIDEO_PRIORS = {
-    # Shares of the dense peak at REFERENCE_DENSITY; large GEMMs and attention reach two thirds to three quarters.
+    # Shares of the dense peak at REFERENCE_DENSITY; large matrix products reach two thirds and more.
     "linear": Prior(log(0.72), 0.25),
     "attention": Prior(log(0.65), 0.25),
     "gamma": Prior(0.2, 0.1),

@@ -68,7 +68,11 @@ class StageTime:
 
     @property
     def bound(self) -> Bound:
-        parts = {Bound.COMPUTE: self.compute, Bound.MEMORY: self.memory, Bound.INTERCONNECT: self.interconnect}
+        parts = {
+            Bound.COMPUTE: self.compute,
+            Bound.MEMORY: self.memory,
+            Bound.INTERCONNECT: self.interconnect,
+        }
         return max(parts, key=lambda bound: parts[bound])
 
 
@@ -144,7 +148,9 @@ def decode_time(work: Work, rate: Rates) -> StageTime:
 
 
 def text_time(work: Work, rate: Rates) -> StageTime:
-    return StageTime(work.stage.value, work.linear_flops / rate.linear, work.traffic_bytes / rate.bandwidth, 0.0)
+    return StageTime(
+        work.stage.value, work.linear_flops / rate.linear, work.traffic_bytes / rate.bandwidth, 0.0
+    )
 
 
 def scaled(time: StageTime, factor: float) -> StageTime:

@@ -19,7 +19,7 @@ INTERVAL = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One published or measured figure beside its prediction; a row that is not counted says why in `note`."""
+    """One published or measured figure beside its prediction; `note` says why a row is not counted."""
 
     id: str
     group: str
@@ -86,7 +86,7 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
         video_spread=round(_quantile([abs(log(1 + row.error)) for row in timed], INTERVAL), 4),
         llm_spread=round(_quantile([abs(log(1 + row.error)) for row in llm if row.is_counted], INTERVAL), 4),
         seen_gpus=tuple(sorted({row.gpu for row in timed})),
-        source=f"fitted to {len(timed)} video and {len(llm_rows(rows))} language-model figures of the catalog",
+        source=f"fitted to {len(timed)} video and {len(llm_rows(rows))} language-model figures",
         as_of=as_of,
     )
     return Validation(rows, calibration)
@@ -103,26 +103,50 @@ def _judge_video(catalog: Catalog) -> tuple[list[Judged], dict[str, float]]:
     machine = {run.id: (run.model, run.gpu) for run in runs.video}
     machine |= {measured_id(run): (run.model, run.gpu) for run in runs.measured}
     full = fit(counted, VIDEO_PRIORS)
-    by_row = dict(zip([o.id for o in counted], held_out(counted, VIDEO_PRIORS, full, lambda o: o.id), strict=True))
+    by_row = dict(
+        zip([o.id for o in counted], held_out(counted, VIDEO_PRIORS, full, lambda o: o.id), strict=True)
+    )
     harder = dict(
-        zip([o.id for o in counted], held_out(counted, VIDEO_PRIORS, full, lambda o: machine[o.id]), strict=True)
+        zip(
+            [o.id for o in counted],
+            held_out(counted, VIDEO_PRIORS, full, lambda o: machine[o.id]),
+            strict=True,
+        )
     )
     rows = []
     for run in runs.video:
         predicted = by_row.get(run.id) or of_video(run, catalog).predict(full)
         rows.append(
             Judged(
-                run.id, "video", run.model, run.gpu, run.gpus, run.seconds, predicted, run.id in by_row, run.source,
-                run.note or "", harder.get(run.id),
-            )  # fmt: skip
+                run.id,
+                "video",
+                run.model,
+                run.gpu,
+                run.gpus,
+                run.seconds,
+                predicted,
+                run.id in by_row,
+                run.source,
+                run.note or "",
+                harder.get(run.id),
+            )
         )
     for measured in runs.measured:
         key = measured_id(measured)
         rows.append(
             Judged(
-                key, "measured", measured.model, measured.gpu, 1, measured.seconds, by_row[key], True, measured.source,
-                "", harder[key],
-            )  # fmt: skip
+                key,
+                "measured",
+                measured.model,
+                measured.gpu,
+                1,
+                measured.seconds,
+                by_row[key],
+                True,
+                measured.source,
+                "",
+                harder[key],
+            )
         )
     return rows, full
 
@@ -133,14 +157,25 @@ def _judge_llm(catalog: Catalog) -> tuple[list[Judged], dict[str, float]]:
     full = fit(observations, LLM_PRIORS)
     predictions = held_out(observations, LLM_PRIORS, full, lambda o: o.id)
     rows = [
-        Judged(run.id, "llm", run.model, run.gpu, run.gpus, seen.seconds, predicted, True, run.source, run.note or "")
+        Judged(
+            run.id,
+            "llm",
+            run.model,
+            run.gpu,
+            run.gpus,
+            seen.seconds,
+            predicted,
+            True,
+            run.source,
+            run.note or "",
+        )
         for run, seen, predicted in zip(runs, observations, predictions, strict=True)
     ]
-    for run in catalog.runs.llm:
-        if run.kind != "time":
-            rows.append(
-                Judged(run.id, "llm", run.model, run.gpu, run.gpus, 1.0, 1.0, False, run.source, run.note or "")
-            )
+    rows += [
+        Judged(run.id, "llm", run.model, run.gpu, run.gpus, 1.0, 1.0, False, run.source, run.note or "")
+        for run in catalog.runs.llm
+        if run.kind != "time"
+    ]
     return rows, full
 
 
@@ -156,9 +191,17 @@ def judge_memory(catalog: Catalog) -> list[Judged]:
         note = run.note or ""
         rows.append(
             Judged(
-                f"memory-{run.id}", "memory", run.model, "", run.gpus, run.peak_gib, predicted, run.kind == "memory",
-                run.source, note,
-            )  # fmt: skip
+                f"memory-{run.id}",
+                "memory",
+                run.model,
+                "",
+                run.gpus,
+                run.peak_gib,
+                predicted,
+                run.kind == "memory",
+                run.source,
+                note,
+            )
         )
     return rows + [_measured_memory(catalog, run) for run in catalog.runs.measured if run.peak_bytes]
 
@@ -172,7 +215,9 @@ def _measured_memory(catalog: Catalog, run: MeasuredRun) -> Judged:
     else:
         predicted = _stage_bytes(model.vae.params, decode_bytes(model, clip, Placement()))
     peak = (run.peak_bytes or 0) / GIB
-    return Judged(f"memory-{measured_id(run)}", "memory", run.model, run.gpu, 1, peak, predicted / GIB, True, run.source)
+    return Judged(
+        f"memory-{measured_id(run)}", "memory", run.model, run.gpu, 1, peak, predicted / GIB, True, run.source
+    )
 
 
 def _stage_bytes(params: int, held: float) -> float:

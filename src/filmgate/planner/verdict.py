@@ -24,14 +24,18 @@ def video_verdict(
         offer = min((o for o in offers if o["is_available"]), key=lambda o: float(str(o["usd_per_clip"])))
         crossing = offer["break_even_clips_per_day"]
         return (
-            f"Buy from {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} a clip: an own fleet on {where} costs "
-            f"${per_clip:.2f} a clip at this volume and pays from {float(str(crossing)):.0f} clips a day."
+            f"Buy from {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} a clip: an own fleet on "
+            f"{where} costs ${per_clip:.2f} at this volume, less from {float(str(crossing)):.0f} clips a day."
         )
     if best.fleet is None or best.bill is None:
         price = f", ${per_clip:.3g} a clip when busy" if per_clip is not None else ""
-        return f"{where} makes {seconds}{price}, peak {best.trial.memory.peak_bytes / 2**30:.1f} GiB in {best.trial.memory.peak_stage}."
+        memory = best.trial.memory
+        peak = f"peak {memory.peak_bytes / 2**30:.1f} GiB in {memory.peak_stage}"
+        return f"{where}: {seconds}{price}, {peak}."
     fleet = best.fleet
-    promise = f"p95 {brief(fleet.latency_p95)} s" + (f" of {ask.slo_seconds:g} allowed" if ask.slo_seconds else "")
+    promise = f"p95 {brief(fleet.latency_p95)} s" + (
+        f" of {ask.slo_seconds:g} allowed" if ask.slo_seconds else ""
+    )
     count = f"{fleet.instances} x {where}"
     return (
         f"Run {count}, {choice.pattern}: {seconds}, {promise}, ${per_clip:.3g} a clip, "
@@ -60,7 +64,9 @@ def impossible_video(
     """What would have to change, with the numbers."""
     away = [r for r in rejected if r.name == ask.region]
     if away:
-        allowed = [r.name for r in catalog.regions.values() if r.jurisdiction == (ask.residency or "").upper()]
+        allowed = [
+            r.name for r in catalog.regions.values() if r.jurisdiction == (ask.residency or "").upper()
+        ]
         names = ", ".join(allowed) or "none in the catalog"
         return f"Not in {ask.region}: {away[0].reason}; regions that may: {names}."
     slow = [r for r in rejected if r.unit == "s" and r.number is not None]
@@ -69,7 +75,8 @@ def impossible_video(
     small = [r for r in rejected if r.unit == "GiB" and r.number is not None]
     if small:
         nearest = min(small, key=lambda r: (r.number or math.inf) - (r.limit or 0.0))
-        return f"Nothing fits: {nearest.name} comes nearest, but {nearest.reason}. {_smaller(ask, catalog, calibration)}"
+        advice = _smaller(ask, catalog, calibration)
+        return f"Nothing fits: {nearest.name} comes nearest, but {nearest.reason}. {advice}"
     if not rejected:
         return f"No machine is known in {ask.region}; give another --region."
     return f"No machine is left: {rejected[0].name}: {rejected[0].reason}."
@@ -106,7 +113,9 @@ def _smaller(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> str:
     low, high = 0, (ask.clip.frames - 1) // step
     while high - low > 1:
         middle = (low + high) // 2
-        fewer = replace(ask, clip=replace(ask.clip, frames=middle * step + 1), clips_per_day=None, slo_seconds=None)
+        fewer = replace(
+            ask, clip=replace(ask.clip, frames=middle * step + 1), clips_per_day=None, slo_seconds=None
+        )
         low, high = (middle, high) if _is_possible(fewer, catalog, calibration) else (low, middle)
     if low:
         return f"At this size {low * step + 1} frames would fit; else use a smaller size or --precision fp8."

@@ -174,8 +174,8 @@ def _candidate(ask: VideoAsk, machine: Machine, trial: Trial) -> Candidate:
     fleet = size_fleet(traffic, trial.time.seconds, ask.slo_seconds, trial.split, machine.gpus // trial.split)
     cost = None
     if fleet and machine.usd_per_hour is not None:
-        is_cold = can_scale_to_zero(ask, machine, trial.time.seconds)
-        cost = bill(fleet, traffic, machine.usd_per_hour, is_scaled_to_zero=is_cold)
+        cold = cold_if_allowed(ask, machine, trial.time.seconds)
+        cost = bill(fleet, traffic, machine.usd_per_hour, service=trial.time.seconds, cold_seconds=cold)
     return Candidate(machine, trial, fleet, cost)
 
 
@@ -193,9 +193,10 @@ def cold_seconds(ask: VideoAsk, machine: Machine) -> float:
     return max((start.total_seconds for start in starts), default=BOOT_SECONDS)
 
 
-def can_scale_to_zero(ask: VideoAsk, machine: Machine, seconds: float) -> bool:
-    """Whether a clip that finds no replica still comes in time."""
-    return ask.slo_seconds is None or cold_seconds(ask, machine) + seconds <= ask.slo_seconds
+def cold_if_allowed(ask: VideoAsk, machine: Machine, seconds: float) -> float | None:
+    """The cold start, where a clip that finds no replica still comes in time; else None."""
+    cold = cold_seconds(ask, machine)
+    return cold if ask.slo_seconds is None or cold + seconds <= ask.slo_seconds else None
 
 
 def _too_small(ask: VideoAsk, machine: Machine, split: int) -> Rejected:
@@ -206,10 +207,12 @@ def _too_small(ask: VideoAsk, machine: Machine, split: int) -> Rejected:
     have = float(machine.gpu.memory_bytes)
     if need <= have and machine.instance:
         host = offloaded_bytes(ask, tight) * (machine.gpus / split) / GIB
-        reason = f"offloading needs {host:.0f} GiB of host memory, the instance has {machine.instance.ram_gib:g} GiB"
-        return Rejected(machine.name, reason, host, machine.instance.ram_gib, "GiB")
+        ram = machine.instance.ram_gib
+        reason = f"offloading needs {host:.0f} GiB of host memory, the instance has {ram:g} GiB"
+        return Rejected(machine.name, reason, host, ram, "GiB")
     stage = fitted[2].peak_stage if fitted else "denoise"
-    reason = f"{stage} needs {need / GIB:.1f} GiB a GPU even offloaded and tiled, {machine.gpu.name} has {have / GIB:.1f} GiB"
+    held = f"{machine.gpu.name} has {have / GIB:.1f} GiB"
+    reason = f"{stage} needs {need / GIB:.1f} GiB a GPU even offloaded and tiled, {held}"
     return Rejected(machine.name, reason, need / GIB, have / GIB, "GiB")
 
 
@@ -223,8 +226,8 @@ def daily_cost(ask: VideoAsk, candidate: Candidate, clips_per_day: float) -> flo
     fleet = size_fleet(traffic, candidate.seconds, ask.slo_seconds, candidate.split, per_instance)
     if fleet is None:
         return None
-    is_cold = can_scale_to_zero(ask, candidate.machine, candidate.seconds)
-    return bill(fleet, traffic, hourly, is_scaled_to_zero=is_cold).usd_per_day
+    cold = cold_if_allowed(ask, candidate.machine, candidate.seconds)
+    return bill(fleet, traffic, hourly, service=candidate.seconds, cold_seconds=cold).usd_per_day
 
 
 def rank(ask: VideoAsk, candidates: list[Candidate]) -> list[Candidate]:

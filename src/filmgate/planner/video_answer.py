@@ -54,7 +54,18 @@ def plan_video(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> Ans
     if not candidates:
         verdict = impossible_video(ask, catalog, calibration, rejected)
         return Answer(
-            question, "clip", verdict, False, None, None, None, None, (), tuple(rejected), sources, ASSUMPTIONS
+            question,
+            "clip",
+            verdict,
+            False,
+            None,
+            None,
+            None,
+            None,
+            (),
+            tuple(rejected),
+            sources,
+            ASSUMPTIONS,
         )
     best = candidates[0]
     offers = managed_offers(ask, catalog, best)
@@ -78,7 +89,8 @@ def plan_video(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> Ans
 
 def describe(ask: VideoAsk) -> str:
     clip = ask.clip
-    words = [f"{ask.model.name}, {clip.width}x{clip.height}, {clip.frames} frames ({clip.seconds:.1f} s), {clip.steps} steps"]
+    length = f"{clip.frames} frames ({clip.seconds:.1f} s)"
+    words = [f"{ask.model.name}, {clip.width}x{clip.height}, {length}, {clip.steps} steps"]
     if ask.clips_per_day is not None:
         words.append(f"{ask.clips_per_day:g} clips a day, {ask.shape}")
     if ask.slo_seconds is not None:
@@ -116,7 +128,7 @@ def memory_answer(ask: VideoAsk, best: Candidate, calibration: Calibration) -> M
 
 
 def _memory_levers(ask: VideoAsk, best: Candidate, calibration: Calibration) -> list[MemoryLever]:
-    """Each change beside what it adds to the clip; fp8 weights change the arithmetic too and are priced apart."""
+    """Each change beside what it adds to the clip; fp8 changes the arithmetic too and is priced apart."""
     found = []
     base = replace(best.trial.placement, offload="none", is_tiled=False)
     resident = levers(ask.model, ask.clip, base, ask.safety_factor)
@@ -170,19 +182,29 @@ def _situation(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Situation:
 def fleet_block(ask: VideoAsk, best: Candidate, choice: Choice) -> Json:
     """Replicas, warm pool, cold start, isolation and the pattern with its reasons."""
     traffic = ask.traffic()
-    block: Json = {"pattern": choice.pattern.value, "reasons": list(choice.reasons), "machine": best.machine.name}
+    block: Json = {
+        "pattern": choice.pattern.value,
+        "reasons": list(choice.reasons),
+        "machine": best.machine.name,
+    }
     if best.fleet and traffic:
         block |= asdict(best.fleet)
         block["arrivals"] = {
-            "shape": ask.shape.value, "per_day": traffic.per_day, "peak_per_hour": traffic.peak_rate * 3600,
-        }  # fmt: skip
+            "shape": ask.shape.value,
+            "per_day": traffic.per_day,
+            "peak_per_hour": traffic.peak_rate * 3600,
+        }
     starts = cold_starts(weight_total(ask), best.machine.instance, best.machine.gpu)
     block["cold_start"] = [asdict(start) for start in starts]
     walls = isolation_levels(best.machine.gpu, best.machine.instance, best.trial.memory.peak_bytes)
     hourly = best.machine.usd_per_hour
     block["isolation"] = [
         asdict(wall)
-        | {"usd_per_tenant_month": hourly * wall.gpus_per_tenant / best.machine.gpus * 730 if hourly else None}
+        | {
+            "usd_per_tenant_month": hourly * wall.gpus_per_tenant / best.machine.gpus * 730
+            if hourly
+            else None
+        }
         for wall in walls
     ]
     block["tenants"] = ask.tenants
@@ -198,8 +220,7 @@ def _nvme_note(ask: VideoAsk, best: Candidate) -> Json:
         "frees_bytes": size,
         "added_seconds": seconds,
         "is_worth_it": seconds < 0.05 * best.seconds and best.trial.rung != "all resident",
-        "reason": f"{size / GIB:.1f} GiB for {seconds:.1f} s a new prompt, {seconds / best.seconds:.1%} of a clip; "
-        "a cached prompt pays nothing",
+        "reason": f"{size / GIB:.1f} GiB for {seconds:.1f} s a new prompt, {seconds / best.seconds:.1%} of it all",
     }
 
 

@@ -1,4 +1,4 @@
-"""The money of a video plan: the bill, how to buy it, managed rivals, levers, growth, regions, and the curves."""
+"""The money of a video plan: bill, purchase, managed rivals, levers, growth, regions, and the curves."""
 
 import math
 from dataclasses import asdict, replace
@@ -76,9 +76,17 @@ def _levers(ask: VideoAsk, best: Candidate, calibration: Calibration) -> list[Js
     before = best.seconds
     changes: list[tuple[str, VideoAsk, str]] = []
     if ask.precision == "bf16" and best.machine.gpu.fp8_tflops:
-        changes.append(("denoiser in fp8", replace(ask, precision="fp8"), "matrix products at the fp8 rate; attention stays bf16; check quality"))
+        changes.append(
+            (
+                "denoiser in fp8",
+                replace(ask, precision="fp8"),
+                "matrix products at the fp8 rate; attention stays bf16; check quality",
+            )
+        )
     if ask.mode == "eager":
-        changes.append(("compiled operators", replace(ask, mode="compiled"), "fused elementwise work; lossless"))
+        changes.append(
+            ("compiled operators", replace(ask, mode="compiled"), "fused elementwise work; lossless")
+        )
     found: list[Json] = []
     for name, changed, note in changes:
         placement = replace(best.trial.placement, weights=changed.precision)
@@ -119,12 +127,16 @@ def _regions(best: Candidate, catalog: Catalog) -> list[Json]:
     """Where else the machine is, cheapest first."""
     if best.machine.instance is None:
         return []
-    rows = [price for (name, _), price in catalog.prices.items() if name == best.machine.name and price.on_demand]
+    rows = [
+        price for (name, _), price in catalog.prices.items() if name == best.machine.name and price.on_demand
+    ]
     rows.sort(key=lambda price: price.on_demand or math.inf)
     return [
         {
             "region": price.region,
-            "jurisdiction": catalog.regions[price.region].jurisdiction if price.region in catalog.regions else None,
+            "jurisdiction": catalog.regions[price.region].jurisdiction
+            if price.region in catalog.regions
+            else None,
             "usd_per_hour": price.on_demand,
             "spot_min": price.spot_min,
             "spot_max": price.spot_max,
@@ -148,7 +160,9 @@ def video_plots(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Plots:
             lines.append(Curve(str(offer["name"]), ((volumes[0], usd), (volumes[-1], usd))))
             if offer["break_even_clips_per_day"] is not None:
                 crossings.append((str(offer["name"]), float(str(offer["break_even_clips_per_day"]))))
-    return Plots(tuple(lines), tuple(crossings), _latency_curves(ask, best), ask.slo_seconds, ask.clips_per_day)
+    return Plots(
+        tuple(lines), tuple(crossings), _latency_curves(ask, best), ask.slo_seconds, ask.clips_per_day
+    )
 
 
 def _latency_curves(ask: VideoAsk, best: Candidate) -> tuple[Curve, ...]:

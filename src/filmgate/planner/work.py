@@ -84,12 +84,15 @@ def _check(model: VideoModel, clip: Clip) -> None:
         if side < multiple or side % multiple:
             near = max(multiple, round(side / multiple) * multiple)
             raise UsageError(
-                f"{option} {side} does not suit {model.id}: use a multiple of {multiple}, e.g. {near}", option="--size"
+                f"{option} {side} does not suit {model.id}: use a multiple of {multiple}, e.g. {near}",
+                option="--size",
             )
     if clip.frames < 1 or clip.steps < 1 or clip.fps <= 0:
         raise UsageError("frames, steps and fps must be positive", option="--frames")
     if clip.pixels * clip.frames > 1 << 33:
-        raise UsageError(f"{clip.width}x{clip.height}x{clip.frames} is beyond any model here", option="--size")
+        raise UsageError(
+            f"{clip.width}x{clip.height}x{clip.frames} is beyond any model here", option="--size"
+        )
 
 
 def latent_steps(vae: Vae, frames: int) -> int:
