@@ -71,7 +71,6 @@ class Vae:
     as_of: str
     mask_bytes_px2: float = 0.0
     tiled: TiledDecode | None = None
-    chunk_frames: int | None = None
     match: tuple[tuple[str, object], ...] = ()
 
 

@@ -174,7 +174,9 @@ def levers(
 RUNGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all resident", {}),
     ("text encoder offloaded", {"offload": "text"}),
-    ("tiled decode", {"offload": "text", "is_tiled": True}),
+    ("tiled decode", {"is_tiled": True}),
+    ("text encoder offloaded, tiled decode", {"offload": "text", "is_tiled": True}),
+    ("components offloaded", {"offload": "model"}),
     ("components offloaded, tiled decode", {"offload": "model", "is_tiled": True}),
 )
 
@@ -188,6 +190,8 @@ def first_fit(
 ) -> tuple[str, Placement, MemoryBudget] | None:
     """The roomiest placement that fits a GPU, or None."""
     for name, change in RUNGS:
+        if "is_tiled" in change and model.vae.tiled is None:
+            continue
         placement = replace(base, **change)
         found = budget(model, clip, placement, safety_factor)
         if found.peak_bytes <= capacity_bytes:

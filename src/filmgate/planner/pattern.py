@@ -21,7 +21,7 @@ class Situation:
     service_seconds: float
     cold_seconds: float
     utilisation: float
-    own_usd_per_clip: float
+    own_usd_per_clip: float | None
     managed_usd_per_clip: float | None
     adapters: int
 
@@ -37,15 +37,11 @@ class Choice:
 def choose(now: Situation) -> Choice:
     """The pattern, with the comparison that decided each step."""
     reasons = []
-    if now.managed_usd_per_clip is not None and now.managed_usd_per_clip < now.own_usd_per_clip:
-        reasons.append(
-            f"a managed clip costs ${now.managed_usd_per_clip:.2f}, an own one ${now.own_usd_per_clip:.2f}"
-        )
-        return Choice(Pattern.MANAGED, tuple(reasons))
-    if now.managed_usd_per_clip is not None:
-        reasons.append(
-            f"an own clip costs ${now.own_usd_per_clip:.3f}, a managed one ${now.managed_usd_per_clip:.2f}"
-        )
+    own, managed = now.own_usd_per_clip, now.managed_usd_per_clip
+    if own is not None and managed is not None:
+        reasons.append(f"an own clip costs ${own:.3g}, a managed one ${managed:.2f}")
+        if managed < own:
+            return Choice(Pattern.MANAGED, tuple(reasons))
     cold_total = now.cold_seconds + now.service_seconds
     if now.slo_seconds is not None and cold_total > now.slo_seconds:
         reasons.append(

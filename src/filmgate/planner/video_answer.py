@@ -34,7 +34,9 @@ from filmgate.planner.video import (
     weight_total,
 )
 from filmgate.planner.video_cost import cost_block, managed_offers, video_plots
+from filmgate.planner.work import token_count
 
+HOURS_A_MONTH = 730
 ASSUMPTIONS = (
     f"a new node boots in {BOOT_SECONDS:.0f} s; nobody publishes it per instance",
     f"local NVMe reads {NVME_BYTES_A_SECOND / 1e9:.0f} GB/s; nobody publishes it per instance",
@@ -143,6 +145,10 @@ def _memory_levers(ask: VideoAsk, best: Candidate, calibration: Calibration) -> 
         found.append(
             MemoryLever(lever.name, lever.peak_bytes, lever.peak_stage.value, whole - lever.peak_bytes, added)
         )
+    masks = ask.model.denoiser.mask_bytes_token2 * token_count(ask.model, ask.clip) ** 2
+    if masks:
+        name = "native attention backend, which builds masks: use a flash or varlen one"
+        found.append(MemoryLever(name, whole + masks, "denoise", -masks, None))
     return found
 
 
@@ -173,7 +179,7 @@ def _situation(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Situation:
         service_seconds=best.seconds,
         cold_seconds=cold_seconds(ask, best.machine),
         utilisation=best.fleet.utilisation if best.fleet else 1.0,
-        own_usd_per_clip=best.usd_per_clip(ask) or 0.0,
+        own_usd_per_clip=best.usd_per_clip(ask),
         managed_usd_per_clip=min(prices, default=None),
         adapters=ask.adapters,
     )
@@ -198,18 +204,32 @@ def fleet_block(ask: VideoAsk, best: Candidate, choice: Choice) -> Json:
     block["cold_start"] = [asdict(start) for start in starts]
     walls = isolation_levels(best.machine.gpu, best.machine.instance, best.trial.memory.peak_bytes)
     hourly = best.machine.usd_per_hour
+    share = hourly * HOURS_A_MONTH / best.machine.gpus if hourly is not None else None
     block["isolation"] = [
         asdict(wall)
         | {
-            "usd_per_tenant_month": hourly * wall.gpus_per_tenant / best.machine.gpus * 730
-            if hourly
-            else None
+            "usd_per_tenant_month": share * wall.gpus_per_tenant if share is not None else None,
+            "usd_per_month": share * wall.gpus_per_tenant * ask.tenants if share is not None else None,
         }
         for wall in walls
     ]
     block["tenants"] = ask.tenants
+    block["software"] = _software_needs(best)
     block["text_encoder_on_nvme"] = _nvme_note(ask, best)
     return block
+
+
+def _software_needs(best: Candidate) -> Json:
+    """What the node must carry, and how Karpenter names its GPU."""
+    gpu = best.machine.gpu
+    return {
+        "min_driver": gpu.min_driver,
+        "min_cuda": gpu.min_cuda,
+        "needs_open_modules": gpu.needs_open_modules,
+        "karpenter_gpu_name": gpu.karpenter_name,
+        "nvenc": gpu.nvenc,
+        "encode_on": "CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
+    }
 
 
 def _nvme_note(ask: VideoAsk, best: Candidate) -> Json:
@@ -220,7 +240,7 @@ def _nvme_note(ask: VideoAsk, best: Candidate) -> Json:
         "frees_bytes": size,
         "added_seconds": seconds,
         "is_worth_it": seconds < 0.05 * best.seconds and best.trial.rung != "all resident",
-        "reason": f"{size / GIB:.1f} GiB for {seconds:.1f} s a new prompt, {seconds / best.seconds:.1%} of it all",
+        "reason": f"{size / GIB:.1f} GiB for {seconds:.1f} s, {seconds / best.seconds:.1%} of a clip",
     }
 
 

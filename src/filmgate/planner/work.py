@@ -87,6 +87,9 @@ def _check(model: VideoModel, clip: Clip) -> None:
                 f"{option} {side} does not suit {model.id}: use a multiple of {multiple}, e.g. {near}",
                 option="--size",
             )
+    if model.is_fixed_shape and (clip.width, clip.height) != (model.defaults.width, model.defaults.height):
+        only = f"{model.defaults.width}x{model.defaults.height}"
+        raise UsageError(f"{model.id} was trained for {only} alone", option="--size")
     if clip.frames < 1 or clip.steps < 1 or clip.fps <= 0:
         raise UsageError("frames, steps and fps must be positive", option="--frames")
     if clip.pixels * clip.frames > 1 << 33:

@@ -7,6 +7,7 @@ from filmgate.planner.answer import Answer
 from filmgate.planner.report.plots import cost_plot, latency_plot, memory_plot
 from filmgate.planner.report.tables import Table, tables
 
+WIDE = 4  # columns beyond which a table scrolls sideways rather than folds its cells
 STYLE = """
 :root{color-scheme:light dark;--ink:#16202a;--soft:#5b6875;--line:#d5dbe1;--paper:#fff;--card:#f5f7f9}
 @media(prefers-color-scheme:dark){:root{--ink:#e8edf2;--soft:#9fb0bf;--line:#33414e;--paper:#12181e;--card:#1b242c}}
@@ -22,12 +23,13 @@ h2{font-size:1.05rem;margin:2rem 0 .5rem}
 table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--soft);font-weight:600;white-space:nowrap}
-td:nth-child(2){min-width:8rem}
+.wide td{white-space:nowrap}
 .note{color:var(--soft);font-size:.875rem}
 figure{margin:1rem 0;padding:1rem;background:var(--card);border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600}
 svg{width:100%;height:auto}
 svg text{fill:currentColor;font:12px system-ui,sans-serif}
+svg text{paint-order:stroke;stroke:var(--card);stroke-width:4px}
 svg .grid{stroke:var(--line)}
 svg .mark{stroke:var(--soft);stroke-dasharray:3 3}
 svg .strong{stroke:#c8553d;stroke-width:1.5}
@@ -35,10 +37,11 @@ svg .strong{stroke:#c8553d;stroke-width:1.5}
 .legend{margin:.5rem 0 0;padding:0;font-size:.85rem}
 .legend span{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}
 .plots{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr))}
+figure:first-child{grid-column:1/-1}
 footer{color:var(--soft);font-size:.8rem;margin-top:2rem}
-@media(max-width:40rem){svg text{font-size:17px}.verdict{font-size:1.15rem}}
+@media(max-width:40rem){svg text{font-size:19px}.verdict{font-size:1.15rem}}
 @media print{body{max-width:none;font-size:10.5pt}figure{background:none;border:1px solid #ccc}
-.scroll{overflow:visible}table{font-size:8pt}tr{break-inside:avoid}}
+.scroll{overflow:visible}table{font-size:8pt}.wide td{white-space:normal}tr{break-inside:avoid}}
 """
 
 
@@ -71,4 +74,5 @@ def _table(table: Table) -> str:
     header = f"<thead><tr>{head}</tr></thead>" if any(table.header) else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     title = f"<h2>{escape(table.title)}</h2>"
-    return f'{title}<div class="scroll"><table>{header}<tbody>{rows}</tbody></table></div>{note}'
+    kind = "scroll wide" if len(table.header) > WIDE else "scroll"
+    return f'{title}<div class="{kind}"><table>{header}<tbody>{rows}</tbody></table></div>{note}'

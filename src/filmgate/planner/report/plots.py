@@ -144,7 +144,7 @@ def _curves(curves: Sequence[Curve], x: Axis, y: Axis) -> str:
 
 
 def _upright(x: Axis, value: float, name: str, *, is_strong: bool = False) -> str:
-    at, row = x.at(value), TOP + (12 if is_strong else 28)
+    at, row = x.at(value), HEIGHT - BOTTOM - (8 if is_strong else 28)
     anchor = "end" if at > WIDTH / 2 else "start"
     shift = -5 if anchor == "end" else 5
     kind = "mark strong" if is_strong else "mark"
