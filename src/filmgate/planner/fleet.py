@@ -1,7 +1,7 @@
 """How many replicas hold the SLO, how many stay warm, how a cold one starts, what keeps tenants apart."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from filmgate.catalog.gpus import MIB, Gpu
 from filmgate.catalog.instances import Instance
@@ -60,6 +60,15 @@ def size_fleet(
         latency_p99=service + wait_99,
         warm_replicas=min(warm, replicas),
         warm_instances=math.ceil(min(warm, replicas) / replicas_per_instance),
+    )
+
+
+def with_cold_starts(fleet: Fleet, cold_share: float, cold_latency: float) -> Fleet:
+    """The same fleet where `cold_share` of clips find no replica up: they are the tail of the latency."""
+    return replace(
+        fleet,
+        latency_p95=max(fleet.latency_p95, cold_latency) if cold_share > 0.05 else fleet.latency_p95,
+        latency_p99=max(fleet.latency_p99, cold_latency) if cold_share > 0.01 else fleet.latency_p99,
     )
 
 

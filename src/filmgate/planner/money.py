@@ -15,12 +15,13 @@ COOLDOWN_SECONDS = 300.0  # KEDA's default before it scales to zero
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A day's cost of a fleet and what of it is idle."""
+    """A day's cost of a fleet, what of it is idle, and the share of arrivals that find no replica up."""
 
     usd_per_day: float
     instance_hours: float
     idle_usd_per_day: float
     warm_usd_per_day: float
+    cold_share: float
 
     @property
     def usd_per_month(self) -> float:
@@ -39,10 +40,10 @@ def bill(
     With `cold_seconds` the fleet may scale to zero, and does where that is cheaper.
     """
     hours = fleet.instances * traffic.busy_hours + fleet.warm_instances * (24 - traffic.busy_hours)
-    warm = fleet.warm_instances
-    if cold_seconds is not None:
-        lazy = lazy_hours(fleet, traffic, service, cold_seconds)
-        hours, warm = min((hours, warm), (lazy, 0))
+    warm, cold_share = fleet.warm_instances, 0.0
+    if cold_seconds is not None and lazy_hours(fleet, traffic, service, cold_seconds) < hours:
+        hours, warm = lazy_hours(fleet, traffic, service, cold_seconds), 0
+        cold_share = leaving_share(traffic)
     usd = hours * usd_per_hour
     busy_hours = traffic.per_day * service / 3600 * fleet.instances / fleet.replicas
     return Bill(
@@ -50,7 +51,13 @@ def bill(
         instance_hours=hours,
         idle_usd_per_day=max(0.0, usd - busy_hours * usd_per_hour),
         warm_usd_per_day=warm * 24 * usd_per_hour,
+        cold_share=cold_share,
     )
+
+
+def leaving_share(traffic: Traffic) -> float:
+    """Chance that no work comes within the cooldown, so that the replica leaves."""
+    return math.exp(-traffic.per_day / traffic.bunch / (traffic.busy_hours * 3600) * COOLDOWN_SECONDS)
 
 
 def lazy_hours(fleet: Fleet, traffic: Traffic, service: float, cold_seconds: float) -> float:
@@ -62,7 +69,7 @@ def lazy_hours(fleet: Fleet, traffic: Traffic, service: float, cold_seconds: flo
     work = traffic.per_day * service * fleet.instances / fleet.replicas
     arrivals = traffic.per_day / traffic.bunch
     rate = arrivals / (traffic.busy_hours * 3600)
-    leaves = math.exp(-rate * COOLDOWN_SECONDS)
+    leaves = leaving_share(traffic)
     idle = (1 - leaves) / rate if rate else 0.0
     return (work + arrivals * (idle + leaves * cold_seconds)) / 3600
 

@@ -55,7 +55,11 @@ def _managed_tail(offers: Sequence[Json]) -> str:
     offer = min(available, key=lambda o: float(str(o["usd_per_clip"])))
     crossing = offer["break_even_clips_per_day"]
     tail = f"; {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} is dearer"
-    return tail + (f" from {float(str(crossing)):.0f} clips a day" if crossing is not None else "")
+    if crossing is None:
+        return tail
+    return tail + (
+        f" from {float(str(crossing)):.0f} clips a day" if float(str(crossing)) > 1 else " at any volume"
+    )
 
 
 def impossible_video(

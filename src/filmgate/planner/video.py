@@ -10,7 +10,7 @@ from filmgate.catalog.gpus import GIGA, Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Rejected
 from filmgate.planner.clip_time import ClipTime, clip_time
-from filmgate.planner.fleet import BOOT_SECONDS, GIB, Fleet, cold_starts, size_fleet
+from filmgate.planner.fleet import BOOT_SECONDS, GIB, Fleet, cold_starts, size_fleet, with_cold_starts
 from filmgate.planner.machines import Machine
 from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, Placement, first_fit
 from filmgate.planner.money import Bill, bill
@@ -176,6 +176,7 @@ def _candidate(ask: VideoAsk, machine: Machine, trial: Trial) -> Candidate:
     if fleet and machine.usd_per_hour is not None:
         cold = cold_if_allowed(ask, machine, trial.time.seconds)
         cost = bill(fleet, traffic, machine.usd_per_hour, service=trial.time.seconds, cold_seconds=cold)
+        fleet = with_cold_starts(fleet, cost.cold_share, trial.time.seconds + (cold or 0.0))
     return Candidate(machine, trial, fleet, cost)
 
 

@@ -182,7 +182,7 @@ def _managed(answer: Answer) -> Table | None:
 def _crossing(offer: Json) -> str:
     clips, tokens = offer.get("break_even_clips_per_day"), offer.get("break_even_tokens_per_day")
     if clips is not None:
-        return f"{count(_number(clips))} clips a day"
+        return f"{count(_number(clips))} clips a day" if _number(clips) > 1 else "the first clip"
     return f"{count(_number(tokens))} tokens a day" if tokens is not None else "never in reason"
 
 
