@@ -13,6 +13,7 @@ from filmgate.errors import UsageError
 
 Config = Mapping[str, Any]
 LARGEST_HEADER = 100 << 20
+SAME_MODEL = 0.01
 
 
 def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str) -> VideoModel:
@@ -77,7 +78,7 @@ def _scaled(net: Denoiser, config: Config, params: int | None) -> Denoiser:
     if "attention_head_dim" not in config or isinstance(config["num_attention_heads"], list):
         return net if params is None else replace(net, params=params)
     layers, width = _layers(config) / net.layers, _width(config) / net.width
-    square, line = layers * width * width, layers * width
+    square, line = _linear_growth(net, config, layers * width * width), layers * width
     return replace(
         net,
         params=params or round(net.params * square),
@@ -89,6 +90,19 @@ def _scaled(net: Denoiser, config: Config, params: int | None) -> Denoiser:
         activation_bytes=_times(net.activation_bytes, width),
         traffic_bytes=_times(net.traffic_bytes, line),
     )
+
+
+def _linear_growth(net: Denoiser, config: Config, by_width: float) -> float:
+    """How much more linear work a token asks; a stated feed-forward width counts instead of the usual share.
+
+    A block multiplies a token by 6 d^2 of attention and 2 d f of feed-forward weights.
+    """
+    if "ffn_dim" not in config:
+        return by_width
+    width = _width(config)
+    weights = _layers(config) * (6 * width * width + 2 * width * int(config["ffn_dim"]))
+    growth = weights / (net.linear_flops[1] / 2)
+    return 1.0 if abs(growth - 1) < SAME_MODEL else growth
 
 
 def _times(pair: tuple[float, float], factor: float) -> tuple[float, float]:

@@ -56,7 +56,9 @@ def test_what_is_not_measured_is_said_not_invented(found, catalog):
     text = to_proof(found)
     measured = {(run.model, run.stage, run.height) for run in catalog.runs.measured}
     for model, stage, height in (("cogvideox-2b", "decode", 480), ("ltx-video-2b-0.9.0", "forward", 512)):
-        is_said = any(model in line and stage in line and "not measured" in line for line in text.splitlines())
+        is_said = any(
+            model in line and stage in line and "not measured" in line for line in text.splitlines()
+        )
         assert is_said == ((model, stage, height) not in measured)
 
 
