@@ -116,6 +116,8 @@ class Plots:
     latency: tuple[Curve, ...] = ()
     slo_seconds: float | None = None
     volume: float | None = None
+    volume_name: str = "clips a day"
+    load_name: str = "share of the fleet that is busy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,31 @@
 """What fits on what I have: every model of the catalog at its default shape, on one machine."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Answer, Option, Rejected
-from filmgate.planner.llm import LlmAsk, LlmCandidate, evaluate_llm
+from filmgate.planner.llm_serving import LlmAsk, LlmCandidate, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
 from filmgate.planner.memory import GIB
 from filmgate.planner.video import Candidate, VideoAsk, evaluate, spread
 from filmgate.planner.work import clip_for
 
 CONTEXT = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long the clips are; None is each model's default."""
+
+    seconds: float | None = None
+    frames: int | None = None
+
+
+NO_LENGTH = Length()
 
 
 def plan_fit(
@@ -23,6 +35,7 @@ def plan_fit(
     *,
     gpu: Gpu | None = None,
     instance: str | None = None,
+    length: Length = NO_LENGTH,
 ) -> Answer:
     """Models that fit, quickest first, and by how much the others miss."""
     machines, refused = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
@@ -33,7 +46,7 @@ def plan_fit(
         verdict = f"Nothing runs on {name}: {reason}."
         return Answer(question, "clip", verdict, False, None, None, None, None, (), tuple(refused), ())
     machine = machines[0]
-    videos = [_video(machine, key, catalog, calibration) for key in catalog.video_models]
+    videos = [_video(machine, catalog.video_models[key], calibration, length) for key in catalog.video_models]
     llms = [_llm(machine, key, catalog, calibration) for key in catalog.llms]
     options = sorted((o for o in videos if isinstance(o, Option)), key=lambda o: o.seconds)
     options += sorted((o for o in llms if isinstance(o, Option)), key=lambda o: o.peak_bytes)
@@ -53,9 +66,11 @@ def _at(place: int, option: Option) -> Option:
     return replace(option, rank=place)
 
 
-def _video(machine: Machine, key: str, catalog: Catalog, calibration: Calibration) -> Option | Rejected:
-    model = catalog.video_models[key]
-    ask = VideoAsk(model, clip_for(model))
+def _video(
+    machine: Machine, model: VideoModel, calibration: Calibration, length: Length
+) -> Option | Rejected:
+    key = model.id
+    ask = VideoAsk(model, clip_for(model, seconds=length.seconds, frames=_whole_frames(model, length.frames)))
     outcome = evaluate(ask, machine, calibration)
     if not isinstance(outcome, Candidate):
         return Rejected(key, outcome.reason, outcome.number, outcome.limit, outcome.unit)
@@ -78,6 +93,11 @@ def _video(machine: Machine, key: str, catalog: Catalog, calibration: Calibratio
         placement=outcome.trial.rung,
         peak_bytes=outcome.trial.memory.peak_bytes,
     )
+
+
+def _whole_frames(model: VideoModel, frames: int | None) -> int | None:
+    """The nearest length this model's decoder makes."""
+    return None if frames is None else max(1, round((frames - 1) / model.frame_step)) * model.frame_step + 1
 
 
 def _llm(machine: Machine, key: str, catalog: Catalog, calibration: Calibration) -> Option | Rejected:

@@ -1,12 +1,9 @@
 """A language-model question answered: what holds it, first token, next tokens, cost a million."""
 
 import math
-from dataclasses import dataclass
 
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
-from filmgate.catalog.gpus import Gpu
-from filmgate.catalog.llms import Llm
 from filmgate.planner.answer import (
     Answer,
     Json,
@@ -18,88 +15,31 @@ from filmgate.planner.answer import (
     StageAnswer,
     TimeAnswer,
 )
-from filmgate.planner.llm_memory import LlmBudget, cache_capacity, llm_budget, usable_bytes
-from filmgate.planner.llm_time import (
-    Serving,
-    decode_step,
-    first_token_seconds,
-    kv_bytes,
-    prefill_step,
-    steady_token_seconds,
-    weight_bytes,
-)
-from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.memory import GIB, SAFETY_FACTOR
-from filmgate.planner.money import DAYS_A_MONTH
+from filmgate.planner.llm_cost import llm_cost, llm_fleet, llm_plots
+from filmgate.planner.llm_memory import cache_capacity, usable_bytes
+from filmgate.planner.llm_serving import LlmAsk, LlmCandidate, evaluate_llm
+from filmgate.planner.llm_time import decode_step, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
+from filmgate.planner.machines import allowed_regions, machines_for, residency_refusals
+from filmgate.planner.memory import GIB
 
-ENGINE = "vllm"
-ANSWER_TOKENS = 256
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
-
-
-@dataclass(frozen=True, slots=True)
-class LlmAsk:
-    """A serving question; `context` is prompt and answer together, `concurrency` sequences at once."""
-
-    model: Llm
-    precision: str = "bf16"
-    kv_precision: str = "bf16"
-    context: int = 8192
-    concurrency: int = 1
-    ttft_ms: float | None = None
-    tbt_ms: float | None = None
-    region: str = "us-east-1"
-    gpu: Gpu | None = None
-    instances: tuple[str, ...] = ()
-    safety_factor: float = SAFETY_FACTOR
-    answer_tokens: int = ANSWER_TOKENS
-
-    @property
-    def answer(self) -> int:
-        return max(1, min(self.answer_tokens, self.context // 2))
-
-    @property
-    def prompt(self) -> int:
-        return max(1, self.context - self.answer)
-
-
-@dataclass(frozen=True, slots=True)
-class LlmCandidate:
-    """One machine and tensor-parallel group that serves the model."""
-
-    machine: Machine
-    serving: Serving
-    memory: LlmBudget
-    first_token: float
-    between_tokens: float
-    concurrency: int
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of the whole machine: every group of GPUs serves its own sequences."""
-        groups = self.machine.gpus // self.serving.gpus
-        return groups * self.concurrency / self.between_tokens
-
-    @property
-    def usd_per_million(self) -> float | None:
-        hourly = self.machine.usd_per_hour
-        return hourly / 3600 / self.tokens_per_second * 1e6 if hourly is not None else None
 
 
 def plan_llm(ask: LlmAsk, catalog: Catalog, calibration: Calibration) -> Answer:
     """The whole answer to a language-model question."""
+    refusals = residency_refusals(catalog, ask.region, ask.residency)
     machines, rejected = machines_for(catalog, ask.region, gpu=ask.gpu, names=ask.instances)
-    outcomes = [evaluate_llm(ask, machine, calibration) for machine in machines]
+    outcomes = [] if refusals else [evaluate_llm(ask, machine, calibration) for machine in machines]
     candidates = [o for o in outcomes if isinstance(o, LlmCandidate)]
     candidates.sort(key=lambda c: (c.machine.usd_per_hour or math.inf, c.between_tokens))
-    rejected = [o for o in outcomes if isinstance(o, Rejected)] + rejected
+    rejected = refusals + [o for o in outcomes if isinstance(o, Rejected)] + rejected
     sources = _sources(ask, calibration, candidates)
     question = (
         f"{ask.model.name}, {ask.precision} weights, {ask.concurrency} sequences of {ask.context} tokens"
         f"{f' on {ask.gpu.name}' if ask.gpu else f' in {ask.region}'}"
     )
     if not candidates:
-        verdict = _impossible(ask, rejected)
+        verdict = _impossible(ask, rejected, catalog)
         return Answer(
             question, "million tokens", verdict, False, None, None, None, None, (), tuple(rejected), sources
         )
@@ -111,50 +51,13 @@ def plan_llm(ask: LlmAsk, catalog: Catalog, calibration: Calibration) -> Answer:
         is_possible=True,
         memory=_memory(ask, best),
         time=_time(ask, best, calibration),
-        fleet=_fleet(ask, best),
-        cost=_cost(ask, best, catalog, calibration),
+        fleet=llm_fleet(ask, best, calibration),
+        cost=llm_cost(ask, best, catalog, calibration),
         options=tuple(_option(c, i, calibration) for i, c in enumerate(candidates, start=1)),
         rejected=tuple(rejected),
         sources=sources,
+        plots=llm_plots(ask, best, catalog, calibration),
     )
-
-
-def evaluate_llm(ask: LlmAsk, machine: Machine, calibration: Calibration) -> LlmCandidate | Rejected:
-    """The smallest group of GPUs that holds the model and its cache and keeps the latency asked for."""
-    refused: Rejected | None = None
-    for gpus in (n for n in (1, 2, 4, 8) if n <= machine.gpus):
-        serving = Serving(ask.model, machine.gpu, gpus, ask.precision, ask.kv_precision, ENGINE)
-        memory = llm_budget(serving, ask.context, ask.concurrency, ask.safety_factor)
-        if memory.peak_bytes > usable_bytes(serving):
-            reason = (
-                f"{memory.peak_bytes / GIB:.1f} GiB a GPU on {gpus} x {machine.gpu.name}, "
-                f"{usable_bytes(serving) / GIB:.1f} GiB usable"
-            )
-            refused = Rejected(
-                machine.name, reason, memory.peak_bytes / GIB, usable_bytes(serving) / GIB, "GiB"
-            )
-            continue
-        first = first_token_seconds(serving, ask.prompt, calibration.constants)
-        between = steady_token_seconds(
-            serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants
-        )
-        late = _late(ask, machine, gpus, first * 1e3, between * 1e3)
-        if late is None:
-            return LlmCandidate(machine, serving, memory, first, between, ask.concurrency)
-        refused = late
-    assert refused is not None, "every machine has at least one GPU"  # noqa: S101 - an invariant
-    return refused
-
-
-def _late(ask: LlmAsk, machine: Machine, gpus: int, first_ms: float, between_ms: float) -> Rejected | None:
-    on = f"on {gpus} x {machine.gpu.name}"
-    if ask.ttft_ms is not None and first_ms > ask.ttft_ms:
-        reason = f"first token after {first_ms:.0f} ms {on}, {ask.ttft_ms:g} ms allowed"
-        return Rejected(machine.name, reason, first_ms, ask.ttft_ms, "ms to first token")
-    if ask.tbt_ms is not None and between_ms > ask.tbt_ms:
-        reason = f"{between_ms:.0f} ms between tokens {on}, {ask.tbt_ms:g} ms allowed"
-        return Rejected(machine.name, reason, between_ms, ask.tbt_ms, "ms between tokens")
-    return None
 
 
 def _verdict(ask: LlmAsk, best: LlmCandidate) -> str:
@@ -171,8 +74,11 @@ def _verdict(ask: LlmAsk, best: LlmCandidate) -> str:
     )
 
 
-def _impossible(ask: LlmAsk, rejected: list[Rejected]) -> str:
+def _impossible(ask: LlmAsk, rejected: list[Rejected], catalog: Catalog) -> str:
     """Which limit is the nearest miss, and how to move it."""
+    if rejected and rejected[0].name == ask.region:
+        names = allowed_regions(catalog, ask.residency or "")
+        return f"Not in {ask.region}: {rejected[0].reason}; regions that may: {names}."
     late = [r for r in rejected if r.unit.startswith("ms") and r.number is not None]
     if late:
         nearest = min(late, key=lambda r: (r.number or math.inf) / (r.limit or 1.0))
@@ -248,64 +154,6 @@ def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnsw
             "by_batch": batches,
         },
     )
-
-
-def _fleet(ask: LlmAsk, best: LlmCandidate) -> Json:
-    groups = best.machine.gpus // best.serving.gpus
-    return {
-        "pattern": "always warm",
-        "reasons": ["tokens are awaited by a person or a program; a cold start takes minutes"],
-        "machine": best.machine.name,
-        "gpus_per_replica": best.serving.gpus,
-        "replicas_per_instance": groups,
-        "sequences_per_instance": groups * ask.concurrency,
-        "cache_on_nvme": "helps where sequences pause: their cache is read back instead of recomputed",
-    }
-
-
-def _cost(ask: LlmAsk, best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> Json:
-    hourly = best.machine.usd_per_hour
-    tokens_a_day = best.tokens_per_second * 86_400
-    rivals: list[Json] = []
-    for api in catalog.text_apis.values():
-        share = ask.prompt / max(ask.answer, 1)
-        blended = api.usd_per_million_output + share * api.usd_per_million_input
-        crossing = hourly * 24 / blended * 1e6 / tokens_a_day if hourly else None
-        rivals.append(
-            {
-                "id": api.id,
-                "usd_per_million_output_with_prompts": blended,
-                "break_even_tokens_per_day": hourly * 24 / blended * 1e6 if hourly else None,
-                "share_of_capacity_at_break_even": crossing,
-                "note": "another model, shown for its price",
-            }
-        )
-    levers: list[Json] = []
-    for name, precision, kv in (
-        ("weights in fp8", "fp8", ask.kv_precision),
-        ("cache in fp8", ask.precision, "fp8"),
-    ):
-        serving = Serving(ask.model, best.machine.gpu, best.serving.gpus, precision, kv, ENGINE)
-        after = steady_token_seconds(serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants)
-        levers.append({"name": name, "saving": 1 - after / best.between_tokens})
-    most = cache_capacity(best.serving, ask.context)
-    full = steady_token_seconds(best.serving, most, ask.prompt, ask.answer, calibration.constants)
-    levers.append(
-        {
-            "name": f"batch of {most:.0f} instead of {ask.concurrency}",
-            "saving": 1 - (full / most) / (best.between_tokens / ask.concurrency),
-        }
-    )
-    return {
-        "currency": "USD",
-        "machine": best.machine.name,
-        "usd_per_hour": hourly,
-        "usd_per_day": hourly * 24 if hourly else None,
-        "usd_per_month": hourly * 24 * DAYS_A_MONTH if hourly else None,
-        "usd_per_million_tokens": best.usd_per_million,
-        "managed": rivals,
-        "levers": levers,
-    }
 
 
 def _option(candidate: LlmCandidate, place: int, calibration: Calibration) -> Option:

@@ -1,6 +1,6 @@
 """The machines a question may use: every instance with a price in the region, or one bare GPU."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filmgate.catalog.book import Catalog
@@ -27,14 +27,15 @@ class Machine:
 
 
 def machines_for(
-    catalog: Catalog, region: str, *, gpu: Gpu | None = None, names: Iterable[str] = ()
+    catalog: Catalog, region: str, *, gpu: Gpu | None = None, names: Sequence[str] = ()
 ) -> tuple[list[Machine], list[Rejected]]:
-    """Usable machines, and those ruled out before any arithmetic."""
+    """Usable machines, and those ruled out before any arithmetic; a name without a dot is a bare GPU."""
     if gpu is not None:
         return _usable([Machine(gpu.name, gpu, 1, None, None)])
-    chosen = [catalog.instance(name) for name in names] or list(catalog.instances.values())
-    found, rejected = [], []
-    for instance in chosen:
+    bare = [catalog.gpu(name) for name in names if "." not in name]
+    chosen = [catalog.instance(name) for name in names if "." in name]
+    found, rejected = [Machine(gpu.name, gpu, 1, None, None) for gpu in bare], []
+    for instance in chosen if names else catalog.instances.values():
         price = catalog.price(instance.name, region)
         refusal = _refuse(instance, price, region)
         if refusal:
@@ -43,6 +44,23 @@ def machines_for(
             found.append(Machine(instance.name, catalog.gpu(instance.gpu), instance.gpus, instance, price))
     usable, unusable = _usable(found)
     return usable, rejected + unusable
+
+
+def residency_refusals(catalog: Catalog, region: str, residency: str | None) -> list[Rejected]:
+    """The region must stand where the data may."""
+    if residency is None or catalog.region(region).jurisdiction == residency.upper():
+        return []
+    place = catalog.region(region).jurisdiction
+    return [
+        Rejected(
+            region, f"{region} stands in {place}, the data must stay in {residency.upper()}", None, None, ""
+        )
+    ]
+
+
+def allowed_regions(catalog: Catalog, residency: str) -> str:
+    names = [region.name for region in catalog.regions.values() if region.jurisdiction == residency.upper()]
+    return ", ".join(names) or "none in the catalog"
 
 
 def _refuse(instance: Instance, price: Price | None, region: str) -> Rejected | None:

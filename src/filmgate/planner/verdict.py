@@ -68,10 +68,7 @@ def impossible_video(
     """What would have to change, with the numbers."""
     away = [r for r in rejected if r.name == ask.region]
     if away:
-        allowed = [
-            r.name for r in catalog.regions.values() if r.jurisdiction == (ask.residency or "").upper()
-        ]
-        names = ", ".join(allowed) or "none in the catalog"
+        names = allowed_regions(catalog, ask.residency or "")
         return f"Not in {ask.region}: {away[0].reason}; regions that may: {names}."
     slow = [r for r in rejected if r.unit == "s" and r.number is not None]
     if slow and ask.slo_seconds is not None:

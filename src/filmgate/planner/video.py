@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIGA, Gpu
 from filmgate.catalog.video_models import VideoModel
@@ -234,14 +233,3 @@ def daily_cost(ask: VideoAsk, candidate: Candidate, clips_per_day: float) -> flo
 def rank(ask: VideoAsk, candidates: list[Candidate]) -> list[Candidate]:
     """Cheapest clip first; a machine without a price ranks by time."""
     return sorted(candidates, key=lambda c: (c.usd_per_clip(ask) or math.inf, c.seconds))
-
-
-def residency_refusals(ask: VideoAsk, catalog: Catalog) -> list[Rejected]:
-    """The region must stand where the data may."""
-    if ask.residency is None:
-        return []
-    place = catalog.region(ask.region)
-    if place.jurisdiction == ask.residency.upper():
-        return []
-    reason = f"{ask.region} stands in {place.jurisdiction}, the data must stay in {ask.residency.upper()}"
-    return [Rejected(ask.region, reason, None, None, "")]

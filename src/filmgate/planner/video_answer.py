@@ -17,7 +17,7 @@ from filmgate.planner.answer import (
     TimeAnswer,
 )
 from filmgate.planner.fleet import BOOT_SECONDS, GIB, NVME_BYTES_A_SECOND, cold_starts, isolation_levels
-from filmgate.planner.machines import machines_for
+from filmgate.planner.machines import machines_for, residency_refusals
 from filmgate.planner.memory import budget, levers
 from filmgate.planner.pattern import Choice, Situation, choose
 from filmgate.planner.verdict import impossible_video, video_verdict
@@ -29,7 +29,6 @@ from filmgate.planner.video import (
     machine_time,
     offloaded_bytes,
     rank,
-    residency_refusals,
     spread,
     weight_total,
 )
@@ -46,7 +45,7 @@ ASSUMPTIONS = (
 
 def plan_video(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> Answer:
     """The whole answer to a video question."""
-    refusals = residency_refusals(ask, catalog)
+    refusals = residency_refusals(catalog, ask.region, ask.residency)
     machines, rejected = machines_for(catalog, ask.region, gpu=ask.gpu, names=ask.instances)
     outcomes = [] if refusals else [evaluate(ask, machine, calibration) for machine in machines]
     candidates = rank(ask, [o for o in outcomes if isinstance(o, Candidate)])

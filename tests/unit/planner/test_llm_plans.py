@@ -2,7 +2,8 @@
 
 import pytest
 
-from filmgate.planner.llm import LlmAsk, plan_llm
+from filmgate.planner.llm import plan_llm
+from filmgate.planner.llm_serving import LlmAsk
 from filmgate.planner.llm_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
 from filmgate.planner.memory import GIB
 
@@ -60,6 +61,23 @@ def test_a_latency_nothing_reaches_names_the_nearest_and_the_option(catalog, cal
     assert "--tbt-ms" in answer.verdict
     slow = plan_llm(LlmAsk(catalog.llm("llama-3.3-70b"), "fp8", ttft_ms=1), catalog, calibration)
     assert "--ttft-ms" in slow.verdict
+
+
+def test_data_that_must_stay_elsewhere_is_refused(catalog, calibration):
+    answer = plan_llm(LlmAsk(catalog.llm("llama-3.1-8b"), residency="uk"), catalog, calibration)
+    assert "eu-west-2" in answer.verdict
+    assert not answer.is_possible
+
+
+def test_bare_gpus_can_be_compared(catalog, calibration):
+    answer = plan_llm(LlmAsk(catalog.llm("llama-3.1-8b"), instances=("H100", "L40S")), catalog, calibration)
+    assert {o.name for o in answer.options} == {"H100", "L40S"}
+
+
+def test_a_paused_cache_is_worth_reading_back_where_that_is_quicker(catalog, calibration):
+    answer = plan_llm(LlmAsk(catalog.llm("llama-3.3-70b"), "fp8"), catalog, calibration)
+    note = answer.fleet["cache_on_nvme"]
+    assert note["is_worth_it"] == (note["read_seconds"] < note["recompute_seconds"])
 
 
 def test_a_model_nothing_holds_says_what_to_lower(catalog, calibration):

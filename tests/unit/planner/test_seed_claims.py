@@ -3,7 +3,8 @@
 import pytest
 
 from filmgate.planner.fleet import GIB, isolation_levels
-from filmgate.planner.llm import LlmAsk, plan_llm
+from filmgate.planner.llm import plan_llm
+from filmgate.planner.llm_serving import LlmAsk
 from filmgate.planner.llm_time import kv_bytes, weight_bytes
 from filmgate.planner.money import break_even
 

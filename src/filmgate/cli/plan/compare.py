@@ -12,7 +12,8 @@ from filmgate.cli.plan import options
 from filmgate.cli.plan.output import show
 from filmgate.cli.plan.video import build_clip
 from filmgate.errors import UsageError
-from filmgate.planner.llm import LlmAsk, plan_llm
+from filmgate.planner.llm import plan_llm
+from filmgate.planner.llm_serving import LlmAsk
 from filmgate.planner.video import VideoAsk
 from filmgate.planner.video_answer import plan_video
 
@@ -20,7 +21,9 @@ from filmgate.planner.video_answer import plan_video
 def compare_command(  # noqa: PLR0913 - one parameter an option
     *,
     model: Annotated[str, typer.Option("--model", help="A video model or a language model.")],
-    instances: Annotated[str, typer.Option("--instances", help="Names, separated by commas.")],
+    instances: Annotated[
+        str, typer.Option("--instances", help="Instances, or GPUs such as H100, by commas.")
+    ],
     size: options.Size = None,
     seconds: options.Seconds = None,
     frames: options.Frames = None,

@@ -8,13 +8,15 @@ from filmgate.catalog.library import load_calibration
 from filmgate.cli.plan import options
 from filmgate.cli.plan.output import show
 from filmgate.errors import UsageError
-from filmgate.planner.fit import plan_fit
+from filmgate.planner.fit import Length, plan_fit
 
 
 def fit_command(  # noqa: PLR0913 - one parameter an option
     *,
     instance: Annotated[str | None, typer.Option("--instance", help="An instance, e.g. g7e.2xlarge.")] = None,
     gpu: options.GpuName = None,
+    seconds: options.Seconds = None,
+    frames: options.Frames = None,
     region: options.Region = None,
     catalog_file: options.UserFile = None,
     price_file: options.PriceFile = None,
@@ -25,6 +27,8 @@ def fit_command(  # noqa: PLR0913 - one parameter an option
     """Every model of the catalog on one machine: how fast, or by how much it misses."""
     if (instance is None) == (gpu is None):
         raise UsageError("give --instance or --gpu", option="--instance")
+    options.check_positive(seconds, "--seconds")
+    options.check_positive(frames, "--frames")
     catalog = options.open_catalog(catalog_file, price_file)
     answer = plan_fit(
         catalog,
@@ -32,5 +36,6 @@ def fit_command(  # noqa: PLR0913 - one parameter an option
         options.region_or_default(region, catalog),
         gpu=options.gpu_or_none(gpu, catalog),
         instance=catalog.instance(instance).name if instance else None,
+        length=Length(seconds, frames),
     )
     show(answer, is_json=is_json, adr=adr, html=html)

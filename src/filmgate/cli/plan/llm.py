@@ -7,7 +7,8 @@ import typer
 from filmgate.catalog.library import load_calibration
 from filmgate.cli.plan import options
 from filmgate.cli.plan.output import show
-from filmgate.planner.llm import LlmAsk, plan_llm
+from filmgate.planner.llm import plan_llm
+from filmgate.planner.llm_serving import LlmAsk
 
 
 def plan_llm_command(  # noqa: PLR0913 - one parameter an option
@@ -22,6 +23,7 @@ def plan_llm_command(  # noqa: PLR0913 - one parameter an option
     concurrency: Annotated[int, typer.Option("--concurrency", help="Sequences at once.")] = 1,
     ttft_ms: Annotated[float | None, typer.Option("--ttft-ms", help="Longest time to first token.")] = None,
     tbt_ms: Annotated[float | None, typer.Option("--tbt-ms", help="Longest time between tokens.")] = None,
+    residency: options.Residency = None,
     gpu: options.GpuName = None,
     region: options.Region = None,
     catalog_file: options.UserFile = None,
@@ -54,5 +56,6 @@ def plan_llm_command(  # noqa: PLR0913 - one parameter an option
         region=options.region_or_default(region, catalog),
         gpu=options.gpu_or_none(gpu, catalog),
         answer_tokens=answer_tokens,
+        residency=residency,
     )
     show(plan_llm(ask, catalog, load_calibration()), is_json=is_json, adr=adr, html=html)

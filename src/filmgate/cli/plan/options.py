@@ -37,6 +37,7 @@ Size = Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT, e.g. 128
 Seconds = Annotated[float | None, typer.Option("--seconds", help="Length of the clip.")]
 Frames = Annotated[int | None, typer.Option("--frames", help="Length in frames, instead of --seconds.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="Denoising steps.")]
+Residency = Annotated[str | None, typer.Option("--residency", help="Data must stay in: EU, US, UK ...")]
 Precision = Annotated[str, typer.Option("--precision", help="Weights: bf16, fp8, int4, mxfp4 ...")]
 
 

@@ -34,9 +34,7 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
     compiled: Annotated[bool, typer.Option("--compiled", help="Operators fused by torch.compile.")] = False,
     tenants: Annotated[int, typer.Option("--tenants", help="Tenants to keep apart.")] = 1,
     adapters: Annotated[int, typer.Option("--adapters", help="Adapters on one base model.")] = 1,
-    residency: Annotated[
-        str | None, typer.Option("--residency", help="Data must stay in: EU, US, UK ...")
-    ] = None,
+    residency: options.Residency = None,
     commit_discount: Annotated[
         float | None, typer.Option("--commit-discount", help="Share off for a commitment.")
     ] = None,

@@ -58,9 +58,8 @@ def cost_plot(plots: Plots) -> str:
     if plots.volume:
         marks.append(_upright(x, plots.volume, f"asked: {count(plots.volume)}", is_strong=True))
     body = _grid(x, y, count, usd) + _curves(plots.cost, x, y) + "".join(marks)
-    return _svg(
-        "Cost of a clip against clips a day", body, "clips a day", _legend([c.name for c in plots.cost])
-    )
+    legend = _legend([curve.name for curve in plots.cost])
+    return _svg(f"Cost against {plots.volume_name}", body, plots.volume_name, legend)
 
 
 def latency_plot(plots: Plots) -> str:
@@ -78,9 +77,7 @@ def latency_plot(plots: Plots) -> str:
     body = _grid(x, y, lambda v: f"{v:.0%}", seconds) + _curves(curves, x, y)
     if plots.slo_seconds:
         body += _level(y, plots.slo_seconds, f"SLO {seconds(plots.slo_seconds)}")
-    return _svg(
-        "Latency against load", body, "share of the fleet that is busy", _legend([c.name for c in curves])
-    )
+    return _svg("Latency against load", body, plots.load_name, _legend([c.name for c in curves]))
 
 
 def memory_plot(memory: MemoryAnswer) -> str:
