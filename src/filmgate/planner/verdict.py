@@ -7,7 +7,7 @@ from dataclasses import replace
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
 from filmgate.planner.answer import Json, Rejected
-from filmgate.planner.machines import machines_for
+from filmgate.planner.machines import allowed_regions, machines_for
 from filmgate.planner.pattern import Choice, Pattern
 from filmgate.planner.video import Candidate, VideoAsk, evaluate
 

@@ -10,7 +10,7 @@ from filmgate.catalog.book import Catalog
 from filmgate.catalog.library import load_calibration
 from filmgate.cli.plan import options
 from filmgate.cli.plan.output import show
-from filmgate.cli.plan.video import build_clip
+from filmgate.cli.plan.video import build_clip, check_numbers
 from filmgate.errors import UsageError
 from filmgate.planner.llm import plan_llm
 from filmgate.planner.llm_serving import LlmAsk
@@ -28,10 +28,8 @@ def compare_command(  # noqa: PLR0913 - one parameter an option
     seconds: options.Seconds = None,
     frames: options.Frames = None,
     steps: options.Steps = None,
-    clips_per_day: Annotated[float | None, typer.Option("--clips-per-day", help="Volume.")] = None,
-    slo_seconds: Annotated[
-        float | None, typer.Option("--slo-seconds", help="p95 from request to clip.")
-    ] = None,
+    clips_per_day: options.ClipsPerDay = None,
+    slo_seconds: options.SloSeconds = None,
     precision: Annotated[str | None, typer.Option("--precision", help="Weights.")] = None,
     context: Annotated[int, typer.Option("--context", help="Tokens a sequence.")] = 8192,
     concurrency: Annotated[int, typer.Option("--concurrency", help="Sequences at once.")] = 1,
@@ -49,14 +47,13 @@ def compare_command(  # noqa: PLR0913 - one parameter an option
         raise UsageError("name at least one instance, e.g. g6e.24xlarge,g7e.12xlarge", option="--instances")
     place = options.region_or_default(region, catalog)
     if is_video(model, catalog):
-        options.check_positive(clips_per_day, "--clips-per-day")
-        options.check_positive(slo_seconds, "--slo-seconds")
         options.check_precision(precision or "bf16", ("bf16", "fp8"))
         found = options.find_video_model(model, catalog)
         clip = build_clip(found, size, seconds=seconds, frames=frames, steps=steps)
         ask = VideoAsk(
             found, clip, place, clips_per_day, slo_seconds, precision=precision or "bf16", instances=names
         )
+        check_numbers(ask)
         answer = plan_video(ask, catalog, load_calibration())
     else:
         llm = options.find_llm(model, catalog)

@@ -16,6 +16,7 @@ from filmgate.catalog.llms import BITS, Llm
 from filmgate.catalog.user import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
+from filmgate.planner.traffic import Shape
 from filmgate.settings import load_settings
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
@@ -37,6 +38,16 @@ Size = Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT, e.g. 128
 Seconds = Annotated[float | None, typer.Option("--seconds", help="Length of the clip.")]
 Frames = Annotated[int | None, typer.Option("--frames", help="Length in frames, instead of --seconds.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="Denoising steps.")]
+Fps = Annotated[float | None, typer.Option("--fps", help="Frames a second.")]
+ClipsPerDay = Annotated[float | None, typer.Option("--clips-per-day", help="Volume.")]
+SloSeconds = Annotated[float | None, typer.Option("--slo-seconds", help="p95 from request to clip.")]
+TrafficShape = Annotated[Shape, typer.Option("--traffic", help="When clips arrive.")]
+Compiled = Annotated[bool, typer.Option("--compiled", help="Operators fused by torch.compile.")]
+Tenants = Annotated[int, typer.Option("--tenants", min=1, help="Tenants to keep apart.")]
+Adapters = Annotated[int, typer.Option("--adapters", min=1, help="Adapters on one base model.")]
+Discount = Annotated[float | None, typer.Option("--commit-discount", help="Share off for a commitment.")]
+Interruptible = Annotated[float, typer.Option("--interruptible", help="Share of the work fit for spot.")]
+SafetyFactor = Annotated[float, typer.Option("--safety-factor", help="On memory that is estimated.")]
 Residency = Annotated[str | None, typer.Option("--residency", help="Data must stay in: EU, US, UK ...")]
 Precision = Annotated[str, typer.Option("--precision", help="Weights: bf16, fp8, int4, mxfp4 ...")]
 
@@ -102,3 +113,8 @@ def check_positive(value: float | None, option: str, *, is_zero_allowed: bool = 
 def check_precision(precision: str, allowed: tuple[str, ...] = tuple(BITS)) -> None:
     if precision not in allowed:
         raise UsageError(f"{precision!r} is not known; use {', '.join(allowed)}", option="--precision")
+
+
+def check_share(value: float | None, option: str) -> None:
+    if value is not None and not 0 <= value < 1:
+        raise UsageError(f"{value:g} is not a share from 0 to 1", option=option)

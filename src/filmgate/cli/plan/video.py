@@ -1,9 +1,5 @@
 """`filmgate plan video`: a clip of this model, this size and length, so many a day, in so many seconds."""
 
-from typing import Annotated
-
-import typer
-
 from filmgate.catalog.library import load_calibration
 from filmgate.catalog.video_models import VideoModel
 from filmgate.cli.plan import options
@@ -24,26 +20,18 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
     seconds: options.Seconds = None,
     frames: options.Frames = None,
     steps: options.Steps = None,
-    fps: Annotated[float | None, typer.Option("--fps", help="Frames a second.")] = None,
-    clips_per_day: Annotated[float | None, typer.Option("--clips-per-day", help="Volume.")] = None,
-    slo_seconds: Annotated[
-        float | None, typer.Option("--slo-seconds", help="p95 from request to clip.")
-    ] = None,
-    traffic: Annotated[Shape, typer.Option("--traffic", help="When clips arrive.")] = Shape.STEADY,
+    fps: options.Fps = None,
+    clips_per_day: options.ClipsPerDay = None,
+    slo_seconds: options.SloSeconds = None,
+    traffic: options.TrafficShape = Shape.STEADY,
     precision: options.Precision = "bf16",
-    compiled: Annotated[bool, typer.Option("--compiled", help="Operators fused by torch.compile.")] = False,
-    tenants: Annotated[int, typer.Option("--tenants", help="Tenants to keep apart.")] = 1,
-    adapters: Annotated[int, typer.Option("--adapters", help="Adapters on one base model.")] = 1,
+    compiled: options.Compiled = False,
+    tenants: options.Tenants = 1,
+    adapters: options.Adapters = 1,
     residency: options.Residency = None,
-    commit_discount: Annotated[
-        float | None, typer.Option("--commit-discount", help="Share off for a commitment.")
-    ] = None,
-    interruptible: Annotated[
-        float, typer.Option("--interruptible", help="Share of the work that may run on spot.")
-    ] = 0.0,
-    safety_factor: Annotated[
-        float, typer.Option("--safety-factor", help="On memory that is estimated.")
-    ] = 1.2,
+    commit_discount: options.Discount = None,
+    interruptible: options.Interruptible = 0.0,
+    safety_factor: options.SafetyFactor = 1.2,
     gpu: options.GpuName = None,
     region: options.Region = None,
     catalog_file: options.UserFile = None,
@@ -56,12 +44,7 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
     catalog = options.open_catalog(catalog_file, price_file)
     found = options.find_video_model(model, catalog)
     clip = build_clip(found, size, seconds=seconds, frames=frames, steps=steps, fps=fps)
-    options.check_positive(clips_per_day, "--clips-per-day")
-    options.check_positive(slo_seconds, "--slo-seconds")
-    options.check_positive(safety_factor, "--safety-factor")
     options.check_precision(precision, WEIGHTS)
-    _check_share(commit_discount, "--commit-discount")
-    _check_share(interruptible, "--interruptible")
     ask = VideoAsk(
         model=found,
         clip=clip,
@@ -79,6 +62,7 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
         adapters=adapters,
         safety_factor=safety_factor,
     )
+    check_numbers(ask)
     show(plan_video(ask, catalog, load_calibration()), is_json=is_json, adr=adr, html=html)
 
 
@@ -92,6 +76,10 @@ def build_clip(model: VideoModel, size: str | None, **asked: float | None) -> Cl
     return clip_for(model, width=width, height=height, **asked)
 
 
-def _check_share(value: float | None, option: str) -> None:
-    if value is not None and not 0 <= value < 1:
-        raise UsageError(f"{value:g} is not a share from 0 to 1", option=option)
+def check_numbers(ask: VideoAsk) -> None:
+    """Every number of the question is one that can be."""
+    options.check_positive(ask.clips_per_day, "--clips-per-day")
+    options.check_positive(ask.slo_seconds, "--slo-seconds")
+    options.check_positive(ask.safety_factor, "--safety-factor")
+    options.check_share(ask.commit_discount, "--commit-discount")
+    options.check_share(ask.interruptible_share, "--interruptible")
