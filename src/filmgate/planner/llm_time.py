@@ -14,6 +14,7 @@ from filmgate.catalog.llms import BITS, Llm
 from filmgate.planner.roofline import REFERENCE_DENSITY, Bound, density
 
 GAMMA = 0.4
+UNPACKED = ("fp8", "int8", "int4", "fp4")  # weights a chip without that path unpacks at every step
 DRAIN_POINTS = 6
 LONGEST_ANSWER = 5.0  # in mean answers: chat data sets are cut at about a thousand tokens
 
@@ -161,8 +162,8 @@ def _engine_seconds(serving: Serving, sequences: float, constants: Mapping[str, 
 
 
 def _long_layers(model: Llm) -> float:
-    """Layers that attend over the whole context, a windowed one counting by half."""
-    return model.layers - model.windowed_layers / 2
+    """Layers by how much of a chat's few hundred tokens they attend over; a window of 128 sees a third."""
+    return model.layers - model.windowed_layers * 2 / 3
 
 
 def _attention_seconds(serving: Serving, prompt: float, constants: Mapping[str, float]) -> float:
@@ -177,7 +178,7 @@ def _linear_seconds(serving: Serving, tokens: float, constants: Mapping[str, flo
     log_share = constants["llm.linear"]
     if serving.model.experts:
         log_share += constants["llm.experts"]
-    if BITS[serving.precision] < BITS["bf16"] and peak == serving.gpu.half_flops:
+    if serving.precision in UNPACKED and peak == serving.gpu.half_flops:
         log_share += constants["llm.dequantise"]
     share = _share(serving.gpu, log_share)
     return 2.0 * serving.model.active_params * tokens / (serving.gpus * peak * share)

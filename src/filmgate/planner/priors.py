@@ -42,5 +42,5 @@ LLM_PRIORS = {
     "llm.meeting_pcie": Prior(log(30e-6), 0.4),
     # An engine launches a step in a few milliseconds and spends about a microsecond a sequence and layer.
     **{f"{engine}.step": Prior(log(2.5e-3), 0.4) for engine in ENGINES},
-    **{f"{engine}.sequence": Prior(log(1e-6), 0.6) for engine in ENGINES},
+    **{f"{engine}.sequence": Prior(log(1e-6), 1.0) for engine in ENGINES},
 }
