@@ -40,7 +40,7 @@ class PipelineSettings(Slice):
         default="h264", description="video codec of the finished file"
     )
     encoder: Literal["auto", "software", "nvenc"] = Field(
-        default="auto", description="auto: software unless the codec is too slow without NVENC"
+        default="auto", description="auto: NVENC where a real frame comes out of it, else software"
     )
     preset: str = Field(default="veryfast", description="encoder preset of the software encoders")
     crf: int = Field(default=18, ge=0, le=51, description="constant quality; lower is better and larger")

@@ -1,0 +1,83 @@
+"""What every test shares: one torch thread, no hub, and the zoo of small models built once a session."""
+
+import os
+
+# Before torch is imported: two OpenMP threads on a busy core spin against each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from threading import enumerate as live_threads
+
+import numpy as np
+import pytest
+
+
+def pytest_configure(config):
+    # diffusers' Euler scheduler hands a tensor to np.array; torch 2.13 and numpy 2.4 disagree about `copy`.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+    )
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory) -> Callable[[str], Path]:
+    """The folder of a pipeline of the zoo, saved when it is first asked for."""
+    root = tmp_path_factory.mktemp("models")
+
+    @cache
+    def folder(name: str) -> Path:
+        from tests.zoo import build_pipeline
+
+        build_pipeline(name).save_pretrained(root / name)
+        return root / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(model_folder):
+    """A model of the zoo, loaded from disk as a user's would be. Tests must leave it as it was."""
+
+    @cache
+    def load(name: str):
+        from filmgate.pipeline.models import load_model
+        from filmgate.settings import PipelineSettings
+
+        return load_model(str(model_folder(name)), PipelineSettings(device="cpu"))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def vae():
+    """A VAE of the zoo. Tests must leave it as it was."""
+
+    @cache
+    def build(name: str):
+        from tests.zoo_vaes import build_vae
+
+        return build_vae(name)
+
+    return build
+
+
+@pytest.fixture
+def no_thread_left():
+    """Fails the test if a thread of ours outlives it."""
+    yield
+    left = [thread.name for thread in live_threads() if thread.name.startswith("filmgate-")]
+    assert left == []
+
+
+@pytest.fixture
+def picture(tmp_path) -> Path:
+    """A picture on disk, coloured noise of 80x60."""
+    from PIL import Image
+
+    noise = np.random.default_rng(5).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"
