@@ -109,7 +109,7 @@ def _llm(machine: Machine, key: str, catalog: Catalog, calibration: Calibration)
         if isinstance(outcome, LlmCandidate):
             break
     if not isinstance(outcome, LlmCandidate):
-        assert outcome is not None  # noqa: S101 - the loop runs at least once
+        assert outcome is not None  # the loop runs at least once
         return Rejected(key, f"{outcome.reason} in int4", outcome.number, outcome.limit, outcome.unit)
     half = calibration.llm_spread
     return Option(

@@ -11,6 +11,7 @@ from filmgate.planner.fleet import NVME_BYTES_A_SECOND, cold_starts, isolation_l
 from filmgate.planner.llm_memory import cache_capacity
 from filmgate.planner.llm_serving import ENGINE, LlmAsk, LlmCandidate
 from filmgate.planner.llm_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
+from filmgate.planner.machines import price_by_region
 from filmgate.planner.money import DAYS_A_MONTH
 
 DAY_SECONDS = 86_400
@@ -57,7 +58,7 @@ def llm_cost(ask: LlmAsk, best: LlmCandidate, catalog: Catalog, calibration: Cal
         "spot_range": [price.spot_min, price.spot_max] if price else None,
         "managed": [_rival(ask, api, hourly) for api in catalog.text_apis.values()],
         "levers": _levers(ask, best, calibration),
-        "regions": _regions(best, catalog),
+        "regions": price_by_region(best.machine, catalog),
     }
 
 
@@ -91,21 +92,6 @@ def _levers(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> list[J
     saving = 1 - (full / most) / (best.between_tokens / ask.concurrency)
     found.append({"name": f"a batch of {most:.0f} instead of {ask.concurrency}", "saving": saving})
     return found
-
-
-def _regions(best: LlmCandidate, catalog: Catalog) -> list[Json]:
-    rows = [p for p in catalog.prices.values() if p.instance == best.machine.name and p.on_demand is not None]
-    rows.sort(key=lambda p: p.on_demand or math.inf)
-    return [
-        {
-            "region": p.region,
-            "jurisdiction": catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None,
-            "usd_per_hour": p.on_demand,
-            "spot_min": p.spot_min,
-            "spot_max": p.spot_max,
-        }
-        for p in rows
-    ]
 
 
 def llm_plots(ask: LlmAsk, best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> Plots:

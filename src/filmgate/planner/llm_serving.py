@@ -88,7 +88,7 @@ def evaluate_llm(ask: LlmAsk, machine: Machine, calibration: Calibration) -> Llm
         if late is None:
             return LlmCandidate(machine, serving, memory, first, between, ask.concurrency)
         refused = late
-    assert refused is not None, "every machine has at least one GPU"  # noqa: S101 - an invariant
+    assert refused is not None, "every machine has at least one GPU"
     return refused
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
-from filmgate.planner.answer import Rejected
+from filmgate.planner.answer import Json, Rejected
 
 FIRST_WITH_BF16 = 8.0
 
@@ -61,6 +61,22 @@ def residency_refusals(catalog: Catalog, region: str, residency: str | None) -> 
 def allowed_regions(catalog: Catalog, residency: str) -> str:
     names = [region.name for region in catalog.regions.values() if region.jurisdiction == residency.upper()]
     return ", ".join(names) or "none in the catalog"
+
+
+def price_by_region(machine: Machine, catalog: Catalog) -> list[Json]:
+    """Where else the machine is, cheapest first."""
+    rows = [p for p in catalog.prices.values() if p.instance == machine.name and p.on_demand is not None]
+    rows.sort(key=lambda p: p.on_demand or 0.0)
+    return [
+        {
+            "region": p.region,
+            "jurisdiction": catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None,
+            "usd_per_hour": p.on_demand,
+            "spot_min": p.spot_min,
+            "spot_max": p.spot_max,
+        }
+        for p in rows
+    ]
 
 
 def _refuse(instance: Instance, price: Price | None, region: str) -> Rejected | None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import median
+from typing import Literal
 
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
@@ -15,6 +16,12 @@ from filmgate.planner.priors import LLM_PRIORS, VIDEO_PRIORS
 from filmgate.planner.work import clip_for
 
 INTERVAL = 0.8
+PROMISED = (
+    ("wan2.1-t2v-1.3b", 832, 480, 81),
+    ("wan2.1-t2v-1.3b", 1280, 720, 81),
+    ("ltx-video-2b-0.9.0", 768, 512, 121),
+    ("cogvideox-2b", 720, 480, 49),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +46,22 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A run that was promised and is not measured yet, with what the planner expects of it."""
+
+    model: str
+    shape: str
+    stage: str
+    predicted: float
+
+
+@dataclass(frozen=True, slots=True)
 class Validation:
-    """Every row, and the constants that the whole set gives."""
+    """Every row, the constants that the whole set gives, and the runs still to be made."""
 
     rows: tuple[Judged, ...]
     calibration: Calibration
+    pending: tuple[Pending, ...]
 
     def counted(self, *groups: str) -> list[Judged]:
         return [row for row in self.rows if row.group in groups and row.is_counted]
@@ -89,7 +107,21 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
         source=f"fitted to {len(timed)} video and {len(llm_rows(rows))} language-model figures",
         as_of=as_of,
     )
-    return Validation(rows, calibration)
+    return Validation(rows, calibration, tuple(_pending(catalog, video_fit)))
+
+
+def _pending(catalog: Catalog, constants: Constants) -> list[Pending]:
+    """Runs of benchmarks/gpu_planner_measurements.py that no report holds."""
+    done = {measured_id(run) for run in catalog.runs.measured}
+    found = []
+    stages: tuple[Literal["forward", "decode"], ...] = ("forward", "decode")
+    for model, width, height, frames in PROMISED:
+        for stage in stages:
+            run = MeasuredRun(model, "H200", stage, width, height, frames, "eager", 1.0, "", "")
+            if measured_id(run) not in done:
+                seconds = of_measured(run, catalog).predict(constants)
+                found.append(Pending(model, f"{width}x{height}x{frames}", stage, seconds))
+    return found
 
 
 def llm_rows(rows: Sequence[Judged]) -> list[Judged]:

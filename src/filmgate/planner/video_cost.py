@@ -1,11 +1,11 @@
 """The money of a video plan: bill, purchase, managed rivals, levers, growth, regions, and the curves."""
 
-import math
 from dataclasses import asdict, replace
 
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
 from filmgate.planner.answer import Curve, Json, Plots
+from filmgate.planner.machines import price_by_region
 from filmgate.planner.money import DAYS_A_MONTH, break_even, purchase_mix
 from filmgate.planner.queueing import wait_percentile
 from filmgate.planner.video import Candidate, VideoAsk, daily_cost, machine_time
@@ -27,7 +27,7 @@ def cost_block(
         "usd_per_second_of_video": per_clip / ask.clip.seconds if per_clip is not None else None,
         "managed": offers,
         "levers": _levers(ask, best, calibration),
-        "regions": _regions(best, catalog),
+        "regions": price_by_region(best.machine, catalog),
     }
     if best.bill:
         block |= {
@@ -121,28 +121,6 @@ def _growth(ask: VideoAsk, best: Candidate) -> list[Json]:
             }
         )
     return rows
-
-
-def _regions(best: Candidate, catalog: Catalog) -> list[Json]:
-    """Where else the machine is, cheapest first."""
-    if best.machine.instance is None:
-        return []
-    rows = [
-        price for (name, _), price in catalog.prices.items() if name == best.machine.name and price.on_demand
-    ]
-    rows.sort(key=lambda price: price.on_demand or math.inf)
-    return [
-        {
-            "region": price.region,
-            "jurisdiction": catalog.regions[price.region].jurisdiction
-            if price.region in catalog.regions
-            else None,
-            "usd_per_hour": price.on_demand,
-            "spot_min": price.spot_min,
-            "spot_max": price.spot_max,
-        }
-        for price in rows
-    ]
 
 
 def video_plots(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Plots:

@@ -13,12 +13,6 @@ Made by `filmgate plan validate --docs docs/planner-validation.md` on {date}; no
 Each row is predicted by constants fitted without that row. *Harder* leaves out every row of the same model
 on the same GPU, whatever the number of GPUs. What no hold-out can show: the form of the formulas was chosen
 with these tables in view."""
-EXPECTED = (
-    ("wan2.1-t2v-1.3b", "832x480x81"),
-    ("wan2.1-t2v-1.3b", "1280x720x81"),
-    ("ltx-video-2b-0.9.0", "768x512x121"),
-    ("cogvideox-2b", "720x480x49"),
-)
 
 
 def to_proof(found: Validation) -> str:
@@ -105,18 +99,17 @@ def _uncounted(found: Validation, group: str, title: str) -> str:
 
 
 def _not_measured(found: Validation) -> str:
-    """Which of the runs asked of the benchmark script are still missing."""
-    missing = []
-    for model, shape in EXPECTED:
-        for stage in ("forward", "decode"):
-            key = f"h200-{model}-{shape}-{stage}-eager"
-            if not any(row.id == key for row in found.rows):
-                missing.append(f"- {model} {shape} {stage}: not measured yet")
-            elif not any(row.id == f"memory-{key}" for row in found.rows):
-                missing.append(f"- {model} {shape} {stage}: time measured, peak memory not yet")
-    if not missing:
+    """Which of the runs asked of the benchmark script are still missing, and what is expected of them."""
+    if not found.pending:
         return ""
-    lines = ["Still to be measured by `benchmarks/gpu_planner_measurements.py`:", "", *missing]
+    lines = [
+        "Still to be measured by `benchmarks/gpu_planner_measurements.py`, and what the planner expects:",
+        "",
+    ]
+    lines += [
+        f"- {run.model} {run.shape} {run.stage}: not measured yet; predicted {seconds(run.predicted)}"
+        for run in found.pending
+    ]
     return "\n".join(lines)
 
 
