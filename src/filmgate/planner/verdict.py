@@ -6,26 +6,28 @@ from dataclasses import replace
 
 from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
-from filmgate.planner.answer import Json, Rejected
+from filmgate.planner.answer import Rejected
 from filmgate.planner.machines import allowed_regions, machines_for
+from filmgate.planner.offers import Offer, cheapest
 from filmgate.planner.pattern import Choice, Pattern
 from filmgate.planner.video import Candidate, VideoAsk, evaluate
 
 
 def video_verdict(
-    ask: VideoAsk, best: Candidate, choice: Choice, offers: Sequence[Json], interval: tuple[float, float]
+    ask: VideoAsk, best: Candidate, choice: Choice, offers: Sequence[Offer], interval: tuple[float, float]
 ) -> str:
     """One sentence for a question that has an answer."""
     low, high = interval
     seconds = f"{brief(best.seconds)} s a clip ({brief(low)} to {brief(high)})"
     where = f"{best.machine.name}" + (f", {best.split} GPUs a clip" if best.split > 1 else "")
     per_clip = best.usd_per_clip(ask)
-    if choice.pattern is Pattern.MANAGED:
-        offer = min((o for o in offers if o["is_available"]), key=lambda o: float(str(o["usd_per_clip"])))
-        crossing = offer["break_even_clips_per_day"]
+    rival = cheapest(offers)
+    if choice.pattern is Pattern.MANAGED and rival:
+        crossing = rival.break_even_clips_per_day
+        later = f", less from {crossing:,.0f} clips a day" if crossing is not None else ""
         return (
-            f"Buy from {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} a clip: an own fleet on "
-            f"{where} costs ${per_clip:.2f} at this volume, less from {float(str(crossing)):.0f} clips a day."
+            f"Buy from {rival.name} at ${rival.usd_per_clip:.2f} a clip: an own fleet on {where} costs "
+            f"${per_clip:.2f} at this volume{later}."
         )
     if best.fleet is None or best.bill is None:
         price = f", ${per_clip:.3g} a clip when busy" if per_clip is not None else ""
@@ -39,7 +41,7 @@ def video_verdict(
     count = f"{fleet.instances} x {where}"
     return (
         f"Run {count}, {choice.pattern}: {seconds}, {promise}, ${per_clip:.3g} a clip, "
-        f"${best.bill.usd_per_month:,.0f} a month{_managed_tail(offers)}."
+        f"${best.bill.usd_per_month:,.0f} a month{_managed_tail(rival)}."
     )
 
 
@@ -48,18 +50,14 @@ def brief(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _managed_tail(offers: Sequence[Json]) -> str:
-    available = [o for o in offers if o["is_available"]]
-    if not available:
+def _managed_tail(rival: Offer | None) -> str:
+    if rival is None:
         return ""
-    offer = min(available, key=lambda o: float(str(o["usd_per_clip"])))
-    crossing = offer["break_even_clips_per_day"]
-    tail = f"; {offer['name']} at ${float(str(offer['usd_per_clip'])):.2f} is dearer"
+    crossing = rival.break_even_clips_per_day
+    tail = f"; {rival.name} at ${rival.usd_per_clip:.2f} is dearer"
     if crossing is None:
         return tail
-    return tail + (
-        f" from {float(str(crossing)):.0f} clips a day" if float(str(crossing)) > 1 else " at any volume"
-    )
+    return tail + (f" from {crossing:,.0f} clips a day" if crossing > 1 else " at any volume")
 
 
 def impossible_video(
@@ -70,6 +68,11 @@ def impossible_video(
     if away:
         names = allowed_regions(catalog, ask.residency or "")
         return f"Not in {ask.region}: {away[0].reason}; regions that may: {names}."
+    crowded = [r for r in rejected if r.unit == "clips/day"]
+    if crowded:
+        return (
+            f"Too much for one fleet: {crowded[0].reason}. Spread the volume over several fleets or regions."
+        )
     slow = [r for r in rejected if r.unit == "s" and r.number is not None]
     if slow and ask.slo_seconds is not None:
         return _too_slow(ask, catalog, calibration, min(slow, key=lambda r: r.number or math.inf))

@@ -19,6 +19,7 @@ from filmgate.planner.answer import (
 from filmgate.planner.fleet import BOOT_SECONDS, GIB, NVME_BYTES_A_SECOND, cold_starts, isolation_levels
 from filmgate.planner.machines import machines_for, residency_refusals
 from filmgate.planner.memory import budget, levers
+from filmgate.planner.offers import Offer, cheapest, managed_offers
 from filmgate.planner.pattern import Choice, Situation, choose
 from filmgate.planner.verdict import impossible_video, video_verdict
 from filmgate.planner.video import (
@@ -32,7 +33,7 @@ from filmgate.planner.video import (
     spread,
     weight_total,
 )
-from filmgate.planner.video_cost import cost_block, managed_offers, video_plots
+from filmgate.planner.video_cost import cost_block, video_plots
 from filmgate.planner.work import token_count
 
 HOURS_A_MONTH = 730
@@ -171,15 +172,15 @@ def time_answer(best: Candidate, calibration: Calibration) -> TimeAnswer:
     )
 
 
-def _situation(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Situation:
-    prices = [float(str(offer["usd_per_clip"])) for offer in offers if offer["is_available"]]
+def _situation(ask: VideoAsk, best: Candidate, offers: list[Offer]) -> Situation:
+    rival = cheapest(offers)
     return Situation(
         slo_seconds=ask.slo_seconds,
         service_seconds=best.seconds,
         cold_seconds=cold_seconds(ask, best.machine),
         utilisation=best.fleet.utilisation if best.fleet else 1.0,
         own_usd_per_clip=best.usd_per_clip(ask),
-        managed_usd_per_clip=min(prices, default=None),
+        managed_usd_per_clip=rival.usd_per_clip if rival else None,
         adapters=ask.adapters,
     )
 

@@ -6,7 +6,8 @@ from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
 from filmgate.planner.answer import Curve, Json, Plots
 from filmgate.planner.machines import price_by_region
-from filmgate.planner.money import DAYS_A_MONTH, break_even, purchase_mix
+from filmgate.planner.money import DAYS_A_MONTH, purchase_mix
+from filmgate.planner.offers import Offer
 from filmgate.planner.queueing import wait_percentile
 from filmgate.planner.video import Candidate, VideoAsk, daily_cost, machine_time
 
@@ -14,7 +15,7 @@ GROWTH = (1, 2, 10)
 
 
 def cost_block(
-    ask: VideoAsk, best: Candidate, catalog: Catalog, calibration: Calibration, offers: list[Json]
+    ask: VideoAsk, best: Candidate, catalog: Catalog, calibration: Calibration, offers: list[Offer]
 ) -> Json:
     """Everything the one who signs the bill asks."""
     per_clip = best.usd_per_clip(ask)
@@ -25,7 +26,7 @@ def cost_block(
         "usd_per_clip": per_clip,
         "usd_per_busy_clip": best.usd_per_busy_clip,
         "usd_per_second_of_video": per_clip / ask.clip.seconds if per_clip is not None else None,
-        "managed": offers,
+        "managed": [asdict(offer) for offer in offers],
         "levers": _levers(ask, best, calibration),
         "regions": price_by_region(best.machine, catalog),
     }
@@ -47,28 +48,6 @@ def cost_block(
         block["purchase"] = [asdict(part) for part in mix]
         block["spot_range"] = [best.machine.price.spot_min, best.machine.price.spot_max]
     return block
-
-
-def managed_offers(ask: VideoAsk, catalog: Catalog, best: Candidate) -> list[Json]:
-    """Managed APIs for this clip, and the clips a day above which the own fleet is cheaper."""
-    offers: list[Json] = []
-    for api in catalog.video_apis.values():
-        usd = api.usd_per_clip(ask.clip.seconds)
-        crossing = break_even(lambda clips: daily_cost(ask, best, clips), usd) if best.machine.price else None
-        offers.append(
-            {
-                "id": api.id,
-                "name": api.name,
-                "state": api.state,
-                "is_available": api.is_available and ask.clip.height <= api.max_height,
-                "usd_per_clip": usd,
-                "usd_per_second_of_video": api.usd_per_second,
-                "break_even_clips_per_day": crossing,
-                "regions": list(api.regions),
-                "note": api.note or "",
-            }
-        )
-    return offers
 
 
 def _levers(ask: VideoAsk, best: Candidate, calibration: Calibration) -> list[Json]:
@@ -123,7 +102,7 @@ def _growth(ask: VideoAsk, best: Candidate) -> list[Json]:
     return rows
 
 
-def video_plots(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Plots:
+def video_plots(ask: VideoAsk, best: Candidate, offers: list[Offer]) -> Plots:
     """Cost against volume, and latency against load for the fleet chosen."""
     if best.fleet is None or ask.clips_per_day is None or best.machine.usd_per_hour is None:
         return Plots()
@@ -133,11 +112,12 @@ def video_plots(ask: VideoAsk, best: Candidate, offers: list[Json]) -> Plots:
     lines = [Curve(f"own, {best.machine.name}", own)]
     crossings = []
     for offer in offers:
-        if offer["is_available"]:
-            usd = float(str(offer["usd_per_clip"]))
-            lines.append(Curve(str(offer["name"]), ((volumes[0], usd), (volumes[-1], usd))))
-            if offer["break_even_clips_per_day"] is not None:
-                crossings.append((str(offer["name"]), float(str(offer["break_even_clips_per_day"]))))
+        if not offer.is_available:
+            continue
+        usd, crossing = offer.usd_per_clip, offer.break_even_clips_per_day
+        lines.append(Curve(offer.name, ((volumes[0], usd), (volumes[-1], usd))))
+        if crossing is not None:
+            crossings.append((offer.name, crossing))
     return Plots(
         tuple(lines), tuple(crossings), _latency_curves(ask, best), ask.slo_seconds, ask.clips_per_day
     )

@@ -117,6 +117,11 @@ def test_a_clip_no_gpu_holds_says_by_how_much_and_what_would_fit(catalog, calibr
     assert "frames would fit" in answer.verdict or "smaller" in answer.verdict
 
 
+def test_a_volume_beyond_any_fleet_says_to_spread_it(ask, catalog, calibration):
+    answer = plan_video(with_(ask, clips_per_day=1e9), catalog, calibration)
+    assert answer.verdict.startswith("Too much for one fleet")
+
+
 def test_data_that_must_stay_elsewhere_is_refused_with_the_regions_that_may(ask, catalog, calibration):
     answer = plan_video(with_(ask, residency="EU"), catalog, calibration)
     assert "eu-north-1" in answer.verdict
