@@ -24,14 +24,15 @@ def tables(answer: Answer) -> list[Table]:
 
 
 def _options(answer: Answer) -> Table:
+    is_llm = answer.unit == "million tokens"
     header = (
         "#",
         "what",
         "GPUs",
         "replicas",
         "instances",
-        "time",
-        "p95",
+        "between tokens" if is_llm else "time",
+        "first token" if is_llm else "p95",
         "use",
         "$/h",
         f"$/{answer.unit}",

@@ -24,4 +24,4 @@ def usd(value: float | None) -> str:
 def count(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:g} M"
-    return f"{value:,.0f}" if value >= 10 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
