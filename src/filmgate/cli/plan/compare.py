@@ -1,21 +1,10 @@
 """`filmgate plan compare`: the same question on a few instances only."""
 
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from filmgate.catalog.book import Catalog
-from filmgate.catalog.library import load_calibration
 from filmgate.cli.plan import options
-from filmgate.cli.plan.output import show
-from filmgate.cli.plan.video import build_clip, check_numbers
-from filmgate.errors import UsageError
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.video_answer import plan_video
 
 
 def compare_command(  # noqa: PLR0913 - one parameter an option
@@ -41,25 +30,34 @@ def compare_command(  # noqa: PLR0913 - one parameter an option
     html: options.Html = None,
 ) -> None:
     """Rank a few instances for one model."""
-    catalog = options.open_catalog(catalog_file, price_file)
+    from filmgate.catalog.library import load_calibration
+    from filmgate.cli.plan import opening
+    from filmgate.cli.plan.output import show
+    from filmgate.errors import UsageError
+    from filmgate.planner.llm import plan_llm
+    from filmgate.planner.llm_serving import LlmAsk
+    from filmgate.planner.video import VideoAsk
+    from filmgate.planner.video_answer import plan_video
+
+    catalog = opening.open_catalog(catalog_file, price_file)
     names = tuple(name.strip() for name in instances.split(",") if name.strip())
     if not names:
         raise UsageError("name at least one instance, e.g. g6e.24xlarge,g7e.12xlarge", option="--instances")
-    place = options.region_or_default(region, catalog)
-    if is_video(model, catalog):
-        options.check_precision(precision or "bf16", ("bf16", "fp8"))
-        found = options.find_video_model(model, catalog)
-        clip = build_clip(found, size, seconds=seconds, frames=frames, steps=steps)
+    place = opening.region_or_default(region, catalog)
+    if opening.is_video(model, catalog):
+        opening.check_precision(precision or "bf16", ("bf16", "fp8"))
+        found = opening.find_video_model(model, catalog)
+        clip = opening.build_clip(found, size, seconds=seconds, frames=frames, steps=steps)
         ask = VideoAsk(
             found, clip, place, clips_per_day, slo_seconds, precision=precision or "bf16", instances=names
         )
-        check_numbers(ask)
+        opening.check_numbers(ask)
         answer = plan_video(ask, catalog, load_calibration())
     else:
-        llm = options.find_llm(model, catalog)
-        options.check_positive(context, "--context")
-        options.check_positive(concurrency, "--concurrency")
-        options.check_precision(precision or llm.native_precision)
+        llm = opening.find_llm(model, catalog)
+        opening.check_positive(context, "--context")
+        opening.check_positive(concurrency, "--concurrency")
+        opening.check_precision(precision or llm.native_precision)
         served = LlmAsk(
             llm,
             precision or llm.native_precision,
@@ -70,14 +68,3 @@ def compare_command(  # noqa: PLR0913 - one parameter an option
         )
         answer = plan_llm(served, catalog, load_calibration())
     show(answer, is_json=is_json, adr=adr, html=html)
-
-
-def is_video(name: str, catalog: Catalog) -> bool:
-    """A folder or name of a video model; a name of neither kind is looked up among both for near ones."""
-    if (Path(name) / "model_index.json").exists() or name.lower() in catalog.video_models:
-        return True
-    if name.lower() in catalog.llms or name.endswith(".json") or (Path(name) / "config.json").exists():
-        return False
-    near = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
-    hint = f"near names: {', '.join(near)}" if near else "`filmgate plan fit` lists every model"
-    raise UsageError(f"{name!r} is not in the catalog; {hint}", option="--model")

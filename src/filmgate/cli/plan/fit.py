@@ -4,11 +4,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.catalog.library import load_calibration
 from filmgate.cli.plan import options
-from filmgate.cli.plan.output import show
-from filmgate.errors import UsageError
-from filmgate.planner.fit import Length, plan_fit
 
 
 def fit_command(  # noqa: PLR0913 - one parameter an option
@@ -25,16 +21,22 @@ def fit_command(  # noqa: PLR0913 - one parameter an option
     html: options.Html = None,
 ) -> None:
     """Every model of the catalog on one machine: how fast, or by how much it misses."""
+    from filmgate.catalog.library import load_calibration
+    from filmgate.cli.plan import opening
+    from filmgate.cli.plan.output import show
+    from filmgate.errors import UsageError
+    from filmgate.planner.fit import Length, plan_fit
+
     if (instance is None) == (gpu is None):
         raise UsageError("give --instance or --gpu", option="--instance")
-    options.check_positive(seconds, "--seconds")
-    options.check_positive(frames, "--frames")
-    catalog = options.open_catalog(catalog_file, price_file)
+    opening.check_positive(seconds, "--seconds")
+    opening.check_positive(frames, "--frames")
+    catalog = opening.open_catalog(catalog_file, price_file)
     answer = plan_fit(
         catalog,
         load_calibration(),
-        options.region_or_default(region, catalog),
-        gpu=options.gpu_or_none(gpu, catalog),
+        opening.region_or_default(region, catalog),
+        gpu=opening.gpu_or_none(gpu, catalog),
         instance=catalog.instance(instance).name if instance else None,
         length=Length(seconds, frames),
     )

@@ -4,11 +4,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.catalog.library import load_calibration
 from filmgate.cli.plan import options
-from filmgate.cli.plan.output import show
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
 
 
 def plan_llm_command(  # noqa: PLR0913 - one parameter an option
@@ -33,8 +29,14 @@ def plan_llm_command(  # noqa: PLR0913 - one parameter an option
     html: options.Html = None,
 ) -> None:
     """Memory, latency and cost a million tokens for serving a language model."""
-    catalog = options.open_catalog(catalog_file, price_file)
-    found = options.find_llm(model, catalog)
+    from filmgate.catalog.library import load_calibration
+    from filmgate.cli.plan import opening
+    from filmgate.cli.plan.output import show
+    from filmgate.planner.llm import plan_llm
+    from filmgate.planner.llm_serving import LlmAsk
+
+    catalog = opening.open_catalog(catalog_file, price_file)
+    found = opening.find_llm(model, catalog)
     for value, option in (
         (context, "--context"),
         (answer_tokens, "--answer-tokens"),
@@ -42,9 +44,9 @@ def plan_llm_command(  # noqa: PLR0913 - one parameter an option
         (ttft_ms, "--ttft-ms"),
         (tbt_ms, "--tbt-ms"),
     ):
-        options.check_positive(value, option)
-    options.check_precision(precision or found.native_precision)
-    options.check_precision(kv_precision, ("bf16", "fp8"))
+        opening.check_positive(value, option)
+    opening.check_precision(precision or found.native_precision)
+    opening.check_precision(kv_precision, ("bf16", "fp8"))
     ask = LlmAsk(
         model=found,
         precision=precision or found.native_precision,
@@ -53,8 +55,8 @@ def plan_llm_command(  # noqa: PLR0913 - one parameter an option
         concurrency=concurrency,
         ttft_ms=ttft_ms,
         tbt_ms=tbt_ms,
-        region=options.region_or_default(region, catalog),
-        gpu=options.gpu_or_none(gpu, catalog),
+        region=opening.region_or_default(region, catalog),
+        gpu=opening.gpu_or_none(gpu, catalog),
         answer_tokens=answer_tokens,
         residency=residency,
     )

@@ -7,14 +7,12 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from filmgate.cli.plan.options import today
+from filmgate.cli.plan.opening import today
 from filmgate.errors import WriteError
 from filmgate.planner.answer import Answer
 from filmgate.planner.report.page import to_page
 from filmgate.planner.report.record import to_record
 from filmgate.planner.report.tables import Table, tables
-
-SHOWN_REJECTIONS = 12
 
 
 def show(answer: Answer, *, is_json: bool, adr: Path | None = None, html: Path | None = None) -> None:

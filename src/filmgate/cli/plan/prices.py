@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
 from filmgate.cli.plan import options
-from filmgate.errors import UsageError
 
 
 def prices_command(
@@ -25,11 +23,15 @@ def prices_command(
     is_json: options.Json = False,
 ) -> None:
     """Print the prices in use, or write fresh ones for `--prices FILE`."""
-    catalog = options.open_catalog(catalog_file, price_file)
+    from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
+    from filmgate.cli.plan import opening
+    from filmgate.errors import UsageError
+
+    catalog = opening.open_catalog(catalog_file, price_file)
     names = [catalog.instance(instance).name] if instance else list(catalog.instances)
     held = list(catalog.prices.values())
     if refresh:
-        fresh = fetch_prices(open_price_list(), names, options.today().isoformat())
+        fresh = fetch_prices(open_price_list(), names, opening.today().isoformat())
         if not fresh:
             raise UsageError("the Price List API answered with no price at all", option="--refresh")
         held = merge_prices(held, fresh)

@@ -5,11 +5,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.catalog.utilisation import read_utilisation
 from filmgate.cli.plan import options
-from filmgate.cli.plan.output import show
-from filmgate.errors import UsageError
-from filmgate.planner.rightsize import plan_rightsize
 
 
 def rightsize_command(  # noqa: PLR0913 - one parameter an option
@@ -27,14 +23,20 @@ def rightsize_command(  # noqa: PLR0913 - one parameter an option
     html: options.Html = None,
 ) -> None:
     """Judge a machine by what it did."""
+    from filmgate.catalog.utilisation import read_utilisation
+    from filmgate.cli.plan import opening
+    from filmgate.cli.plan.output import show
+    from filmgate.errors import UsageError
+    from filmgate.planner.rightsize import plan_rightsize
+
     if (instance is None) == (gpu is None):
         raise UsageError("give --instance or --gpu: what do the metrics come from?", option="--instance")
-    catalog = options.open_catalog(catalog_file, price_file)
+    catalog = opening.open_catalog(catalog_file, price_file)
     answer = plan_rightsize(
         read_utilisation(utilisation),
         catalog,
-        options.region_or_default(region, catalog),
-        gpu=options.gpu_or_none(gpu, catalog),
+        opening.region_or_default(region, catalog),
+        gpu=opening.gpu_or_none(gpu, catalog),
         instance=catalog.instance(instance).name if instance else None,
     )
     show(answer, is_json=is_json, adr=adr, html=html)

@@ -7,12 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.catalog.library import load_catalog
 from filmgate.cli.plan import options
-from filmgate.cli.plan.output import write
-from filmgate.planner.answer import tidy
-from filmgate.planner.report.proof import to_proof
-from filmgate.planner.validation import validate
 
 
 def validate_command(
@@ -23,7 +18,14 @@ def validate_command(
     is_json: options.Json = False,
 ) -> None:
     """Predicted against published, row by row."""
-    found = validate(load_catalog(), options.today().isoformat())
+    from filmgate.catalog.library import load_catalog
+    from filmgate.cli.plan import opening
+    from filmgate.cli.plan.output import write
+    from filmgate.planner.answer import tidy
+    from filmgate.planner.report.proof import to_proof
+    from filmgate.planner.validation import validate
+
+    found = validate(load_catalog(), opening.today().isoformat())
     if calibration:
         write(calibration, json.dumps(asdict(found.calibration), indent=1) + "\n")
     text = to_proof(found)
