@@ -33,38 +33,26 @@ def compare_command(  # noqa: PLR0913 - one parameter an option
     from filmgate.catalog.library import load_calibration
     from filmgate.cli.plan import opening
     from filmgate.cli.plan.output import show
-    from filmgate.errors import UsageError
     from filmgate.planner.llm import plan_llm
     from filmgate.planner.llm_serving import LlmAsk
     from filmgate.planner.video import VideoAsk
     from filmgate.planner.video_answer import plan_video
 
     catalog = opening.open_catalog(catalog_file, price_file)
-    names = tuple(name.strip() for name in instances.split(",") if name.strip())
-    if not names:
-        raise UsageError("name at least one instance, e.g. g6e.24xlarge,g7e.12xlarge", option="--instances")
+    names = opening.machine_names(instances)
     place = opening.region_or_default(region, catalog)
     if opening.is_video(model, catalog):
-        opening.check_precision(precision or "bf16", ("bf16", "fp8"))
         found = opening.find_video_model(model, catalog)
         clip = opening.build_clip(found, size, seconds=seconds, frames=frames, steps=steps)
-        ask = VideoAsk(
-            found, clip, place, clips_per_day, slo_seconds, precision=precision or "bf16", instances=names
-        )
+        weights = opening.check_precision(precision or "bf16", ("bf16", "fp8"))
+        ask = VideoAsk(found, clip, place, clips_per_day, slo_seconds, precision=weights, instances=names)
         opening.check_numbers(ask)
         answer = plan_video(ask, catalog, load_calibration())
     else:
         llm = opening.find_llm(model, catalog)
+        weights = opening.check_precision(precision or llm.native_precision)
         opening.check_positive(context, "--context")
         opening.check_positive(concurrency, "--concurrency")
-        opening.check_precision(precision or llm.native_precision)
-        served = LlmAsk(
-            llm,
-            precision or llm.native_precision,
-            context=context,
-            concurrency=concurrency,
-            region=place,
-            instances=names,
-        )
+        served = LlmAsk(llm, weights, "bf16", context, concurrency, region=place, instances=names)
         answer = plan_llm(served, catalog, load_calibration())
     show(answer, is_json=is_json, adr=adr, html=html)

@@ -77,9 +77,18 @@ def check_positive(value: float | None, option: str, *, is_zero_allowed: bool = 
     )
 
 
-def check_precision(precision: str, allowed: tuple[str, ...] = tuple(BITS)) -> None:
+def check_precision(precision: str, allowed: tuple[str, ...] = tuple(BITS)) -> str:
     if precision not in allowed:
         raise UsageError(f"{precision!r} is not known; use {', '.join(allowed)}", option="--precision")
+    return precision
+
+
+def machine_names(text: str) -> tuple[str, ...]:
+    """Instances or GPUs, separated by commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise UsageError("name at least one instance, e.g. g6e.24xlarge,g7e.12xlarge", option="--instances")
+    return names
 
 
 def check_share(value: float | None, option: str) -> None:
