@@ -63,6 +63,7 @@ def test_the_managed_api_is_taken_below_its_break_even(ask, catalog, calibration
     quiet = plan_video(with_(ask, clips_per_day=5, slo_seconds=90), catalog, calibration)
     assert quiet.verdict.startswith("Buy from Luma")
     assert quiet.fleet["pattern"] == "managed API"
+    assert "measure it before promising 90 s" in quiet.verdict
 
 
 def test_a_fleet_that_scales_to_zero_owns_up_to_its_cold_starts(ask, catalog, calibration):
@@ -106,6 +107,16 @@ def test_the_steps_it_advises_really_meet_the_slo(catalog, calibration):
     more = replace(ask, clip=replace(ask.clip, steps=steps + 1))
     assert plan_video(fewer, catalog, calibration).is_possible
     assert not plan_video(more, catalog, calibration).is_possible
+
+
+def test_software_that_would_meet_the_slo_is_named_and_does(catalog, calibration):
+    from dataclasses import replace
+
+    model = catalog.video_model("wan2.1-t2v-14b")
+    ask = VideoAsk(model, clip_for(model, seconds=5), slo_seconds=90)
+    assert "run it with --compiled" in plan_video(ask, catalog, calibration).verdict
+    faster = replace(ask, mode="compiled", precision="fp8")
+    assert plan_video(faster, catalog, calibration).is_possible
 
 
 def test_a_clip_no_gpu_holds_says_by_how_much_and_what_would_fit(catalog, calibration):
