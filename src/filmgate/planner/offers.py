@@ -11,7 +11,7 @@ from filmgate.planner.video import Candidate, VideoAsk, daily_cost
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One managed API for this clip; `is_available` if it lives, makes the size and is not known to be late."""
+    """One managed API for this clip; `is_available`: it lives, makes the size and is not known to be late."""
 
     id: str
     name: str
