@@ -48,10 +48,19 @@ class PipelineSettings(Slice):
     host_slots: int = Field(default=8, ge=2, le=64, description="chunks the page-locked host ring holds")
 
 
+class PlannerSettings(Slice):
+    """What `filmgate plan` assumes when nothing is asked."""
+
+    region: str = Field(default="us-east-1", description="AWS region plans are priced in")
+    catalog_file: str = Field(default="", description="TOML with your own GPUs, instances, prices and models")
+    prices_file: str = Field(default="", description="CSV written by `filmgate plan prices --refresh`")
+
+
 class Settings(Slice):
     """Every setting of the process; each part is handed its own slice."""
 
     pipeline: PipelineSettings = PipelineSettings()
+    planner: PlannerSettings = PlannerSettings()
 
 
 @dataclass(frozen=True, slots=True)

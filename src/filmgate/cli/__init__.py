@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import bench, config, doctor, generate
+from filmgate.cli import bench, config, doctor, generate, plan
 from filmgate.errors import FilmgateError, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
@@ -23,6 +23,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
+app.add_typer(plan.app)
 
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a typer callback
