@@ -100,7 +100,18 @@ def _read_runs() -> Runs:
 
 def read_measured(report: Mapping[str, Any]) -> list[MeasuredRun]:
     """The runs of one report of benchmarks/gpu_planner_measurements.py."""
-    keys = ("model", "stage", "width", "height", "frames", "mode", "seconds", "peak_bytes", "weight_bytes")
+    keys = (
+        "model",
+        "stage",
+        "width",
+        "height",
+        "frames",
+        "mode",
+        "seconds",
+        "peak_bytes",
+        "weight_bytes",
+        "note",
+    )
     gpu = str(report["machine"]["gpu"]).removeprefix("NVIDIA ").split()[0]
     shared = {"gpu": gpu, "source": report["source"], "as_of": report["as_of"]}
     return [

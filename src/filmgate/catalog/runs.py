@@ -89,6 +89,7 @@ class MeasuredRun:
     as_of: str
     peak_bytes: int | None = None
     weight_bytes: int | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,6 +176,7 @@ def _judge_video(catalog: Catalog) -> tuple[list[Judged], dict[str, float]]:
                 by_row[key],
                 True,
                 measured.source,
+                measured.note or "",
                 "",
                 harder[key],
             )
@@ -248,7 +249,16 @@ def _measured_memory(catalog: Catalog, run: MeasuredRun) -> Judged:
         predicted = _stage_bytes(model.vae.params, decode_bytes(model, clip, Placement()))
     peak = (run.peak_bytes or 0) / GIB
     return Judged(
-        f"memory-{measured_id(run)}", "memory", run.model, run.gpu, 1, peak, predicted / GIB, True, run.source
+        f"memory-{measured_id(run)}",
+        "memory",
+        run.model,
+        run.gpu,
+        1,
+        peak,
+        predicted / GIB,
+        True,
+        run.source,
+        run.note or "",
     )
 
 
