@@ -177,7 +177,6 @@ def _judge_video(catalog: Catalog) -> tuple[list[Judged], dict[str, float]]:
                 True,
                 measured.source,
                 measured.note or "",
-                "",
                 harder[key],
             )
         )
