@@ -1,0 +1,1 @@
+"""Station 7: encrypted objects. `base` has the port."""
