@@ -110,7 +110,7 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the clip starts from: an uploaded object (`part` of the new job) or another job's clip."""
+    """What the clip starts from: the object `part` of this job (an upload) or of `job_id` (its clip)."""
 
     kind: SourceKind
     job_id: JobId | None = None

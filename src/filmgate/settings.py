@@ -85,11 +85,16 @@ class WorkerSettings(Slice):
     """How a worker process behaves."""
 
     heartbeat_seconds: float = Field(default=5.0, gt=0, le=600, description="how often a lease is renewed")
+    progress_seconds: float = Field(default=0.5, gt=0, le=60, description="time between progress reports")
     poll_seconds: float = Field(default=0.5, gt=0, le=60, description="wait between looks at an empty queue")
     drain_seconds: float = Field(
         default=25.0, ge=0, le=86400, description="after SIGTERM: time to finish before a job is handed back"
     )
+    store_patience_seconds: float = Field(
+        default=600.0, ge=0, le=86400, description="how long a finished clip waits for a store that fails"
+    )
     metrics_port: int = Field(default=0, ge=0, le=65535, description="port of the worker's /metrics; 0: none")
+    metrics_host: str = Field(default="127.0.0.1", description="address the worker's /metrics listens on")
 
 
 class Settings(Slice):
