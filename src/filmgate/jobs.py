@@ -164,7 +164,7 @@ class StageSeconds:
         for f in fields(self):
             seconds = float(getattr(self, f.name))
             if f.name == stage:
-                before += seconds * done / max(total, 1)
+                before += seconds * (done / max(total, 1))
                 break
             before += seconds
         whole = sum(float(getattr(self, f.name)) for f in fields(self))

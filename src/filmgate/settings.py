@@ -40,7 +40,7 @@ class PipelineSettings(Slice):
         default="h264", description="video codec of the finished file"
     )
     encoder: Literal["auto", "software", "nvenc"] = Field(
-        default="auto", description="auto: software unless the codec is too slow without NVENC"
+        default="auto", description="auto: NVENC where a real frame comes out of it, else software"
     )
     preset: str = Field(default="veryfast", description="encoder preset of the software encoders")
     crf: int = Field(default=18, ge=0, le=51, description="constant quality; lower is better and larger")
@@ -93,8 +93,6 @@ class WorkerSettings(Slice):
     store_patience_seconds: float = Field(
         default=600.0, ge=0, le=86400, description="how long a finished clip waits for a store that fails"
     )
-    metrics_port: int = Field(default=0, ge=0, le=65535, description="port of the worker's /metrics; 0: none")
-    metrics_host: str = Field(default="127.0.0.1", description="address the worker's /metrics listens on")
 
 
 class Settings(Slice):

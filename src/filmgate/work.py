@@ -6,6 +6,7 @@ import socket
 from types import FrameType
 
 from filmgate.database import open_database
+from filmgate.errors import SettingsError
 from filmgate.jobs import WorkerId
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_queue
@@ -19,6 +20,11 @@ from filmgate.worker.loop import Worker
 def run_worker(settings: Settings, runner: Runner) -> None:
     """Work until SIGTERM or SIGINT; a second signal ends the process at once."""
     configure_logs()
+    if settings.worker.heartbeat_seconds * 2 > settings.queue.lease_seconds:
+        raise SettingsError(
+            "must be at most half of queue.lease_seconds, or leases expire between two heartbeats",
+            option="worker.heartbeat_seconds",
+        )
     database = open_database(settings.queue, settings.data)
     keyring = open_keyring(settings.store, settings.data)
     worker = Worker(
