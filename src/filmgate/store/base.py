@@ -118,10 +118,9 @@ def clip_part(fence: int) -> str:
 
 
 def picture_part(kind: str, fence: int) -> str:
-    """A still of one attempt, fenced like its clip."""
+    """A still of one attempt (`preview`, `thumbnail`, `spritesheet`), fenced like its clip."""
     return f"{kind}-{fence}.jpg"
 
 
 CHECKPOINT_PART = "latents"
-PREVIEW_PART = "preview.jpg"
 UPLOAD_PART = "source"

@@ -8,7 +8,7 @@ from functools import partial
 
 from filmgate.errors import EncodeError, ObjectNotFound, StoreUnavailable
 from filmgate.jobs import Job, Lease, Progress, Stage, StageSeconds
-from filmgate.store.base import CHECKPOINT_PART, PREVIEW_PART, ObjectName, ObjectStore, live_part
+from filmgate.store.base import CHECKPOINT_PART, ObjectName, ObjectStore, live_part, picture_part
 from filmgate.telemetry.logs import Log
 from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Runner, Step
 from filmgate.worker.lifeline import Lifeline
@@ -98,7 +98,7 @@ class Attempt:
                 self._is_live = self._is_live and self._offer(part, [data])
                 self._fragments += 1
             case Picture(PictureKind.PREVIEW, data):
-                self._offer(PREVIEW_PART, [data])
+                self._offer(picture_part(PictureKind.PREVIEW, self._lease.fence), [data])
             case Picture(kind, data):
                 self._pictures[kind] = data
 

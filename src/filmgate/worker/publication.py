@@ -11,7 +11,6 @@ from filmgate.settings import WorkerSettings
 from filmgate.store.base import (
     CHECKPOINT_PART,
     LIVE_PREFIX,
-    PREVIEW_PART,
     ObjectName,
     ObjectStore,
     clip_part,
@@ -46,7 +45,7 @@ class Publisher:
         job = self._insist(lambda: self._queue.complete(lease, finish))
         log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
-            self._tidy(lease, CHECKPOINT_PART, PREVIEW_PART, LIVE_PREFIX)
+            self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, picture_part(PictureKind.PREVIEW, lease.fence))
         else:
             self.discard(lease, is_final=True)
         return job
@@ -60,7 +59,7 @@ class Publisher:
     def discard(self, lease: Lease, *, is_final: bool = False) -> None:
         """Remove what this attempt stored; the checkpoint stays for the next one unless there is none."""
         stills = [picture_part(kind, lease.fence) for kind in PictureKind]
-        final = [CHECKPOINT_PART, PREVIEW_PART] if is_final else []
+        final = [CHECKPOINT_PART] if is_final else []
         self._tidy(lease, clip_part(lease.fence), live_prefix(lease.fence), *stills, *final)
 
     def drop_checkpoint(self, lease: Lease) -> None:
