@@ -3,6 +3,8 @@
 Conditions of partial indexes are literals: a bound parameter would hide the index from the planner.
 """
 
+import math
+
 import sqlalchemy as sa
 
 from filmgate.database.schema import accounts, jobs
@@ -37,8 +39,28 @@ def take_due(connection: sa.Connection, peeked: Row, steady_now: float) -> Row |
     return connection.execute(statement).mappings().one_or_none()
 
 
-def find_fair(connection: sa.Connection, offer: Offer) -> Row | None:
-    """The first job of the tenant whose share is least used, both locked."""
+def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None) -> Row | None:
+    """The first job of the tenant whose share is least used, both locked.
+
+    Tenants that another worker is serving this instant are passed over. When there is no other, the caller
+    ends the transaction and waits for one of them (`awaited`): a transaction that holds one account and
+    waits for another could meet its mirror image.
+    """
+    if awaited is not None:
+        account = lock_account(connection, awaited)
+        is_full = account is not None and (account["max_running"] or math.inf) <= account["running"]
+        return None if is_full else _first_of(connection, awaited, offer)
+    statement = _next_tenant(offer).with_for_update(skip_locked=True)
+    tenant_id = connection.execute(statement).scalar_one_or_none()
+    return None if tenant_id is None else _first_of(connection, tenant_id, offer)
+
+
+def peek_fair(connection: sa.Connection, offer: Offer) -> TenantId | None:
+    """The tenant that would be next if nobody else were serving it."""
+    return connection.execute(_next_tenant(offer)).scalar_one_or_none()
+
+
+def _next_tenant(offer: Offer) -> sa.Select[TenantId]:
     # A scalar subquery stays a seek per tenant; EXISTS may become a join over the whole backlog.
     has_work = (
         sa.select(jobs.c.seq)
@@ -49,20 +71,12 @@ def find_fair(connection: sa.Connection, offer: Offer) -> Row | None:
         .is_not(None)
     )
     has_place = sa.or_(accounts.c.max_running.is_(None), accounts.c.running < accounts.c.max_running)
-    statement = (
+    return (
         sa.select(accounts.c.tenant_id)
         .where(sa.text("accounts.queued > 0"), has_place, has_work)
         .order_by(accounts.c.virtual_time)
         .limit(1)
     )
-    # Pass over tenants another worker is serving this instant; wait for one only if there is no other.
-    for lock in (statement.with_for_update(skip_locked=True), statement.with_for_update()):
-        tenant_id = connection.execute(lock).scalar_one_or_none()
-        if tenant_id is not None:
-            return _first_of(connection, tenant_id, offer)
-        if connection.dialect.name == "sqlite":
-            break
-    return None
 
 
 def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> Row | None:

@@ -25,7 +25,7 @@ from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
 from filmgate.queue import ledger
 from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
-from filmgate.queue.claims import IS_READY, find_fair, peek_due, take_due
+from filmgate.queue.claims import IS_READY, find_fair, peek_due, peek_fair, take_due
 from filmgate.queue.rows import Row, from_clip, from_failure, from_progress, seal_prompt, to_job, to_row
 from filmgate.settings import QueueSettings
 
@@ -56,13 +56,19 @@ class SqlQueue:
             return to_job(stored, self._sealer)
 
     def lease(self, offer: Offer) -> Lease | None:
+        awaited: TenantId | None = None
         for _ in range(_TRIES_A_LEASE):
             with self._database.write() as connection:
                 steady_now = self._database.steady_now(connection)
-                if (peeked := peek_due(connection, offer, steady_now)) is None:
-                    return self._lease_fair(connection, offer)
-                if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
-                    return lease
+                if (peeked := peek_due(connection, offer, steady_now)) is not None:
+                    if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
+                        return lease
+                    continue
+                if (row := find_fair(connection, offer, awaited)) is not None:
+                    ledger.charge(connection, row)
+                    return self._grant(connection, row, offer)
+                if (awaited := peek_fair(connection, offer)) is None:
+                    return None
         return None
 
     def heartbeat(self, lease: Lease, progress: Progress | None = None) -> Standing:
@@ -185,12 +191,6 @@ class SqlQueue:
         if twin is not None and not wish.is_retry:
             connection.execute(sa.update(jobs).where(jobs.c.seq == twin["seq"]).values(awaits_original=False))
         return twin
-
-    def _lease_fair(self, connection: sa.Connection, offer: Offer) -> Lease | None:
-        if (row := find_fair(connection, offer)) is None:
-            return None
-        ledger.charge(connection, row)
-        return self._grant(connection, row, offer)
 
     def _lease_due(
         self, connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float
