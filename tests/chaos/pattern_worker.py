@@ -18,4 +18,4 @@ def step_clock(offset: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[2]:
         step_clock(Path(sys.argv[2]))
-    run_worker(load_settings(), PatternRunner(pace_seconds=float(sys.argv[1])))
+    run_worker(load_settings(), lambda: PatternRunner(pace_seconds=float(sys.argv[1])))

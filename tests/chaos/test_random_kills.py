@@ -24,7 +24,7 @@ def test_every_job_ends_once_under_random_kills(make_site, engine):
         jobs = [site.enqueue(f"tenant-{n % 3}", seed=n, steps=6) for n in range(JOBS)]
         kills = torment(site, random.Random(JOBS))
         check(site, jobs)
-        assert kills > 0
+        assert kills >= JOBS // 20
     finally:
         if server is not None:
             site.close()

@@ -5,12 +5,12 @@ from itertools import zip_longest
 
 import pytest
 import torch
-from tests.zoo_vaes import RECIPES
 
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.decode.windowed import LtxDecoder
+from tests.zoo_vaes import RECIPES
 
 EXACT = ("wan2.1", "wan2.2", "cogvideox")
 WINDOWED = ("ltx", "ltx-0.9.5", "hunyuanvideo")
