@@ -13,6 +13,7 @@ from filmgate.errors import DeviceError, FilmgateError, UsageError
 from filmgate.jobs import Route, SourceKind, Stage, VideoSpec
 from filmgate.pipeline.control import Control, Progress
 from filmgate.settings import PipelineSettings
+from filmgate.telemetry.logs import adopt_loggers
 from filmgate.worker.base import (
     Fragment,
     Latents,
@@ -109,6 +110,7 @@ class GpuRunner:
         from filmgate.pipeline.render import Renderer
 
         model = load_model(self._locations[name], self._settings)
+        adopt_loggers()
         return model, Renderer(model, self._settings)
 
 
