@@ -326,7 +326,7 @@ def test_a_full_store_costs_live_playback_but_never_the_clip(shop):
         def __getattr__(self, name):
             return getattr(shop.store, name)
 
-        def put(self, name, chunks):
+        def put(self, name, chunks, *, is_durable=True):
             if len([part for part in refusals if part.startswith("thumbnail")]) < 2:
                 refusals.append(name.part)
                 raise StoreFull("full")

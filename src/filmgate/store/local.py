@@ -43,13 +43,13 @@ class LocalStore:
             _sweep(folder / _INCOMING)
         self._links = LinkSigner(read_or_make_key(folder / ".links.key"))
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes]) -> StoredObject:
+    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:
         draft = self._folder / _INCOMING / secrets.token_hex(16)
         meter = _Meter(chunks)
         try:
             with _translated():
-                self._write(draft, name, meter)
-                _publish(draft, self._path(name), self._folder)
+                self._write(draft, name, meter, is_durable=is_durable)
+                _publish(draft, self._path(name), is_durable=is_durable)
         finally:
             draft.unlink(missing_ok=True)
         return StoredObject(name, meter.size_bytes, meter.sha256, time.time())
@@ -109,13 +109,14 @@ class LocalStore:
     def _path(self, name: ObjectName) -> Path:
         return self._folder / name.tenant_id / name.job_id / name.part
 
-    def _write(self, draft: Path, name: ObjectName, chunks: Iterable[bytes]) -> None:
+    def _write(self, draft: Path, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool) -> None:
         key = self._keys.encrypting_key(name.tenant_id)
         with open(draft, "xb", opener=_private) as file:
             file.write(MAGIC + len(key.wrapped).to_bytes(2) + key.wrapped)
             file.writelines(encrypt(key.plain, _associated(name), chunks))
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
 
     def _stream(self, name: ObjectName, start: int, stop: int | None) -> Iterator[bytes]:
         with _translated(), _opened(self._path(name)) as file:
@@ -185,9 +186,11 @@ def _read_preamble(file: BinaryIO) -> tuple[int, bytes]:
     return _PREAMBLE + len(wrapped), wrapped
 
 
-def _publish(draft: Path, path: Path, root: Path) -> None:
+def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
+    """Rename into place; a folder made on the way is flushed into its parent too, or both could vanish."""
+    made: list[Path] = []
     while True:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made += _make_folders(path.parent)
         try:
             draft.replace(path)
             break
@@ -195,10 +198,20 @@ def _publish(draft: Path, path: Path, root: Path) -> None:
             if not draft.exists():
                 raise
             # The folder was emptied and removed in between: make it again.
-    folder = path.parent
-    while folder != root.parent:
-        _flush_folder(folder)
+    if is_durable:
+        for folder in {path.parent, *(folder.parent for folder in made)}:
+            _flush_folder(folder)
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make the folder and what is missing above it; those that were made."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
         folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return missing
 
 
 def _flush_folder(folder: Path) -> None:
