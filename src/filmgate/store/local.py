@@ -76,9 +76,8 @@ class LocalStore:
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         home = self._home(tenant_id, job_id)
-        paths = (path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
         found = []
-        for part in sorted(part for part in paths if part.startswith(prefix)):
+        for part in sorted(part for part in _walk_parts(home) if part.startswith(prefix)):
             try:
                 found.append(self.stat(ObjectName(tenant_id, job_id, part)))
             except ObjectNotFound:
@@ -190,8 +189,8 @@ def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
     """Rename into place; a folder made on the way is flushed into its parent too, or both could vanish."""
     made: list[Path] = []
     while True:
-        made += _make_folders(path.parent)
         try:
+            made += _make_folders(path.parent)
             draft.replace(path)
             break
         except FileNotFoundError:
@@ -215,19 +214,28 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # removed by someone else since: there is nothing left to keep
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _walk_parts(home: Path) -> Iterator[str]:
+    """The job's files. os.walk passes over a folder that is removed while it is being walked."""
+    for folder, _, names in os.walk(home):
+        for name in names:
+            yield (Path(folder) / name).relative_to(home).as_posix()
+
+
 def _remove_empty(home: Path) -> None:
     """Remove the job's folders that hold nothing, deepest first."""
-    folders = [path for path in home.rglob("*") if path.is_dir()]
-    for folder in [*sorted(folders, reverse=True), home]:
+    for folder, _, _ in os.walk(home, topdown=False):
         try:
-            folder.rmdir()
+            Path(folder).rmdir()
         except OSError as exc:
             if exc.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
