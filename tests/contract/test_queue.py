@@ -200,6 +200,22 @@ def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, book):
         book.find(ACME, job.id)
 
 
+def test_a_worker_whose_job_was_removed_meanwhile_has_lost_its_lease(queue, clocks):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    queue.cancel(ACME, job.id)
+    clocks.pass_time(31)
+    queue.lease(make_offer("worker-2"))
+    queue.remove(ACME, job.id)
+    for late_write in (
+        lambda: queue.heartbeat(lease),
+        lambda: queue.complete(lease, FINISH),
+        lambda: queue.give_up(lease, CRASH),
+    ):
+        with pytest.raises(LeaseLost):
+            late_write()
+
+
 def test_the_same_key_is_the_same_job_and_another_body_is_refused(queue):
     first = queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k")))
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k"))).id == first.id

@@ -132,7 +132,7 @@ class SqlQueue:
 
     def complete(self, lease: Lease, finish: Finish) -> Job:
         with self._database.write() as connection:
-            account, row = self._lock(connection, lease.job.tenant_id, lease.job.id)
+            account, row = self._lock_leased(connection, lease)
             if row["fence"] == lease.fence and row["clip"] == from_clip(finish.clip):
                 return to_job(row, self._sealer)
             self._require_held(row, lease)
@@ -155,7 +155,7 @@ class SqlQueue:
 
     def give_up(self, lease: Lease, setback: Setback) -> Job:
         with self._database.write() as connection:
-            _, row = self._lock(connection, lease.job.tenant_id, lease.job.id)
+            _, row = self._lock_leased(connection, lease)
             self._require_held(row, lease)
             if row["is_cancelling"]:
                 return self._end(connection, row, CANCELLED)
@@ -318,6 +318,12 @@ class SqlQueue:
         if account is None or row is None:
             raise JobNotFound("no such video")
         return account, row
+
+    def _lock_leased(self, connection: sa.Connection, lease: Lease) -> tuple[Row, Row]:
+        try:
+            return self._lock(connection, lease.job.tenant_id, lease.job.id)
+        except JobNotFound as exc:
+            raise _lost(lease) from exc
 
     @staticmethod
     def _require_held(row: Row, lease: Lease) -> None:

@@ -70,6 +70,7 @@ class Attempt:
                     movie = output
                 else:
                     self._handle(output)
+        self._timer.open(None)
         if movie is None:
             raise EncodeError("the runner ended without a clip")
         return Rendering(self._lease, self._lifeline, movie, self._timer, self._pictures)
