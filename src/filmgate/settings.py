@@ -95,6 +95,14 @@ class WorkerSettings(Slice):
     )
 
 
+class PlannerSettings(Slice):
+    """What `filmgate plan` assumes when nothing is asked."""
+
+    region: str = Field(default="us-east-1", description="AWS region plans are priced in")
+    catalog_file: str = Field(default="", description="TOML with your own GPUs, instances, prices and models")
+    prices_file: str = Field(default="", description="CSV written by `filmgate plan prices --refresh`")
+
+
 class Settings(Slice):
     """Every setting of the process; each part is handed its own slice."""
 
@@ -103,6 +111,7 @@ class Settings(Slice):
     queue: QueueSettings = QueueSettings()
     store: StoreSettings = StoreSettings()
     worker: WorkerSettings = WorkerSettings()
+    planner: PlannerSettings = PlannerSettings()
 
 
 @dataclass(frozen=True, slots=True)

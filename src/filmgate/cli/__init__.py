@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import bench, bench_queue, config, doctor, generate, tenant, worker
+from filmgate.cli import bench, bench_queue, config, doctor, generate, plan, tenant, worker
 from filmgate.errors import FilmgateError, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
@@ -26,6 +26,7 @@ app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
+app.add_typer(plan.app)
 
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a typer callback
