@@ -15,6 +15,8 @@ from threading import enumerate as live_threads
 import numpy as np
 import pytest
 
+from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
+
 
 def pytest_configure(config):
     # diffusers' Euler scheduler hands a tensor to np.array; torch 2.13 and numpy 2.4 disagree about `copy`.

@@ -2,7 +2,15 @@
 
 FilmgateError
 |-- UsageError            the caller asked for something that cannot be; exit code 2, HTTP 4xx
-|   `-- SettingsError     a setting or a FILMGATE_* variable is unknown or out of range
+|   |-- SettingsError     a setting or a FILMGATE_* variable is unknown or out of range
+|   |-- JobNotFound       no such job, or not this tenant's: the two answer alike
+|   |-- JobActive         the job must reach its end first
+|   |-- IdempotencyConflict  the same key with another body
+|   |-- QuotaExceeded     a tenant's own limit; later it may pass
+|   |-- InvalidKey        no such API key, or it was rotated, or its tenant is disabled
+|   |-- ScopeMissing      the key is good, the verb is not for it
+|   |-- TenantExists, TenantNotFound
+|   `-- LinkInvalid       a signed link that was altered or has expired
 `-- RunError              the request was fine, the attempt failed; exit code 1, HTTP 5xx
     |-- ModelError        a model folder is missing, broken or of an unknown kind
     |-- DeviceError       no GPU where one was asked for, or its driver failed
@@ -10,6 +18,13 @@ FilmgateError
     |-- DecodeError       latents or frames that are not numbers
     |-- EncodeError       the encoder refused a frame or could not be opened
     |-- WriteError        the file could not be written
+    |-- LeaseLost         another worker has the job now; this one's writes are refused
+    |-- QueueUnavailable  the database cannot be reached
+    |-- StoreUnavailable  the object store cannot be reached
+    |   `-- StoreFull     no room for the object; nothing was written
+    |-- ObjectNotFound    no object of that name
+    |-- ObjectCorrupt     stored bytes do not verify
+    |-- KeyringUnavailable, KeyRefused   tenant keys: unreachable, or not the key this was wrapped with
     `-- Cancelled         the caller asked to stop
 """
 
@@ -88,4 +103,116 @@ class Cancelled(RunError):  # noqa: N818 - not a failure of ours
     """The caller asked to stop."""
 
     code: ClassVar[str] = "cancelled"
+    retryable: ClassVar[bool] = False
+
+
+class JobNotFound(UsageError):  # noqa: N818
+    """No such job, or not this tenant's: the two answer alike."""
+
+    code: ClassVar[str] = "video_not_found"
+
+
+class JobActive(UsageError):  # noqa: N818
+    """The job must reach its end first."""
+
+    code: ClassVar[str] = "video_active"
+
+
+class IdempotencyConflict(UsageError):  # noqa: N818
+    """The same key with another body."""
+
+    code: ClassVar[str] = "idempotency_conflict"
+
+
+class QuotaExceeded(UsageError):  # noqa: N818
+    """A tenant's own limit: `quota` names it, `retry_after_seconds` says when it may pass."""
+
+    code: ClassVar[str] = "quota_exceeded"
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str, *, quota: str, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.quota = quota
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InvalidKey(UsageError):  # noqa: N818
+    """No such API key, or it was rotated, or its tenant is disabled."""
+
+    code: ClassVar[str] = "invalid_api_key"
+
+
+class ScopeMissing(UsageError):  # noqa: N818
+    """The key is good, the verb is not for it."""
+
+    code: ClassVar[str] = "insufficient_scope"
+
+
+class TenantExists(UsageError):  # noqa: N818
+    """A tenant of that name is already there."""
+
+    code: ClassVar[str] = "tenant_exists"
+
+
+class TenantNotFound(UsageError):  # noqa: N818
+    """No tenant of that name."""
+
+    code: ClassVar[str] = "tenant_not_found"
+
+
+class LinkInvalid(UsageError):  # noqa: N818
+    """A signed link that was altered or has expired."""
+
+    code: ClassVar[str] = "link_invalid"
+
+
+class LeaseLost(RunError):  # noqa: N818
+    """Another worker has the job now; this one's writes are refused."""
+
+    code: ClassVar[str] = "lease_lost"
+    retryable: ClassVar[bool] = False
+
+
+class QueueUnavailable(RunError):  # noqa: N818
+    """The database cannot be reached; nothing was changed, or the same call made again finds the change."""
+
+    code: ClassVar[str] = "queue_unavailable"
+
+
+class StoreUnavailable(RunError):  # noqa: N818
+    """The object store cannot be reached."""
+
+    code: ClassVar[str] = "storage_unavailable"
+
+
+class StoreFull(StoreUnavailable):
+    """No room for the object; nothing was written."""
+
+    code: ClassVar[str] = "storage_full"
+
+
+class ObjectNotFound(RunError):  # noqa: N818
+    """No object of that name."""
+
+    code: ClassVar[str] = "object_not_found"
+    retryable: ClassVar[bool] = False
+
+
+class ObjectCorrupt(RunError):  # noqa: N818
+    """Stored bytes do not verify: damaged, cut short, or encrypted for another tenant or name."""
+
+    code: ClassVar[str] = "object_corrupt"
+    retryable: ClassVar[bool] = False
+
+
+class KeyringUnavailable(RunError):  # noqa: N818
+    """The tenant keys cannot be reached or read."""
+
+    code: ClassVar[str] = "keyring_unavailable"
+
+
+class KeyRefused(RunError):  # noqa: N818
+    """A data key that was not wrapped with this tenant's key."""
+
+    code: ClassVar[str] = "key_refused"
     retryable: ClassVar[bool] = False

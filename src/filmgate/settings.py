@@ -48,6 +48,53 @@ class PipelineSettings(Slice):
     host_slots: int = Field(default=8, ge=2, le=64, description="chunks the page-locked host ring holds")
 
 
+class QueueSettings(Slice):
+    """Leases, retries and where the job records live."""
+
+    url: str = Field(
+        default="", description="sqlite:///FILE or postgresql://...; empty: filmgate.db in the data folder"
+    )
+    lease_seconds: float = Field(
+        default=30.0, ge=1, le=3600, description="a silent worker loses its job after"
+    )
+    max_attempts: int = Field(default=3, ge=1, le=20, description="attempts before a job fails for good")
+    backoff_seconds: float = Field(
+        default=2.0, ge=0, le=600, description="wait before the second attempt; doubles after that"
+    )
+    retry_window_seconds: float = Field(
+        default=900.0, ge=0, le=86400, description="how long an SDK's retry of the same body is the same job"
+    )
+    retention_seconds: float = Field(
+        default=7 * 86400.0, ge=60, description="a finished job and its clip are removed after"
+    )
+    timeout_seconds: float = Field(default=5.0, ge=0.1, le=60, description="patience with a busy database")
+
+
+class StoreSettings(Slice):
+    """Where clips, sources and checkpoints live."""
+
+    url: str = Field(default="", description="file:///DIR; empty: objects in the data folder")
+    keyring: str = Field(default="", description="file:///DIR of tenant keys; empty: keys in the data folder")
+    link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link works")
+    min_free_bytes: int = Field(
+        default=1 << 30, ge=0, description="below this much free disk no new work is accepted"
+    )
+
+
+class WorkerSettings(Slice):
+    """How a worker process behaves."""
+
+    heartbeat_seconds: float = Field(default=5.0, gt=0, le=600, description="how often a lease is renewed")
+    progress_seconds: float = Field(default=0.5, gt=0, le=60, description="time between progress reports")
+    poll_seconds: float = Field(default=0.5, gt=0, le=60, description="wait between looks at an empty queue")
+    drain_seconds: float = Field(
+        default=25.0, ge=0, le=86400, description="after SIGTERM: time to finish before a job is handed back"
+    )
+    store_patience_seconds: float = Field(
+        default=600.0, ge=0, le=86400, description="how long a finished clip waits for a store that fails"
+    )
+
+
 class PlannerSettings(Slice):
     """What `filmgate plan` assumes when nothing is asked."""
 
@@ -59,7 +106,11 @@ class PlannerSettings(Slice):
 class Settings(Slice):
     """Every setting of the process; each part is handed its own slice."""
 
+    data: Path = Field(default=Path("data"), description="folder of everything embedded: jobs, clips, keys")
     pipeline: PipelineSettings = PipelineSettings()
+    queue: QueueSettings = QueueSettings()
+    store: StoreSettings = StoreSettings()
+    worker: WorkerSettings = WorkerSettings()
     planner: PlannerSettings = PlannerSettings()
 
 

@@ -63,6 +63,8 @@ def test_settings_are_frozen():
 def test_secrets_are_masked():
     assert shown(Origin("store.secret_key", "hunter2", "default", "")) == "********"
     assert shown(Origin("pipeline.crf", 18, "default", "")) == 18
+    url = Origin("queue.url", "postgresql://film:hunter2@db:5432/gate", "default", "")
+    assert shown(url) == "postgresql://film:********@db:5432/gate"
 
 
 def test_every_setting_is_documented():

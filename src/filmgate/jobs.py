@@ -1,0 +1,300 @@
+"""The words every station shares: what was asked (spec), accepted (ticket) and done about it (job)."""
+
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import NewType
+
+from filmgate.errors import FilmgateError
+
+JobId = NewType("JobId", str)
+TenantId = NewType("TenantId", str)
+TraceId = NewType("TraceId", str)
+WorkerId = NewType("WorkerId", str)
+
+JOB_ID_PATTERN = re.compile(r"video_[0-9a-f]{32}")
+TENANT_ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+def new_job_id() -> JobId:
+    """128 random bits: knowing one id says nothing about any other."""
+    return JobId(f"video_{secrets.token_hex(16)}")
+
+
+def new_trace_id() -> TraceId:
+    """32 hex digits, the width of a W3C trace id."""
+    return TraceId(secrets.token_hex(16))
+
+
+class JobState(StrEnum):
+    """Where a job is; cancelled is FAILED with Reason.CANCELLED."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return not TRANSITIONS[self]
+
+
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.FAILED}),
+    JobState.RUNNING: frozenset({JobState.QUEUED, JobState.COMPLETED, JobState.FAILED}),
+    JobState.COMPLETED: frozenset(),
+    JobState.FAILED: frozenset(),
+}
+
+
+class Route(StrEnum):
+    """Who renders the job; routing stamps it, workers lease by it."""
+
+    GPU = "gpu"
+    MANAGED = "managed"
+
+
+class Stage(StrEnum):
+    """What a running job is doing."""
+
+    LOAD = "load"
+    TEXT = "text"
+    DENOISE = "denoise"
+    DECODE = "decode"
+    UPLOAD = "upload"
+
+
+class Reason(StrEnum):
+    """Why an attempt or a job failed; a closed set, because it labels metrics."""
+
+    CANCELLED = "cancelled"
+    WORKER_LOST = "worker_lost"
+    OUT_OF_MEMORY = "out_of_memory"
+    DEVICE_UNUSABLE = "device_unusable"
+    MODEL_UNUSABLE = "model_unusable"
+    DECODE_FAILED = "decode_failed"
+    ENCODE_FAILED = "encode_failed"
+    STORE_FAILED = "store_failed"
+    SOURCE_MISSING = "source_missing"
+    KEY_REFUSED = "key_refused"
+    PROVIDER_FAILED = "provider_failed"
+    INVALID_REQUEST = "invalid_request"
+    INTERNAL = "internal_error"
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Reason":
+        """The reason that stands for this error."""
+        code = error.code if isinstance(error, FilmgateError) else ""
+        return _REASONS.get(code, cls(code) if code in set(cls) else cls.INTERNAL)
+
+
+_REASONS = {
+    "write_failed": Reason.STORE_FAILED,
+    "storage_full": Reason.STORE_FAILED,
+    "storage_unavailable": Reason.STORE_FAILED,
+    "object_corrupt": Reason.STORE_FAILED,
+    "object_not_found": Reason.SOURCE_MISSING,
+}
+
+
+class SourceKind(StrEnum):
+    """How a source shapes the new clip."""
+
+    IMAGE = "image"
+    REMIX = "remix"
+    EDIT = "edit"
+    EXTEND = "extend"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the clip starts from: the object `part` of this job (an upload) or of `job_id` (its clip)."""
+
+    kind: SourceKind
+    job_id: JobId | None = None
+    part: str | None = None
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VideoSpec:
+    """What was asked for, complete: every default is already filled in."""
+
+    model: str
+    prompt: str = field(repr=False)
+    width: int
+    height: int
+    seconds: float
+    fps: int
+    steps: int | None = None
+    seed: int | None = None
+    guidance: float | None = None
+    negative_prompt: str | None = field(default=None, repr=False)
+    source: Source | None = None
+
+    @property
+    def frames(self) -> int:
+        return max(1, math.floor(self.seconds * self.fps + 0.5))
+
+    @property
+    def size(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """Seconds by stage: predicted at admission, measured by the worker."""
+
+    load: float = 0.0
+    text: float = 0.0
+    denoise: float = 0.0
+    decode: float = 0.0
+    upload: float = 0.0
+
+    @property
+    def gpu_seconds(self) -> float:
+        """What a tenant is charged for: the stages that hold the GPU for this job alone."""
+        return self.text + self.denoise + self.decode
+
+    def fraction_done(self, stage: Stage, done: int, total: int) -> float:
+        """Finished work over all work, each stage weighing its seconds; never 1.0 before publication."""
+        before = 0.0
+        for f in fields(self):
+            seconds = float(getattr(self, f.name))
+            if f.name == stage:
+                before += seconds * (done / max(total, 1))
+                break
+            before += seconds
+        whole = sum(float(getattr(self, f.name)) for f in fields(self))
+        return min(before / whole, 0.99) if whole > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Work the device has finished; `fraction` is of the whole job, 0 to 1."""
+
+    stage: Stage
+    done: int = 0
+    total: int = 0
+    fraction: float = 0.0
+
+
+class ScreeningAction(StrEnum):
+    """What a screening rule does to a request."""
+
+    ALLOW = "allow"
+    FLAG = "flag"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Screening:
+    """The decision on a prompt and the rules that made it; never the prompt."""
+
+    action: ScreeningAction = ScreeningAction.ALLOW
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """What makes two requests the same job.
+
+    `key` is the client's Idempotency-Key. `body_digest` finds the SDK's own retries, which carry no key but
+    say so (`is_retry`).
+    """
+
+    body_digest: str
+    key: str | None = None
+    is_retry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A tenant's part of the service, as the queue enforces it; None is unlimited."""
+
+    weight: float = 1.0
+    max_queued: int | None = None
+    max_running: int | None = None
+    max_gpu_seconds_a_day: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """An admitted request: everything the queue needs to accept it."""
+
+    tenant_id: TenantId
+    spec: VideoSpec
+    predicted: StageSeconds
+    slo_seconds: float
+    idempotency: Idempotency
+    share: Share = Share()
+    route: Route = Route.GPU
+    screening: Screening = Screening()
+    trace_id: TraceId = field(default_factory=new_trace_id)
+    job_id: JobId = field(default_factory=new_job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed: `reason` for programs, `message` for people (never request text)."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """The finished asset: the names of its parts in the store and what the client may ask about it."""
+
+    part: str
+    size_bytes: int
+    sha256: str
+    media_type: str = "video/mp4"
+    thumbnail: str | None = None
+    spritesheet: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One accepted request: the unit that is queued, leased, billed and audited. Times are Unix seconds."""
+
+    id: JobId
+    tenant_id: TenantId
+    trace_id: TraceId
+    spec: VideoSpec
+    route: Route
+    state: JobState
+    revision: int
+    created_at: float
+    deadline_at: float
+    predicted: StageSeconds
+    screening: Screening
+    attempt: int = 0
+    fence: int = 0
+    progress: Progress | None = None
+    is_cancelling: bool = False
+    started_at: float | None = None
+    finished_at: float | None = None
+    expires_at: float | None = None
+    worker_id: WorkerId | None = None
+    device: str | None = None
+    measured: StageSeconds | None = None
+    clip: Clip | None = None
+    failure: Failure | None = None
+
+    @property
+    def has_started(self) -> bool:
+        return self.state is JobState.RUNNING and self.progress is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A worker's time-limited right to a job; every write it makes carries the fence."""
+
+    job: Job
+    worker_id: WorkerId
+    fence: int
+    seconds: float

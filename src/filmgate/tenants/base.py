@@ -1,0 +1,80 @@
+"""Who may call: the TenantRegistry port. Keys are shown once and stored hashed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from filmgate.jobs import ScreeningAction, Share, TenantId
+
+LOCAL_TENANT = TenantId("local")
+
+
+class Scope(StrEnum):
+    """What a caller may do."""
+
+    GENERATE = "generate"
+    READ = "read"
+    ADMIN = "admin"
+
+
+ALL_SCOPES = frozenset(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who pays and whose key encrypts. `screening` overrides the action of a screening category."""
+
+    id: TenantId
+    share: Share = field(default_factory=Share)
+    scopes: frozenset[Scope] = frozenset({Scope.GENERATE, Scope.READ})
+    is_enabled: bool = True
+    created_at: float = 0.0
+    certificate: str | None = None
+    screening: Mapping[str, ScreeningAction] = field(default_factory=lambda: MappingProxyType({}))
+
+    def may(self, scope: Scope) -> bool:
+        return self.is_enabled and (scope in self.scopes or Scope.ADMIN in self.scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedKey:
+    """A new API key in the clear: shown to the operator once, never stored."""
+
+    tenant: Tenant
+    secret: str = field(repr=False)
+
+
+class TenantRegistry(Protocol):
+    """Tenants and their API keys. Raises QueueUnavailable (retryable) when the database cannot be reached."""
+
+    def add(self, tenant: Tenant) -> IssuedKey:
+        """Create the tenant and its first key. Raises TenantExists."""
+        ...
+
+    def authenticate(self, secret: str) -> Tenant:
+        """The tenant of this API key, compared in constant time. Raises InvalidKey for an unknown key, a
+        rotated key and a disabled tenant alike.
+        """
+        ...
+
+    def authenticate_certificate(self, subject: str) -> Tenant:
+        """The tenant a verified client certificate names (RFC 4514 subject). Raises InvalidKey."""
+        ...
+
+    def find(self, tenant_id: TenantId) -> Tenant:
+        """Raises TenantNotFound."""
+        ...
+
+    def tenants(self) -> Sequence[Tenant]:
+        """Every tenant, by id."""
+        ...
+
+    def rotate(self, tenant_id: TenantId) -> IssuedKey:
+        """A new key; every older key stops working when this returns. Raises TenantNotFound."""
+        ...
+
+    def disable(self, tenant_id: TenantId) -> Tenant:
+        """Refuse the tenant from now on; jobs already accepted still finish. Idempotent."""
+        ...

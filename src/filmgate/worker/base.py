@@ -1,0 +1,102 @@
+"""Station 5: the Runner protocol. A runner turns a spec into a stream of outputs; the worker does the rest.
+
+The stream is pulled. Closing it (a cancel, a lost lease, a drain that ran out of time) raises GeneratorExit
+inside the runner at its next output, which is at most one step or one chunk away.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from filmgate.jobs import JobId, Route, Stage, VideoSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RenderTask:
+    """One attempt: the spec, the source it starts from and the latents of an earlier attempt, if any.
+
+    Both are opened lazily and decrypt as they are read.
+    """
+
+    job_id: JobId
+    spec: VideoSpec
+    read_source: Callable[[], Iterator[bytes]] | None = None
+    read_latents: Callable[[], Iterator[bytes]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`done` of `total` units of a stage are finished on the device; `done` 0 opens the stage."""
+
+    stage: Stage
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latents:
+    """The denoised latents as bytes, before any decoding. The worker stores them, then pulls on."""
+
+    chunks: Iterable[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The next piece of the fragmented MP4, playable as soon as it is written. The first has the header."""
+
+    data: bytes
+
+
+class PictureKind(StrEnum):
+    """What a still is for."""
+
+    PREVIEW = "preview"
+    THUMBNAIL = "thumbnail"
+    SPRITESHEET = "spritesheet"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A JPEG: a preview while the job runs, or the thumbnail or spritesheet of the finished clip."""
+
+    kind: PictureKind
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Movie:
+    """The finished file, as the last output. Opened on the upload thread while the next job denoises, and
+    again if the store fails: it must not need the device and must give the same bytes each time.
+    """
+
+    open_chunks: Callable[[], Iterator[bytes]]
+    media_type: str = "video/mp4"
+
+
+Output = Step | Latents | Fragment | Picture | Movie
+
+
+class Runner(Protocol):
+    """Renders specs, one at a time, from one thread."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models it can load, default first."""
+        ...
+
+    @property
+    def route(self) -> Route: ...
+
+    @property
+    def device(self) -> str:
+        """What it runs on, for records: `NVIDIA H200`, `cpu`, `managed:bedrock`."""
+        ...
+
+    def check(self) -> None:
+        """Load and warm the default model and render a canary clip; raises if the clip is not sound."""
+        ...
+
+    def render(self, task: RenderTask) -> Generator[Output, None, None]:
+        """Render the task. Raises RunError subclasses; DeviceError means that the process must end."""
+        ...
