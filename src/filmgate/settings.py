@@ -73,12 +73,8 @@ class QueueSettings(Slice):
 class StoreSettings(Slice):
     """Where clips, sources and checkpoints live."""
 
-    url: str = Field(
-        default="", description="file:///DIR or s3://BUCKET/PREFIX; empty: objects in the data folder"
-    )
-    keyring: str = Field(
-        default="", description="file:///FILE or aws-kms://...; empty: tenant-keys.json in the data folder"
-    )
+    url: str = Field(default="", description="file:///DIR; empty: objects in the data folder")
+    keyring: str = Field(default="", description="file:///DIR of tenant keys; empty: keys in the data folder")
     link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link works")
     min_free_bytes: int = Field(
         default=1 << 30, ge=0, description="below this much free disk no new work is accepted"

@@ -1,1 +1,20 @@
 """Station 4: who works on what. `base` has the ports; SQLite and PostgreSQL share one table design."""
+
+from filmgate.database import Database
+from filmgate.keyring.base import Keyring
+from filmgate.queue.base import JobBook, JobQueue
+from filmgate.settings import QueueSettings
+
+
+def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> JobQueue:
+    """The queue in this database."""
+    from filmgate.queue.sql import SqlQueue
+
+    return SqlQueue(database, keyring, settings)
+
+
+def open_book(database: Database, keyring: Keyring) -> JobBook:
+    """The job records in this database."""
+    from filmgate.queue.book import SqlBook
+
+    return SqlBook(database, keyring)

@@ -1,0 +1,174 @@
+"""The JobBook on one database: everything that is only read."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import sqlalchemy as sa
+
+from filmgate.database import Database
+from filmgate.database.schema import accounts, events, jobs, loads
+from filmgate.errors import JobNotFound
+from filmgate.jobs import Job, JobId, JobState, Reason, Route, Stage, StageSeconds, TenantId
+from filmgate.keyring.base import Keyring
+from filmgate.keyring.sealing import Sealer
+from filmgate.queue.base import JobEvent, Measurement, Page, Usage
+from filmgate.queue.claims import IS_READY
+from filmgate.queue.ledger import used_today
+from filmgate.queue.rows import UNSEALED, Row, to_job, to_measured
+
+_IDS_A_QUERY = 500
+_MOST_COUNTED = 1000
+
+
+class SqlBook:
+    """Reads jobs; never locks, never writes."""
+
+    def __init__(self, database: Database, keyring: Keyring) -> None:
+        self._database = database
+        self._sealer = Sealer(keyring)
+
+    def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
+        with self._database.read() as connection:
+            return to_job(_find_row(connection, tenant_id, job_id), self._sealer)
+
+    def page(
+        self,
+        tenant_id: TenantId,
+        *,
+        after: JobId | None = None,
+        limit: int = 20,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> Page:
+        statement = sa.select(jobs).where(jobs.c.tenant_id == tenant_id).limit(limit + 1)
+        statement = statement.order_by(jobs.c.seq.desc() if order == "desc" else jobs.c.seq.asc())
+        with self._database.read() as connection:
+            if after is not None:
+                seq = _find_row(connection, tenant_id, after)["seq"]
+                statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
+            rows = connection.execute(statement).mappings().all()
+        return Page(jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]), has_more=len(rows) > limit)
+
+    def changes(self, seen: Mapping[JobId, int]) -> Sequence[Job]:
+        changed: list[Job] = []
+        with self._database.read() as connection:
+            for ids in _in_groups(list(seen)):
+                revisions = sa.select(jobs.c.id, jobs.c.revision).where(jobs.c.id.in_(ids))
+                newer = [r.id for r in connection.execute(revisions) if r.revision > seen[r.id]]
+                if newer:
+                    rows = connection.execute(sa.select(*UNSEALED).where(jobs.c.id.in_(newer))).mappings()
+                    changed += [to_job(row, None) for row in rows]
+        return changed
+
+    def events(self, tenant_id: TenantId, job_id: JobId, *, after: int = 0) -> Sequence[JobEvent]:
+        with self._database.read() as connection:
+            seq = _find_row(connection, tenant_id, job_id)["seq"]
+            statement = (
+                sa.select(events)
+                .where(events.c.job_seq == seq, events.c.revision > after)
+                .order_by(events.c.revision)
+            )
+            return [
+                JobEvent(
+                    revision=row.revision,
+                    at=row.at,
+                    state=JobState(row.state),
+                    stage=Stage(row.stage) if row.stage else None,
+                    attempt=row.attempt,
+                    reason=Reason(row.reason) if row.reason else None,
+                )
+                for row in connection.execute(statement)
+            ]
+
+    def position(self, tenant_id: TenantId, job_id: JobId) -> int | None:
+        with self._database.read() as connection:
+            row = _find_row(connection, tenant_id, job_id)
+            if row["state"] != JobState.QUEUED:
+                return None
+            jobs_ahead, gpu_seconds_ahead = _own_ahead(connection, row)
+            return 1 + jobs_ahead + _others_ahead(connection, row, gpu_seconds_ahead)
+
+    def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
+        statement = (
+            sa.select(*UNSEALED)
+            .where(sa.text("jobs.state = 'completed'"), jobs.c.model == model)
+            .order_by(jobs.c.finished_at.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(statement).mappings().all()
+        return [
+            Measurement(
+                spec=to_job(row, None).spec,
+                route=Route(row["route"]),
+                device=row["device"],
+                measured=to_measured(row) or StageSeconds(),
+                finished_at=row["finished_at"],
+            )
+            for row in rows
+        ]
+
+    def usage(self, tenant_id: TenantId) -> Usage:
+        statement = sa.select(accounts).where(accounts.c.tenant_id == tenant_id)
+        with self._database.read() as connection:
+            account = connection.execute(statement).mappings().one_or_none()
+            now = self._database.now(connection)
+        return Usage(tenant_id, used_today(account, now) if account is not None else 0.0)
+
+    def expired(self, *, limit: int = 100) -> Sequence[Job]:
+        with self._database.read() as connection:
+            now = self._database.now(connection)
+            statement = (
+                sa.select(*UNSEALED)
+                .where(sa.text("jobs.expires_at IS NOT NULL"), jobs.c.expires_at <= now)
+                .order_by(jobs.c.expires_at)
+                .limit(limit)
+            )
+            return [to_job(row, None) for row in connection.execute(statement).mappings()]
+
+
+def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> Row:
+    statement = sa.select(jobs).where(jobs.c.id == job_id, jobs.c.tenant_id == tenant_id)
+    row = connection.execute(statement).mappings().one_or_none()
+    if row is None:
+        raise JobNotFound("no such video")
+    return row
+
+
+def _own_ahead(connection: sa.Connection, row: Row) -> tuple[int, float]:
+    """The tenant's own jobs before this one, and their GPU-seconds; counting stops at 1,000."""
+    own = [jobs.c[name] == row[name] for name in ("tenant_id", "route", "model")]
+    place = sa.tuple_(jobs.c.deadline_at, jobs.c.seq) < sa.tuple_(row["deadline_at"], row["seq"])
+    before = sa.select(jobs.c.predicted_gpu_seconds).where(*own, IS_READY, place).limit(_MOST_COUNTED)
+    some = before.subquery()
+    ahead = connection.execute(sa.select(sa.func.count(), sa.func.sum(some.c.predicted_gpu_seconds))).one()
+    return ahead[0], ahead[1] or 0.0
+
+
+def _others_ahead(connection: sa.Connection, row: Row, gpu_seconds_ahead: float) -> int:
+    """Jobs that other tenants will start before this one's virtual time comes."""
+    waiting = (
+        sa.select(
+            accounts.c.tenant_id,
+            accounts.c.weight,
+            accounts.c.virtual_time,
+            loads.c.jobs,
+            loads.c.gpu_seconds,
+        )
+        .join(loads, loads.c.tenant_id == accounts.c.tenant_id)
+        .where(loads.c.route == row["route"], loads.c.model == row["model"])
+        .where(loads.c.state == JobState.QUEUED.value, loads.c.jobs > 0)
+    )
+    shares = {r.tenant_id: r for r in connection.execute(waiting)}
+    if (own := shares.pop(row["tenant_id"], None)) is None:
+        return 0
+    start = own.virtual_time + gpu_seconds_ahead / own.weight
+    return sum(
+        min(other.jobs, math.ceil(max(0.0, start - other.virtual_time) * other.weight / cost))
+        for other in shares.values()
+        if (cost := other.gpu_seconds / other.jobs) > 0
+    )
+
+
+def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:
+    return [ids[i : i + _IDS_A_QUERY] for i in range(0, len(ids), _IDS_A_QUERY)]

@@ -1,0 +1,153 @@
+"""A job to a row and back. Request text is sealed on the way in and opened on the way out."""
+
+import json
+from dataclasses import asdict, replace
+from typing import TypeAlias
+
+import sqlalchemy as sa
+
+from filmgate.database.schema import jobs
+from filmgate.jobs import (
+    Clip,
+    Failure,
+    Job,
+    JobId,
+    JobState,
+    Progress,
+    Reason,
+    Route,
+    Screening,
+    ScreeningAction,
+    Source,
+    SourceKind,
+    Stage,
+    StageSeconds,
+    TenantId,
+    Ticket,
+    TraceId,
+    VideoSpec,
+    WorkerId,
+)
+from filmgate.keyring.sealing import Sealer
+
+Row: TypeAlias = sa.RowMapping
+
+# Every column but the sealed text, for readers that do not need it.
+UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
+
+
+def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, object]:
+    """The first row of an accepted ticket."""
+    return {
+        "id": ticket.job_id,
+        "tenant_id": ticket.tenant_id,
+        "trace_id": ticket.trace_id,
+        "route": ticket.route,
+        "model": ticket.spec.model,
+        "state": JobState.QUEUED,
+        "revision": 1,
+        "attempt": 0,
+        "fence": 0,
+        "is_cancelling": False,
+        "created_at": now,
+        "deadline_at": now + ticket.slo_seconds,
+        "predicted_gpu_seconds": ticket.predicted.gpu_seconds,
+        "predicted": json.dumps(asdict(ticket.predicted)),
+        "spec": json.dumps(asdict(replace(ticket.spec, prompt="", negative_prompt=None))),
+        "sealed_prompt": sealed_prompt,
+        "screening": json.dumps(asdict(ticket.screening)),
+        "body_digest": ticket.idempotency.body_digest,
+        "idempotency_key": ticket.idempotency.key,
+        "awaits_original": ticket.idempotency.is_retry,
+    }
+
+
+def seal_prompt(sealer: Sealer, ticket: Ticket) -> bytes:
+    """The request text of a ticket, bound to its job."""
+    text = json.dumps([ticket.spec.prompt, ticket.spec.negative_prompt])
+    return sealer.seal(ticket.tenant_id, text.encode(), ticket.job_id)
+
+
+def to_job(row: Row, sealer: Sealer | None) -> Job:
+    """The job of a row; without a sealer its prompt stays closed and reads as ""."""
+    spec = _to_spec(row["spec"])
+    if sealer is not None:
+        text = sealer.open(TenantId(row["tenant_id"]), row["sealed_prompt"], row["id"])
+        prompt, negative_prompt = json.loads(text)
+        spec = replace(spec, prompt=prompt, negative_prompt=negative_prompt)
+    return Job(
+        id=JobId(row["id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        trace_id=TraceId(row["trace_id"]),
+        spec=spec,
+        route=Route(row["route"]),
+        state=JobState(row["state"]),
+        revision=row["revision"],
+        created_at=row["created_at"],
+        deadline_at=row["deadline_at"],
+        predicted=StageSeconds(**json.loads(row["predicted"])),
+        screening=_to_screening(row["screening"]),
+        attempt=row["attempt"],
+        fence=row["fence"],
+        progress=_to_progress(row),
+        is_cancelling=row["is_cancelling"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        expires_at=row["expires_at"],
+        worker_id=WorkerId(row["worker_id"]) if row["worker_id"] else None,
+        device=row["device"],
+        measured=to_measured(row),
+        clip=to_clip(row["clip"]),
+        failure=_to_failure(row["failure"]),
+    )
+
+
+def to_measured(row: Row) -> StageSeconds | None:
+    return StageSeconds(**json.loads(row["measured"])) if row["measured"] else None
+
+
+def to_clip(text: str | None) -> Clip | None:
+    return Clip(**json.loads(text)) if text else None
+
+
+def from_clip(clip: Clip) -> str:
+    return json.dumps(asdict(clip))
+
+
+def from_failure(failure: Failure) -> str:
+    return json.dumps(asdict(failure))
+
+
+def from_progress(progress: Progress | None) -> dict[str, object]:
+    """The progress columns; None clears them."""
+    return {
+        "stage": progress and progress.stage,
+        "stage_done": progress and progress.done,
+        "stage_total": progress and progress.total,
+        "fraction": progress and progress.fraction,
+    }
+
+
+def _to_spec(text: str) -> VideoSpec:
+    fields = json.loads(text)
+    if (source := fields.pop("source")) is not None:
+        source = Source(**source | {"kind": SourceKind(source["kind"])})
+    return VideoSpec(**fields, source=source)
+
+
+def _to_screening(text: str) -> Screening:
+    fields = json.loads(text)
+    return Screening(action=ScreeningAction(fields["action"]), rules=tuple(fields["rules"]))
+
+
+def _to_failure(text: str | None) -> Failure | None:
+    if text is None:
+        return None
+    fields = json.loads(text)
+    return Failure(reason=Reason(fields["reason"]), message=fields["message"])
+
+
+def _to_progress(row: Row) -> Progress | None:
+    if row["stage"] is None:
+        return None
+    return Progress(Stage(row["stage"]), row["stage_done"], row["stage_total"], row["fraction"])

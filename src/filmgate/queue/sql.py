@@ -1,0 +1,290 @@
+"""The JobQueue on one database, SQLite or PostgreSQL. Every change is one transaction."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from filmgate.database import Database
+from filmgate.database.schema import events, jobs, loads
+from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, LeaseLost
+from filmgate.jobs import (
+    Failure,
+    Job,
+    JobId,
+    JobState,
+    Lease,
+    Progress,
+    Reason,
+    Route,
+    TenantId,
+    Ticket,
+)
+from filmgate.keyring.base import Keyring
+from filmgate.keyring.sealing import Sealer
+from filmgate.queue import ledger
+from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
+from filmgate.queue.claims import IS_READY, find_fair, peek_due, take_due
+from filmgate.queue.rows import Row, from_clip, from_failure, from_progress, seal_prompt, to_job, to_row
+from filmgate.settings import QueueSettings
+
+CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
+# Due jobs one call may bury, or lose to a faster worker, before it answers.
+_TRIES_A_LEASE = 20
+
+
+class SqlQueue:
+    """Jobs as rows: leased by fence, shared by ledger, ended once."""
+
+    def __init__(self, database: Database, keyring: Keyring, settings: QueueSettings) -> None:
+        self._database = database
+        self._sealer = Sealer(keyring)
+        self._settings = settings
+
+    def enqueue(self, ticket: Ticket) -> Job:
+        sealed_prompt = seal_prompt(self._sealer, ticket)
+        with self._database.write() as connection:
+            account = ledger.open_account(connection, ticket.tenant_id, ticket.share)
+            now = self._database.now(connection)
+            if (twin := self._find_twin(connection, ticket, now)) is not None:
+                return to_job(twin, self._sealer)
+            ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
+            row = to_row(ticket, now, sealed_prompt)
+            stored = connection.execute(sa.insert(jobs).values(row).returning(jobs)).mappings().one()
+            ledger.admit(connection, account, stored, now)
+            return to_job(stored, self._sealer)
+
+    def lease(self, offer: Offer) -> Lease | None:
+        for _ in range(_TRIES_A_LEASE):
+            with self._database.write() as connection:
+                steady_now = self._database.steady_now(connection)
+                if (peeked := peek_due(connection, offer, steady_now)) is None:
+                    return self._lease_fair(connection, offer)
+                if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
+                    return lease
+        return None
+
+    def heartbeat(self, lease: Lease, progress: Progress | None = None) -> Standing:
+        with self._database.write(is_durable=False) as connection:
+            values: dict[str, Any] = self._wake(connection, lease.seconds)
+            if progress is not None:
+                values |= from_progress(progress) | {"revision": jobs.c.revision + 1}
+            statement = (
+                sa.update(jobs)
+                .where(_is_held(lease))
+                .values(values)
+                .returning(*(jobs.c[name] for name in _EVENT_COLUMNS), jobs.c.is_cancelling)
+            )
+            row = connection.execute(statement).mappings().one_or_none()
+            if row is None:
+                raise _lost(lease)
+            if progress is not None and progress.done == 0:
+                self._note_stage(connection, row)
+            return Standing(is_cancelling=row["is_cancelling"])
+
+    def complete(self, lease: Lease, finish: Finish) -> Job:
+        with self._database.write() as connection:
+            account, row = self._lock(connection, lease.job.tenant_id, lease.job.id)
+            if row["fence"] == lease.fence and row["clip"] == from_clip(finish.clip):
+                return to_job(row, self._sealer)
+            self._require_held(row, lease)
+            if row["is_cancelling"]:
+                return self._end(connection, row, CANCELLED)
+            now = self._database.now(connection)
+            ledger.settle(
+                connection, account, finish.measured.gpu_seconds - row["predicted_gpu_seconds"], now
+            )
+            values = self._final(now) | {
+                "clip": from_clip(finish.clip),
+                "measured": json.dumps(asdict(finish.measured)),
+                "fraction": 1.0,
+            }
+            return self._change(connection, row, JobState.COMPLETED, values)
+
+    def give_up(self, lease: Lease, setback: Setback) -> Job:
+        with self._database.write() as connection:
+            _, row = self._lock(connection, lease.job.tenant_id, lease.job.id)
+            self._require_held(row, lease)
+            if row["is_cancelling"]:
+                return self._end(connection, row, CANCELLED)
+            is_spent = setback.counts and row["attempt"] >= self._settings.max_attempts
+            if is_spent or not setback.is_retryable:
+                return self._end(connection, row, setback.failure)
+            delay = self._settings.backoff_seconds * 2.0 ** (row["attempt"] - 1) if setback.counts else 0.0
+            values = self._wake(connection, delay) | from_progress(None)
+            values |= {"attempt": row["attempt"] - (not setback.counts), "worker_id": None}
+            return self._change(connection, row, JobState.QUEUED, values, setback.failure.reason)
+
+    def cancel(self, tenant_id: TenantId, job_id: JobId) -> Job:
+        with self._database.write() as connection:
+            _, row = self._lock(connection, tenant_id, job_id)
+            state = JobState(row["state"])
+            if state is JobState.QUEUED:
+                return self._end(connection, row, CANCELLED)
+            if state is JobState.RUNNING and not row["is_cancelling"]:
+                return self._change(connection, row, JobState.RUNNING, {"is_cancelling": True})
+            return to_job(row, self._sealer)
+
+    def remove(self, tenant_id: TenantId, job_id: JobId) -> None:
+        with self._database.write() as connection:
+            try:
+                _, row = self._lock(connection, tenant_id, job_id)
+            except JobNotFound:
+                return
+            if not JobState(row["state"]).is_final:
+                raise JobActive("the video is still being made; cancel it first")
+            connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
+
+    def backlog(self) -> Backlog:
+        own = (loads.c.tenant_id, loads.c.route, loads.c.model)
+        oldest = (
+            sa.select(jobs.c.created_at)
+            .where(jobs.c.tenant_id == own[0], jobs.c.route == own[1], jobs.c.model == own[2], IS_READY)
+            .order_by(jobs.c.deadline_at, jobs.c.seq)
+            .limit(1)
+            .correlate(loads)
+            .scalar_subquery()
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(loads, oldest.label("oldest")).where(loads.c.jobs > 0)).all()
+        return Backlog(
+            loads=tuple(
+                Load(TenantId(r.tenant_id), Route(r.route), r.model, JobState(r.state), r.jobs, r.gpu_seconds)
+                for r in rows
+            ),
+            oldest_queued_at=min((r.oldest for r in rows if r.oldest is not None), default=None),
+        )
+
+    def _find_twin(self, connection: sa.Connection, ticket: Ticket, now: float) -> Row | None:
+        own, wish = jobs.c.tenant_id == ticket.tenant_id, ticket.idempotency
+        if wish.key is not None:
+            statement = sa.select(jobs).where(own, jobs.c.idempotency_key == wish.key)
+            twin = connection.execute(statement).mappings().one_or_none()
+            if twin is not None and twin["body_digest"] != wish.body_digest:
+                raise IdempotencyConflict(
+                    "this Idempotency-Key was used with another body", option="Idempotency-Key"
+                )
+            return twin
+        # A retry is the job its original made. An original that arrives after its own retry is that job too,
+        # but only one: a later request of the same body is a wish for a second clip.
+        statement = (
+            sa.select(jobs)
+            .where(own, jobs.c.body_digest == wish.body_digest, jobs.c.idempotency_key.is_(None))
+            .where(jobs.c.created_at > now - self._settings.retry_window_seconds)
+            .where(sa.true() if wish.is_retry else jobs.c.awaits_original)
+            .order_by(jobs.c.seq.desc())
+            .limit(1)
+        )
+        twin = connection.execute(statement).mappings().one_or_none()
+        if twin is not None and not wish.is_retry:
+            connection.execute(sa.update(jobs).where(jobs.c.seq == twin["seq"]).values(awaits_original=False))
+        return twin
+
+    def _lease_fair(self, connection: sa.Connection, offer: Offer) -> Lease | None:
+        if (row := find_fair(connection, offer)) is None:
+            return None
+        ledger.charge(connection, row)
+        return self._grant(connection, row, offer)
+
+    def _lease_due(
+        self, connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float
+    ) -> Lease | None:
+        if (row := take_due(connection, peeked, steady_now)) is None:
+            return None
+        if (verdict := self._judge_lost(row)) is None:
+            return self._grant(connection, row, offer)
+        self._end(connection, row, verdict)
+        return None
+
+    def _judge_lost(self, row: Row) -> Failure | None:
+        """Why a job whose worker fell silent must end instead of being leased again."""
+        if row["is_cancelling"]:
+            return CANCELLED
+        if row["state"] == JobState.RUNNING and row["attempt"] >= self._settings.max_attempts:
+            return Failure(Reason.WORKER_LOST, f"the worker was lost in {row['attempt']} attempts")
+        return None
+
+    def _grant(self, connection: sa.Connection, row: Row, offer: Offer) -> Lease:
+        seconds = self._settings.lease_seconds
+        values = self._wake(connection, seconds) | from_progress(None)
+        values |= {
+            "fence": row["fence"] + 1,
+            "attempt": row["attempt"] + 1,
+            "started_at": self._database.now(connection),
+            "worker_id": offer.worker_id,
+            "device": offer.device,
+        }
+        job = self._change(connection, row, JobState.RUNNING, values)
+        return Lease(job=job, worker_id=offer.worker_id, fence=job.fence, seconds=seconds)
+
+    def _end(self, connection: sa.Connection, row: Row, failure: Failure) -> Job:
+        """Fail the job and give the GPU-seconds it had reserved back."""
+        now = self._database.now(connection)
+        account = ledger.lock_account(connection, row["tenant_id"])
+        if account is not None:
+            ledger.settle(connection, account, -row["predicted_gpu_seconds"], now)
+        values = self._final(now) | {"failure": from_failure(failure)}
+        return self._change(connection, row, JobState.FAILED, values, failure.reason)
+
+    def _final(self, now: float) -> dict[str, Any]:
+        expires_at = now + self._settings.retention_seconds
+        return {"finished_at": now, "expires_at": expires_at, "wake_at": None, "wake_set_at": None}
+
+    def _wake(self, connection: sa.Connection, seconds: float) -> dict[str, Any]:
+        steady_now = self._database.steady_now(connection)
+        return {"wake_at": steady_now + seconds, "wake_set_at": steady_now}
+
+    def _change(
+        self,
+        connection: sa.Connection,
+        row: Row,
+        state: JobState,
+        values: dict[str, Any],
+        reason: Reason | None = None,
+    ) -> Job:
+        """Write a transition, count it and note it. The caller holds the account's lock."""
+        ledger.move(connection, row, state)
+        values = values | {"state": state, "revision": row["revision"] + 1}
+        statement = sa.update(jobs).where(jobs.c.seq == row["seq"]).values(values).returning(jobs)
+        changed = connection.execute(statement).mappings().one()
+        self._note(connection, changed, reason)
+        return to_job(changed, self._sealer)
+
+    def _note(self, connection: sa.Connection, row: Row, reason: Reason | None = None) -> None:
+        event = {name: row[name] for name in _EVENT_COLUMNS if name != "seq"}
+        event |= {"job_seq": row["seq"], "at": self._database.now(connection), "reason": reason}
+        connection.execute(sa.insert(events).values(event))
+
+    def _note_stage(self, connection: sa.Connection, row: Row) -> None:
+        same = (events.c.job_seq == row["seq"], events.c.attempt == row["attempt"])
+        is_known = sa.select(events.c.revision).where(*same, events.c.stage == row["stage"]).limit(1)
+        if connection.execute(is_known).first() is None:
+            self._note(connection, row)
+
+    def _lock(self, connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> tuple[Row, Row]:
+        """The tenant's account and its job, both locked, in the order everyone takes them."""
+        account = ledger.lock_account(connection, tenant_id)
+        statement = sa.select(jobs).where(jobs.c.id == job_id, jobs.c.tenant_id == tenant_id)
+        row = connection.execute(statement.with_for_update()).mappings().one_or_none()
+        if account is None or row is None:
+            raise JobNotFound("no such video")
+        return account, row
+
+    @staticmethod
+    def _require_held(row: Row, lease: Lease) -> None:
+        if row["state"] != JobState.RUNNING or row["fence"] != lease.fence:
+            raise _lost(lease)
+
+
+_EVENT_COLUMNS = ("seq", "revision", "state", "stage", "attempt")
+
+
+def _is_held(lease: Lease) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        jobs.c.id == lease.job.id, jobs.c.fence == lease.fence, jobs.c.state == JobState.RUNNING.value
+    )
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} is no longer ours")

@@ -1,0 +1,28 @@
+"""The tenant of a fresh install: made on first start, its key kept in a file only the owner may read."""
+
+import os
+from pathlib import Path
+
+from filmgate.errors import TenantExists, WriteError
+from filmgate.tenants.base import ALL_SCOPES, LOCAL_TENANT, Tenant, TenantRegistry
+
+KEY_FILE = "local.key"
+
+
+def ensure_local_tenant(registry: TenantRegistry, data: Path) -> Path | None:
+    """Make the `local` tenant if there is no tenant yet; the path of its key file when it was made now."""
+    if registry.tenants():
+        return None
+    try:
+        issued = registry.add(Tenant(id=LOCAL_TENANT, scopes=ALL_SCOPES))
+    except TenantExists:
+        return None
+    path = data / KEY_FILE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(issued.secret + "\n")
+    except OSError as exc:
+        raise WriteError(f"{path} cannot be written: {exc.strerror}; `filmgate tenant rotate local`") from exc
+    path.chmod(0o600)
+    return path

@@ -1,0 +1,129 @@
+"""The TenantRegistry in the database, embedded or PostgreSQL alike."""
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import sqlalchemy as sa
+from sqlalchemy import exc as sa_exc
+
+from filmgate.database import Database
+from filmgate.database.schema import api_keys, tenants
+from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
+from filmgate.jobs import TENANT_ID_PATTERN, ScreeningAction, Share, TenantId
+from filmgate.tenants.base import IssuedKey, Scope, Tenant
+
+KEY_PREFIX = "fg"
+
+
+class SqlTenants:
+    """Tenants as rows; an API key is `fg_<id>_<secret>` and only the digest of its secret is kept.
+
+    The secret has 256 random bits, so one round of SHA-256 is all the stretching it needs.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, tenant: Tenant) -> IssuedKey:
+        if not TENANT_ID_PATTERN.fullmatch(tenant.id):
+            raise UsageError("a tenant is named by a-z, 0-9 and -, at most 63 characters", option="NAME")
+        with self._database.write() as connection:
+            tenant = replace(tenant, created_at=self._database.now(connection))
+            try:
+                connection.execute(sa.insert(tenants).values(_to_row(tenant)))
+            except sa_exc.IntegrityError as exc:
+                raise TenantExists(f"tenant {tenant.id} or its certificate is already there") from exc
+            return self._issue(connection, tenant)
+
+    def authenticate(self, secret: str) -> Tenant:
+        key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
+        statement = (
+            sa.select(tenants, api_keys.c.digest)
+            .join(api_keys, api_keys.c.tenant_id == tenants.c.id)
+            .where(api_keys.c.id == key_id)
+        )
+        with self._database.read() as connection:
+            row = connection.execute(statement).mappings().one_or_none()
+        # An unknown id is compared too, so that it takes as long as a wrong secret.
+        is_right = hmac.compare_digest(row["digest"] if row else _digest(""), _digest(token))
+        if row is None or not is_right or not row["is_enabled"]:
+            raise _refusal()
+        return _to_tenant(row)
+
+    def authenticate_certificate(self, subject: str) -> Tenant:
+        with self._database.read() as connection:
+            statement = sa.select(tenants).where(tenants.c.certificate == subject)
+            row = connection.execute(statement).mappings().one_or_none()
+        if row is None or not row["is_enabled"]:
+            raise _refusal()
+        return _to_tenant(row)
+
+    def find(self, tenant_id: TenantId) -> Tenant:
+        with self._database.read() as connection:
+            return _find(connection, tenant_id)
+
+    def tenants(self) -> Sequence[Tenant]:
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(tenants).order_by(tenants.c.id)).mappings()
+            return [_to_tenant(row) for row in rows]
+
+    def rotate(self, tenant_id: TenantId) -> IssuedKey:
+        with self._database.write() as connection:
+            tenant = _find(connection, tenant_id)
+            connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
+            return self._issue(connection, tenant)
+
+    def disable(self, tenant_id: TenantId) -> Tenant:
+        with self._database.write() as connection:
+            tenant = _find(connection, tenant_id)
+            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(is_enabled=False))
+            return replace(tenant, is_enabled=False)
+
+    def _issue(self, connection: sa.Connection, tenant: Tenant) -> IssuedKey:
+        key_id, token = secrets.token_hex(8), secrets.token_hex(32)
+        row = {"id": key_id, "tenant_id": tenant.id, "digest": _digest(token)}
+        connection.execute(sa.insert(api_keys).values(row | {"created_at": self._database.now(connection)}))
+        return IssuedKey(tenant=tenant, secret=f"{KEY_PREFIX}_{key_id}_{token}")
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _refusal() -> InvalidKey:
+    return InvalidKey("this API key is not valid")
+
+
+def _find(connection: sa.Connection, tenant_id: TenantId) -> Tenant:
+    row = connection.execute(sa.select(tenants).where(tenants.c.id == tenant_id)).mappings().one_or_none()
+    if row is None:
+        raise TenantNotFound(f"there is no tenant {tenant_id}; `filmgate tenant list` names them all")
+    return _to_tenant(row)
+
+
+def _to_row(tenant: Tenant) -> dict[str, object]:
+    return {
+        "id": tenant.id,
+        "share": json.dumps(asdict(tenant.share)),
+        "scopes": json.dumps(sorted(tenant.scopes)),
+        "is_enabled": tenant.is_enabled,
+        "created_at": tenant.created_at,
+        "certificate": tenant.certificate,
+        "screening": json.dumps(dict(tenant.screening)),
+    }
+
+
+def _to_tenant(row: sa.RowMapping) -> Tenant:
+    return Tenant(
+        id=TenantId(row["id"]),
+        share=Share(**json.loads(row["share"])),
+        scopes=frozenset(Scope(scope) for scope in json.loads(row["scopes"])),
+        is_enabled=row["is_enabled"],
+        created_at=row["created_at"],
+        certificate=row["certificate"],
+        screening={name: ScreeningAction(action) for name, action in json.loads(row["screening"]).items()},
+    )

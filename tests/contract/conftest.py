@@ -1,0 +1,66 @@
+"""The queue under contract, with clocks the test turns by hand."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.keyring.files import FileKeyring
+from filmgate.queue import open_book, open_queue
+from filmgate.queue.base import JobBook, JobQueue
+from filmgate.settings import QueueSettings
+
+NOON = 1_800_000_000.0 - 1_800_000_000 % 86400 + 43200
+
+
+@dataclass
+class Clocks:
+    """Wall time and steady time; `pass_time` moves both, `step` moves the wall alone."""
+
+    wall: float = NOON
+    steady: float = 10_000.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.wall += seconds
+        self.steady += seconds
+
+    def step(self, seconds: float) -> None:
+        self.wall += seconds
+
+
+@dataclass
+class Bench:
+    """A queue and everything it stands on."""
+
+    database: Database
+    queue: JobQueue
+    book: JobBook
+    clocks: Clocks
+    settings: QueueSettings
+
+
+@pytest.fixture
+def bench(database_url, tmp_path):
+    clocks, settings = Clocks(), QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3)
+    database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady)
+    migrate(database)
+    keyring = FileKeyring(tmp_path / "keys")
+    queue, book = open_queue(database, keyring, settings), open_book(database, keyring)
+    yield Bench(database, queue, book, clocks, settings)
+    database.close()
+
+
+@pytest.fixture
+def queue(bench):
+    return bench.queue
+
+
+@pytest.fixture
+def book(bench):
+    return bench.book
+
+
+@pytest.fixture
+def clocks(bench):
+    return bench.clocks

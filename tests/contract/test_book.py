@@ -1,0 +1,102 @@
+"""What every JobBook promises: a tenant sees its own, watchers see every change, retention finds the old."""
+
+import pytest
+from tests.tickets import FINISH, make_offer, make_ticket
+
+from filmgate.errors import JobNotFound
+from filmgate.jobs import Failure, JobState, Progress, Reason, Stage, TenantId, new_job_id
+from filmgate.queue.base import Setback
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+
+
+def test_a_foreign_job_and_an_unknown_job_answer_alike(queue, book):
+    job = queue.enqueue(make_ticket())
+    answers = []
+    for tenant_id, job_id in ((GLOBEX, job.id), (ACME, new_job_id())):
+        for ask in (book.find, book.events, book.position, queue.cancel):
+            with pytest.raises(JobNotFound) as refusal:
+                ask(tenant_id, job_id)
+            answers.append(str(refusal.value))
+        with pytest.raises(JobNotFound) as refusal:
+            book.page(tenant_id, after=job_id)
+        answers.append(str(refusal.value))
+    assert len(set(answers)) == 1
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_follow_each_other_without_gap_or_double(queue, book, order):
+    ids = [queue.enqueue(make_ticket()).id for _ in range(7)]
+    queue.enqueue(make_ticket("globex"))
+    seen, after, has_more = [], None, True
+    while has_more:
+        page = book.page(ACME, after=after, limit=3, order=order)
+        seen += [job.id for job in page.jobs]
+        after, has_more = seen[-1], page.has_more
+    assert seen == (ids if order == "asc" else ids[::-1])
+
+
+def test_watchers_of_many_jobs_learn_of_the_changed_ones_with_one_call(queue, book):
+    jobs = [queue.enqueue(make_ticket(slo_seconds=60 + n)) for n in range(5)]
+    seen = {job.id: job.revision for job in jobs}
+    assert book.changes(seen) == []
+    lease = queue.lease(make_offer())
+    queue.heartbeat(lease, Progress(Stage.DENOISE, 1, 8, 0.1))
+    queue.cancel(ACME, jobs[3].id)
+    changed = {job.id: job for job in book.changes(seen)}
+    assert {job_id: job.state for job_id, job in changed.items()} == {
+        jobs[0].id: JobState.RUNNING,
+        jobs[3].id: JobState.FAILED,
+    }
+    assert changed[jobs[0].id].progress.done == 1
+    assert book.changes(seen | {job.id: job.revision for job in changed.values()}) == []
+
+
+def test_events_tell_the_whole_story_in_order(queue, book, clocks):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    queue.heartbeat(lease, Progress(Stage.DENOISE, 0, 8, 0.0))
+    queue.heartbeat(lease, Progress(Stage.DENOISE, 0, 8, 0.0))
+    queue.heartbeat(lease, Progress(Stage.DENOISE, 4, 8, 0.4))
+    queue.give_up(lease, Setback(Failure(Reason.OUT_OF_MEMORY, "no room")))
+    clocks.pass_time(5)
+    lease = queue.lease(make_offer())
+    queue.heartbeat(lease, Progress(Stage.DECODE, 0, 8, 0.5))
+    queue.complete(lease, FINISH)
+    events = book.events(ACME, job.id)
+    assert [(e.state, e.stage, e.attempt, e.reason) for e in events] == [
+        (JobState.RUNNING, None, 1, None),
+        (JobState.RUNNING, Stage.DENOISE, 1, None),
+        (JobState.QUEUED, None, 1, Reason.OUT_OF_MEMORY),
+        (JobState.RUNNING, None, 2, None),
+        (JobState.RUNNING, Stage.DECODE, 2, None),
+        (JobState.COMPLETED, Stage.DECODE, 2, None),
+    ]
+    revisions = [e.revision for e in events]
+    assert revisions == sorted(set(revisions))
+    assert book.events(ACME, job.id, after=revisions[2]) == events[3:]
+
+
+def test_finished_jobs_teach_and_then_expire(bench, queue, book, clocks):
+    job = queue.enqueue(make_ticket())
+    queue.complete(queue.lease(make_offer()), FINISH)
+    queue.enqueue(make_ticket())
+    [lesson] = book.measurements("flipbook")
+    assert (lesson.measured, lesson.device, lesson.spec.frames) == (FINISH.measured, "cpu", 32)
+    assert lesson.spec.prompt == ""
+    assert book.expired() == []
+    clocks.pass_time(bench.settings.retention_seconds + 1)
+    assert [old.id for old in book.expired()] == [job.id]
+
+
+def test_the_backlog_says_what_waits_what_runs_and_for_how_long(queue, clocks):
+    assert (queue.backlog().loads, queue.backlog().oldest_queued_at) == ((), None)
+    start = clocks.wall
+    queue.enqueue(make_ticket(gpu_seconds=5, slo_seconds=10))
+    clocks.pass_time(7)
+    queue.enqueue(make_ticket("globex", gpu_seconds=7))
+    queue.lease(make_offer())
+    backlog = queue.backlog()
+    assert (backlog.queued_jobs, backlog.running_jobs, backlog.queued_gpu_seconds()) == (1, 1, 7.0)
+    assert backlog.oldest_queued_at == start + 7
+    assert backlog.queued_gpu_seconds(model="wan") == 0

@@ -1,0 +1,100 @@
+"""What every Keyring promises: keys of one tenant open nothing of another's."""
+
+import threading
+
+import pytest
+
+from filmgate.errors import KeyRefused, KeyringUnavailable
+from filmgate.jobs import TenantId
+from filmgate.keyring.files import FileKeyring
+from filmgate.keyring.sealing import Sealer
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "keys"
+
+
+@pytest.fixture
+def keyring(folder):
+    return FileKeyring(folder)
+
+
+def test_a_data_key_opens_for_its_tenant_alone(keyring):
+    key = keyring.new_data_key(ACME)
+    keyring.new_data_key(GLOBEX)
+    assert keyring.open_data_key(ACME, key.wrapped) == key.plain
+    for tenant_id, wrapped in ((GLOBEX, key.wrapped), (ACME, key.wrapped[:-1] + b"\0"), (ACME, b"short")):
+        with pytest.raises(KeyRefused):
+            keyring.open_data_key(tenant_id, wrapped)
+
+
+def test_forgetting_a_tenant_makes_its_data_unreadable(keyring):
+    key = keyring.new_data_key(ACME)
+    keyring.forget(ACME)
+    keyring.forget(ACME)
+    with pytest.raises(KeyRefused):
+        keyring.open_data_key(ACME, key.wrapped)
+
+
+def test_key_files_belong_to_their_owner_alone(keyring, folder):
+    key = keyring.new_data_key(ACME)
+    [file] = folder.iterdir()
+    assert (file.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
+    file.chmod(0o640)
+    with pytest.raises(KeyringUnavailable, match="chmod 600"):
+        keyring.open_data_key(ACME, key.wrapped)
+
+
+def test_processes_that_make_the_same_key_at_once_agree_on_one(folder):
+    barrier, keys = threading.Barrier(8), []
+
+    def make():
+        keyring = FileKeyring(folder)
+        barrier.wait(10)
+        keys.append(keyring.new_data_key(ACME))
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert [FileKeyring(folder).open_data_key(ACME, k.wrapped) for k in keys] == [k.plain for k in keys]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_tenant_name_cannot_leave_the_folder(keyring):
+    with pytest.raises(KeyRefused):
+        keyring.new_data_key(TenantId("../evil"))
+
+
+def test_a_sealed_value_is_bound_to_tenant_place_and_every_byte(keyring):
+    sealer = Sealer(keyring)
+    sealed = sealer.seal(ACME, b"a red ball", "video_1")
+    assert Sealer(keyring).open(ACME, sealed, "video_1") == b"a red ball"
+    keyring.new_data_key(GLOBEX)
+    flipped = sealed[:-1] + bytes([sealed[-1] ^ 1])
+    for tenant_id, value, place in (
+        (GLOBEX, sealed, "video_1"),
+        (ACME, sealed, "video_2"),
+        (ACME, flipped, "video_1"),
+        (ACME, b"\x02" + sealed[1:], "video_1"),
+    ):
+        with pytest.raises(KeyRefused):
+            sealer.open(tenant_id, value, place)
+
+
+def test_a_sealer_asks_for_a_new_data_key_every_hour_not_every_time(keyring):
+    now = 0.0
+    sealer = Sealer(keyring, clock=lambda: now)
+
+    def wrapped():
+        sealed = sealer.seal(ACME, b"", "")
+        return sealed[3 : 3 + int.from_bytes(sealed[1:3])]
+
+    first = wrapped()
+    assert wrapped() == first
+    now = 3601.0
+    assert wrapped() != first

@@ -1,0 +1,301 @@
+"""What every JobQueue promises: accepted once, leased by fence, ended once."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
+
+from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, LeaseLost, QuotaExceeded
+from filmgate.jobs import (
+    Failure,
+    Idempotency,
+    JobId,
+    JobState,
+    Progress,
+    Reason,
+    Route,
+    Share,
+    Source,
+    SourceKind,
+    Stage,
+    TenantId,
+)
+from filmgate.queue.base import Setback
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
+FATAL = Setback(Failure(Reason.MODEL_UNUSABLE, "the model is broken"), is_retryable=False)
+DRAIN = Setback(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
+
+
+def test_what_was_enqueued_is_what_a_worker_leases(queue, book):
+    source = Source(SourceKind.REMIX, job_id=JobId("video_" + "0" * 32))
+    ticket = make_ticket(negative_prompt="blur", guidance=4.5, source=source)
+    job = queue.enqueue(ticket)
+    assert (job.spec, job.state, job.attempt) == (ticket.spec, JobState.QUEUED, 0)
+    assert book.find(ACME, job.id) == job
+    lease = queue.lease(make_offer())
+    assert lease.job.spec == ticket.spec
+    assert (lease.job.state, lease.fence, lease.job.attempt) == (JobState.RUNNING, 1, 1)
+    assert queue.lease(make_offer("worker-2")) is None
+
+
+def test_a_worker_is_offered_only_its_models_and_its_route(queue):
+    queue.enqueue(make_ticket(model="wan"))
+    queue.enqueue(replace(make_ticket(), route=Route.MANAGED))
+    assert queue.lease(make_offer()) is None
+    assert queue.lease(make_offer(models=("flipbook", "wan"))).job.spec.model == "wan"
+    assert queue.lease(make_offer(route=Route.MANAGED)).job.route is Route.MANAGED
+
+
+def test_the_earliest_deadline_of_a_tenant_goes_first_over_all_its_models(queue):
+    late = queue.enqueue(make_ticket(slo_seconds=900))
+    soon = queue.enqueue(make_ticket(slo_seconds=60, model="wan"))
+    offer = make_offer(models=("flipbook", "wan"))
+    assert [queue.lease(offer).job.id for _ in range(2)] == [soon.id, late.id]
+
+
+def test_one_job_is_never_leased_twice_by_workers_in_a_race(queue):
+    ids = {queue.enqueue(make_ticket(f"tenant-{n % 3}")).id for n in range(24)}
+    taken: list[str] = []
+
+    def drain(name):
+        misses = 0
+        while misses < 5:
+            lease = queue.lease(make_offer(name))
+            misses = misses + 1 if lease is None else 0
+            if lease is not None:
+                taken.append(lease.job.id)
+
+    threads = [threading.Thread(target=drain, args=(f"worker-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(taken) == sorted(ids)
+
+
+def test_a_heartbeat_keeps_the_lease_and_reports_progress(queue, book, clocks):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    clocks.pass_time(29)
+    assert not queue.heartbeat(lease, Progress(Stage.DENOISE, 3, 8, 0.4)).is_cancelling
+    clocks.pass_time(29)
+    assert queue.lease(make_offer("worker-2")) is None
+    seen = book.find(ACME, job.id)
+    assert seen.progress == Progress(Stage.DENOISE, 3, 8, 0.4)
+    assert seen.revision == lease.job.revision + 1
+
+
+def test_an_expired_lease_is_leasable_again_and_the_late_worker_is_refused(queue, book, clocks):
+    job = queue.enqueue(make_ticket())
+    stale = queue.lease(make_offer())
+    clocks.pass_time(31)
+    fresh = queue.lease(make_offer("worker-2"))
+    assert (fresh.job.id, fresh.fence, fresh.job.attempt) == (job.id, 2, 2)
+    for late_write in (
+        lambda: queue.heartbeat(stale),
+        lambda: queue.complete(stale, FINISH),
+        lambda: queue.give_up(stale, CRASH),
+    ):
+        before = book.find(ACME, job.id)
+        with pytest.raises(LeaseLost):
+            late_write()
+        assert book.find(ACME, job.id) == before
+    assert queue.complete(fresh, FINISH).state is JobState.COMPLETED
+
+
+def test_completing_twice_is_completing_once(queue):
+    queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    job = queue.complete(lease, FINISH)
+    assert (job.state, job.clip, job.measured) == (JobState.COMPLETED, FINISH.clip, FINISH.measured)
+    assert queue.complete(lease, FINISH) == job
+    other = replace(FINISH, clip=replace(FINISH.clip, part="clip-9.mp4"))
+    with pytest.raises(LeaseLost):
+        queue.complete(lease, other)
+    with pytest.raises(LeaseLost):
+        queue.give_up(lease, CRASH)
+
+
+def test_a_setback_waits_longer_each_time_and_the_third_is_the_last(queue, clocks):
+    queue.enqueue(make_ticket())
+    for delay in (2.0, 4.0):
+        assert queue.give_up(queue.lease(make_offer()), CRASH).state is JobState.QUEUED
+        clocks.pass_time(delay - 0.1)
+        assert queue.lease(make_offer()) is None
+        clocks.pass_time(0.2)
+    job = queue.give_up(queue.lease(make_offer()), CRASH)
+    assert (job.state, job.failure) == (JobState.FAILED, CRASH.failure)
+    clocks.pass_time(3600)
+    assert queue.lease(make_offer()) is None
+
+
+def test_a_setback_that_cannot_be_retried_ends_the_job_at_once(queue):
+    queue.enqueue(make_ticket())
+    assert queue.give_up(queue.lease(make_offer()), FATAL).failure == FATAL.failure
+
+
+def test_a_drained_job_goes_to_the_next_worker_at_once_and_loses_no_attempt(queue):
+    queue.enqueue(make_ticket())
+    assert queue.give_up(queue.lease(make_offer()), DRAIN).attempt == 0
+    lease = queue.lease(make_offer("worker-2"))
+    assert (lease.job.attempt, lease.fence) == (1, 2)
+
+
+def test_a_job_that_kills_every_worker_fails_as_worker_lost(queue, book, clocks):
+    job = queue.enqueue(make_ticket())
+    for _ in range(3):
+        assert queue.lease(make_offer()).job.id == job.id
+        clocks.pass_time(31)
+    assert queue.lease(make_offer()) is None
+    assert book.find(ACME, job.id).failure.reason is Reason.WORKER_LOST
+
+
+def test_cancelling_a_queued_job_ends_it(queue, book):
+    job = queue.enqueue(make_ticket())
+    assert queue.cancel(ACME, job.id).failure.reason is Reason.CANCELLED
+    assert queue.cancel(ACME, job.id) == book.find(ACME, job.id)
+    assert queue.lease(make_offer()) is None
+
+
+def test_cancelling_a_running_job_tells_its_worker(queue):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    assert queue.cancel(ACME, job.id).state is JobState.RUNNING
+    assert queue.heartbeat(lease).is_cancelling
+    assert queue.give_up(lease, CRASH).failure.reason is Reason.CANCELLED
+
+
+def test_a_clip_that_finishes_while_being_cancelled_is_cancelled(queue):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    queue.cancel(ACME, job.id)
+    ended = queue.complete(lease, FINISH)
+    assert (ended.state, ended.failure.reason, ended.clip) == (JobState.FAILED, Reason.CANCELLED, None)
+
+
+def test_a_cancelled_job_whose_worker_died_is_not_run_again(queue, book, clocks):
+    job = queue.enqueue(make_ticket())
+    queue.lease(make_offer())
+    queue.cancel(ACME, job.id)
+    clocks.pass_time(31)
+    assert queue.lease(make_offer()) is None
+    assert book.find(ACME, job.id).failure.reason is Reason.CANCELLED
+
+
+def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, book):
+    job = queue.enqueue(make_ticket())
+    with pytest.raises(JobActive):
+        queue.remove(ACME, job.id)
+    queue.cancel(ACME, job.id)
+    queue.remove(GLOBEX, job.id)
+    assert book.find(ACME, job.id)
+    queue.remove(ACME, job.id)
+    queue.remove(ACME, job.id)
+    with pytest.raises(JobNotFound):
+        book.find(ACME, job.id)
+
+
+def test_the_same_key_is_the_same_job_and_another_body_is_refused(queue):
+    first = queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k")))
+    assert queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k"))).id == first.id
+    with pytest.raises(IdempotencyConflict):
+        queue.enqueue(make_ticket(idempotency=Idempotency("digest-2", key="k")))
+    assert queue.enqueue(make_ticket("globex", idempotency=Idempotency("digest-1", key="k"))).id != first.id
+    assert queue.backlog().queued_jobs == 2
+
+
+def test_the_same_key_from_many_callers_at_once_makes_one_job(queue):
+    barrier, ids = threading.Barrier(8), []
+
+    def enqueue():
+        barrier.wait(10)
+        ids.append(queue.enqueue(make_ticket(idempotency=Idempotency("digest", key="k"))).id)
+
+    threads = [threading.Thread(target=enqueue) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (len(ids), len(set(ids)), queue.backlog().queued_jobs) == (8, 1, 1)
+
+
+def test_a_retry_of_the_same_body_is_the_same_job_within_the_window(queue, clocks):
+    first = queue.enqueue(make_ticket(idempotency=Idempotency("digest")))
+    assert queue.enqueue(make_ticket(idempotency=Idempotency("digest", is_retry=True))).id == first.id
+    again = queue.enqueue(make_ticket(idempotency=Idempotency("digest")))
+    assert again.id != first.id
+    clocks.pass_time(901)
+    assert queue.enqueue(make_ticket(idempotency=Idempotency("digest", is_retry=True))).id != again.id
+
+
+def test_an_original_that_arrives_after_its_retry_is_the_same_job_once(queue):
+    retry = queue.enqueue(make_ticket(idempotency=Idempotency("digest", is_retry=True)))
+    assert queue.enqueue(make_ticket(idempotency=Idempotency("digest"))).id == retry.id
+    assert queue.enqueue(make_ticket(idempotency=Idempotency("digest"))).id != retry.id
+
+
+def test_quotas_refuse_the_job_too_many_and_say_when_to_come_back(queue, clocks):
+    share = Share(max_queued=2, max_gpu_seconds_a_day=100.0)
+    queue.enqueue(make_ticket(gpu_seconds=60, share=share))
+    with pytest.raises(QuotaExceeded) as refusal:
+        queue.enqueue(make_ticket(gpu_seconds=60, share=share))
+    assert (refusal.value.quota, refusal.value.retry_after_seconds) == ("max_gpu_seconds_a_day", 43200.0)
+    queue.enqueue(make_ticket(gpu_seconds=1, share=share))
+    with pytest.raises(QuotaExceeded) as refusal:
+        queue.enqueue(make_ticket(gpu_seconds=1, share=share))
+    assert refusal.value.quota == "max_queued"
+    clocks.pass_time(43201)
+    queue.lease(make_offer())
+    queue.enqueue(make_ticket(gpu_seconds=99, share=share))
+
+
+def test_a_day_is_charged_what_was_measured_and_nothing_for_a_failure(queue, book):
+    queue.enqueue(make_ticket(gpu_seconds=60))
+    assert book.usage(ACME).gpu_seconds_today == 60
+    queue.complete(queue.lease(make_offer()), FINISH)
+    assert book.usage(ACME).gpu_seconds_today == FINISH.measured.gpu_seconds
+    queue.cancel(ACME, queue.enqueue(make_ticket(gpu_seconds=60)).id)
+    assert book.usage(ACME).gpu_seconds_today == FINISH.measured.gpu_seconds
+
+
+def test_a_tenant_runs_no_more_jobs_at_once_than_it_may_retries_included(queue, clocks):
+    for _ in range(3):
+        queue.enqueue(make_ticket(share=Share(max_running=1)))
+    first = queue.lease(make_offer())
+    assert queue.lease(make_offer()) is None
+    queue.give_up(first, CRASH)
+    second = queue.lease(make_offer())
+    assert second.job.id != first.job.id
+    clocks.pass_time(5)
+    queue.heartbeat(second)
+    assert queue.lease(make_offer()) is None
+    queue.complete(second, FINISH)
+    assert queue.lease(make_offer()).job.id == first.job.id
+
+
+def test_a_step_of_the_wall_clock_neither_frees_nor_holds_a_lease(queue, clocks):
+    queue.enqueue(make_ticket())
+    queue.lease(make_offer())
+    clocks.step(+7200)
+    assert queue.lease(make_offer("worker-2")) is None
+    clocks.step(-14400)
+    clocks.pass_time(31)
+    assert queue.lease(make_offer("worker-2")).fence == 2
+
+
+def test_after_a_reboot_every_lease_of_the_time_before_is_free(queue, clocks):
+    queue.enqueue(make_ticket())
+    queue.lease(make_offer())
+    clocks.steady = 5.0
+    assert queue.lease(make_offer("worker-2")).fence == 2
+
+
+def test_request_text_is_not_in_the_database_in_the_clear(bench, queue, tmp_path):
+    queue.enqueue(make_ticket())
+    with bench.database.read() as connection:
+        stored = connection.exec_driver_sql("SELECT * FROM jobs").all()
+    assert PROMPT not in repr(stored)
+    assert PROMPT.encode() not in b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())

@@ -1,0 +1,96 @@
+"""What every TenantRegistry promises: keys are shown once, kept hashed, and stop working when told to."""
+
+import pytest
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
+from filmgate.jobs import ScreeningAction, Share, TenantId
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Scope, Tenant
+from filmgate.tenants.local import ensure_local_tenant
+
+ACME = Tenant(
+    id=TenantId("acme"),
+    share=Share(weight=2.0, max_queued=10, max_running=2, max_gpu_seconds_a_day=3600.0),
+    scopes=frozenset({Scope.READ}),
+    certificate="CN=acme,O=Acme",
+    screening={"personal_data": ScreeningAction.FLAG},
+)
+
+
+@pytest.fixture
+def database(database_url):
+    database = Database(database_url, clock=lambda: 1000.0)
+    migrate(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def registry(database):
+    return open_tenants(database)
+
+
+def test_a_key_finds_its_tenant_with_everything_it_was_given(registry):
+    issued = registry.add(ACME)
+    tenant = registry.authenticate(issued.secret)
+    assert (tenant.id, tenant.share, tenant.scopes) == (ACME.id, ACME.share, ACME.scopes)
+    assert (tenant.screening, tenant.created_at) == (ACME.screening, 1000.0)
+    assert registry.authenticate_certificate("CN=acme,O=Acme") == tenant == registry.find(ACME.id)
+
+
+def test_unknown_rotated_and_disabled_keys_are_refused_alike(registry):
+    first = registry.add(ACME)
+    second = registry.rotate(ACME.id)
+    assert registry.authenticate(second.secret).id == ACME.id
+    registry.disable(ACME.id)
+    registry.disable(ACME.id)
+    answers = set()
+    wrong = ["", "fg_", "fg__", "x", second.secret[:-1], second.secret + "0", first.secret, second.secret]
+    for secret in wrong:
+        with pytest.raises(InvalidKey) as refusal:
+            registry.authenticate(secret)
+        answers.add(str(refusal.value))
+    for subject in ("CN=acme,O=Acme", "CN=nobody"):
+        with pytest.raises(InvalidKey) as refusal:
+            registry.authenticate_certificate(subject)
+        answers.add(str(refusal.value))
+    assert len(answers) == 1
+    assert not registry.find(ACME.id).may(Scope.READ)
+
+
+def test_a_key_is_stored_only_as_a_digest(registry, database):
+    issued = registry.add(ACME)
+    token = issued.secret.rpartition("_")[2]
+    with database.read() as connection:
+        stored = repr(connection.exec_driver_sql("SELECT * FROM api_keys").all())
+    assert token not in stored
+    assert token not in repr(issued)
+
+
+def test_names_are_unique_and_safe(registry):
+    registry.add(ACME)
+    with pytest.raises(TenantExists):
+        registry.add(ACME)
+    for name in ("", "UPPER", "../x", "a" * 64, "a b", "a/b"):
+        with pytest.raises(UsageError):
+            registry.add(Tenant(id=TenantId(name)))
+    for verb in (registry.find, registry.rotate, registry.disable):
+        with pytest.raises(TenantNotFound, match="tenant list"):
+            verb(TenantId("nobody"))
+    assert [tenant.id for tenant in registry.tenants()] == ["acme"]
+
+
+def test_a_scope_covers_its_verb_and_admin_covers_all():
+    reader = Tenant(id=TenantId("r"), scopes=frozenset({Scope.READ}))
+    admin = Tenant(id=TenantId("a"), scopes=frozenset({Scope.ADMIN}))
+    assert [reader.may(scope) for scope in Scope] == [False, True, False]
+    assert all(admin.may(scope) for scope in Scope)
+
+
+def test_the_first_start_makes_a_local_tenant_and_the_second_does_not(registry, tmp_path):
+    path = ensure_local_tenant(registry, tmp_path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert registry.authenticate(path.read_text().strip()).id == "local"
+    assert ensure_local_tenant(registry, tmp_path) is None

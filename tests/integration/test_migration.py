@@ -1,0 +1,72 @@
+"""A database of any earlier version comes up to date with its jobs intact."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from tests.tickets import make_offer, make_ticket
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.database.schema import metadata
+from filmgate.errors import QueueUnavailable, SettingsError
+from filmgate.keyring.files import FileKeyring
+from filmgate.queue import open_queue
+from filmgate.settings import QueueSettings
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_database(request, tmp_path):
+    if request.param == "sqlite":
+        database = Database(f"sqlite:///{tmp_path / 'old.db'}")
+        yield database
+    else:
+        database = Database(request.getfixturevalue("postgres_url"))
+        with database.write() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
+        yield database
+        migrate(database)
+    database.close()
+
+
+def test_a_database_of_the_first_version_is_upgraded_with_its_jobs(empty_database, tmp_path):
+    migrate(empty_database, "0001")
+    assert "tenants" not in sa.inspect(empty_database.engine).get_table_names()
+    keyring = FileKeyring(tmp_path / "keys")
+    ticket = make_ticket()
+    open_queue(empty_database, keyring, QueueSettings()).enqueue(ticket)
+    migrate(empty_database)
+    lease = open_queue(empty_database, keyring, QueueSettings()).lease(make_offer())
+    assert lease.job.spec == ticket.spec
+
+
+def test_the_migrations_lead_to_exactly_the_schema_the_code_uses(empty_database):
+    migrate(empty_database)
+    with empty_database.read() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_processes_that_start_together_migrate_once(empty_database):
+    with ThreadPoolExecutor(4) as pool:
+        for start in [pool.submit(migrate, empty_database) for _ in range(4)]:
+            start.result(60)
+    assert "jobs" in sa.inspect(empty_database.engine).get_table_names()
+
+
+def test_a_database_newer_than_the_program_is_refused_untouched(empty_database):
+    migrate(empty_database)
+    with empty_database.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(QueueUnavailable, match="newer than this version"):
+        migrate(empty_database)
+    with empty_database.write() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/x", "sqlite://", "nonsense"])
+def test_a_url_of_another_kind_is_refused_by_name(url):
+    with pytest.raises(SettingsError):
+        Database(url)
