@@ -5,6 +5,7 @@ FilmgateError
 |   |-- SettingsError     a setting or a FILMGATE_* variable is unknown or out of range
 |   |-- JobNotFound       no such job, or not this tenant's: the two answer alike
 |   |-- JobActive         the job must reach its end first
+|   |-- ClipMissing       the job has ended without the clip or picture that is asked for
 |   |-- IdempotencyConflict  the same key with another body
 |   |-- QuotaExceeded     a tenant's own limit; later it may pass
 |   |-- InvalidKey        no such API key, or it was rotated, or its tenant is disabled
@@ -124,6 +125,12 @@ class JobActive(UsageError):  # noqa: N818
     """The job must reach its end first."""
 
     code: ClassVar[str] = "video_active"
+
+
+class ClipMissing(UsageError):  # noqa: N818
+    """The job has ended without the clip or picture that is asked for."""
+
+    code: ClassVar[str] = "content_not_found"
 
 
 class IdempotencyConflict(UsageError):  # noqa: N818
