@@ -6,6 +6,7 @@ import pytest
 
 from filmgate.errors import KeyRefused, KeyringUnavailable
 from filmgate.jobs import TenantId
+from filmgate.keyring.cache import DataKeyCache
 from filmgate.keyring.files import FileKeyring
 from filmgate.keyring.sealing import Sealer
 
@@ -86,15 +87,11 @@ def test_a_sealed_value_is_bound_to_tenant_place_and_every_byte(keyring):
             sealer.open(tenant_id, value, place)
 
 
-def test_a_sealer_asks_for_a_new_data_key_every_hour_not_every_time(keyring):
+def test_a_data_key_serves_an_hour_before_the_keyring_is_asked_again(keyring):
     now = 0.0
-    sealer = Sealer(keyring, clock=lambda: now)
-
-    def wrapped():
-        sealed = sealer.seal(ACME, b"", "")
-        return sealed[3 : 3 + int.from_bytes(sealed[1:3])]
-
-    first = wrapped()
-    assert wrapped() == first
+    cache = DataKeyCache(keyring, clock=lambda: now)
+    first = cache.encrypting_key(ACME)
+    assert cache.encrypting_key(ACME) == first
     now = 3601.0
-    assert wrapped() != first
+    assert cache.encrypting_key(ACME) != first
+    assert cache.decrypting_key(ACME, first.wrapped) == first.plain

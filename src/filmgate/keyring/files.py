@@ -43,29 +43,40 @@ class FileKeyring:
 
     def _tenant_key(self, tenant_id: TenantId, *, may_make: bool) -> bytes:
         path = self._path(tenant_id)
-        try:
-            return _read_key(path)
-        except FileNotFoundError as exc:
-            if not may_make:
-                raise KeyRefused(f"tenant {tenant_id} has no key; what it encrypted is gone") from exc
-        except OSError as exc:
-            raise KeyringUnavailable(f"{path} cannot be read: {exc.strerror}") from exc
-        try:
-            _make_key(path)
-            return _read_key(path)
-        except OSError as exc:
-            raise KeyringUnavailable(f"{path} cannot be made: {exc.strerror}") from exc
+        if may_make:
+            return read_or_make_key(path)
+        if (key := _read_key(path)) is None:
+            raise KeyRefused(f"tenant {tenant_id} has no key; what it encrypted is gone")
+        return key
+
+
+def read_or_make_key(path: Path) -> bytes:
+    """The 256-bit key in this file, made now if there is none. Raises KeyringUnavailable."""
+    if (key := _read_key(path)) is not None:
+        return key
+    try:
+        _make_key(path)
+    except OSError as exc:
+        raise KeyringUnavailable(f"{path} cannot be made: {exc.strerror}") from exc
+    if (key := _read_key(path)) is None:
+        raise KeyringUnavailable(f"{path} was removed while it was being made")
+    return key
 
 
 def _label(tenant_id: TenantId) -> bytes:
     return b"filmgate data key\0" + tenant_id.encode()
 
 
-def _read_key(path: Path) -> bytes:
-    with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_mode & 0o077:
-            raise KeyringUnavailable(f"{path} can be read by others; run: chmod 600 {path}")
-        key = file.read()
+def _read_key(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            mode, key = os.fstat(file.fileno()).st_mode, file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise KeyringUnavailable(f"{path} cannot be read: {exc.strerror}") from exc
+    if mode & 0o077:
+        raise KeyringUnavailable(f"{path} can be read by others; run: chmod 600 {path}")
     if len(key) != _KEY_BYTES:
         raise KeyringUnavailable(f"{path} is not a key: {len(key)} bytes instead of {_KEY_BYTES}")
     return key

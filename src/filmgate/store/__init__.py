@@ -1,1 +1,22 @@
 """Station 7: encrypted objects. `base` has the port."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from filmgate.errors import SettingsError
+from filmgate.keyring.base import Keyring
+from filmgate.settings import StoreSettings
+from filmgate.store.base import ObjectStore
+
+DEFAULT_FOLDER = "objects"
+
+
+def open_store(settings: StoreSettings, data: Path, keyring: Keyring) -> ObjectStore:
+    """The store the settings name by URL scheme."""
+    url = urlsplit(settings.url)
+    if url.scheme in ("", "file"):
+        from filmgate.store.local import LocalStore
+
+        folder = Path(url.path) if url.path else data / DEFAULT_FOLDER
+        return LocalStore(folder, keyring, min_free_bytes=settings.min_free_bytes)
+    raise SettingsError(f"no store is called {url.scheme}://; expected file:///DIR", option="store.url")

@@ -56,7 +56,7 @@ class Room:
 
 
 class ObjectStore(Protocol):
-    """Seven verbs, the same on local disk and on S3."""
+    """The same verbs on local disk and on S3."""
 
     def put(self, name: ObjectName, chunks: Iterable[bytes]) -> StoredObject:
         """Publish the stream under the name: all of it, durable, or nothing. Replaces an older object in
@@ -91,6 +91,10 @@ class ObjectStore(Protocol):
         """An address that names this object alone, needs no key and expires: a URL, or a path (starting
         with `/objects/`) that the API serves itself.
         """
+        ...
+
+    def resolve(self, token: str) -> ObjectName:
+        """The object a token of our own `/objects/` link names. Raises LinkInvalid."""
         ...
 
     def room(self) -> Room:
