@@ -176,6 +176,13 @@ def read_settings(
     return settings, list(_origins(settings, sources))
 
 
+def with_values(settings: Settings, given: Mapping[str, object]) -> Settings:
+    """The settings with these dotted keys over them: what a command line says wins."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    effective = {origin.key: origin.value for origin in _origins(settings, {})}
+    return _validate(effective | texts, {key: f"--{key.rpartition('.')[2]}" for key in effective})
+
+
 def setting_keys() -> list[str]:
     """Every dotted key there is, for the docs and for near-miss messages."""
     return [origin.key for origin in _origins(Settings(), {})]

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from starlette.formparsers import FormParser, MultiPartException, MultiPartParse
 
 from filmgate.errors import InvalidField, UploadTooLarge
 
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 _KEY = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
 _DEEPEST = 4
@@ -52,7 +52,7 @@ async def read_body(request: Request, max_bytes: int) -> Body:
 
 
 async def _read_multipart(
-    headers: Headers, stream: AsyncIterator[bytes], max_bytes: int
+    headers: Headers, stream: AsyncGenerator[bytes, None], max_bytes: int
 ) -> tuple[dict[str, Json], dict[str, bytes]]:
     parser = _MemoryParser(headers, stream, max_files=4, max_fields=100, max_part_size=max_bytes)
     try:
@@ -96,7 +96,8 @@ def _insert(tree: dict[str, Json], path: list[str], value: str) -> None:
     else:
         child = tree.setdefault(head, {})
         if isinstance(child, dict):
-            return _insert(child, rest, value)
+            _insert(child, rest, value)
+            return
     raise InvalidField("the field is given twice", option=head[:100])
 
 
@@ -121,7 +122,7 @@ def _digest(path: str, fields: dict[str, Json], files: dict[str, bytes]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def _limited(request: Request, max_bytes: int) -> AsyncIterator[bytes]:
+async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
     size = 0
     async for chunk in request.stream():
         size += len(chunk)

@@ -40,7 +40,7 @@ async def stream_video(request: Request, video_id: VideoId, caller: Reader) -> R
     if first is None:
         return await serve(stations, request, await stations.call(asset_of, stations, job, "video"))
     live = LiveClip(stations, job, first)
-    return StreamingResponse(live.bytes(), headers={"Cache-Control": "no-store"}, media_type="video/mp4")
+    return StreamingResponse(live.fragments(), headers={"Cache-Control": "no-store"}, media_type="video/mp4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LiveClip:
     job: Job
     first: bytes
 
-    async def bytes(self) -> AsyncIterator[bytes]:
+    async def fragments(self) -> AsyncIterator[bytes]:
         """Read ahead of the client: fragments are gone soon after the clip is published."""
         box: asyncio.Queue[bytes | None] = asyncio.Queue(_AHEAD)
         async with asyncio.TaskGroup() as group:

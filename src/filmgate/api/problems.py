@@ -96,7 +96,11 @@ def install_problems(app: FastAPI) -> None:
     @app.exception_handler(errors.FilmgateError)
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
         if problem_of(error).status >= 500:
-            logger.error("request failed", exc_info=error, extra={"path": request.scope.get("route_path")})
+            logger.error(
+                "request failed",
+                exc_info=error,
+                extra={"route": getattr(request.scope.get("route"), "path", None)},
+            )
         return answer(error)
 
     @app.exception_handler(RequestValidationError)
@@ -113,8 +117,8 @@ def install_problems(app: FastAPI) -> None:
             error.status_code, str(error.detail), "invalid_request_error", code=code, headers=error.headers
         )
 
-    @app.exception_handler(Exception)
-    async def on_bug(_request: Request, error: Exception) -> JSONResponse:
-        headers = {"x-should-retry": "false"}
-        message = "the service has a defect; the request id names it in the log"
-        return body(500, message, "server_error", code="internal_error", headers=headers)
+
+def defect() -> JSONResponse:
+    """The answer to an error nobody meant."""
+    message = "the service has a defect; the request id names it in the log"
+    return body(500, message, "server_error", code="internal_error", headers={"x-should-retry": "false"})

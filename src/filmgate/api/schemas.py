@@ -118,6 +118,9 @@ def _explain(form: type[Asked], error: ErrorDetails) -> InvalidField:
     return InvalidField(f"{name}: {error['msg']}", option=name)
 
 
+Status = Literal["queued", "in_progress", "completed", "failed"]
+
+
 class VideoError(BaseModel):
     """Why a video failed."""
 
@@ -139,7 +142,7 @@ class Video(BaseModel):
     id: str
     object: Literal["video"] = "video"
     model: str
-    status: Literal["queued", "in_progress", "completed", "failed"]
+    status: Status
     progress: int = Field(ge=0, le=100)
     created_at: int
     completed_at: int | None

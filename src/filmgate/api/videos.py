@@ -66,7 +66,9 @@ async def create_character(_caller: Maker) -> Response:
 
 
 @router.get("/characters/{character_id}", status_code=404)
-async def retrieve_character(character_id: str, _caller: Reader) -> Response:
+async def retrieve_character(
+    _character_id: Annotated[str, Path(alias="character_id")], _caller: Reader
+) -> Response:
     """Known to the SDK; there are none."""
     raise JobNotFound("no such character", option="character_id")
 

@@ -2,7 +2,7 @@
 
 import time
 
-from filmgate.api.schemas import Cost, Video, VideoError
+from filmgate.api.schemas import Cost, Status, Video, VideoError
 from filmgate.api.stations import Stations
 from filmgate.errors import ModelNotFound
 from filmgate.jobs import Job, JobState, SourceKind
@@ -45,11 +45,15 @@ def render(stations: Stations, job: Job, position: int | None) -> Video:
     )
 
 
-def status_of(job: Job) -> str:
+def status_of(job: Job) -> Status:
     """`queued` until a worker has really started: a lease alone is no work."""
-    if job.state is JobState.RUNNING:
-        return "in_progress" if job.has_started else "queued"
-    return job.state.value
+    match job.state:
+        case JobState.COMPLETED:
+            return "completed"
+        case JobState.FAILED:
+            return "failed"
+        case _:
+            return "in_progress" if job.has_started else "queued"
 
 
 def progress_of(job: Job) -> int:

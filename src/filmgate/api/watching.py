@@ -102,9 +102,8 @@ class Watch:
         book = self._stations.book
         changed = {job.id: job for job in book.changes(seen)}
         sights = [self._sight(job, seen[job.id]) for job in changed.values()]
-        for job in places:
-            if job.id not in changed:
-                sights.append(Sight(job, book.position(job.tenant_id, job.id)))
+        unchanged = (job for job in places if job.id not in changed)
+        sights += [Sight(job, book.position(job.tenant_id, job.id)) for job in unchanged]
         for job in stale:
             try:
                 book.find(job.tenant_id, job.id)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import config
+from filmgate.cli import config, serve
 from filmgate.errors import FilmgateError, UsageError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("config")(config.show_config)
+app.command("serve")(serve.run_server)
 
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a typer callback

@@ -11,6 +11,7 @@ from filmgate.database.schema import events, jobs, loads
 from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, LeaseLost
 from filmgate.jobs import (
     Failure,
+    Idempotency,
     Job,
     JobId,
     JobState,
@@ -47,13 +48,21 @@ class SqlQueue:
         with self._database.write() as connection:
             account = ledger.open_account(connection, ticket.tenant_id, ticket.share)
             now = self._database.now(connection)
-            if (twin := self._find_twin(connection, ticket, now)) is not None:
+            if (twin := self._find_twin(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
                 return to_job(twin, self._sealer)
             ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
             row = to_row(ticket, now, sealed_prompt)
             stored = connection.execute(sa.insert(jobs).values(row).returning(jobs)).mappings().one()
             ledger.admit(connection, account, stored, now)
             return to_job(stored, self._sealer)
+
+    def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
+        if idempotency.key is None and not idempotency.is_retry:
+            return None
+        with self._database.read() as connection:
+            now = self._database.now(connection)
+            twin = self._find_twin(connection, tenant_id, idempotency, now)
+        return to_job(twin, self._sealer) if twin is not None else None
 
     def lease(self, offer: Offer) -> Lease | None:
         for _ in range(_TRIES_A_LEASE):
@@ -156,8 +165,10 @@ class SqlQueue:
             oldest_queued_at=min((r.oldest for r in rows if r.oldest is not None), default=None),
         )
 
-    def _find_twin(self, connection: sa.Connection, ticket: Ticket, now: float) -> Row | None:
-        own, wish = jobs.c.tenant_id == ticket.tenant_id, ticket.idempotency
+    def _find_twin(
+        self, connection: sa.Connection, tenant_id: TenantId, wish: Idempotency, now: float
+    ) -> Row | None:
+        own = jobs.c.tenant_id == tenant_id
         if wish.key is not None:
             statement = sa.select(jobs).where(own, jobs.c.idempotency_key == wish.key)
             twin = connection.execute(statement).mappings().one_or_none()
