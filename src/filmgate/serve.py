@@ -26,10 +26,14 @@ from filmgate.database import open_database
 from filmgate.errors import SettingsError
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_queue
+from filmgate.queue.metrics import QueueCollector
 from filmgate.settings import ApiSettings, Settings
 from filmgate.store import open_store
+from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import KEY_FILE, ensure_local_tenant
+
+log = Log("serve")
 
 _RESTART_SECONDS = (0.5, 30.0)
 _STEADY_SECONDS = 60.0
@@ -64,8 +68,10 @@ def check_exposure(api: ApiSettings) -> None:
 
 def serve(settings: Settings, *, has_worker: bool = True) -> None:
     """Run until SIGTERM or SIGINT: stop accepting, finish what is being answered, stop the worker."""
+    configure_logs()
     stations = open_stations(settings)
     registry = CollectorRegistry()
+    registry.register(QueueCollector(stations.queue, stations.book, time.time))
     app = build_app(stations, registry)
     listener = _listen(settings.api)
     try:
@@ -213,5 +219,5 @@ class WorkerChild:
                 return
             is_steady = time.monotonic() - started > _STEADY_SECONDS
             delay = _RESTART_SECONDS[0] if is_steady else min(delay * 2, longest)
-            sys.stderr.write(f"the worker ended with code {code}; starting it again in {delay:g} s\n")
+            log.warning("the worker ended; it is started again", status=code, seconds=delay)
             self._is_stopping.wait(delay)

@@ -5,7 +5,7 @@ from tests.tickets import FINISH, make_offer, make_ticket
 
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Failure, JobState, Progress, Reason, Stage, TenantId, new_job_id
-from filmgate.queue.base import Setback
+from filmgate.queue.base import DURATION_BOUNDS, Setback
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
@@ -100,3 +100,25 @@ def test_the_backlog_says_what_waits_what_runs_and_for_how_long(queue, clocks):
     assert (backlog.queued_jobs, backlog.running_jobs, backlog.queued_gpu_seconds()) == (1, 1, 7.0)
     assert backlog.oldest_queued_at == start + 7
     assert backlog.queued_gpu_seconds(model="wan") == 0
+
+
+def test_statistics_count_every_end_once_and_outlive_the_jobs(queue, book, clocks):
+    first = queue.enqueue(make_ticket())
+    clocks.pass_time(3)
+    lease = queue.lease(make_offer())
+    clocks.pass_time(8)
+    queue.complete(lease, FINISH)
+    queue.complete(lease, FINISH)
+    cancelled = queue.enqueue(make_ticket("globex"))
+    queue.cancel(GLOBEX, cancelled.id)
+    queue.cancel(GLOBEX, cancelled.id)
+    queue.remove(ACME, first.id)
+    statistics = book.statistics()
+    assert {(t.tenant_id, t.state, t.reason, t.jobs, t.gpu_seconds) for t in statistics.tallies} == {
+        (ACME, JobState.COMPLETED, None, 1, FINISH.measured.gpu_seconds),
+        (GLOBEX, JobState.FAILED, Reason.CANCELLED, 1, 0.0),
+    }
+    seconds = {h.kind: (sum(h.counts), h.seconds) for h in statistics.histograms}
+    assert (seconds["wait"], seconds["total"], seconds["denoise"]) == ((1, 3.0), (1, 11.0), (1, 5.0))
+    [wait] = [h for h in statistics.histograms if h.kind == "wait"]
+    assert wait.counts[DURATION_BOUNDS.index(5.0)] == 1

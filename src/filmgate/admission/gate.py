@@ -1,7 +1,6 @@
 """The gate: one request in, one ticket out, or the reason why not. Nothing is written here."""
 
 import hashlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -33,9 +32,10 @@ from filmgate.jobs import (
 from filmgate.queue.base import Backlog, JobBook, JobQueue
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectStore, Room
+from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import Tenant, TenantRegistry
 
-logger = logging.getLogger(__name__)
+log = Log("admission")
 
 Value = TypeVar("Value")
 FRESH_SECONDS = 0.25
@@ -177,14 +177,14 @@ class Gate:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
         screening = self._screener.screen(texts, visit.tenant.screening)
         if screening.action is not ScreeningAction.ALLOW:
-            record = {
-                "tenant": visit.tenant.id,
-                "trace_id": visit.trace_id,
-                "action": screening.action.value,
-                "rules": list(screening.rules),
-                "prompt_sha256": hashlib.sha256(spec.prompt.encode()).hexdigest(),
-            }
-            logger.info("prompt screened", extra=record)
+            log.info(
+                "prompt screened",
+                tenant_id=visit.tenant.id,
+                trace_id=visit.trace_id,
+                action=screening.action,
+                rule=",".join(screening.rules),
+                prompt_sha256=hashlib.sha256(spec.prompt.encode()).hexdigest(),
+            )
         if screening.action is ScreeningAction.REJECT:
             rules = ", ".join(screening.rules)
             raise PromptRejected(f"the prompt is refused by {rules}", option="prompt", rules=screening.rules)

@@ -1,6 +1,5 @@
 """The HTTP application: routes, one form of error, a request id on every answer."""
 
-import logging
 import re
 import secrets
 import time
@@ -17,8 +16,9 @@ from filmgate.api.problems import defect, install_problems
 from filmgate.api.stations import Stations
 from filmgate.api.watching import Watch
 from filmgate.jobs import new_trace_id
+from filmgate.telemetry.logs import Log
 
-logger = logging.getLogger(__name__)
+log = Log("api")
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
@@ -90,8 +90,8 @@ class Tracing:
 
         try:
             await self._app(scope, receive, tell)
-        except Exception:
-            logger.exception("request failed", extra={"request_id": request_id})
+        except Exception as error:
+            log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - it says where
             if has_answered:
                 raise
             await defect()(scope, receive, tell)

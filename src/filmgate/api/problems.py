@@ -1,6 +1,5 @@
 """The only table from errors to HTTP. Every answer is {"error": {message, type, param, code}}."""
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from filmgate import errors
+from filmgate.telemetry.logs import Log
 
-logger = logging.getLogger(__name__)
+log = Log("api")
 
 # The SDK does not wait longer than this; a longer wait is for people to decide.
 LONGEST_RETRY_SECONDS = 120.0
@@ -96,11 +96,7 @@ def install_problems(app: FastAPI) -> None:
     @app.exception_handler(errors.FilmgateError)
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
         if problem_of(error).status >= 500:
-            logger.error(
-                "request failed",
-                exc_info=error,
-                extra={"route": getattr(request.scope.get("route"), "path", None)},
-            )
+            log.error("request failed", error=error, path=getattr(request.scope.get("route"), "path", None))
         return answer(error)
 
     @app.exception_handler(RequestValidationError)

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,8 +12,9 @@ from filmgate.errors import FilmgateError, JobNotFound, ObjectNotFound
 from filmgate.jobs import Job, JobId, JobState
 from filmgate.queue.base import JobEvent
 from filmgate.store.base import ObjectName
+from filmgate.telemetry.logs import Log
 
-logger = logging.getLogger(__name__)
+log = Log("api")
 
 PREVIEW_PART = "preview.jpg"
 # Jobs whose place in the queue is looked up in one tick; the rest have their turn in the next.
@@ -86,7 +86,7 @@ class Watch:
                 await self._tick()
             except FilmgateError as exc:
                 # The database or the store is away: watchers wait, the next tick tries again.
-                logger.warning("watching failed: %s", exc.code)
+                log.warning("watching failed", code=exc.code)
             await asyncio.sleep(self._stations.settings.watch_seconds)
 
     async def _tick(self) -> None:

@@ -46,7 +46,8 @@ accounts = Table(
     _partial("ix_accounts_share", "virtual_time", where="queued > 0"),
 )
 
-# Counters by tenant, route, model and state, so that the backlog is read without counting jobs.
+# Counters, so that neither the backlog nor the metrics count jobs. Queued and running go up and down; the
+# final states (with their reason) only go up, and outlive the jobs they counted.
 loads = Table(
     "loads",
     metadata,
@@ -54,8 +55,20 @@ loads = Table(
     Column("route", Text, primary_key=True),
     Column("model", Text, primary_key=True),
     Column("state", Text, primary_key=True),
+    Column("reason", Text, primary_key=True),
     Column("jobs", BigInteger, nullable=False),
     Column("gpu_seconds", Double, nullable=False),
+)
+
+# Histograms of waits and stages: one row a bucket, `bucket` being its place among the bounds.
+durations = Table(
+    "durations",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    Column("observations", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),
 )
 
 jobs = Table(

@@ -205,6 +205,57 @@ class Usage:
     gpu_seconds_today: float
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Jobs that ended, ever, and the GPU-seconds they were measured to take. Only grows."""
+
+    tenant_id: TenantId
+    route: Route
+    model: str
+    state: JobState
+    reason: Reason | None
+    jobs: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How long something took (`wait`, `total` or a stage): a count for each of DURATION_BOUNDS and above."""
+
+    kind: str
+    model: str
+    counts: tuple[int, ...]
+    seconds: float
+
+
+DURATION_BOUNDS = (
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    90.0,
+    120.0,
+    300.0,
+    600.0,
+    1800.0,
+    3600.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The history of the whole service, counted in the transactions that made it: exact after any crash."""
+
+    tallies: tuple[Tally, ...]
+    histograms: tuple[Histogram, ...]
+
+
 class JobBook(Protocol):
     """The verbs that only read. A foreign id and an unknown id are the same JobNotFound."""
 
@@ -250,4 +301,8 @@ class JobBook(Protocol):
 
     def expired(self, *, limit: int = 100) -> Sequence[Job]:
         """Final jobs past `expires_at`, oldest first, for retention."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """What ended and how long it took; its cost grows with tenants and models, not with jobs."""
         ...

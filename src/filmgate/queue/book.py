@@ -1,18 +1,27 @@
 """The JobBook on one database: everything that is only read."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import accounts, events, jobs, loads
+from filmgate.database.schema import accounts, durations, events, jobs, loads
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Job, JobId, JobState, Reason, Route, Stage, StageSeconds, TenantId
 from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
-from filmgate.queue.base import JobEvent, Measurement, Page, Usage
+from filmgate.queue.base import (
+    DURATION_BOUNDS,
+    Histogram,
+    JobEvent,
+    Measurement,
+    Page,
+    Statistics,
+    Tally,
+    Usage,
+)
 from filmgate.queue.claims import IS_READY
 from filmgate.queue.ledger import used_today
 from filmgate.queue.rows import UNSEALED, Row, to_job, to_measured
@@ -115,6 +124,27 @@ class SqlBook:
             now = self._database.now(connection)
         return Usage(tenant_id, used_today(account, now) if account is not None else 0.0)
 
+    def statistics(self) -> Statistics:
+        with self._database.read() as connection:
+            is_final = loads.c.state.in_([JobState.COMPLETED, JobState.FAILED])
+            ended = connection.execute(sa.select(loads).where(is_final)).all()
+            buckets = connection.execute(sa.select(durations)).all()
+        return Statistics(
+            tallies=tuple(
+                Tally(
+                    tenant_id=TenantId(row.tenant_id),
+                    route=Route(row.route),
+                    model=row.model,
+                    state=JobState(row.state),
+                    reason=Reason(row.reason) if row.reason else None,
+                    jobs=row.jobs,
+                    gpu_seconds=row.gpu_seconds,
+                )
+                for row in ended
+            ),
+            histograms=tuple(_to_histograms(buckets)),
+        )
+
     def expired(self, *, limit: int = 100) -> Sequence[Job]:
         with self._database.read() as connection:
             now = self._database.now(connection)
@@ -172,3 +202,12 @@ def _others_ahead(connection: sa.Connection, row: Row, gpu_seconds_ahead: float)
 
 def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:
     return [ids[i : i + _IDS_A_QUERY] for i in range(0, len(ids), _IDS_A_QUERY)]
+
+
+def _to_histograms(buckets: Sequence[sa.Row[tuple[Any, ...]]]) -> Iterator[Histogram]:
+    for kind, model in sorted({(row.kind, row.model) for row in buckets}):
+        own = [row for row in buckets if (row.kind, row.model) == (kind, model)]
+        counts = [0] * (len(DURATION_BOUNDS) + 1)
+        for row in own:
+            counts[row.bucket] = row.observations
+        yield Histogram(kind, model, tuple(counts), sum(row.seconds for row in own))

@@ -6,14 +6,16 @@ present (the least virtual time among those waiting): idling saves nothing up, a
 nobody's backlog. On PostgreSQL the account's row is the lock of all its tenant's transitions, taken first.
 """
 
+from bisect import bisect_left
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from filmgate.database.schema import accounts, loads
+from filmgate.database.schema import accounts, durations, loads
 from filmgate.errors import QuotaExceeded
-from filmgate.jobs import JobState, Share, TenantId
+from filmgate.jobs import JobState, Reason, Share, TenantId
+from filmgate.queue.base import DURATION_BOUNDS
 from filmgate.queue.rows import Row
 
 DAY_SECONDS = 86400
@@ -77,17 +79,30 @@ def charge(connection: sa.Connection, job: Row) -> None:
 
 
 def move(connection: sa.Connection, job: Row, target: JobState) -> None:
-    """Count the job's change of state; `job` is the row before it."""
+    """Count a job in `target` instead of where its row still has it; an end is counted by `tally`."""
     source = JobState(job["state"])
     if source is target:
         return
-    change = {JobState.QUEUED: 0, JobState.RUNNING: 0, source: -1}
+    values = {source.value: accounts.c[source.value] - 1}
     _count(connection, job, source, -1)
     if not target.is_final:
-        change[target] += 1
+        values[target.value] = accounts.c[target.value] + 1
         _count(connection, job, target, +1)
-    values = {state.value: accounts.c[state.value] + n for state, n in change.items() if n}
     _update(connection, job["tenant_id"], values)
+
+
+def tally(
+    connection: sa.Connection, job: Row, state: JobState, reason: Reason | None, gpu_seconds: float
+) -> None:
+    """Count an end for good."""
+    key = _load_key(job, state) | {"reason": reason or ""}
+    _add(connection, loads, key, {"jobs": 1, "gpu_seconds": gpu_seconds})
+
+
+def observe(connection: sa.Connection, model: str, kind: str, seconds: float) -> None:
+    """Count a duration in its bucket."""
+    key = {"kind": kind, "model": model, "bucket": bisect_left(DURATION_BOUNDS, seconds)}
+    _add(connection, durations, key, {"observations": 1, "seconds": seconds})
 
 
 def settle(connection: sa.Connection, account: Row, difference: float, now: float) -> None:
@@ -115,16 +130,17 @@ def _update(connection: sa.Connection, tenant_id: str, values: dict[str, Any]) -
 
 def _count(connection: sa.Connection, job: Row, state: JobState, change: int) -> None:
     cost = change * job["predicted_gpu_seconds"]
-    key = {name: job[name] for name in ("tenant_id", "route", "model")} | {"state": state}
-    statement = (
-        _insert(connection, loads)
-        .values(**key, jobs=change, gpu_seconds=cost)
-        .on_conflict_do_update(
-            index_elements=list(key),
-            set_={"jobs": loads.c.jobs + change, "gpu_seconds": loads.c.gpu_seconds + cost},
-        )
-    )
-    connection.execute(statement)
+    _add(connection, loads, _load_key(job, state), {"jobs": change, "gpu_seconds": cost})
+
+
+def _load_key(job: Row, state: JobState) -> dict[str, Any]:
+    return {name: job[name] for name in ("tenant_id", "route", "model")} | {"state": state, "reason": ""}
+
+
+def _add(connection: sa.Connection, table: sa.Table, key: dict[str, Any], change: dict[str, Any]) -> None:
+    statement = _insert(connection, table).values(key | change)
+    sums = {name: table.c[name] + amount for name, amount in change.items()}
+    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=sums))
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

@@ -104,6 +104,10 @@ class SqlQueue:
             ledger.settle(
                 connection, account, finish.measured.gpu_seconds - row["predicted_gpu_seconds"], now
             )
+            ledger.tally(connection, row, JobState.COMPLETED, None, finish.measured.gpu_seconds)
+            ledger.observe(connection, row["model"], "total", now - row["created_at"])
+            for stage, seconds in asdict(finish.measured).items():
+                ledger.observe(connection, row["model"], stage, seconds)
             values = self._final(now) | {
                 "clip": from_clip(finish.clip),
                 "measured": json.dumps(asdict(finish.measured)),
@@ -156,7 +160,8 @@ class SqlQueue:
             .scalar_subquery()
         )
         with self._database.read() as connection:
-            rows = connection.execute(sa.select(loads, oldest.label("oldest")).where(loads.c.jobs > 0)).all()
+            is_open = sa.and_(loads.c.jobs > 0, loads.c.state.in_([JobState.QUEUED, JobState.RUNNING]))
+            rows = connection.execute(sa.select(loads, oldest.label("oldest")).where(is_open)).all()
         return Backlog(
             loads=tuple(
                 Load(TenantId(r.tenant_id), Route(r.route), r.model, JobState(r.state), r.jobs, r.gpu_seconds)
@@ -217,12 +222,14 @@ class SqlQueue:
         return None
 
     def _grant(self, connection: sa.Connection, row: Row, offer: Offer) -> Lease:
-        seconds = self._settings.lease_seconds
+        seconds, now = self._settings.lease_seconds, self._database.now(connection)
+        if row["started_at"] is None:
+            ledger.observe(connection, row["model"], "wait", now - row["created_at"])
         values = self._wake(connection, seconds) | from_progress(None)
         values |= {
             "fence": row["fence"] + 1,
             "attempt": row["attempt"] + 1,
-            "started_at": self._database.now(connection),
+            "started_at": now,
             "worker_id": offer.worker_id,
             "device": offer.device,
         }
@@ -235,6 +242,7 @@ class SqlQueue:
         account = ledger.lock_account(connection, row["tenant_id"])
         if account is not None:
             ledger.settle(connection, account, -row["predicted_gpu_seconds"], now)
+        ledger.tally(connection, row, JobState.FAILED, failure.reason, 0.0)
         values = self._final(now) | {"failure": from_failure(failure)}
         return self._change(connection, row, JobState.FAILED, values, failure.reason)
 

@@ -43,8 +43,17 @@ def _create_accounts() -> None:
         sa.Column("route", sa.Text, primary_key=True),
         sa.Column("model", sa.Text, primary_key=True),
         sa.Column("state", sa.Text, primary_key=True),
+        sa.Column("reason", sa.Text, primary_key=True),
         sa.Column("jobs", sa.BigInteger, nullable=False),
         sa.Column("gpu_seconds", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "durations",
+        sa.Column("kind", sa.Text, primary_key=True),
+        sa.Column("model", sa.Text, primary_key=True),
+        sa.Column("bucket", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("observations", sa.BigInteger, nullable=False),
+        sa.Column("seconds", sa.Double, nullable=False),
     )
 
 

@@ -1,0 +1,91 @@
+"""Logs as one JSON object a line. Only fields on a list are written, so request text has no way in."""
+
+import json
+import logging
+import sys
+import time
+import traceback
+from typing import TextIO
+
+from filmgate.errors import FilmgateError
+
+Field = str | int | float | bool | None
+
+# What a line may say. Everything here is an id, a number or a word from a closed set.
+FIELDS = frozenset(
+    {
+        "trace_id", "job_id", "tenant_id", "worker_id", "request_id", "fence", "attempt", "state", "stage",
+        "reason", "route", "model", "device", "method", "path", "status", "seconds", "gpu_seconds",
+        "size_bytes", "jobs", "port", "pid", "signal", "code", "action", "rule",
+        "prompt_sha256",
+    }
+)  # fmt: skip
+_ROOT = "filmgate"
+
+
+class Log:
+    """A named logger that takes fields: `log.info("job leased", job_id=..., trace_id=...)`."""
+
+    def __init__(self, name: str, **bound: Field) -> None:
+        self._logger = logging.getLogger(f"{_ROOT}.{name}")
+        self._name = name
+        self._bound = bound
+
+    def bind(self, **fields: Field) -> "Log":
+        """The same log with these fields on every line."""
+        return Log(self._name, **self._bound | fields)
+
+    def info(self, message: str, **fields: Field) -> None:
+        self._write(logging.INFO, message, fields)
+
+    def warning(self, message: str, **fields: Field) -> None:
+        self._write(logging.WARNING, message, fields)
+
+    def error(self, message: str, error: BaseException | None = None, **fields: Field) -> None:
+        self._write(logging.ERROR, message, fields, error)
+
+    def _write(
+        self, level: int, message: str, fields: dict[str, Field], error: BaseException | None = None
+    ) -> None:
+        unknown = fields.keys() - FIELDS
+        if unknown:
+            raise ValueError(f"{sorted(unknown)} may not be logged; see telemetry/logs.py")
+        self._logger.log(level, message, extra={"fields": self._bound | fields, "cause": error})
+
+
+class JsonFormatter(logging.Formatter):
+    """Our own lines with their fields; a library's line by its logger and level alone."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if record.name.startswith(f"{_ROOT}."):
+            line |= {"message": record.getMessage()} | getattr(record, "fields", {})
+        cause = getattr(record, "cause", None) or (record.exc_info and record.exc_info[1])
+        if isinstance(cause, BaseException):
+            line |= _describe(cause)
+        return json.dumps(line)
+
+
+def _describe(error: BaseException) -> dict[str, object]:
+    """What went wrong and where, without the message: a library may quote the request in it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return {
+        "error": type(error).__name__,
+        "code": error.code if isinstance(error, FilmgateError) else None,
+        "at": [f"{frame.filename.rpartition('/src/')[2]}:{frame.lineno}" for frame in frames],
+    }
+
+
+def configure_logs(stream: TextIO = sys.stderr) -> None:
+    """Send every log of this process to the stream as JSON lines. Call once, at the process edge."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(_ROOT).setLevel(logging.INFO)

@@ -1,0 +1,49 @@
+"""What Prometheus reads: the whole service, exact, and the truth when the database is down."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
+
+from filmgate.errors import QueueUnavailable
+from filmgate.jobs import TenantId
+from filmgate.queue.metrics import QueueCollector
+
+WHICH = 'model="flipbook"'
+
+
+def scrape(queue, book, clocks):
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(queue, book, lambda: clocks.wall))
+    return generate_latest(registry).decode()
+
+
+def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, book, clocks):
+    queue.enqueue(make_ticket())
+    clocks.pass_time(4)
+    queue.complete(queue.lease(make_offer()), FINISH)
+    queue.cancel(TenantId("acme"), queue.enqueue(make_ticket()).id)
+    queue.enqueue(make_ticket("globex", gpu_seconds=12.5))
+    clocks.pass_time(6)
+    text = scrape(queue, book, clocks)
+    for line in (
+        'filmgate_jobs{model="flipbook",route="gpu",state="queued",tenant="globex"} 1.0',
+        'filmgate_backlog_seconds{model="flipbook",route="gpu",tenant="globex"} 12.5',
+        "filmgate_oldest_queued_seconds 6.0",
+        f'filmgate_jobs_ended_total{{{WHICH},reason="",route="gpu",state="completed",tenant="acme"}} 1.0',
+        f'filmgate_jobs_ended_total{{{WHICH},reason="cancelled",route="gpu",state="failed",tenant="acme"}} 1.0',
+        'filmgate_gpu_seconds_total{model="flipbook",route="gpu",tenant="acme"} 8.0',
+        'filmgate_wait_seconds_bucket{le="2.5",model="flipbook"} 0.0',
+        'filmgate_wait_seconds_bucket{le="5.0",model="flipbook"} 1.0',
+        'filmgate_stage_seconds_sum{model="flipbook",stage="denoise"} 5.0',
+        'filmgate_job_seconds_count{model="flipbook"} 1.0',
+    ):
+        assert line in text.splitlines()
+    assert PROMPT not in text
+
+
+class DownQueue:
+    def backlog(self):
+        raise QueueUnavailable("down")
+
+
+def test_a_scrape_while_the_database_is_down_says_so(book, clocks):
+    assert scrape(DownQueue(), book, clocks).splitlines()[-1] == "filmgate_queue_up 0.0"

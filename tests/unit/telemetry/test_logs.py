@@ -1,0 +1,61 @@
+"""A log line says who and where, and has no way to say what was asked."""
+
+import io
+import json
+import logging
+
+import pytest
+
+from filmgate.errors import OutOfMemory
+from filmgate.telemetry.logs import Log, configure_logs
+
+PROMPT = "a red ball bounces on the grass"
+
+
+@pytest.fixture
+def lines():
+    root, stream = logging.getLogger(), io.StringIO()
+    before = (root.handlers[:], root.level)
+    configure_logs(stream)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers[:], root.level = before
+
+
+def test_a_line_is_one_json_object_with_its_bound_fields(lines):
+    Log("worker", worker_id="w1").bind(trace_id="t1").info("job leased", job_id="video_1", attempt=2)
+    [line] = lines()
+    assert {
+        k: line[k] for k in ("level", "logger", "message", "worker_id", "trace_id", "job_id", "attempt")
+    } == {
+        "level": "info",
+        "logger": "filmgate.worker",
+        "message": "job leased",
+        "worker_id": "w1",
+        "trace_id": "t1",
+        "job_id": "video_1",
+        "attempt": 2,
+    }
+
+
+def test_a_field_that_is_not_on_the_list_cannot_be_logged():
+    with pytest.raises(ValueError, match="prompt"):
+        Log("worker").info("oops", prompt=PROMPT)
+
+
+def test_an_error_is_named_and_placed_but_not_quoted(lines):
+    for error in (OutOfMemory(PROMPT), KeyError(PROMPT)):
+        try:
+            raise error
+        except (OutOfMemory, KeyError) as exc:
+            Log("worker").error("attempt failed", exc)
+    first, second = lines()
+    assert (first["error"], first["code"], second["error"]) == ("OutOfMemory", "out_of_memory", "KeyError")
+    assert first["at"][0].partition(":")[0].endswith("test_logs.py")
+    assert PROMPT not in json.dumps([first, second])
+
+
+def test_a_library_that_quotes_the_request_is_cut_short(lines):
+    logging.getLogger("diffusers").warning("truncated: %s", PROMPT)
+    assert [(line["logger"], line["level"], "message" in line) for line in lines()] == [
+        ("diffusers", "warning", False)
+    ]
