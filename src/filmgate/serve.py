@@ -73,16 +73,16 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     app = build_app(stations, registry)
-    listener = _listen(settings.api)
+    listener = listen(settings.api)
     try:
         print_welcome(settings, listener.getsockname()[1])
         with embedded_worker(settings) if has_worker else _no_worker():
-            uvicorn.Server(_uvicorn_config(app, settings.api)).run(sockets=[listener])
+            uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
 
 
-def _uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
+def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
         http=CertificateProtocol,
@@ -101,7 +101,7 @@ def _uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
     )
 
 
-def _listen(api: ApiSettings) -> socket.socket:
+def listen(api: ApiSettings) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
         listener = socket.create_server((api.host, api.port), family=family, backlog=1024)
