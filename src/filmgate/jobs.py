@@ -110,7 +110,7 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the clip starts from: an uploaded object (`part` of the new job) or another job's clip."""
+    """What the clip starts from: the object `part` of this job (an upload) or of `job_id` (its clip)."""
 
     kind: SourceKind
     job_id: JobId | None = None
@@ -164,7 +164,7 @@ class StageSeconds:
         for f in fields(self):
             seconds = float(getattr(self, f.name))
             if f.name == stage:
-                before += seconds * done / max(total, 1)
+                before += seconds * (done / max(total, 1))
                 break
             before += seconds
         whole = sum(float(getattr(self, f.name)) for f in fields(self))

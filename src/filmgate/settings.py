@@ -40,7 +40,7 @@ class PipelineSettings(Slice):
         default="h264", description="video codec of the finished file"
     )
     encoder: Literal["auto", "software", "nvenc"] = Field(
-        default="auto", description="auto: software unless the codec is too slow without NVENC"
+        default="auto", description="auto: NVENC where a real frame comes out of it, else software"
     )
     preset: str = Field(default="veryfast", description="encoder preset of the software encoders")
     crf: int = Field(default=18, ge=0, le=51, description="constant quality; lower is better and larger")
@@ -85,11 +85,14 @@ class WorkerSettings(Slice):
     """How a worker process behaves."""
 
     heartbeat_seconds: float = Field(default=5.0, gt=0, le=600, description="how often a lease is renewed")
+    progress_seconds: float = Field(default=0.5, gt=0, le=60, description="time between progress reports")
     poll_seconds: float = Field(default=0.5, gt=0, le=60, description="wait between looks at an empty queue")
     drain_seconds: float = Field(
         default=25.0, ge=0, le=86400, description="after SIGTERM: time to finish before a job is handed back"
     )
-    metrics_port: int = Field(default=0, ge=0, le=65535, description="port of the worker's /metrics; 0: none")
+    store_patience_seconds: float = Field(
+        default=600.0, ge=0, le=86400, description="how long a finished clip waits for a store that fails"
+    )
 
 
 class ApiSettings(Slice):

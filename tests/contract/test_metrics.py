@@ -7,7 +7,7 @@ from filmgate.errors import QueueUnavailable
 from filmgate.jobs import TenantId
 from filmgate.queue.metrics import QueueCollector
 
-WHICH = 'model="flipbook"'
+ENDED, WHICH = "filmgate_jobs_ended_total", 'model="flipbook"'
 
 
 def scrape(queue, book, clocks):
@@ -28,8 +28,8 @@ def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, book
         'filmgate_jobs{model="flipbook",route="gpu",state="queued",tenant="globex"} 1.0',
         'filmgate_backlog_seconds{model="flipbook",route="gpu",tenant="globex"} 12.5',
         "filmgate_oldest_queued_seconds 6.0",
-        f'filmgate_jobs_ended_total{{{WHICH},reason="",route="gpu",state="completed",tenant="acme"}} 1.0',
-        f'filmgate_jobs_ended_total{{{WHICH},reason="cancelled",route="gpu",state="failed",tenant="acme"}} 1.0',
+        f'{ENDED}{{{WHICH},reason="",route="gpu",state="completed",tenant="acme"}} 1.0',
+        f'{ENDED}{{{WHICH},reason="cancelled",route="gpu",state="failed",tenant="acme"}} 1.0',
         'filmgate_gpu_seconds_total{model="flipbook",route="gpu",tenant="acme"} 8.0',
         'filmgate_wait_seconds_bucket{le="2.5",model="flipbook"} 0.0',
         'filmgate_wait_seconds_bucket{le="5.0",model="flipbook"} 1.0',

@@ -10,7 +10,7 @@ from tests.tickets import make_offer, make_ticket
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.database.schema import metadata
+from filmgate.database.schema import REVISION, metadata
 from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_queue
@@ -46,7 +46,9 @@ def test_a_database_of_the_first_version_is_upgraded_with_its_jobs(empty_databas
 def test_the_migrations_lead_to_exactly_the_schema_the_code_uses(empty_database):
     migrate(empty_database)
     with empty_database.read() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, metadata) == []
+        assert context.get_current_revision() == REVISION
 
 
 def test_processes_that_start_together_migrate_once(empty_database):
@@ -63,7 +65,7 @@ def test_a_database_newer_than_the_program_is_refused_untouched(empty_database):
     with pytest.raises(QueueUnavailable, match="newer than this version"):
         migrate(empty_database)
     with empty_database.write() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{REVISION}'")
 
 
 @pytest.mark.parametrize("url", ["mysql://localhost/x", "sqlite://", "nonsense"])

@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import config, serve
+from filmgate.cli import bench, config, doctor, generate, serve, tenant
 from filmgate.errors import FilmgateError, UsageError
+
+WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
 
 app = typer.Typer(
     name="filmgate",
@@ -17,6 +19,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("generate")(generate.generate)
+app.add_typer(bench.bench, name="bench")
+app.add_typer(tenant.tenant, name="tenant")
+app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)
 
@@ -44,3 +50,11 @@ def main() -> None:
         option = f"{exc.option}: " if isinstance(exc, UsageError) and exc.option else ""
         typer.echo(f"error: {option}{exc}", err=True)
         sys.exit(2 if isinstance(exc, UsageError) else 1)
+    except ModuleNotFoundError as exc:
+        if exc.name not in WORKER_MODULES:
+            raise
+        typer.echo(f"error: {exc.name} is not installed; run: pip install 'filmgate[worker]'", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+        sys.exit(130)

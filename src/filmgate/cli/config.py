@@ -1,6 +1,7 @@
 """`filmgate config`: every effective setting and where it came from."""
 
 import json
+import re
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from filmgate.settings import Origin, read_settings
 
 MASKED = ("secret", "password", "token", "api_key")
+URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 
 
 def show_config(
@@ -16,7 +18,7 @@ def show_config(
     """Print every effective setting and where it came from, secrets masked."""
     _, origins = read_settings()
     if is_json:
-        typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}))
+        typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}, default=str))
         return
     width = max(len(o.key) for o in origins)
     for o in origins:
@@ -27,4 +29,6 @@ def shown(origin: Origin) -> object:
     """The value as it may be shown to anyone who looks over a shoulder."""
     name = origin.key.rpartition(".")[2]
     is_secret = any(word in name for word in MASKED)
-    return "********" if is_secret and origin.value else origin.value
+    if is_secret and origin.value:
+        return "********"
+    return URL_PASSWORD.sub(r"\1:********", origin.value) if isinstance(origin.value, str) else origin.value

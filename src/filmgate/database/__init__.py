@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from filmgate.database.engine import Database
+from filmgate.database.schema import REVISION
 from filmgate.settings import QueueSettings
 
 __all__ = ["Database", "open_database"]
@@ -12,9 +15,19 @@ DEFAULT_FILE = "filmgate.db"
 
 def open_database(settings: QueueSettings, data: Path) -> Database:
     """The database of these settings, migrated. Raises QueueUnavailable when it cannot be reached."""
-    from filmgate.database.migration import migrate
-
     url = settings.url or f"sqlite:///{data / DEFAULT_FILE}"
     database = Database(url, timeout_seconds=settings.timeout_seconds)
-    migrate(database)
+    if not _is_current(database):
+        from filmgate.database.migration import migrate
+
+        migrate(database)
     return database
+
+
+def _is_current(database: Database) -> bool:
+    """Asked without alembic, which takes longer to import than the question to answer."""
+    with database.read() as connection:
+        if not sa.inspect(connection).has_table("alembic_version"):
+            return False
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one_or_none()
+    return found == REVISION

@@ -21,10 +21,6 @@ def migrate(database: Database, target: str = "head") -> None:
     config.set_main_option("script_location", str(_SCRIPTS))
     config.set_main_option("path_separator", "os")
     scripts = ScriptDirectory.from_config(config)
-    with database.read() as connection:
-        is_current = _revision(connection) == scripts.get_current_head()
-    if is_current:
-        return
     with database.write() as connection:
         if not database.is_sqlite:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER)))

@@ -22,6 +22,7 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
+REVISION = "0002"  # the newest migration; `migrate` leads here
 
 # SQLite only numbers rows by itself when the key is spelled INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")

@@ -12,7 +12,7 @@ from typing import Protocol
 from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
 PART_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
-LIVE_DIGITS = 6
+LIVE_PREFIX = "live/"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,17 +104,22 @@ class ObjectStore(Protocol):
 
 def live_part(fence: int, number: int) -> str:
     """The part of one live fragment; the fence keeps a stale worker's fragments apart from ours."""
-    return f"live/{fence}/{number:0{LIVE_DIGITS}d}"
+    return f"{live_prefix(fence)}{number:06d}"
 
 
 def live_prefix(fence: int) -> str:
     """Every live fragment of one attempt."""
-    return f"live/{fence}/"
+    return f"{LIVE_PREFIX}{fence}/"
 
 
 def clip_part(fence: int) -> str:
     """The clip of one attempt: a late writer cannot replace the clip of the attempt that won."""
     return f"clip-{fence}.mp4"
+
+
+def picture_part(kind: str, fence: int) -> str:
+    """A still of one attempt (`preview`, `thumbnail`, `spritesheet`), fenced like its clip."""
+    return f"{kind}-{fence}.jpg"
 
 
 CHECKPOINT_PART = "latents"

@@ -41,7 +41,7 @@ class Log:
     def warning(self, message: str, **fields: Field) -> None:
         self._write(logging.WARNING, message, fields)
 
-    def error(self, message: str, error: BaseException | None = None, **fields: Field) -> None:
+    def error(self, message: str, *, error: BaseException | None = None, **fields: Field) -> None:
         self._write(logging.ERROR, message, fields, error)
 
     def _write(

@@ -4,8 +4,9 @@ The stream is pulled. Closing it (a cancel, a lost lease, a drain that ran out o
 inside the runner at its next output, which is at most one step or one chunk away.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from filmgate.jobs import JobId, Route, Stage, VideoSpec
@@ -47,27 +48,29 @@ class Fragment:
     data: bytes
 
 
+class PictureKind(StrEnum):
+    """What a still is for."""
+
+    PREVIEW = "preview"
+    THUMBNAIL = "thumbnail"
+    SPRITESHEET = "spritesheet"
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A still: a preview while the job runs, or the thumbnail or spritesheet of the finished clip."""
+    """A JPEG: a preview while the job runs, or the thumbnail or spritesheet of the finished clip."""
 
-    part: str
+    kind: PictureKind
     data: bytes
-    media_type: str = "image/jpeg"
-
-
-THUMBNAIL_PART = "thumbnail.jpg"
-SPRITESHEET_PART = "spritesheet.jpg"
-PREVIEW_PART = "preview.jpg"
 
 
 @dataclass(frozen=True, slots=True)
 class Movie:
-    """The finished file, once, as the last output. Pulled on the upload thread while the next job denoises,
-    so it must not need the device.
+    """The finished file, as the last output. Opened on the upload thread while the next job denoises, and
+    again if the store fails: it must not need the device and must give the same bytes each time.
     """
 
-    chunks: Iterable[bytes]
+    open_chunks: Callable[[], Iterator[bytes]]
     media_type: str = "video/mp4"
 
 
@@ -94,6 +97,6 @@ class Runner(Protocol):
         """Load and warm the default model and render a canary clip; raises if the clip is not sound."""
         ...
 
-    def render(self, task: RenderTask) -> Iterator[Output]:
+    def render(self, task: RenderTask) -> Generator[Output, None, None]:
         """Render the task. Raises RunError subclasses; DeviceError means that the process must end."""
         ...

@@ -47,7 +47,7 @@ def test_an_error_is_named_and_placed_but_not_quoted(lines):
         try:
             raise error
         except (OutOfMemory, KeyError) as exc:
-            Log("worker").error("attempt failed", exc)
+            Log("worker").error("attempt failed", error=exc)
     first, second = lines()
     assert (first["error"], first["code"], second["error"]) == ("OutOfMemory", "out_of_memory", "KeyError")
     assert first["at"][0].partition(":")[0].endswith("test_logs.py")

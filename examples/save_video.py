@@ -1,0 +1,15 @@
+"""Latents of any diffusers video pipeline to an MP4, decoded, copied and encoded at the same time.
+
+python examples/save_video.py MODEL "a red ball bounces"
+"""
+
+import sys
+
+from diffusers import DiffusionPipeline
+
+import filmgate
+
+model, prompt = sys.argv[1:3]
+pipe = DiffusionPipeline.from_pretrained(model)
+latents = pipe(prompt, height=64, width=64, num_frames=9, num_inference_steps=4, output_type="latent").frames
+print(filmgate.save_video(pipe.vae, latents, "clip.mp4", fps=16))

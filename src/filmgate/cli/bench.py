@@ -1,0 +1,132 @@
+"""`filmgate bench`: measure this machine; every figure is a ratio within one run."""
+
+import json
+import platform
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate import __version__
+from filmgate.settings import load_settings
+
+if TYPE_CHECKING:
+    from filmgate.pipeline.bench.decode import Agreement, DecodeBench, Measured
+
+bench = typer.Typer(
+    help="Measure this machine; every figure is a ratio within one run.", no_args_is_help=True
+)
+
+
+@bench.callback()
+def _root() -> None:
+    pass
+
+
+@bench.command("decode")
+def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
+    vae: Annotated[str, typer.Option(help="A full-size VAE with random weights.")] = "wan2.1",
+    model: Annotated[
+        str | None, typer.Option(help="Real weights instead: a diffusers folder or hub id.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "1280x720",
+    frames: Annotated[int, typer.Option(help="Length of the clip.")] = 81,
+    rounds: Annotated[int, typer.Option(help="Timed runs after one warm-up; the median counts.")] = 3,
+    variants: Annotated[str, typer.Option(help="Comma-separated; all of them if left out.")] = "",
+    timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG.")] = None,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Latents to MP4: as diffusers users write it, plain, overlapped, and the decoder alone."""
+    settings = load_settings().pipeline
+    from filmgate.pipeline.bench.decode import VARIANTS
+    from filmgate.pipeline.bench.setup import open_bench
+
+    chosen = [name for name in variants.split(",") if name] or list(VARIANTS)
+    if unknown := set(chosen) - set(VARIANTS):
+        raise typer.BadParameter(
+            f"{', '.join(unknown)}; known: {', '.join(VARIANTS)}", param_hint="--variants"
+        )
+    running, about = open_bench(model or vae, size, frames, rounds, settings)
+    measured = {name: running.measure(name) for name in chosen}
+    agreement = running.compare() if set(chosen) == set(VARIANTS) else None
+    result = {"bench": "decode", **about, **where(), **report(measured, agreement, about)}
+    if timeline is not None:
+        timeline.write_text(draw(running, about))
+    typer.echo(json.dumps(result) if is_json else table(result))
+
+
+def report(
+    measured: "dict[str, Measured]", agreement: "Agreement | None", about: dict[str, object]
+) -> dict[str, object]:
+    """Seconds, ratios and checks, ready for JSON."""
+    pixels = int(str(about["frames"])) * int(str(about["width"])) * int(str(about["height"]))
+    results = {name: {**asdict(m), **_per_pixel(m, pixels)} for name, m in measured.items()}
+    overlapped = measured.get("overlapped")
+    ratios = {
+        f"overlapped_to_{name}": round(overlapped.seconds / m.seconds, 4)
+        for name, m in measured.items()
+        if overlapped is not None and name != "overlapped"
+    }
+    if overlapped is not None and overlapped.first_fragment_seconds is not None:
+        ratios["first_fragment_to_overlapped"] = round(
+            overlapped.first_fragment_seconds / overlapped.seconds, 4
+        )
+    return {"results": results, "ratios": ratios, "agreement": asdict(agreement) if agreement else None}
+
+
+def _per_pixel(measured: "Measured", pixels: int) -> dict[str, float | None]:
+    copied = measured.gpu.bytes_to_host / pixels if measured.gpu else None
+    return {"bytes_copied_a_pixel": round(copied, 4) if copied is not None else None}
+
+
+def where() -> dict[str, object]:
+    """The commit and the machine a figure belongs to."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    return {
+        "version": __version__,
+        "commit": asked.stdout.strip() or None,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+
+
+def draw(running: "DecodeBench", about: dict[str, object]) -> str:
+    """Both loops as one SVG."""
+    from filmgate.pipeline.bench.drawing import draw_timeline
+
+    loops = {
+        "one after the other": running.timeline("plain"),
+        "overlapped": running.timeline("overlapped"),
+    }
+    return draw_timeline(loops, "{vae}, {width}x{height}, {frames} frames, {device}".format(**about))
+
+
+def table(result: "dict[str, object]") -> str:
+    """The result as people read it."""
+    results, ratios = result["results"], result["ratios"]
+    assert isinstance(results, dict)
+    assert isinstance(ratios, dict)
+    about = ("vae", "width", "height", "frames", "device")
+    lines = ["  ".join(f"{name} {result[name]}" for name in about)]
+    lines.append(f"{'variant':<14}{'seconds':>9}{'kernels':>10}{'GPU GiB':>9}{'host GiB':>10}{'B/pixel':>9}")
+    for name, row in results.items():
+        gpu = row["gpu"]
+        busy = f"{gpu['kernel_utilisation']:.1%}" if gpu else "-"
+        peak = f"{row['peak_device_bytes'] / 2**30:.2f}" if row["peak_device_bytes"] else "-"
+        copied = row["bytes_copied_a_pixel"]
+        lines.append(
+            f"{name:<14}{row['seconds']:>9.3f}{busy:>10}{peak:>9}{row['peak_host_bytes'] / 2**30:>10.2f}"
+            f"{'-' if copied is None else f'{copied:.2f}':>9}"
+        )
+    lines += [f"{name.replace('_', ' ')}: {value}" for name, value in ratios.items()]
+    if result["agreement"]:
+        lines.append(f"outputs: {result['agreement']}")
+    return "\n".join(lines)

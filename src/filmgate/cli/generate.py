@@ -1,0 +1,96 @@
+"""`filmgate generate`: a prompt in, a clip out, and a tidy account of what it took."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate.settings import load_settings
+
+if TYPE_CHECKING:
+    from filmgate.pipeline.render import RenderReport
+
+DEFAULT_MODEL = "miniature"
+
+
+def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
+    prompt: Annotated[str, typer.Argument(help="What the clip should show.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("clip.mp4"),
+    model: Annotated[
+        str, typer.Option(help="A shipped model, a diffusers folder or a hub id.")
+    ] = DEFAULT_MODEL,
+    size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; the model's default if left out.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Length of the clip.")] = None,
+    frames: Annotated[int | None, typer.Option(help="Length in frames, instead of --seconds.")] = None,
+    fps: Annotated[int | None, typer.Option(help="Frames a second.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same clip on the same machine.")] = None,
+    guidance: Annotated[float | None, typer.Option(help="How closely to follow the prompt.")] = None,
+    negative: Annotated[str, typer.Option(help="What the clip should not show.")] = "",
+    image: Annotated[Path | None, typer.Option(help="Start from this picture.")] = None,
+    thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame.")] = None,
+    spritesheet: Annotated[Path | None, typer.Option(help="Also write sixteen frames on one sheet.")] = None,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Make a clip from a prompt (or a picture and a prompt)."""
+    settings = load_settings().pipeline
+    from filmgate.cli.progress import shown_progress
+    from filmgate.pipeline.clip import check_target
+    from filmgate.pipeline.ending import Delivery
+    from filmgate.pipeline.models import load_model
+    from filmgate.pipeline.render import Renderer
+    from filmgate.pipeline.stills import StillPaths
+    from filmgate.pipeline.text import Prompt
+    from filmgate.pipeline.wishes import Wish, to_request
+
+    check_target(output)
+    with shown_progress(f"loading {model}") as control:
+        loaded = load_model(model, settings)
+        wish = Wish(size, seconds, frames, fps, steps, seed, guidance, image)
+        request = to_request(loaded, wish)
+        delivery = Delivery(
+            metadata={"model": model, "seed": str(request.seed)}, stills=StillPaths(thumbnail, spritesheet)
+        )
+        asked = Prompt(prompt, negative, request.guidance)
+        report = Renderer(loaded, settings).render(asked, request, output, delivery, control)
+    if model == "miniature":
+        typer.echo("note: miniature has random weights: the path is real, the picture is abstract", err=True)
+    typer.echo(json.dumps(as_dict(report, model)) if is_json else summary(report, model))
+
+
+def as_dict(report: "RenderReport", model: str) -> dict[str, object]:
+    """The report as `--json` prints it."""
+    clip, request = report.clip, report.request
+    return {
+        "path": str(clip.path),
+        "size_bytes": clip.size_bytes,
+        "model": model,
+        "seed": request.seed,
+        "width": clip.shape.width,
+        "height": clip.shape.height,
+        "frames": clip.shape.frames,
+        "fps": request.fps,
+        "steps": request.steps,
+        "stage_seconds": {stage: round(s, 4) for stage, s in report.stage_seconds.items()},
+        "first_fragment_seconds": round(clip.first_fragment_seconds, 4),
+        "decode_rung": clip.rung,
+        "peak_device_bytes": report.peak_device_bytes,
+        "peak_host_bytes": report.peak_host_bytes,
+    }
+
+
+def summary(report: "RenderReport", model: str) -> str:
+    """The report as people read it."""
+    clip, request, stages = report.clip, report.request, report.stage_seconds
+    before_decode = sum(stages.values()) - stages["decode"]
+    on_gpu = f"{report.peak_device_bytes / 2**30:.2f} GiB GPU, " if report.peak_device_bytes else ""
+    rows = {
+        "clip": f"{clip.path}  ({clip.size_bytes / 1024:,.0f} KiB)",
+        "video": f"{clip.shape.width}x{clip.shape.height}, {clip.shape.frames} frames at {request.fps} fps",
+        "made by": f"{model}, {request.steps} steps, seed {request.seed}",
+        "seconds": ", ".join(f"{stage} {s:.1f}" for stage, s in stages.items()),
+        "first frame": f"playable {before_decode + clip.first_fragment_seconds:.1f} s after the start",
+        "peak memory": f"{on_gpu}{report.peak_host_bytes / 2**30:.2f} GiB host",
+    }
+    return "\n".join(f"{name:<12}{value}" for name, value in rows.items())

@@ -1,0 +1,1 @@
+"""Station 6: text -> denoise -> decode -> transfer -> encode. torch and av live under this package alone."""

@@ -1,0 +1,1 @@
+"""Benchmarks of the frame pipeline: every figure is a ratio to a baseline measured in the same run."""

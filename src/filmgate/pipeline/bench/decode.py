@@ -1,0 +1,159 @@
+"""`filmgate bench decode`: latents to MP4 four ways in one run, with the decoder alone as the floor."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
+from filmgate.pipeline.clip import clip_file
+from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.decode.base import Vae
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+from filmgate.pipeline.ending import Ending, prepare
+from filmgate.pipeline.rings import Rings
+from filmgate.pipeline.timeline import Span, Timeline
+from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+
+DIFFUSERS, PLAIN, OVERLAPPED, FLOOR = "diffusers", "plain", "overlapped", "decode_alone"
+VARIANTS = (DIFFUSERS, PLAIN, OVERLAPPED, FLOOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One variant: median seconds, and the most memory it held."""
+
+    seconds: float
+    all_seconds: tuple[float, ...]
+    first_fragment_seconds: float | None
+    peak_device_bytes: int | None
+    peak_host_bytes: int
+    gpu: GpuUse | None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Whether the variants made the same clip."""
+
+    is_plain_equal_to_overlapped: bool
+    mean_luma_difference_to_diffusers: float | None
+
+
+class DecodeBench:
+    """Measures the variants on one VAE and one clip; latents are drawn anew for every timed round."""
+
+    def __init__(self, vae: Vae, draw: Callable[[], Tensor], options: EncodeOptions, rounds: int) -> None:
+        self._vae = vae
+        self._draw = draw
+        self._options = options
+        self._rounds = rounds
+        self._is_cuda = vae.device.type == "cuda"
+        self._endings = {
+            PLAIN: Ending(vae, options, carry=carry_plain),
+            OVERLAPPED: Ending(vae, options, carry=carry_overlapped),
+        }
+
+    def measure(self, variant: str) -> Measured:
+        """Warm up once, time `rounds` runs, then profile one more on a GPU."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "clip.mp4"
+            self._run(variant, self._draw(), path)
+            if self._is_cuda:
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+            with HostMemory() as memory:
+                rounds = [self._timed(variant, path) for _ in range(self._rounds)]
+            peak = torch.cuda.max_memory_allocated() if self._is_cuda else None
+            latents = self._draw()
+            gpu = profile_gpu(lambda: self._run(variant, latents, path)) if self._is_cuda else None
+        seconds = tuple(total for total, _ in rounds)
+        first = [moment for _, moment in rounds if moment is not None]
+        middle = statistics.median(first) if first else None
+        return Measured(statistics.median(seconds), seconds, middle, peak, memory.peak_bytes, gpu)
+
+    def compare(self) -> Agreement:
+        """Write one clip every way and compare: the loops byte for byte, diffusers by mean luma."""
+        latents = self._draw()
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {variant: Path(folder) / f"{variant}.mp4" for variant in (PLAIN, OVERLAPPED, DIFFUSERS)}
+            for variant, path in paths.items():
+                self._run(variant, latents, path)
+            is_equal = paths[PLAIN].read_bytes() == paths[OVERLAPPED].read_bytes()
+            difference = mean_luma_difference(paths[PLAIN], paths[DIFFUSERS])
+        return Agreement(is_equal, difference)
+
+    def timeline(self, variant: str) -> list[Span]:
+        """Who worked when in one run of a loop."""
+        recorded: list[Timeline] = []
+        latents = self._draw()
+
+        def start(rings: Rings) -> Timeline:
+            recorded.append(Timeline(rings.streams))
+            return recorded[0]
+
+        with tempfile.TemporaryDirectory() as folder:
+            for _ in range(2):  # the first run warms up
+                recorded.clear()
+                self._endings[variant].write(latents, Path(folder) / "clip.mp4", make_timeline=start)
+        return recorded[0].spans()
+
+    def _timed(self, variant: str, path: Path) -> tuple[float, float | None]:
+        latents = self._draw()
+        self._synchronise()
+        started = time.perf_counter()
+        first = self._run(variant, latents, path)
+        self._synchronise()
+        return time.perf_counter() - started, first
+
+    def _run(self, variant: str, latents: Tensor, path: Path) -> float | None:
+        if variant == FLOOR:
+            decoder, ready = prepare(self._vae, latents)
+            for _ in decode_frames(decoder, ready):
+                pass
+            return None
+        if variant == DIFFUSERS:
+            write_like_diffusers(self._vae, latents, path, self._options)
+            return None
+        return self._endings[variant].write(latents, path).first_fragment_seconds
+
+    def _synchronise(self) -> None:
+        if self._is_cuda:
+            torch.cuda.synchronize()
+
+
+@torch.inference_mode()
+def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeOptions) -> None:
+    """What a diffusers user writes: decode everything, bring floats to the host, scale, encode RGB frames."""
+    _, ready = prepare(vae, latents)
+    video = vae.decode(ready, return_dict=False)[0]
+    floats = (video / 2 + 0.5).clamp(0, 1)[0].permute(1, 2, 3, 0).cpu().float().numpy()
+    frames = (floats * 255).round().astype(np.uint8)
+    with clip_file(path, {}) as clip:
+        encoder = ClipEncoder(clip, (frames.shape[2], frames.shape[1]), options)
+        for rgb in frames:
+            frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+            planes = frame.reformat(
+                format=Yuv420.ffmpeg_name, dst_colorspace="ITU709", dst_color_range="MPEG"
+            )
+            encoder.write(planes.to_ndarray()[None])
+        encoder.finish()
+        clip.publish()
+
+
+def mean_luma_difference(one: Path, other: Path) -> float:
+    """Mean absolute difference of luma between two clips, of 255."""
+    with av.open(str(one)) as a, av.open(str(other)) as b:
+        pairs = zip(a.decode(video=0), b.decode(video=0), strict=True)
+        differences = [
+            np.abs(x.to_ndarray()[: x.height].astype(int) - y.to_ndarray()[: y.height]).mean()
+            for x, y in pairs
+        ]
+    return float(np.mean(differences))

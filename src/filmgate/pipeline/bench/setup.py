@@ -1,0 +1,50 @@
+"""What a decode benchmark runs on: a random-weight VAE by name, or a real model's."""
+
+from functools import partial
+
+import torch
+
+from filmgate.pipeline.bench.decode import DecodeBench
+from filmgate.pipeline.bench.vaes import VAES, build_vae, random_latents
+from filmgate.pipeline.decode import open_decoder
+from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.memory import choose_device, choose_dtype
+from filmgate.pipeline.models import load_model
+from filmgate.pipeline.wishes import parse_size
+from filmgate.settings import PipelineSettings
+
+
+def open_bench(
+    name: str, size: str, frames: int, rounds: int, settings: PipelineSettings
+) -> tuple[DecodeBench, dict[str, object]]:
+    """The benchmark, and the words that go with its figures."""
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device)
+    width, height = parse_size(size)
+    if name in VAES:
+        vae = build_vae(name, device, dtype)
+        recipe = name
+    else:
+        vae = load_model(name, settings).pipe.vae
+        recipe = _recipe_like(vae)
+    draw = partial(random_latents, recipe, (width, height), frames, vae)
+    options = EncodeOptions(preset=settings.preset, crf=settings.crf, encoder="software")
+    shape = open_decoder(vae).shape(open_decoder(vae).to_vae_latents(draw()))
+    about: dict[str, object] = {
+        "vae": name,
+        "width": shape.width,
+        "height": shape.height,
+        "frames": shape.frames,
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "encoder": f"x264 {options.preset} crf {options.crf}, {options.threads} threads",
+        "rounds": rounds,
+    }
+    return DecodeBench(vae, draw, options, rounds), about
+
+
+def _recipe_like(vae: object) -> str:
+    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels  # type: ignore[attr-defined]
+    same = (n for n, r in VAES.items() if r.class_name == type(vae).__name__ and r.channels == channels)
+    return next(same)

@@ -1,0 +1,90 @@
+"""Full-size VAEs from their released configs, with random weights: right for time and memory, no download."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from filmgate.errors import UsageError
+from filmgate.pipeline.decode.base import Vae
+
+
+@dataclass(frozen=True, slots=True)
+class VaeRecipe:
+    """A diffusers class, the arguments of the released checkpoint, and its compression."""
+
+    class_name: str
+    channels: int
+    temporal: int
+    spatial: int
+    is_time_first: bool = False  # the pipeline's latents are [batch, time, channels, ...]
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+WAN22 = {
+    "base_dim": 160,
+    "decoder_base_dim": 256,
+    "z_dim": 48,
+    "is_residual": True,
+    "in_channels": 12,
+    "out_channels": 12,
+    "patch_size": 2,
+    "scale_factor_spatial": 16,
+    "latents_mean": [0.0] * 48,
+    "latents_std": [1.0] * 48,
+}
+TINY_WAN = {
+    "base_dim": 8,
+    "z_dim": 4,
+    "dim_mult": [1, 2, 2, 2],
+    "num_res_blocks": 1,
+    "latents_mean": [0.0] * 4,
+    "latents_std": [1.0] * 4,
+}
+
+VAES = {
+    "wan2.1": VaeRecipe("AutoencoderKLWan", 16, 4, 8),
+    "wan2.2": VaeRecipe("AutoencoderKLWan", 48, 4, 16, config=WAN22),
+    "cogvideox": VaeRecipe("AutoencoderKLCogVideoX", 16, 4, 8, is_time_first=True),
+    "ltx": VaeRecipe("AutoencoderKLLTXVideo", 128, 8, 32),
+    "hunyuanvideo": VaeRecipe("AutoencoderKLHunyuanVideo", 16, 4, 8),
+    "wan-tiny": VaeRecipe("AutoencoderKLWan", 4, 4, 8, config=TINY_WAN),
+}
+
+
+def build_vae(name: str, device: torch.device, dtype: torch.dtype) -> Vae:
+    """The VAE on its device, in eval mode; the same weights every time."""
+    import diffusers
+
+    recipe = recipe_of(name)
+    default = torch.get_default_dtype()
+    torch.manual_seed(0)
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device(device):
+            vae = getattr(diffusers, recipe.class_name)(**recipe.config)
+    finally:
+        torch.set_default_dtype(default)
+    return vae.to(device).eval()
+
+
+def random_latents(name: str, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
+    """Pipeline latents of the right shape, fresh on every call."""
+    recipe = recipe_of(name)
+    width, height = size
+    if width % recipe.spatial or height % recipe.spatial:
+        raise UsageError(f"{name} needs a width and height in multiples of {recipe.spatial}", option="--size")
+    if (frames - 1) % recipe.temporal:
+        raise UsageError(f"{name} makes {recipe.temporal}k+1 frames", option="--frames")
+    length = (frames - 1) // recipe.temporal + 1
+    shape = [1, recipe.channels, length, height // recipe.spatial, width // recipe.spatial]
+    if recipe.is_time_first:
+        shape[1], shape[2] = shape[2], shape[1]
+    return torch.randn(shape, device=vae.device, dtype=vae.dtype)
+
+
+def recipe_of(name: str) -> VaeRecipe:
+    if name not in VAES:
+        raise UsageError(f"there is no VAE {name!r}; known: {', '.join(VAES)}", option="--vae")
+    return VAES[name]

@@ -1,0 +1,69 @@
+"""From decoded frames to bytes: YUV 4:2:0 for the encoder, RGB for Python callers.
+
+YUV is BT.709, limited range, chroma averaged over 2 x 2 pixels (centre-sited), 1.5 bytes a pixel.
+"""
+
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
+
+from filmgate.errors import UsageError
+
+# Luma weights of BT.709; chroma is (B - Y) / 1.8556 and (R - Y) / 1.5748, each in [-0.5, 0.5].
+RED, GREEN, BLUE = 0.2126, 0.7152, 0.0722
+TO_LUMA = (RED, GREEN, BLUE)
+TO_BLUE_DIFFERENCE = tuple(weight / 1.8556 for weight in (-RED, -GREEN, 1 - BLUE))
+TO_RED_DIFFERENCE = tuple(weight / 1.5748 for weight in (1 - RED, -GREEN, -BLUE))
+
+
+class Layout(Protocol):
+    """How a frame lies in memory once it leaves the decoder."""
+
+    def frame_shape(self, height: int, width: int) -> tuple[int, ...]:
+        """The uint8 shape of one frame; raises UsageError for a size the layout cannot hold."""
+        ...
+
+    def convert(self, frames: Tensor, out: Tensor) -> None:
+        """Write frames [3, n, height, width] in [-1, 1] into `out` [n, *frame_shape], on their own device."""
+        ...
+
+
+class Yuv420:
+    """Planar YUV 4:2:0, as `yuv420p` in FFmpeg: luma rows, then the two chroma planes."""
+
+    ffmpeg_name: ClassVar[str] = "yuv420p"
+
+    def frame_shape(self, height: int, width: int) -> tuple[int, ...]:
+        if height % 2 or width % 2:
+            raise UsageError(
+                f"{width}x{height} is odd; YUV 4:2:0 needs an even width and height", option="--size"
+            )
+        return (height * 3 // 2, width)
+
+    def convert(self, frames: Tensor, out: Tensor) -> None:
+        _, count, height, width = frames.shape
+        frames = frames.float().clamp(-1, 1)
+        luma = _weighted(frames, TO_LUMA).mul_(109.5).add_(125.5)
+        out[:, :height] = luma.round_().to(torch.uint8)
+        halved = avg_pool2d(frames, 2)
+        chroma = out[:, height:].view(count, 2, height // 2, width // 2)
+        for plane, weights in enumerate((TO_BLUE_DIFFERENCE, TO_RED_DIFFERENCE)):
+            chroma[:, plane] = _weighted(halved, weights).mul_(112).add_(128).round_().to(torch.uint8)
+
+
+class Rgb24:
+    """Interleaved RGB, as numpy and PIL expect it."""
+
+    def frame_shape(self, height: int, width: int) -> tuple[int, ...]:
+        return (height, width, 3)
+
+    def convert(self, frames: Tensor, out: Tensor) -> None:
+        scaled = frames.float().clamp(-1, 1).mul_(127.5).add_(127.5).round_()
+        out.copy_(scaled.permute(1, 2, 3, 0))
+
+
+def _weighted(frames: Tensor, weights: tuple[float, ...]) -> Tensor:
+    red, green, blue = weights
+    return (frames[0] * red).add_(frames[1], alpha=green).add_(frames[2], alpha=blue)

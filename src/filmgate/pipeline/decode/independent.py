@@ -1,0 +1,37 @@
+"""Stable Video Diffusion's decoder: chunks of frames that know nothing of each other."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
+from filmgate.pipeline.latents import single
+
+TOGETHER = (14, 8, 4, 2, 1)  # fewer frames together flicker more, so the ladder starts high
+
+
+class IndependentDecoder:
+    """AutoencoderKLTemporalDecoder: latents [1, T, C, h, w], a chosen number of frames at a time."""
+
+    def __init__(self, vae: Vae) -> None:
+        self._vae = vae
+        self._scale = 2 ** (len(vae.config.block_out_channels) - 1)
+
+    def to_vae_latents(self, latents: Tensor) -> Tensor:
+        return single(latents).transpose(1, 2) / float(self._vae.config.scaling_factor)
+
+    def shape(self, latents: Tensor) -> ClipShape:
+        _, _, frames, height, width = latents.shape
+        return ClipShape(frames, height * self._scale, width * self._scale, min(TOGETHER[0], frames))
+
+    def rungs(self, latents: Tensor) -> Sequence[Rung]:
+        frames = latents.shape[2]
+        sizes = [n for n in TOGETHER if n <= frames] or [frames]
+        return [Rung(f"{n} frames at a time", batch_frames=n) for n in sizes]
+
+    def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
+        assert rung.batch_frames is not None
+        for part in torch.split(latents[0].transpose(0, 1), rung.batch_frames):
+            frames = self._vae.decode(part, num_frames=len(part), return_dict=False)[0]
+            yield frames.transpose(0, 1).clamp(-1, 1)

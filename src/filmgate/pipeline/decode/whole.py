@@ -1,0 +1,63 @@
+"""VAEs that cannot stream (HunyuanVideo 1.5, Mochi, Cosmos): the whole clip at once, then out in chunks."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.windowed import tiled
+from filmgate.pipeline.latents import single
+
+CHUNK_FRAMES = 8
+SIGMA_DATA = 0.5  # Cosmos scales its latents by its scheduler's sigma_data instead of a VAE factor
+
+
+class WholeClipDecoder:
+    """Decodes in one call; memory grows with the clip, which is why these VAEs tile early."""
+
+    def __init__(self, vae: Vae) -> None:
+        self._vae = vae
+        self._can_tile = hasattr(vae, "tiled_decode")
+
+    def to_vae_latents(self, latents: Tensor) -> Tensor:
+        latents, config = single(latents), self._vae.config
+        factor = SIGMA_DATA if type(self._vae).__name__ == "AutoencoderKLCosmos" else config.scaling_factor
+        mean, std = getattr(config, "latents_mean", None), getattr(config, "latents_std", None)
+        if mean is None or std is None:
+            return latents / factor
+        shape = (1, latents.shape[1], -1, 1, 1)  # Cosmos keeps one value per latent frame as well
+        shift = torch.tensor(mean).view(shape)[:, :, : latents.shape[2]].to(latents)
+        width = torch.tensor(std).view(shape)[:, :, : latents.shape[2]].to(latents)
+        return latents * width / factor + shift
+
+    def shape(self, latents: Tensor) -> ClipShape:
+        _, _, frames, height, width = latents.shape
+        temporal, spatial = ratios(self._vae)
+        count = (frames - 1) * temporal + 1
+        return ClipShape(count, height * spatial, width * spatial, min(CHUNK_FRAMES, count))
+
+    def rungs(self, latents: Tensor) -> Sequence[Rung]:
+        if not self._can_tile:
+            return [WHOLE_FRAME]
+        shape = self.shape(latents)
+        tiles = [Rung(f"{n} px tiles", n) for n in (256, 128) if n < max(shape.height, shape.width)]
+        starts_tiled = bool(tiles) and (self._vae.use_tiling or self._builds_attention_masks())
+        return tiles if starts_tiled else [WHOLE_FRAME, *tiles]
+
+    def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
+        vae = self._vae if rung.tile_pixels is None else tiled(self._vae, rung.tile_pixels)
+        clip = vae.decode(latents, return_dict=False)[0]
+        for part in clip[0].split(CHUNK_FRAMES, dim=1):
+            yield part.clamp(-1, 1)
+
+    def _builds_attention_masks(self) -> bool:
+        """HunyuanVideo 1.5 masks every pair of latent pixels: 25 GB at 720p, so it always tiles."""
+        return type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
+
+
+def ratios(vae: Vae) -> tuple[int, int]:
+    """Temporal and spatial compression, under the names the different VAEs give them."""
+    temporal = getattr(vae, "temporal_compression_ratio", None) or vae.config.temporal_compression_ratio
+    spatial = getattr(vae, "spatial_compression_ratio", None) or vae.config.spatial_compression_ratio
+    return int(temporal), int(spatial)

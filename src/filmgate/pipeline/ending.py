@@ -1,0 +1,193 @@
+"""The fast ending of any diffusers pipeline: latents in, finished MP4 out, everything overlapped."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filmgate import __version__
+from filmgate.pipeline.channel import Channel, ChannelClosed
+from filmgate.pipeline.clip import clip_file
+from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
+from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.decode import open_decoder
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.encode import ClipEncoder, EncodeOptions, OnFragment
+from filmgate.pipeline.latents import check_finite_synchronising
+from filmgate.pipeline.rings import Rings
+from filmgate.pipeline.stills import StillPaths, Stills
+from filmgate.pipeline.streams import open_streams
+from filmgate.pipeline.timeline import Timeline
+from filmgate.pipeline.transfer import carry_overlapped
+
+Carry = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What goes out besides the pixels: file metadata, stills, and who hears of each fragment."""
+
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stills: StillPaths = field(default_factory=StillPaths)
+    on_fragment: OnFragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClipReport:
+    """The finished clip and what it took."""
+
+    path: Path
+    size_bytes: int
+    shape: ClipShape
+    seconds: float
+    first_fragment_seconds: float
+    rung: str
+
+
+class Ending:
+    """Turns latents of one VAE into clips; keeps its rings for the next clip of the same shape."""
+
+    def __init__(
+        self,
+        vae: Vae,
+        options: EncodeOptions | None = None,
+        slots: tuple[int, int] = (2, 8),
+        carry: Carry = carry_overlapped,
+    ) -> None:
+        self._vae = vae
+        self._options = options or EncodeOptions()
+        self._slots = slots
+        self._carry = carry
+        self._rings: tuple[ClipShape, Rings] | None = None
+
+    def write(
+        self,
+        latents: Tensor,
+        path: Path,
+        delivery: Delivery | None = None,
+        control: Control | None = None,
+        make_timeline: Callable[[Rings], Timeline] | None = None,
+    ) -> ClipReport:
+        """Decode, encode and publish one clip; raises a RunError and leaves nothing behind when it cannot."""
+        delivery, control = delivery or Delivery(), control or Control()
+        decoder, latents = prepare(self._vae, latents)
+        shape, rung = decoder.shape(latents), ["whole frame"]
+        rings = self._rings_for(shape, latents.device)
+        stills = Stills(delivery.stills, shape.frames)
+        timeline = make_timeline(rings) if make_timeline else None
+        started = time.perf_counter()
+        with clip_file(path, tags(delivery.metadata), delivery.on_fragment) as clip:
+            encoder = ClipEncoder(clip, (shape.width, shape.height), self._options, timeline)
+            consume = _counting(encoder, stills, shape.frames, control)
+            chunks = decode_frames(decoder, latents, on_rung=lambda r: _note(rung, r))
+            self._run(chunks, rings, consume, control, timeline)
+            control.report(Stage.FINISH, 0, 1)
+            encoder.finish()
+            size = clip.publish()
+        stills.save()
+        control.report(Stage.FINISH, 1, 1)
+        first = (encoder.first_fragment_at or started) - started
+        return ClipReport(path, size, shape, time.perf_counter() - started, first, rung[0])
+
+    def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
+        try:
+            self._carry(chunks, rings, *rest)
+        except BaseException:
+            self._rings = None  # closed by the failure; the next clip gets fresh ones
+            raise
+
+    def _rings_for(self, shape: ClipShape, device: torch.device) -> Rings:
+        if self._rings is None or self._rings[0] != shape:
+            self._rings = (shape, Rings(open_streams(device), Yuv420(), shape, self._slots))
+        return self._rings[1]
+
+
+def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
+    """Latents as a diffusers pipeline returns them (`output_type="latent"`) to a finished MP4 at `path`."""
+    return Ending(vae, EncodeOptions(fps=fps)).write(latents, Path(path)).path
+
+
+def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
+    """Frames as uint8 [n, height, width, 3] on the host, chunk by chunk, while the GPU works on the next."""
+    decoder, latents = prepare(vae, latents)
+    layout: Layout = Rgb24()
+    rings = Rings(open_streams(latents.device), layout, decoder.shape(latents), (2, 4))
+    ready: Channel[np.ndarray] = Channel(capacity=2)
+    failure: list[BaseException] = []
+
+    def decode() -> None:
+        try:
+            with rings.streams.on_compute():
+                carry_overlapped(
+                    decode_frames(decoder, latents), rings, lambda a: ready.put(a.copy()), Control()
+                )
+        except BaseException as exc:  # noqa: BLE001 - a thread's edge: raised again for the caller
+            failure.append(exc)
+        finally:
+            ready.finish()
+
+    thread = Thread(target=decode, name="filmgate-decode", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                frames = ready.get()
+            except ChannelClosed:
+                break
+            yield frames
+    finally:
+        ready.close()
+        thread.join()
+    if failure:
+        raise failure[0]
+
+
+def prepare(vae: Vae, latents: Tensor) -> tuple[VideoDecoder, Tensor]:
+    """The decoder for this VAE, and the latents as it wants them, checked, where the VAE is."""
+    decoder = open_decoder(vae)
+    device = _bring_to_device(vae)
+    with torch.inference_mode():
+        ready = decoder.to_vae_latents(latents.to(device=device, dtype=vae.dtype))
+        check_finite_synchronising(ready)
+    return decoder, ready
+
+
+def tags(metadata: Mapping[str, str]) -> dict[str, str]:
+    """File metadata: what the caller knows, and who wrote the file."""
+    return {"filmgate_version": __version__, **{f"filmgate_{key}": value for key, value in metadata.items()}}
+
+
+def _counting(
+    encoder: ClipEncoder, stills: Stills, total: int, control: Control
+) -> Callable[[np.ndarray], None]:
+    done = 0
+
+    def consume(frames: np.ndarray) -> None:
+        nonlocal done
+        stills.watch(frames)
+        encoder.write(frames)
+        done += len(frames)
+        control.report(Stage.DECODE, done, total)
+
+    return consume
+
+
+def _note(rung: list[str], taken: Rung) -> None:
+    rung[0] = taken.name
+
+
+def _bring_to_device(vae: Vae) -> torch.device:
+    """Where the VAE will run. Decoders call below the VAE's forward, so accelerate's hook is run by hand."""
+    hook = getattr(vae, "_hf_hook", None)
+    if hook is not None and hasattr(hook, "pre_forward"):
+        hook.pre_forward(vae)
+        return torch.device(getattr(hook, "execution_device", None) or vae.device)
+    device: torch.device = vae.device
+    return device

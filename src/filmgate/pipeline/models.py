@@ -1,0 +1,195 @@
+"""Loading a diffusers video pipeline, from the package, a folder or a hub id, onto its device."""
+
+import inspect
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from filmgate.errors import ModelError, UsageError
+from filmgate.pipeline.families import Family, family_of, known_pipelines
+from filmgate.pipeline.memory import (
+    Offload,
+    Placement,
+    choose_device,
+    choose_dtype,
+    choose_offload,
+    component_bytes,
+    free_bytes,
+)
+from filmgate.pipeline.miniature import MINIATURE, build_miniature
+from filmgate.settings import PipelineSettings
+
+Pipeline = Any
+"""A diffusers pipeline; diffusers ships no types."""
+
+DEFAULTS_FILE = "filmgate.json"
+"""Optional, beside model_index.json: the model's own values for the fields of `Defaults`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a clip of this model is unless the caller says otherwise."""
+
+    width: int
+    height: int
+    frames: int
+    fps: int
+    steps: int
+    guidance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the model can make: sizes in steps of `size_step`, frames in steps of `frame_step` plus one."""
+
+    size_step: int
+    frame_step: int
+    max_size: int
+    max_frames: int
+    needs_image: bool
+    takes_image: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VideoModel:
+    """A loaded pipeline and what there is to know about it."""
+
+    name: str
+    family: Family
+    pipe: Pipeline
+    placement: Placement
+    defaults: Defaults
+    limits: Limits
+
+
+def load_model(name: str, settings: PipelineSettings) -> VideoModel:
+    """Load `name` (shipped model, folder or hub id); raises UsageError or ModelError with the remedy."""
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device)
+    if name == MINIATURE:
+        pipe, offload = build_miniature(), Offload.NONE
+    else:
+        pipe = _from_pretrained(name, dtype)
+        offload = _offload(settings, name, dtype, device)
+    family = family_of(type(pipe).__name__)
+    if family is None:
+        raise ModelError(
+            f"--model {name}: {type(pipe).__name__} is not a pipeline Filmgate runs; known: "
+            + ", ".join(known_pipelines())
+        )
+    place(pipe, device, offload)
+    defaults = _own_defaults(name, read_defaults(pipe, family))
+    return VideoModel(
+        name, family, pipe, Placement(device, dtype, offload), defaults, read_limits(pipe, family)
+    )
+
+
+def place(pipe: Pipeline, device: torch.device, offload: Offload) -> None:
+    """Put the pipeline on its device, or under accelerate's hooks."""
+    if device.type != "cuda" or offload is Offload.NONE:
+        pipe.to(device)
+    elif offload is Offload.MODEL:
+        pipe.enable_model_cpu_offload(device=device)
+    else:
+        pipe.enable_sequential_cpu_offload(device=device)
+
+
+def read_defaults(pipe: Pipeline, family: Family) -> Defaults:
+    """The defaults diffusers wrote into the pipeline's own signature and configs."""
+    arguments = {name: p.default for name, p in inspect.signature(type(pipe).__call__).parameters.items()}
+    config: Any = pipe.transformer.config if hasattr(pipe, "transformer") else pipe.unet.config
+    spatial = getattr(pipe, "vae_scale_factor_spatial", 8)
+    height = arguments["height"] or config.sample_height * spatial
+    width = arguments["width"] or config.sample_width * spatial
+    frames = arguments["num_frames"] or getattr(config, "sample_frames", 25)
+    guidance = arguments.get("guidance_scale", arguments.get("max_guidance_scale", 1.0))
+    fps = 24 if getattr(pipe.config, "expand_timesteps", False) else family.fps
+    return Defaults(width, height, frames, fps, arguments["num_inference_steps"], float(guidance))
+
+
+def read_limits(pipe: Pipeline, family: Family) -> Limits:
+    """Sizes and lengths the networks can take, from their configs."""
+    transformer = getattr(pipe, "transformer", None)
+    patch = getattr(transformer.config, "patch_size", 1) if transformer is not None else 1
+    patch = patch[-1] if isinstance(patch, list | tuple) else patch
+    spatial = _ratio(pipe, "vae_scale_factor_spatial", "vae_spatial_compression_ratio", 8)
+    temporal = _ratio(pipe, "vae_scale_factor_temporal", "vae_temporal_compression_ratio", 1)
+    positions = getattr(transformer.config, "rope_max_seq_len", None) if transformer is not None else None
+    positions = min(positions or 1024, 1024)
+    is_image_model = type(pipe).__name__ == family.image_to_video
+    return Limits(
+        size_step=max(spatial * patch, 32 if family.name == "ltx" else 16 if family.name != "svd" else 8),
+        frame_step=temporal,
+        max_size=min(positions * spatial * patch, 4096),
+        max_frames=(positions - 1) * temporal + 1,
+        needs_image=is_image_model and not family.shares_weights,
+        takes_image=is_image_model
+        or family.shares_weights
+        or bool(getattr(pipe.config, "expand_timesteps", False)),
+    )
+
+
+def image_pipeline(model: VideoModel) -> Pipeline:
+    """The pipeline that takes an image: the model's own, or its image twin on the same weights."""
+    import diffusers
+
+    name = model.family.image_to_video
+    if name is None or type(model.pipe).__name__ == name:
+        return model.pipe
+    return getattr(diffusers, name).from_pipe(model.pipe)
+
+
+def _ratio(pipe: Pipeline, *names_and_default: str | int) -> int:
+    *names, default = names_and_default
+    return next((int(getattr(pipe, str(n))) for n in names if getattr(pipe, str(n), None)), int(default))
+
+
+def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
+    import diffusers
+
+    folder = Path(name)
+    is_local = folder.exists() or name.startswith((".", "/", "~"))
+    if is_local and not (folder.expanduser() / "model_index.json").is_file():
+        raise UsageError(
+            f"{name} holds no model_index.json, so it is no diffusers pipeline", option="--model"
+        )
+    if not is_local and name.count("/") != 1:
+        raise UsageError(
+            f"there is no model {name!r}; use {MINIATURE}, a diffusers folder, "
+            "or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+            option="--model",
+        )
+    try:
+        pipe = diffusers.DiffusionPipeline.from_pretrained(
+            str(folder.expanduser()) if is_local else name,
+            torch_dtype=dtype,
+            use_safetensors=True,
+            local_files_only=is_local,
+        )
+    except Exception as exc:  # diffusers raises every kind; all mean the same to the caller
+        reason = str(exc).partition("\n")[0]
+        raise ModelError(f"--model {name} cannot be loaded: {type(exc).__name__}: {reason}") from exc
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def _offload(settings: PipelineSettings, name: str, dtype: torch.dtype, device: torch.device) -> Offload:
+    if settings.offload != "auto":
+        return Offload(settings.offload)
+    sizes = component_bytes(Path(name).expanduser(), dtype)
+    return choose_offload(sizes, free_bytes(device)) if device.type == "cuda" and sizes else Offload.NONE
+
+
+def _own_defaults(name: str, defaults: Defaults) -> Defaults:
+    file = Path(name).expanduser() / DEFAULTS_FILE
+    if name == MINIATURE:
+        return Defaults(width=128, height=128, frames=17, fps=16, steps=4, guidance=1.0)
+    if not file.is_file():
+        return defaults
+    try:
+        return replace(defaults, **json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError) as exc:
+        raise ModelError(f"{file} is not usable: {exc}") from exc

@@ -1,0 +1,72 @@
+"""Thumbnail and sprite sheet from the frames that go to the encoder: no second decode."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+from PIL import Image
+
+from filmgate.errors import WriteError
+from filmgate.pipeline.colour import Yuv420
+
+SPRITE_COLUMNS, SPRITE_ROWS, SPRITE_WIDTH = 4, 4, 240
+
+
+@dataclass(frozen=True, slots=True)
+class StillPaths:
+    """Where to leave stills; None leaves one out."""
+
+    thumbnail: Path | None = None
+    spritesheet: Path | None = None
+
+
+class Stills:
+    """Watches frames go by and keeps the few it needs: the middle one, and sixteen small ones."""
+
+    def __init__(self, paths: StillPaths, total_frames: int) -> None:
+        self._paths = paths
+        count = min(SPRITE_COLUMNS * SPRITE_ROWS, total_frames)
+        self._sprite_at = {n * total_frames // count for n in range(count)} if paths.spritesheet else set()
+        self._thumbnail_at = total_frames // 2 if paths.thumbnail else -1
+        self._seen = 0
+        self._thumbnail: Image.Image | None = None
+        self._sprites: list[Image.Image] = []
+
+    def watch(self, frames: np.ndarray) -> None:
+        """Look at frames [n, height * 3 / 2, width]; copies only what is kept."""
+        for planes in frames:
+            if self._seen == self._thumbnail_at:
+                self._thumbnail = to_picture(planes, planes.shape[1])
+            if self._seen in self._sprite_at:
+                self._sprites.append(to_picture(planes, min(SPRITE_WIDTH, planes.shape[1])))
+            self._seen += 1
+
+    def save(self) -> None:
+        """Write the stills that were asked for; the suffix picks the format."""
+        try:
+            if self._paths.thumbnail and self._thumbnail:
+                self._thumbnail.save(self._paths.thumbnail, quality=88)
+            if self._paths.spritesheet and self._sprites:
+                sheet(self._sprites).save(self._paths.spritesheet, quality=85)
+        except (OSError, ValueError) as exc:
+            raise WriteError(f"cannot write the stills: {exc}") from exc
+
+
+def to_picture(planes: np.ndarray, width: int) -> Image.Image:
+    """An RGB picture of a YUV 4:2:0 frame, scaled to `width`."""
+    frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
+    height = max(round(frame.height * width / frame.width), 1)
+    rgb = frame.reformat(width, height, "rgb24", src_colorspace="ITU709", src_color_range="MPEG")
+    return Image.fromarray(rgb.to_ndarray())
+
+
+def sheet(pictures: list[Image.Image]) -> Image.Image:
+    """The pictures on one sheet, four in a row, in reading order."""
+    width, height = pictures[0].size
+    rows = -(-len(pictures) // SPRITE_COLUMNS)
+    columns = min(SPRITE_COLUMNS, len(pictures))
+    canvas = Image.new("RGB", (columns * width, rows * height))
+    for n, picture in enumerate(pictures):
+        canvas.paste(picture, (n % SPRITE_COLUMNS * width, n // SPRITE_COLUMNS * height))
+    return canvas

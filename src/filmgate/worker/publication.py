@@ -1,0 +1,116 @@
+"""The end of a job, on the upload thread: clip to the store, word to the queue, scraps away."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from filmgate.errors import QueueUnavailable, StoreUnavailable
+from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage
+from filmgate.queue.base import Finish, JobQueue, Setback
+from filmgate.settings import WorkerSettings
+from filmgate.store.base import (
+    CHECKPOINT_PART,
+    LIVE_PREFIX,
+    ObjectName,
+    ObjectStore,
+    clip_part,
+    live_prefix,
+    picture_part,
+)
+from filmgate.telemetry.logs import Log
+from filmgate.worker.attempt import Rendering
+from filmgate.worker.base import PictureKind
+
+_T = TypeVar("_T")
+_LONGEST_PAUSE_SECONDS = 15.0
+
+
+class Publisher:
+    """Makes clips durable and jobs final. A job is acknowledged only after its clip is in the store."""
+
+    def __init__(self, queue: JobQueue, store: ObjectStore, settings: WorkerSettings) -> None:
+        self._queue = queue
+        self._store = store
+        self._settings = settings
+
+    def publish(self, rendering: Rendering, log: Log) -> Job:
+        """Raises LeaseLost when another worker has the job, StoreUnavailable when patience ran out."""
+        lease, lifeline, timer = rendering.lease, rendering.lifeline, rendering.timer
+        timer.open(Stage.UPLOAD)
+        fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
+        lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
+        clip = self._patiently(lambda: self._upload(rendering), lifeline.check)
+        timer.open(None)
+        finish = Finish(clip, timer.seconds)
+        job = self._insist(lambda: self._queue.complete(lease, finish))
+        log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
+        if job.state is JobState.COMPLETED:
+            self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, picture_part(PictureKind.PREVIEW, lease.fence))
+        else:
+            self.discard(lease, is_final=True)
+        return job
+
+    def give_up(self, lease: Lease, setback: Setback) -> Job:
+        """Tell the queue that the attempt failed and remove what it left. Raises LeaseLost."""
+        job = self._insist(lambda: self._queue.give_up(lease, setback))
+        self.discard(lease, is_final=job.state.is_final)
+        return job
+
+    def discard(self, lease: Lease, *, is_final: bool = False) -> None:
+        """Remove what this attempt stored; the checkpoint stays for the next one unless there is none."""
+        stills = [picture_part(kind, lease.fence) for kind in PictureKind]
+        final = [CHECKPOINT_PART] if is_final else []
+        self._tidy(lease, clip_part(lease.fence), live_prefix(lease.fence), *stills, *final)
+
+    def drop_checkpoint(self, lease: Lease) -> None:
+        """Make the next attempt denoise again."""
+        self._tidy(lease, CHECKPOINT_PART)
+
+    def _upload(self, rendering: Rendering) -> Clip:
+        lease, job = rendering.lease, rendering.lease.job
+        parts = {}
+        for kind, data in rendering.pictures.items():
+            parts[kind] = picture_part(kind, lease.fence)
+            self._store.put(ObjectName(job.tenant_id, job.id, parts[kind]), [data])
+        name = ObjectName(job.tenant_id, job.id, clip_part(lease.fence))
+        stored = self._store.put(name, rendering.movie.open_chunks())
+        return Clip(
+            part=name.part,
+            size_bytes=stored.size_bytes,
+            sha256=stored.sha256 or "",
+            media_type=rendering.movie.media_type,
+            thumbnail=parts.get(PictureKind.THUMBNAIL),
+            spritesheet=parts.get(PictureKind.SPRITESHEET),
+        )
+
+    def _patiently(self, action: Callable[[], _T], check: Callable[[], None]) -> _T:
+        """Try until the store takes it: a full disk must not cost a finished clip."""
+        pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
+        while True:
+            check()
+            try:
+                return action()
+            except StoreUnavailable:
+                if time.monotonic() + pause > ends:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _insist(self, action: Callable[[], _T]) -> _T:
+        """Try until the database answers: only it can say what became of the job."""
+        pause = 0.2
+        while True:
+            try:
+                return action()
+            except QueueUnavailable:
+                time.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _tidy(self, lease: Lease, *prefixes: str) -> None:
+        """Remove scraps; what a failing store keeps goes with the job when it expires."""
+        job = lease.job
+        for prefix in prefixes:
+            try:
+                self._store.delete(job.tenant_id, job.id, prefix)
+            except StoreUnavailable as exc:
+                Log("worker", job_id=job.id, trace_id=job.trace_id).warning("scraps stay", code=exc.code)

@@ -1,0 +1,148 @@
+"""The frame pipeline on a real GPU. Run by hand: `pytest tests/gpu --override-ini addopts=`."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from filmgate.errors import Cancelled, DecodeError, OutOfMemory
+from filmgate.pipeline.bench.vaes import build_vae, random_latents
+from filmgate.pipeline.colour import Rgb24, Yuv420
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.ending import Ending, prepare, stream_frames
+from filmgate.pipeline.rings import Rings
+from filmgate.pipeline.streams import open_streams
+from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture(scope="module")
+def vae():
+    return build_vae("wan2.1", CUDA, torch.bfloat16)
+
+
+@pytest.fixture
+def latents(vae):
+    return random_latents("wan2.1", (832, 480), 33, vae)
+
+
+def test_both_loops_write_the_same_bytes(vae, latents, tmp_path):
+    for name, carry in (("plain", carry_plain), ("overlapped", carry_overlapped)):
+        Ending(vae, EncodeOptions(), carry=carry).write(latents, tmp_path / f"{name}.mp4")
+    assert (tmp_path / "plain.mp4").read_bytes() == (tmp_path / "overlapped.mp4").read_bytes()
+
+
+def test_the_hot_loop_never_synchronises_by_accident(vae, latents):
+    decoder, ready = prepare(vae, latents)
+    rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 4))
+    seen = []
+    carry_overlapped(decode_frames(decoder, ready), rings, lambda a: seen.append(len(a)), Control())
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        carry_overlapped(decode_frames(decoder, ready), rings, lambda a: seen.append(len(a)), Control())
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert sum(seen) == 2 * 33
+
+
+@pytest.mark.parametrize("layout", [Yuv420(), Rgb24()])
+def test_colours_are_the_same_on_gpu_and_cpu(layout):
+    frames = torch.rand(3, 4, 64, 96) * 2.2 - 1.1
+    shape = (4, *layout.frame_shape(64, 96))
+    on_cpu, on_gpu = torch.empty(shape, dtype=torch.uint8), torch.empty(shape, dtype=torch.uint8, device=CUDA)
+    layout.convert(frames, on_cpu)
+    layout.convert(frames.to(CUDA), on_gpu)
+    assert (on_cpu.int() - on_gpu.cpu().int()).abs().max() <= 1
+
+
+def test_streamed_frames_are_the_decoded_frames(vae, latents):
+    decoder, ready = prepare(vae, latents)
+    whole = torch.cat(list(decode_frames(decoder, ready)), dim=1)
+    expected = torch.empty((33, 480, 832, 3), dtype=torch.uint8, device=CUDA)
+    Rgb24().convert(whole, expected)
+    streamed = torch.cat([torch.from_numpy(frames) for frames in stream_frames(vae, latents)])
+    assert torch.equal(streamed, expected.cpu())
+
+
+def test_a_slow_encoder_loses_nothing_and_races_nothing(vae, latents):
+    decoder, ready = prepare(vae, latents)
+    expected, received = [], []
+    for carry, into, pause in ((carry_plain, expected, 0.0), (carry_overlapped, received, 0.03)):
+        rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 2))
+
+        def consume(frames, into=into, pause=pause):
+            time.sleep(pause)
+            into.append(frames.copy())
+
+        carry(decode_frames(decoder, ready), rings, consume, Control())
+    assert all((a == b).all() for a, b in zip(expected, received, strict=True))
+
+
+def test_out_of_memory_goes_down_the_ladder_and_finishes(vae, tmp_path):
+    latents = random_latents("wan2.1", (1280, 720), 17, vae)
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + (6 << 30)) / total)
+    try:
+        report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert report.rung != "whole frame"
+    assert report.shape.frames == 17
+
+
+def test_too_little_memory_for_the_last_rung_is_a_clear_error(vae, tmp_path):
+    latents = random_latents("wan2.1", (1280, 720), 9, vae)
+    total = torch.cuda.get_device_properties(CUDA).total_memory
+    torch.cuda.empty_cache()
+    torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + (64 << 20)) / total)
+    try:
+        with pytest.raises(OutOfMemory, match="lower --size"):
+            Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cancel_stops_the_gpu_within_two_chunks(vae, tmp_path):
+    latents = random_latents("wan2.1", (1280, 720), 81, vae)
+    ending = Ending(vae, EncodeOptions())
+    whole = ending.write(latents, tmp_path / "whole.mp4").seconds
+    control = Control()
+    threading.Timer(whole / 4, control.cancel).start()
+    started = time.perf_counter()
+    with pytest.raises(Cancelled):
+        ending.write(latents, tmp_path / "clip.mp4", control=control)
+    torch.cuda.synchronize()
+    assert time.perf_counter() - started < whole / 4 + 3 * whole / 21 + 0.1
+    assert not (tmp_path / "clip.mp4").exists()
+
+
+def test_frames_that_are_not_numbers_are_refused(vae, latents, tmp_path):
+    weight = vae.decoder.conv_out.bias
+    kept = weight.detach().clone()
+    weight.data.fill_(float("nan"))
+    try:
+        with pytest.raises(DecodeError, match="NaN"):
+            Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+    finally:
+        weight.data.copy_(kept)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_device_memory_is_flat_in_clip_length(vae, tmp_path):
+    peaks = []
+    for frames in (17, 65):
+        latents = random_latents("wan2.1", (832, 480), frames, vae)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert peaks[1] < peaks[0] * 1.02

@@ -1,0 +1,56 @@
+"""What has expired goes whole: no row without its files, no file without its row."""
+
+import time
+
+import pytest
+from tests.tickets import FINISH, make_offer, make_ticket
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.errors import JobNotFound
+from filmgate.jobs import TenantId, new_job_id
+from filmgate.keyring.files import FileKeyring
+from filmgate.queue import open_book, open_queue
+from filmgate.settings import QueueSettings
+from filmgate.store.base import ObjectName
+from filmgate.store.local import LocalStore
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from filmgate.worker.retention import ORPHAN_SECONDS, Retention
+
+ACME = TenantId("acme")
+
+
+def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
+    now = time.time()
+    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}", clock=lambda: now)
+    migrate(database)
+    keyring = FileKeyring(tmp_path / "keys")
+    queue = open_queue(database, keyring, QueueSettings(retention_seconds=100))
+    book, tenants = open_book(database, keyring), open_tenants(database)
+    store = LocalStore(tmp_path / "objects", keyring)
+    tenants.add(Tenant(id=ACME))
+    retention = Retention(queue, book, store, tenants, clock=lambda: now)
+
+    old = queue.enqueue(make_ticket())
+    store.put(ObjectName(ACME, old.id, "clip-1.mp4"), [b"clip"])
+    queue.complete(queue.lease(make_offer()), FINISH)
+    now += 60
+    young = queue.enqueue(make_ticket())
+    store.put(ObjectName(ACME, young.id, "clip-1.mp4"), [b"clip"])
+    queue.complete(queue.lease(make_offer()), FINISH)
+    waiting, orphan = queue.enqueue(make_ticket()), new_job_id()
+    store.put(ObjectName(ACME, orphan, "source"), [b"upload of a request that was never accepted"])
+
+    assert retention.sweep() == 0
+    now += 50
+    assert (retention.sweep(), retention.sweep()) == (1, 0)
+    with pytest.raises(JobNotFound):
+        book.find(ACME, old.id)
+    assert list(store.jobs(ACME)) == sorted([young.id, orphan])
+    assert retention.sweep_orphans() == 0
+    now += ORPHAN_SECONDS
+    assert (retention.sweep_orphans(), retention.sweep_orphans()) == (1, 0)
+    assert list(store.jobs(ACME)) == [young.id]
+    assert {job.id for job in book.page(ACME).jobs} == {young.id, waiting.id}
+    database.close()

@@ -1,0 +1,377 @@
+"""The worker with its real parts: SQLite, encrypted files, the pattern runner."""
+
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from tests.tickets import make_ticket
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.errors import (
+    DecodeError,
+    DeviceError,
+    LeaseLost,
+    ObjectNotFound,
+    OutOfMemory,
+    QueueUnavailable,
+    StoreFull,
+)
+from filmgate.jobs import JobState, Reason, Route, Source, SourceKind, Stage, TenantId, WorkerId
+from filmgate.keyring.files import FileKeyring
+from filmgate.queue import open_book, open_queue
+from filmgate.settings import QueueSettings, WorkerSettings
+from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
+from filmgate.store.local import LocalStore
+from filmgate.worker.base import Latents, Movie, Output, Step
+from filmgate.worker.loop import Worker
+from filmgate.worker.pattern import MODEL, PatternRunner, pattern_clip
+
+ACME = TenantId("acme")
+FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=5)
+
+
+@dataclass(frozen=True)
+class Tapped:
+    """A PatternRunner whose outputs pass through a test's hands."""
+
+    tap: object
+    models, route, device = (MODEL,), Route.GPU, "pattern"
+
+    def check(self):
+        PatternRunner().check()
+
+    def render(self, task) -> Generator[Output, None, None]:
+        for output in PatternRunner().render(task):
+            self.tap(task, output)
+            yield output
+
+
+@dataclass
+class Shop:
+    """Everything a worker needs, and what a client would ask."""
+
+    queue: object
+    book: object
+    store: LocalStore
+    settings: WorkerSettings = FAST
+
+    def enqueue(self, **spec):
+        return self.queue.enqueue(make_ticket(model=MODEL, **spec))
+
+    def find(self, job):
+        return self.book.find(job.tenant_id, job.id)
+
+    def read(self, job, part):
+        return b"".join(self.store.read(ObjectName(job.tenant_id, job.id, part)))
+
+    def parts(self, job):
+        return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
+
+    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=20):
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if is_so(found := self.find(job)):
+                return found
+            time.sleep(0.01)
+        raise AssertionError(f"still {self.find(job)}")
+
+    @contextmanager
+    def worker(self, runner, **parts):
+        fields = {"queue": self.queue, "store": self.store, "settings": self.settings} | parts
+        worker, failures = Worker(WorkerId("worker-1"), runner, **fields), []
+
+        def run():
+            try:
+                worker.run()
+            except DeviceError as exc:
+                failures.append(exc)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        worker.failures, worker.thread = failures, thread
+        try:
+            yield worker
+        finally:
+            worker.drain()
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+    migrate(database)
+    keyring = FileKeyring(tmp_path / "keys")
+    settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
+    yield Shop(
+        open_queue(database, keyring, settings),
+        open_book(database, keyring),
+        LocalStore(tmp_path / "objects", keyring),
+    )
+    database.close()
+
+
+def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):
+    job = shop.enqueue()
+    with shop.worker(PatternRunner()):
+        done = shop.wait_for(job)
+    assert done.state is JobState.COMPLETED
+    assert shop.read(job, done.clip.part) == pattern_clip(job.spec)
+    assert (done.clip.size_bytes, done.device, done.worker_id) == (8 * 4096, "pattern", "worker-1")
+    assert shop.parts(job) == ["clip-1.mp4", "spritesheet-1.jpg", "thumbnail-1.jpg"]
+    stages = [event.stage for event in shop.book.events(ACME, job.id) if event.stage]
+    assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.UPLOAD, Stage.UPLOAD]
+    assert done.measured.denoise > 0
+
+
+def test_fragments_can_be_read_while_the_clip_is_still_being_decoded(shop):
+    seen, job = [], shop.enqueue()
+
+    def tap(task, output):
+        if isinstance(output, Step) and output.stage is Stage.DECODE and output.done:
+            seen.append(shop.read(job, live_part(1, output.done - 1)))
+
+    with shop.worker(Tapped(tap)):
+        shop.wait_for(job)
+    assert b"".join(seen) == pattern_clip(job.spec)
+
+
+def test_progress_is_what_the_runner_finished(shop):
+    job, reached = shop.enqueue(), threading.Event()
+    gate = threading.Event()
+
+    def tap(task, output):
+        if output == Step(Stage.DENOISE, 4, 8):
+            reached.set()
+            gate.wait(10)
+
+    with shop.worker(Tapped(tap)):
+        assert reached.wait(10)
+        at_three = shop.wait_for(job, lambda j: j.progress is not None and j.progress.done == 3)
+        assert at_three.progress.fraction == pytest.approx((1 + 6 * 3 / 8) / 10.5)
+        gate.set()
+        assert shop.wait_for(job).state is JobState.COMPLETED
+
+
+def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
+    first, second = shop.enqueue(slo_seconds=10), shop.enqueue(slo_seconds=20, seed=8)
+    may_upload, has_second_begun = threading.Event(), threading.Event()
+
+    class SlowUpload(PatternRunner):
+        def render(self, task):
+            if task.job_id == second.id:
+                has_second_begun.set()
+            for output in PatternRunner().render(task):
+                is_held = isinstance(output, Movie) and task.job_id == first.id
+                yield Movie(lambda: may_upload.wait(10) and iter([b"late"])) if is_held else output
+
+    with shop.worker(SlowUpload()):
+        assert has_second_begun.wait(10)
+        assert shop.find(first).state is JobState.RUNNING
+        may_upload.set()
+        assert shop.wait_for(first).state is shop.wait_for(second).state is JobState.COMPLETED
+
+
+def test_cancelling_stops_the_runner_within_a_step_and_leaves_nothing(shop):
+    steps, job = [], shop.enqueue(steps=1000)
+
+    def tap(task, output):
+        steps.append(output)
+        time.sleep(0.02)
+
+    with shop.worker(Tapped(tap)):
+        shop.wait_for(job, lambda j: j.has_started)
+        shop.queue.cancel(ACME, job.id)
+        ended = shop.wait_for(job)
+    assert ended.failure.reason is Reason.CANCELLED
+    assert len(steps) < 500
+    assert shop.parts(job) == []
+
+
+def test_after_a_failure_in_decode_the_retry_only_decodes(shop):
+    job, outputs = shop.enqueue(), []
+
+    def tap(task, output):
+        outputs.append(output)
+        if output == Step(Stage.DECODE, 3, 8) and len(outputs) < 20:
+            raise OutOfMemory("no rung held")
+
+    with shop.worker(Tapped(tap)):
+        done = shop.wait_for(job)
+    assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
+    assert sum(isinstance(output, Latents) for output in outputs) == 1
+    assert shop.read(job, done.clip.part) == pattern_clip(job.spec)
+    assert [e.reason for e in shop.book.events(ACME, job.id) if e.reason] == [Reason.OUT_OF_MEMORY]
+
+
+def test_a_checkpoint_that_does_not_verify_is_thrown_away_and_made_again(shop, tmp_path):
+    job = shop.enqueue()
+    checkpoint = ObjectName(ACME, job.id, CHECKPOINT_PART)
+    shop.store.put(checkpoint, [b"x" * 1024])
+    path = tmp_path / "objects" / str(checkpoint)
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    with shop.worker(PatternRunner()):
+        done = shop.wait_for(job)
+    assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
+
+
+def test_a_job_that_always_fails_ends_with_the_reason_and_the_worker_goes_on(shop):
+    bad, good = shop.enqueue(seed=666), shop.enqueue()
+
+    def tap(task, output):
+        if task.spec.seed == 666:
+            raise ValueError(task.spec.prompt)
+
+    with shop.worker(Tapped(tap)):
+        failed, done = shop.wait_for(bad), shop.wait_for(good)
+    assert (failed.attempt, failed.failure.reason) == (3, Reason.INTERNAL)
+    assert failed.spec.prompt not in failed.failure.message
+    assert done.state is JobState.COMPLETED
+
+
+def test_an_error_that_cannot_be_retried_is_not(shop):
+    job = shop.enqueue()
+
+    def tap(task, output):
+        raise DecodeError("not numbers")
+
+    with shop.worker(Tapped(tap)):
+        failed = shop.wait_for(job)
+    assert (failed.attempt, failed.failure.reason) == (1, Reason.DECODE_FAILED)
+
+
+def test_a_device_error_ends_the_worker_and_frees_the_job(shop):
+    job = shop.enqueue()
+
+    def tap(task, output):
+        raise DeviceError("an illegal memory access was encountered")
+
+    with shop.worker(Tapped(tap)) as worker:
+        worker.thread.join(10)
+        assert [type(failure) for failure in worker.failures] == [DeviceError]
+    assert (shop.find(job).state, shop.find(job).attempt) == (JobState.QUEUED, 1)
+
+
+def test_a_failing_canary_keeps_the_worker_from_leasing(shop):
+    job = shop.enqueue()
+
+    class Sick(PatternRunner):
+        def check(self):
+            raise DeviceError("the canary is wrong")
+
+    with shop.worker(Sick()) as worker:
+        worker.thread.join(10)
+    assert len(worker.failures) == 1
+    assert shop.find(job).attempt == 0
+
+
+def test_a_drain_with_time_left_finishes_the_job(shop):
+    job = shop.enqueue()
+    with shop.worker(PatternRunner(pace_seconds=0.02)) as worker:
+        shop.wait_for(job, lambda j: j.has_started)
+        worker.drain()
+    assert shop.find(job).state is JobState.COMPLETED
+
+
+def test_a_drain_without_time_hands_the_job_back_with_its_checkpoint(shop):
+    job = shop.enqueue()
+    shop.settings = FAST.model_copy(update={"drain_seconds": 0.0})
+
+    def tap(task, output):
+        time.sleep(0.02)
+        if output == Step(Stage.DECODE, 3, 8):
+            worker.drain()
+
+    with shop.worker(Tapped(tap)) as worker:
+        worker.thread.join(20)
+    back = shop.find(job)
+    assert (back.state, back.attempt) == (JobState.QUEUED, 0)
+    assert shop.parts(job) == [CHECKPOINT_PART]
+    outputs = []
+    with shop.worker(Tapped(lambda task, output: outputs.append(output))):
+        assert shop.wait_for(job).state is JobState.COMPLETED
+    assert not any(isinstance(output, Latents) for output in outputs)
+
+
+def test_a_worker_that_lost_its_lease_throws_its_own_work_away(shop):
+    job = shop.enqueue()
+
+    class StolenQueue:
+        """Another worker finishes the job just before this one would."""
+
+        def __getattr__(self, name):
+            return getattr(shop.queue, name)
+
+        def complete(self, lease, finish):
+            assert shop.parts(job)
+            raise LeaseLost("another worker has it")
+
+    with shop.worker(PatternRunner(), queue=StolenQueue()):
+        ends = time.monotonic() + 10
+        while shop.parts(job) != [CHECKPOINT_PART] and time.monotonic() < ends:
+            time.sleep(0.01)
+    assert shop.parts(job) == [CHECKPOINT_PART]
+
+
+def test_a_full_store_costs_live_playback_but_never_the_clip(shop):
+    job, refusals = shop.enqueue(), []
+
+    class TightStore:
+        """Full until the clip has knocked twice."""
+
+        def __getattr__(self, name):
+            return getattr(shop.store, name)
+
+        def put(self, name, chunks):
+            if len([part for part in refusals if part.startswith("thumbnail")]) < 2:
+                refusals.append(name.part)
+                raise StoreFull("full")
+            return shop.store.put(name, chunks)
+
+    with shop.worker(PatternRunner(), store=TightStore()):
+        done = shop.wait_for(job)
+    assert done.state is JobState.COMPLETED
+    assert refusals == ["latents", "live/1/000000", "preview-1.jpg", "thumbnail-1.jpg", "thumbnail-1.jpg"]
+
+
+def test_a_database_outage_in_the_middle_loses_nothing(shop):
+    job, is_down = shop.enqueue(), threading.Event()
+
+    class FlakyQueue:
+        def __getattr__(self, name):
+            verb = getattr(shop.queue, name)
+
+            def call(*arguments):
+                if is_down.is_set():
+                    raise QueueUnavailable("down")
+                return verb(*arguments)
+
+            return call
+
+    def tap(task, output):
+        if output == Step(Stage.DENOISE, 2, 8):
+            is_down.set()
+            threading.Timer(0.8, is_down.clear).start()
+
+    with shop.worker(Tapped(tap), queue=FlakyQueue()):
+        done = shop.wait_for(job)
+    assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+
+
+def test_a_source_that_is_gone_fails_the_job_with_that_reason(shop):
+    other = shop.enqueue()
+    job = shop.enqueue(source=Source(SourceKind.REMIX, job_id=other.id, part="clip-1.mp4"))
+    shop.queue.cancel(ACME, other.id)
+
+    def tap(task, output):
+        b"".join(task.read_source())
+
+    with shop.worker(Tapped(tap)):
+        failed = shop.wait_for(job)
+    assert (failed.failure.reason, failed.attempt) == (Reason.SOURCE_MISSING, 1)
+    with pytest.raises(ObjectNotFound):
+        shop.read(other, "clip-1.mp4")

@@ -1,0 +1,75 @@
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def filmgate(*arguments, cwd=None, **environ):
+    return subprocess.run(
+        [sys.executable, "-m", "filmgate", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environ},
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_answers_in_a_blink():
+    def seconds():
+        started = time.perf_counter()
+        assert filmgate("--help").returncode == 0
+        return time.perf_counter() - started
+
+    bare = statistics.median([_seconds_of(sys.executable, "-c", "import typer, rich") for _ in range(3)])
+    assert min(seconds() for _ in range(3)) < max(0.4, 3 * bare)
+
+
+def _seconds_of(*command):
+    started = time.perf_counter()
+    subprocess.run(command, check=True)
+    return time.perf_counter() - started
+
+
+def test_importing_filmgate_or_its_command_line_imports_no_torch():
+    heavy = "('torch', 'av', 'numpy', 'PIL')"
+    code = f"import sys, filmgate, filmgate.cli; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_the_public_surface_is_two_functions():
+    import filmgate
+
+    assert sorted(filmgate.__all__) == ["save_video", "stream_frames"]
+
+
+def test_config_prints_every_value_and_its_origin():
+    asked = filmgate("config", "--json", FILMGATE_PIPELINE__CRF="21")
+    values = json.loads(asked.stdout)
+    assert values["pipeline.crf"] == {"value": 21, "source": "FILMGATE_PIPELINE__CRF"}
+    assert values["pipeline.codec"]["source"] == "default"
+
+
+def test_a_bad_setting_is_one_line_and_exit_code_two():
+    asked = filmgate("config", FILMGATE_PIPELINE__CRFF="21")
+    assert asked.returncode == 2
+    assert asked.stderr.count("\n") == 1
+    assert "did you mean pipeline.crf?" in asked.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [("generate",), ("paint", "a cat"), ("generate", "a cat", "--seconds", "soon")]
+)
+def test_bad_usage_is_exit_code_two(arguments):
+    assert filmgate(*arguments).returncode == 2
+
+
+def test_version_is_the_package_version():
+    from filmgate import __version__
+
+    assert filmgate("--version").stdout.strip() == f"filmgate {__version__}"
