@@ -4,7 +4,6 @@ import threading
 
 import openai
 import pytest
-
 from tests.lossy import LossyRelay
 from tests.service import running, settings_for
 

@@ -9,7 +9,6 @@ import os
 
 import openai
 import pytest
-
 from tests.images import png
 from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
 

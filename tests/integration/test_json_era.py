@@ -18,5 +18,5 @@ def test_the_conformance_suite_passes_with_an_sdk_of_the_json_era():
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     environ = os.environ | {"PYTHONPATH": str(FOLDER), "FILMGATE_TEST_OPENAI": VERSION}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance"]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]

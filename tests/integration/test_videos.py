@@ -3,7 +3,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-
 from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
 
 PROMPT = "a red ball bounces on the grass"

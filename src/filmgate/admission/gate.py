@@ -108,8 +108,9 @@ class Gate:
 
     def admit(self, visit: Visit, request: VideoRequest) -> Admitted:
         """The ticket of a request. Raises UsageError subclasses and StoreFull; changes nothing."""
-        if request.source_id is not None:
-            request = self._inherit(request, self._book.find(visit.tenant.id, request.source_id))
+        source = self._source(visit.tenant.id, request)
+        if source is not None:
+            request = self._inherit(request, source)
         card = self.shelf.find(request.model)
         spec = complete_spec(request, card, self._settings.prompt_max_chars)
         screening = self._screen(visit, spec)
@@ -118,12 +119,9 @@ class Gate:
             raise StoreFull("the store has no room for new clips")
         check_promise(self.wait_seconds(visit.tenant, predicted), predicted, self._settings.promise_seconds)
         picture = self._picture(request)
-        if picture is not None:
-            source = Source(SourceKind.IMAGE, part=UPLOAD_PART, media_type=picture.media_type)
-            spec = replace(spec, source=source)
         ticket = Ticket(
             tenant_id=visit.tenant.id,
-            spec=spec,
+            spec=replace(spec, source=_start(request, source, picture)),
             predicted=predicted,
             slo_seconds=self._settings.slo_seconds,
             idempotency=visit.idempotency,
@@ -154,12 +152,19 @@ class Gate:
         running = sum(load.gpu_seconds for load in backlog.loads if load.state is JobState.RUNNING) / 2
         return (ahead + running) / self._settings.gpus + whole
 
-    def _inherit(self, request: VideoRequest, source: Job) -> VideoRequest:
-        """Remix, edit and extend start from a finished clip of the same tenant and keep its shape."""
+    def _source(self, tenant_id: TenantId, request: VideoRequest) -> Job | None:
+        """The finished job that a remix, an edit or an extension starts from."""
+        if request.source_id is None:
+            return None
+        source = self._book.find(tenant_id, request.source_id)
         if source.state is JobState.FAILED:
             raise InvalidField("the source video has failed: it has no clip", option="video")
         if source.state is not JobState.COMPLETED:
             raise JobActive("the source video is not finished", option="video")
+        return source
+
+    def _inherit(self, request: VideoRequest, source: Job) -> VideoRequest:
+        """What starts from a clip keeps its shape."""
         frames = self.shelf.find(source.spec.model).frames
         length = frames.seconds(source.spec.frames, source.spec.fps)
         return replace(
@@ -197,6 +202,15 @@ class Gate:
                 raise AddressRefused("this service fetches no URLs", option="input_reference.image_url")
             upload = fetch(request.reference_url, self._fetch_limits)
         return clean_image(upload, self._settings) if upload is not None else None
+
+
+def _start(request: VideoRequest, source: Job | None, picture: Picture | None) -> Source | None:
+    """Where the worker finds what the clip starts from: an upload of this job, or another job's clip."""
+    if picture is not None:
+        return Source(SourceKind.IMAGE, part=UPLOAD_PART, media_type=picture.media_type)
+    if source is None or source.clip is None or request.verb is None:
+        return None
+    return Source(request.verb, source.id, source.clip.part, source.clip.media_type)
 
 
 def open_gate(neighbours: Neighbours, settings: AdmissionSettings) -> Gate:

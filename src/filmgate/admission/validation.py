@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from filmgate.admission.cards import Limits, ModelCard, Number
 from filmgate.errors import InvalidField, UnsupportedValue, UnsupportedVerb
-from filmgate.jobs import JobId, Source, SourceKind, VideoSpec
+from filmgate.jobs import JobId, SourceKind, VideoSpec
 
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 _ALLOWED_CONTROLS = "\n\r\t"
@@ -65,7 +65,6 @@ def complete_spec(request: VideoRequest, card: ModelCard, prompt_max_chars: int)
         seed=request.seed,
         guidance=_within("guidance", request.guidance, card.guidance),
         negative_prompt=request.negative_prompt,
-        source=Source(kind, job_id=request.source_id) if kind is not None else None,
     )
 
 

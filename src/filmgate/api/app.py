@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -26,7 +27,7 @@ _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SD
 
 def build_app(stations: Stations, registry: CollectorRegistry) -> FastAPI:
     """The application over these stations."""
-    watch = Watch(stations)
+    watch = Watch(stations, partial(events.narrate, stations))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

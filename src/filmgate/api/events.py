@@ -8,8 +8,7 @@ event: preview    a frame of the clip as it is now, as a data URL
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
@@ -39,66 +38,51 @@ async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> St
     stations = stations_of(request)
     watch: Watch = request.app.state.watch
     job = await stations.call(stations.book.find, caller.id, checked_id(video_id))
-    missed: Iterable[JobEvent] = ()
-    if (last := _last_event_id(request)) is not None:
-        missed = await stations.call(stations.book.events, caller.id, job.id, after=last)
-    follower = Follower(stations, watch, job, tuple(missed))
+    last = _last_event_id(request)
+    opening = await stations.call(_opening, stations, job, last)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(follower.events(), headers=headers, media_type="text/event-stream")
+    events = _follow(watch, job, opening)
+    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """One client's stream of one job."""
-
-    stations: Stations
-    watch: Watch
-    job: Job
-    missed: tuple[JobEvent, ...]
-
-    async def events(self) -> AsyncIterator[str]:
-        async with self.watch.watching(self.job) as box:
-            for event in self.missed:
-                yield _replay(event)
-            position = None
-            if self.job.state is JobState.QUEUED:
-                place = self.stations.book.position
-                position = await self.stations.call(place, self.job.tenant_id, self.job.id)
-            yield self._message("status", Sight(self.job, position))
-            is_final = self.job.state.is_final
-            while not is_final:
-                sight = await _next(box)
-                if sight is None:
-                    yield ": still here\n\n"
-                    continue
-                for message in self._tell(sight):
-                    yield message
-                is_final = sight.is_gone or sight.job.state.is_final
-
-    def _tell(self, sight: Sight) -> Iterable[str]:
-        if sight.is_gone:
-            yield _message("gone", {"id": sight.job.id})
-            return
-        # The newest of the events is told by the job itself.
-        for event in sight.events[:-1]:
-            yield _replay(event)
-        is_change = bool(sight.events)
-        yield self._message("status" if is_change else "progress", sight)
-        if sight.preview is not None:
-            picture = base64.b64encode(sight.preview).decode()
-            yield _message("preview", {"image": f"data:image/jpeg;base64,{picture}"})
-
-    def _message(self, name: str, sight: Sight) -> str:
-        video = render(self.stations, sight.job, sight.position)
-        data = video.model_dump(mode="json", exclude={"prompt", "screening"})
-        return _message(name, data | {"attempt": sight.job.attempt}, sight.job.revision)
+def _opening(stations: Stations, job: Job, last: int | None) -> str:
+    """What a client must know first: the changes it has missed, then the job as it is."""
+    missed = stations.book.events(job.tenant_id, job.id, after=last) if last is not None else ()
+    replay = "".join(_replay(event) for event in missed if event.revision <= job.revision)
+    position = stations.book.position(job.tenant_id, job.id) if job.state is JobState.QUEUED else None
+    return replay + _state("status", stations, Sight(job, position))
 
 
-async def _next(box: asyncio.Queue[Sight]) -> Sight | None:
-    try:
-        return await asyncio.wait_for(box.get(), KEEP_ALIVE_SECONDS)
-    except TimeoutError:
-        return None
+async def _follow(watch: Watch, job: Job, opening: str) -> AsyncIterator[str]:
+    async with watch.watching(job) as box:
+        yield opening
+        is_over = job.state.is_final
+        while not is_over:
+            try:
+                news = await asyncio.wait_for(box.get(), KEEP_ALIVE_SECONDS)
+            except TimeoutError:
+                yield ": still here\n\n"
+                continue
+            yield news.text
+            is_over = news.is_last
+
+
+def narrate(stations: Stations, sight: Sight) -> str:
+    """A sight as events, the newest change told by the job itself."""
+    if sight.is_gone:
+        return _message("gone", {"id": sight.job.id})
+    text = "".join(_replay(event) for event in sight.events[:-1])
+    text += _state("status" if sight.events else "progress", stations, sight)
+    if sight.preview is not None:
+        picture = base64.b64encode(sight.preview).decode()
+        text += _message("preview", {"image": f"data:image/jpeg;base64,{picture}"})
+    return text
+
+
+def _state(name: str, stations: Stations, sight: Sight) -> str:
+    video = render(stations, sight.job, sight.position)
+    data = video.model_dump(mode="json", exclude={"prompt", "screening"})
+    return _message(name, data | {"attempt": sight.job.attempt}, sight.job.revision)
 
 
 def _replay(event: JobEvent) -> str:

@@ -3,28 +3,30 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from filmgate.api.stations import Stations
 from filmgate.errors import FilmgateError, JobNotFound, ObjectNotFound
 from filmgate.jobs import Job, JobId, JobState
 from filmgate.queue.base import JobEvent
-from filmgate.store.base import ObjectName
+from filmgate.store.base import ObjectName, picture_part
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
 
-PREVIEW_PART = "preview.jpg"
 # Jobs whose place in the queue is looked up in one tick; the rest have their turn in the next.
 _PLACES_A_TICK = 8
 _PRESENCE_SECONDS = 15.0
+# More unread news than this and a watcher is too slow: the oldest are dropped, the newest tells all.
+_BOX_SIZE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What is known of a watched job: itself, its place, what happened since the last sight."""
+    """What the poller has just seen of a job: its place, what happened since, a new preview picture."""
 
     job: Job
     position: int | None = None
@@ -32,39 +34,56 @@ class Sight:
     preview: bytes | None = None
     is_gone: bool = False
 
+    @property
+    def is_last(self) -> bool:
+        return self.is_gone or self.job.state.is_final
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A sight put into words, once for all who watch the job."""
+
+    text: str
+    is_last: bool
+
+
+Narrator = Callable[[Sight], str]
+Box = asyncio.Queue[News]
+
 
 @dataclass(slots=True)
 class _Watched:
-    """A job with watchers; each watcher has a box that holds its newest sights."""
+    """A job with watchers, as the poller last saw it."""
 
     job: Job
     position: int | None = None
-    boxes: list[asyncio.Queue[Sight]] = field(default_factory=list)
     preview_digest: str = ""
+    last_news: News | None = None
+    boxes: list[Box] = field(default_factory=list)
     checked_at: float = field(default_factory=time.monotonic)
 
 
-# More unread sights than this and a watcher is too slow: the oldest are dropped, the newest tells all.
-_BOX_SIZE = 64
-
-
 class Watch:
-    """Polls the book for all watched jobs together, and only while there are any."""
+    """Polls the book for all watched jobs together, and only while there are any.
 
-    def __init__(self, stations: Stations) -> None:
+    `narrate` runs in a thread of the pool: nothing that blocks happens on the event loop.
+    """
+
+    def __init__(self, stations: Stations, narrate: Narrator) -> None:
         self._stations = stations
+        self._narrate = narrate
         self._watched: dict[JobId, _Watched] = {}
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
 
     @asynccontextmanager
-    async def watching(self, job: Job) -> AsyncIterator[asyncio.Queue[Sight]]:
-        """A box that receives every sight of the job from now on."""
-        box: asyncio.Queue[Sight] = asyncio.Queue(_BOX_SIZE)
+    async def watching(self, job: Job) -> AsyncIterator[Box]:
+        """A box that receives all news of the job that are newer than `job`."""
+        box: Box = asyncio.Queue(_BOX_SIZE)
         watched = self._watched.setdefault(job.id, _Watched(job))
         watched.boxes.append(box)
-        if watched.job.revision > job.revision:
-            self._put(box, Sight(watched.job, watched.position))
+        if watched.job.revision > job.revision and watched.last_news is not None:
+            _put(box, watched.last_news)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll())
         try:
@@ -83,82 +102,84 @@ class Watch:
     async def _poll(self) -> None:
         while self._watched:
             try:
-                await self._tick()
+                for watched, news in await self._stations.call(self._look, *self._plan()):
+                    watched.last_news = news
+                    for box in watched.boxes:
+                        _put(box, news)
             except FilmgateError as exc:
                 # The database or the store is away: watchers wait, the next tick tries again.
                 log.warning("watching failed", code=exc.code)
             await asyncio.sleep(self._stations.settings.watch_seconds)
 
-    async def _tick(self) -> None:
-        seen = {job_id: watched.job.revision for job_id, watched in self._watched.items()}
-        places = self._next_places()
-        stale = self._stale()
-        sights = await self._stations.call(self._look, seen, places, stale)
-        for sight in sights:
-            self._show(sight)
+    def _plan(self) -> tuple[dict[JobId, _Watched], Sequence[_Watched], Sequence[_Watched]]:
+        """Everyone watched, those whose place is due, those that may have been removed."""
+        everyone = dict(self._watched)
+        queued = [w for w in everyone.values() if w.job.state is JobState.QUEUED]
+        start = self._turn = (self._turn + _PLACES_A_TICK) % max(len(queued), 1)
+        places = (queued + queued)[start : start + min(_PLACES_A_TICK, len(queued))]
+        long_ago = time.monotonic() - _PRESENCE_SECONDS
+        quiet = [w for w in everyone.values() if w.checked_at < long_ago]
+        return everyone, places, quiet[:_PLACES_A_TICK]
 
-    def _look(self, seen: dict[JobId, int], places: Sequence[Job], stale: Sequence[Job]) -> list[Sight]:
-        """Everything that is new, in one visit to the database."""
+    def _look(
+        self, everyone: dict[JobId, _Watched], places: Sequence[_Watched], quiet: Sequence[_Watched]
+    ) -> list[tuple[_Watched, News]]:
+        """Everything that is new, in one visit to the database. The only writer of what was seen."""
         book = self._stations.book
-        changed = {job.id: job for job in book.changes(seen)}
-        sights = [self._sight(job, seen[job.id]) for job in changed.values()]
-        unchanged = (job for job in places if job.id not in changed)
-        sights += [Sight(job, book.position(job.tenant_id, job.id)) for job in unchanged]
-        for job in stale:
+        seen = {job_id: watched.job.revision for job_id, watched in everyone.items()}
+        changed = [(everyone[job.id], job) for job in book.changes(seen)]
+        looks: list[tuple[_Watched, Callable[[], Sight | None]]]
+        looks = [(watched, partial(self._see, watched, job)) for watched, job in changed]
+        looks += [(watched, partial(self._place, watched)) for watched in places]
+        looks += [(watched, partial(self._check, watched)) for watched in quiet]
+        told = []
+        for watched, look in looks:
             try:
-                book.find(job.tenant_id, job.id)
+                sight = look()
             except JobNotFound:
-                sights.append(Sight(job, is_gone=True))
-        return sights
+                sight = Sight(watched.job, is_gone=True)
+            if sight is not None:
+                told.append((watched, News(self._narrate(sight), sight.is_last)))
+        return told
 
-    def _sight(self, job: Job, revision: int) -> Sight:
+    def _place(self, watched: _Watched) -> Sight | None:
+        """The job's place, if it has moved."""
+        position = self._stations.book.position(watched.job.tenant_id, watched.job.id)
+        if position is None or position == watched.position:
+            return None
+        watched.position = position
+        return Sight(watched.job, position)
+
+    def _check(self, watched: _Watched) -> None:
+        """Raises JobNotFound for a job that was removed."""
+        watched.checked_at = time.monotonic()
+        self._stations.book.find(watched.job.tenant_id, watched.job.id)
+
+    def _see(self, watched: _Watched, job: Job) -> Sight:
+        """The job's new state, with everything that happened between the last look and this one."""
         book = self._stations.book
-        events = tuple(book.events(job.tenant_id, job.id, after=revision))
+        events = book.events(job.tenant_id, job.id, after=watched.job.revision)
+        # What happened after the job was read belongs to the next sight.
+        told = tuple(event for event in events if event.revision <= job.revision)
         position = book.position(job.tenant_id, job.id) if job.state is JobState.QUEUED else None
-        return Sight(job, position, events, self._preview(job))
+        preview = self._new_preview(watched, job)
+        watched.job, watched.position, watched.checked_at = job, position, time.monotonic()
+        return Sight(job, position, told, preview)
 
-    def _preview(self, job: Job) -> bytes | None:
+    def _new_preview(self, watched: _Watched, job: Job) -> bytes | None:
         if not job.has_started:
             return None
+        name = ObjectName(job.tenant_id, job.id, picture_part("preview", job.fence))
         try:
-            return b"".join(self._stations.store.read(ObjectName(job.tenant_id, job.id, PREVIEW_PART)))
+            picture = b"".join(self._stations.store.read(name))
         except ObjectNotFound:
             return None
+        digest = hashlib.sha256(picture).hexdigest()
+        is_new, watched.preview_digest = digest != watched.preview_digest, digest
+        return picture if is_new else None
 
-    def _show(self, sight: Sight) -> None:
-        watched = self._watched.get(sight.job.id)
-        if watched is None:
-            return
-        is_news = sight.job.revision > watched.job.revision or sight.is_gone
-        if not is_news and sight.position == watched.position:
-            return
-        watched.job, watched.position = sight.job, sight.position
-        watched.checked_at = time.monotonic()
-        digest = hashlib.sha256(sight.preview).hexdigest() if sight.preview else watched.preview_digest
-        if digest == watched.preview_digest:
-            sight = Sight(sight.job, sight.position, sight.events, None, sight.is_gone)
-        watched.preview_digest = digest
-        for box in watched.boxes:
-            self._put(box, sight)
 
-    def _next_places(self) -> list[Job]:
-        """Some queued jobs, in turn: their place changes although they do not."""
-        queued = [w.job for w in self._watched.values() if w.job.state is JobState.QUEUED]
-        if not queued:
-            return []
-        self._turn = (self._turn + _PLACES_A_TICK) % len(queued)
-        return (queued + queued)[self._turn : self._turn + min(_PLACES_A_TICK, len(queued))]
-
-    def _stale(self) -> list[Job]:
-        """Jobs long without a change: one of them may have been removed."""
-        now = time.monotonic()
-        stale = [w for w in self._watched.values() if now - w.checked_at > _PRESENCE_SECONDS]
-        for watched in stale[:_PLACES_A_TICK]:
-            watched.checked_at = now
-        return [watched.job for watched in stale[:_PLACES_A_TICK]]
-
-    @staticmethod
-    def _put(box: asyncio.Queue[Sight], sight: Sight) -> None:
-        if box.full():
-            box.get_nowait()
-        box.put_nowait(sight)
+def _put(box: Box, news: News) -> None:
+    if box.full():
+        box.get_nowait()
+    box.put_nowait(news)
