@@ -25,7 +25,7 @@ from filmgate.queue.base import JobEvent
 router = APIRouter(tags=["videos"], responses=PROBLEMS)
 
 KEEP_ALIVE_SECONDS = 15.0
-_STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
+_STREAM: dict[str, dict[str, str]] = {"text/event-stream": {}}
 
 
 @router.get(

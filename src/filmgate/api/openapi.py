@@ -4,12 +4,6 @@ from typing import Any
 
 from filmgate.api.schemas import Asked, ProblemBody
 
-# Any 4XX or 5XX may come from any route, always in the one form.
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ProblemBody, "description": "The request cannot be served as it is."},
-    "5XX": {"model": ProblemBody, "description": "The service cannot serve it now."},
-}
-
 
 def form_body(form: type[Asked], file: str | None = None) -> dict[str, Any]:
     """A body in both eras of the SDK: JSON, or multipart with an optional file."""
@@ -34,3 +28,15 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
 
     expanded: dict[str, Any] = expand(schema)
     return expanded
+
+
+def _problem(description: str) -> dict[str, Any]:
+    schema = _inlined(ProblemBody.model_json_schema())
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+# Any 4XX or 5XX may come from any route, always in the one form.
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": _problem("The request cannot be served as it is."),
+    "5XX": _problem("The service cannot serve it now."),
+}
