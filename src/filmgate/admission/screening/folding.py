@@ -10,7 +10,7 @@ import unicodedata
 _LOOKALIKES = {
     # Cyrillic
     "аӑӓ": "a", "вʙ": "b", "сҫ": "c", "ԁ": "d", "еёєҽ": "e", "ԍɡ": "g", "һнн": "h", "іїӏ": "i", "јϳ": "j",
-    "кқҝ": "k", "ӏ|": "l", "мᴍ": "m", "пո": "n", "оӧө": "o", "рҏ": "p", "ԛ": "q", "гᴦ": "r", "ѕ": "s",
+    "кқҝ": "k", "ӏ": "l", "мᴍ": "m", "пո": "n", "оӧө": "o", "рҏ": "p", "ԛ": "q", "гᴦ": "r", "ѕ": "s",
     "тҭ": "t", "ս": "u", "ѵ": "v", "ԝѡ": "w", "хҳ": "x", "уүұ": "y", "ʐ": "z",
     # Greek
     "α": "a", "β": "b", "ϲ": "c", "ε": "e", "η": "n", "ι": "i", "κ": "k", "ν": "v", "ο": "o", "ρ": "p",
@@ -49,9 +49,15 @@ def folded_text(text: str) -> str:
 def readings(text: str) -> tuple[str, ...]:
     """The ways a folded text may be read: as it stands, letters s p a c e d out, d1g1ts for letters."""
     folded = folded_text(text)
-    joined = _SPACED_WORD.sub(lambda match: _SEPARATORS.sub("", match[0]), folded)
+    joined = _SPACED_WORD.sub(_join, folded)
     undone = _MIXED_WORD.sub(lambda match: match[0].translate(_LEET), joined)
     return tuple(dict.fromkeys((folded, joined, undone)))
+
+
+def _join(match: re.Match[str]) -> str:
+    """Spaced-out letters as a word; an article before or after them may not be part of it."""
+    word = _SEPARATORS.sub("", match[0])
+    return f"{word} {word[1:]} {word[:-1]}"
 
 
 def has_bidi_controls(text: str) -> bool:
