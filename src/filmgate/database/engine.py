@@ -140,12 +140,15 @@ def _sqlite(url: URL, timeout_seconds: float) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         level = connection.get_execution_options().get("filmgate_synchronous")
+        raw: Any = connection.connection.dbapi_connection
         if level is None:
-            connection.exec_driver_sql("BEGIN")
+            raw.execute("BEGIN")
             return
-        connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
+        if connection.info.get("synchronous") != level:
+            raw.execute(f"PRAGMA synchronous = {level}")
+            connection.info["synchronous"] = level
         # Taking the write lock first: a reader that upgrades later can only fail.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        raw.execute("BEGIN IMMEDIATE")
 
     return engine
 

@@ -7,6 +7,7 @@ nobody's backlog. On PostgreSQL the account's row is the lock of all its tenant'
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,23 +21,71 @@ from filmgate.queue.rows import Row
 
 DAY_SECONDS = 86400
 
+# Statements are built once: building one costs more than the database takes to run it.
+_INSERTS: dict[str, Callable[[sa.Table], sqlite.Insert | postgresql.Insert]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+_OWN = accounts.c.tenant_id == sa.bindparam("own")
+_LOCK = sa.select(accounts).where(_OWN).with_for_update()
+_ADMIT = (
+    sa.update(accounts)
+    .where(_OWN)
+    .values(
+        queued=accounts.c.queued + 1,
+        virtual_time=sa.bindparam("start"),
+        day=sa.bindparam("today"),
+        gpu_seconds_today=sa.bindparam("used"),
+    )
+)
+_ADJUST = (
+    sa.update(accounts)
+    .where(_OWN)
+    .values(
+        queued=accounts.c.queued + sa.bindparam("more_queued"),
+        running=accounts.c.running + sa.bindparam("more_running"),
+    )
+)
+_CHARGE = (
+    sa.update(accounts)
+    .where(_OWN)
+    .values(virtual_time=accounts.c.virtual_time + sa.bindparam("cost") / accounts.c.weight)
+)
+_SETTLE = (
+    sa.update(accounts).where(_OWN).values(day=sa.bindparam("today"), gpu_seconds_today=sa.bindparam("used"))
+)
+_PRESENTS = (
+    sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0")),
+    sa.select(sa.func.max(accounts.c.virtual_time)),
+)
+
+
+def _open_statement(dialect: str) -> sa.Executable:
+    statement = _INSERTS[dialect](accounts)
+    terms = {"weight": statement.excluded.weight, "max_running": statement.excluded.max_running}
+    return statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms).returning(accounts)
+
+
+def _add_statement(dialect: str, table: sa.Table, *sums: str) -> sa.Executable:
+    statement = _INSERTS[dialect](table)
+    grown = {name: table.c[name] + statement.excluded[name] for name in sums}
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=grown)
+
+
+_OPEN = {dialect: _open_statement(dialect) for dialect in _INSERTS}
+_ADD_LOAD = {dialect: _add_statement(dialect, loads, "jobs", "gpu_seconds") for dialect in _INSERTS}
+_OBSERVE = {dialect: _add_statement(dialect, durations, "observations", "seconds") for dialect in _INSERTS}
+
 
 def open_account(connection: sa.Connection, tenant_id: TenantId, share: Share) -> Row:
     """The tenant's account, locked, with its share brought up to date."""
-    terms = {"weight": share.weight, "max_running": share.max_running}
-    statement = (
-        _insert(connection, accounts)
-        .values(tenant_id=tenant_id, **terms)
-        .on_conflict_do_update(index_elements=["tenant_id"], set_=terms)
-        .returning(accounts)
-    )
-    return connection.execute(statement).mappings().one()
+    terms = {"tenant_id": tenant_id, "weight": share.weight, "max_running": share.max_running}
+    return connection.execute(_OPEN[connection.dialect.name], terms).mappings().one()
 
 
 def lock_account(connection: sa.Connection, tenant_id: TenantId) -> Row | None:
     """The tenant's account, locked; None when it never had a job."""
-    statement = sa.select(accounts).where(accounts.c.tenant_id == tenant_id).with_for_update()
-    return connection.execute(statement).mappings().one_or_none()
+    return connection.execute(_LOCK, {"own": tenant_id}).mappings().one_or_none()
 
 
 def check_quotas(account: Row, share: Share, gpu_seconds: float, now: float) -> None:
@@ -63,19 +112,17 @@ def used_today(account: Row, now: float) -> float:
 
 def admit(connection: sa.Connection, account: Row, job: Row, now: float) -> None:
     """Count a new queued job and reserve its GPU-seconds."""
-    values: dict[str, Any] = {"queued": accounts.c.queued + 1} | _used(
-        account, job["predicted_gpu_seconds"], now
-    )
+    start = account["virtual_time"]
     if account["queued"] == 0:
-        values["virtual_time"] = max(account["virtual_time"], _present(connection))
-    _update(connection, account["tenant_id"], values)
+        start = max(start, _present(connection))
+    values = _used(account, job["predicted_gpu_seconds"], now) | {"own": account["tenant_id"], "start": start}
+    connection.execute(_ADMIT, values)
     _count(connection, job, JobState.QUEUED, +1)
 
 
 def charge(connection: sa.Connection, job: Row) -> None:
     """Move the account forward by the job it is about to start."""
-    cost = job["predicted_gpu_seconds"] / accounts.c.weight
-    _update(connection, job["tenant_id"], {"virtual_time": accounts.c.virtual_time + cost})
+    connection.execute(_CHARGE, {"own": job["tenant_id"], "cost": job["predicted_gpu_seconds"]})
 
 
 def move(connection: sa.Connection, job: Row, target: JobState) -> None:
@@ -83,65 +130,52 @@ def move(connection: sa.Connection, job: Row, target: JobState) -> None:
     source = JobState(job["state"])
     if source is target:
         return
-    values = {source.value: accounts.c[source.value] - 1}
     _count(connection, job, source, -1)
     if not target.is_final:
-        values[target.value] = accounts.c[target.value] + 1
         _count(connection, job, target, +1)
-    _update(connection, job["tenant_id"], values)
+    change = {f"more_{state}": (state is target) - (state is source) for state in _OPEN_STATES}
+    connection.execute(_ADJUST, change | {"own": job["tenant_id"]})
+
+
+_OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
 
 def tally(
     connection: sa.Connection, job: Row, state: JobState, reason: Reason | None, gpu_seconds: float
 ) -> None:
     """Count an end for good."""
-    key = _load_key(job, state) | {"reason": reason or ""}
-    _add(connection, loads, key, {"jobs": 1, "gpu_seconds": gpu_seconds})
+    load = _load_key(job, state) | {"reason": reason or "", "jobs": 1, "gpu_seconds": gpu_seconds}
+    connection.execute(_ADD_LOAD[connection.dialect.name], load)
 
 
 def observe(connection: sa.Connection, model: str, kind: str, seconds: float) -> None:
     """Count a duration in its bucket."""
-    key = {"kind": kind, "model": model, "bucket": bisect_left(DURATION_BOUNDS, seconds)}
-    _add(connection, durations, key, {"observations": 1, "seconds": seconds})
+    bucket = bisect_left(DURATION_BOUNDS, seconds)
+    values = {"kind": kind, "model": model, "bucket": bucket, "observations": 1, "seconds": seconds}
+    connection.execute(_OBSERVE[connection.dialect.name], values)
 
 
 def settle(connection: sa.Connection, account: Row, difference: float, now: float) -> None:
     """Correct today's use by the difference between what was reserved and what it took."""
-    _update(connection, account["tenant_id"], _used(account, difference, now))
+    connection.execute(_SETTLE, _used(account, difference, now) | {"own": account["tenant_id"]})
 
 
 def _used(account: Row, gpu_seconds: float, now: float) -> dict[str, Any]:
     used = max(0.0, used_today(account, now) + gpu_seconds)
-    return {"day": int(now // DAY_SECONDS), "gpu_seconds_today": used}
+    return {"today": int(now // DAY_SECONDS), "used": used}
 
 
 def _present(connection: sa.Connection) -> float:
-    waiting = sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0"))
-    everyone = sa.select(sa.func.max(accounts.c.virtual_time))
-    for statement in (waiting, everyone):
+    for statement in _PRESENTS:
         if (value := connection.execute(statement).scalar()) is not None:
             return float(value)
     return 0.0
 
 
-def _update(connection: sa.Connection, tenant_id: str, values: dict[str, Any]) -> None:
-    connection.execute(sa.update(accounts).where(accounts.c.tenant_id == tenant_id).values(values))
-
-
 def _count(connection: sa.Connection, job: Row, state: JobState, change: int) -> None:
-    cost = change * job["predicted_gpu_seconds"]
-    _add(connection, loads, _load_key(job, state), {"jobs": change, "gpu_seconds": cost})
+    load = {"jobs": change, "gpu_seconds": change * job["predicted_gpu_seconds"]}
+    connection.execute(_ADD_LOAD[connection.dialect.name], _load_key(job, state) | load)
 
 
 def _load_key(job: Row, state: JobState) -> dict[str, Any]:
     return {name: job[name] for name in ("tenant_id", "route", "model")} | {"state": state, "reason": ""}
-
-
-def _add(connection: sa.Connection, table: sa.Table, key: dict[str, Any], change: dict[str, Any]) -> None:
-    statement = _insert(connection, table).values(key | change)
-    sums = {name: table.c[name] + amount for name, amount in change.items()}
-    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=sums))
-
-
-def _insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)

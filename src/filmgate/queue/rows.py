@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
@@ -30,13 +30,13 @@ from filmgate.jobs import (
 )
 from filmgate.keyring.sealing import Sealer
 
-Row: TypeAlias = sa.RowMapping
+Row: TypeAlias = sa.RowMapping | dict[str, Any]
 
 # Every column but the sealed text, for readers that do not need it.
 UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
 
 
-def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, object]:
+def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
     """The first row of an accepted ticket."""
     return {
         "id": ticket.job_id,
@@ -60,6 +60,23 @@ def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, object
         "idempotency_key": ticket.idempotency.key,
         "awaits_original": ticket.idempotency.is_retry,
     }
+
+
+def first_job(ticket: Ticket, now: float) -> Job:
+    """The job of a ticket that was accepted now: what `to_job` would make of its row."""
+    return Job(
+        id=ticket.job_id,
+        tenant_id=ticket.tenant_id,
+        trace_id=ticket.trace_id,
+        spec=ticket.spec,
+        route=ticket.route,
+        state=JobState.QUEUED,
+        revision=1,
+        created_at=now,
+        deadline_at=now + ticket.slo_seconds,
+        predicted=ticket.predicted,
+        screening=ticket.screening,
+    )
 
 
 def seal_prompt(sealer: Sealer, ticket: Ticket) -> bytes:

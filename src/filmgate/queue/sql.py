@@ -26,9 +26,47 @@ from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
 from filmgate.queue import ledger
 from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
-from filmgate.queue.claims import IS_READY, find_fair, peek_due, take_due
-from filmgate.queue.rows import Row, from_clip, from_failure, from_progress, seal_prompt, to_job, to_row
+from filmgate.queue.claims import IS_READY, find_fair, peek_due, peek_fair, take_due
+from filmgate.queue.rows import (
+    Row,
+    first_job,
+    from_clip,
+    from_failure,
+    from_progress,
+    seal_prompt,
+    to_job,
+    to_row,
+)
 from filmgate.settings import QueueSettings
+
+_EVENT_COLUMNS = ("seq", "revision", "state", "stage", "attempt")
+_OWN = jobs.c.tenant_id == sa.bindparam("own")
+_INSERT = sa.insert(jobs)
+_UPDATE = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).returning(jobs)
+_LOCK = sa.select(jobs).where(jobs.c.id == sa.bindparam("the_id"), _OWN).with_for_update()
+_NOTE = sa.insert(events)
+_BEAT = (
+    sa.update(jobs)
+    .where(jobs.c.id == sa.bindparam("the_id"), jobs.c.fence == sa.bindparam("the_fence"))
+    .where(sa.text("state = 'running'"))
+    .returning(*(jobs.c[name] for name in _EVENT_COLUMNS), jobs.c.is_cancelling)
+)
+_BEAT_WITH_NEWS = _BEAT.values(revision=jobs.c.revision + 1)
+_FIND_STAGE = (
+    sa.select(events.c.revision)
+    .where(events.c.job_seq == sa.bindparam("the_seq"), events.c.attempt == sa.bindparam("the_attempt"))
+    .where(events.c.stage == sa.bindparam("the_stage"))
+    .limit(1)
+)
+_FIND_KEYED = sa.select(jobs).where(_OWN, jobs.c.idempotency_key == sa.bindparam("key"))
+_FIND_TWIN = (
+    sa.select(jobs)
+    .where(_OWN, jobs.c.body_digest == sa.bindparam("digest"), jobs.c.idempotency_key.is_(None))
+    .where(jobs.c.created_at > sa.bindparam("since"))
+    .where(sa.or_(sa.bindparam("any", type_=sa.Boolean), jobs.c.awaits_original))
+    .order_by(jobs.c.seq.desc())
+    .limit(1)
+)
 
 CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
 # Due jobs one call may bury, or lose to a faster worker, before it answers.
@@ -52,9 +90,9 @@ class SqlQueue:
                 return to_job(twin, self._sealer)
             ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
             row = to_row(ticket, now, sealed_prompt)
-            stored = connection.execute(sa.insert(jobs).values(row).returning(jobs)).mappings().one()
-            ledger.admit(connection, account, stored, now)
-            return to_job(stored, self._sealer)
+            connection.execute(_INSERT, row)
+            ledger.admit(connection, account, row, now)
+            return first_job(ticket, now)
 
     def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
@@ -65,27 +103,32 @@ class SqlQueue:
         return to_job(twin, self._sealer) if twin is not None else None
 
     def lease(self, offer: Offer) -> Lease | None:
+        awaited: TenantId | None = None
         for _ in range(_TRIES_A_LEASE):
             with self._database.write() as connection:
                 steady_now = self._database.steady_now(connection)
-                if (peeked := peek_due(connection, offer, steady_now)) is None:
-                    return self._lease_fair(connection, offer)
-                if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
-                    return lease
+                if (peeked := peek_due(connection, offer, steady_now)) is not None:
+                    if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
+                        return lease
+                    continue
+                if (row := find_fair(connection, offer, awaited)) is not None:
+                    ledger.charge(connection, row)
+                    return self._grant(connection, row, offer)
+                if (awaited := peek_fair(connection, offer)) is None:
+                    return None
         return None
 
     def heartbeat(self, lease: Lease, progress: Progress | None = None) -> Standing:
         with self._database.write(is_durable=False) as connection:
-            values: dict[str, Any] = self._wake(connection, lease.seconds)
-            if progress is not None:
-                values |= from_progress(progress) | {"revision": jobs.c.revision + 1}
-            statement = (
-                sa.update(jobs)
-                .where(_is_held(lease))
-                .values(values)
-                .returning(*(jobs.c[name] for name in _EVENT_COLUMNS), jobs.c.is_cancelling)
-            )
-            row = connection.execute(statement).mappings().one_or_none()
+            values = self._wake(connection, lease.seconds) | {
+                "the_id": lease.job.id,
+                "the_fence": lease.fence,
+            }
+            if progress is None:
+                row = connection.execute(_BEAT, values).mappings().one_or_none()
+            else:
+                values |= from_progress(progress)
+                row = connection.execute(_BEAT_WITH_NEWS, values).mappings().one_or_none()
             if row is None:
                 raise _lost(lease)
             if progress is not None and progress.done == 0:
@@ -173,10 +216,9 @@ class SqlQueue:
     def _find_twin(
         self, connection: sa.Connection, tenant_id: TenantId, wish: Idempotency, now: float
     ) -> Row | None:
-        own = jobs.c.tenant_id == tenant_id
         if wish.key is not None:
-            statement = sa.select(jobs).where(own, jobs.c.idempotency_key == wish.key)
-            twin = connection.execute(statement).mappings().one_or_none()
+            keyed = {"own": tenant_id, "key": wish.key}
+            twin = connection.execute(_FIND_KEYED, keyed).mappings().one_or_none()
             if twin is not None and twin["body_digest"] != wish.body_digest:
                 raise IdempotencyConflict(
                     "this Idempotency-Key was used with another body", option="Idempotency-Key"
@@ -184,24 +226,12 @@ class SqlQueue:
             return twin
         # A retry is the job its original made. An original that arrives after its own retry is that job too,
         # but only one: a later request of the same body is a wish for a second clip.
-        statement = (
-            sa.select(jobs)
-            .where(own, jobs.c.body_digest == wish.body_digest, jobs.c.idempotency_key.is_(None))
-            .where(jobs.c.created_at > now - self._settings.retry_window_seconds)
-            .where(sa.true() if wish.is_retry else jobs.c.awaits_original)
-            .order_by(jobs.c.seq.desc())
-            .limit(1)
-        )
-        twin = connection.execute(statement).mappings().one_or_none()
+        since = now - self._settings.retry_window_seconds
+        same = {"own": tenant_id, "digest": wish.body_digest, "since": since, "any": wish.is_retry}
+        twin = connection.execute(_FIND_TWIN, same).mappings().one_or_none()
         if twin is not None and not wish.is_retry:
-            connection.execute(sa.update(jobs).where(jobs.c.seq == twin["seq"]).values(awaits_original=False))
+            self._update(connection, twin["seq"], {"awaits_original": False})
         return twin
-
-    def _lease_fair(self, connection: sa.Connection, offer: Offer) -> Lease | None:
-        if (row := find_fair(connection, offer)) is None:
-            return None
-        ledger.charge(connection, row)
-        return self._grant(connection, row, offer)
 
     def _lease_due(
         self, connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float
@@ -265,27 +295,28 @@ class SqlQueue:
         """Write a transition, count it and note it. The caller holds the account's lock."""
         ledger.move(connection, row, state)
         values = values | {"state": state, "revision": row["revision"] + 1}
-        statement = sa.update(jobs).where(jobs.c.seq == row["seq"]).values(values).returning(jobs)
-        changed = connection.execute(statement).mappings().one()
+        changed = self._update(connection, row["seq"], values)
         self._note(connection, changed, reason)
         return to_job(changed, self._sealer)
+
+    @staticmethod
+    def _update(connection: sa.Connection, seq: int, values: dict[str, Any]) -> Row:
+        return connection.execute(_UPDATE, values | {"the_seq": seq}).mappings().one()
 
     def _note(self, connection: sa.Connection, row: Row, reason: Reason | None = None) -> None:
         event = {name: row[name] for name in _EVENT_COLUMNS if name != "seq"}
         event |= {"job_seq": row["seq"], "at": self._database.now(connection), "reason": reason}
-        connection.execute(sa.insert(events).values(event))
+        connection.execute(_NOTE, event)
 
     def _note_stage(self, connection: sa.Connection, row: Row) -> None:
-        same = (events.c.job_seq == row["seq"], events.c.attempt == row["attempt"])
-        is_known = sa.select(events.c.revision).where(*same, events.c.stage == row["stage"]).limit(1)
-        if connection.execute(is_known).first() is None:
+        place = {"the_seq": row["seq"], "the_attempt": row["attempt"], "the_stage": row["stage"]}
+        if connection.execute(_FIND_STAGE, place).first() is None:
             self._note(connection, row)
 
     def _lock(self, connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> tuple[Row, Row]:
         """The tenant's account and its job, both locked, in the order everyone takes them."""
         account = ledger.lock_account(connection, tenant_id)
-        statement = sa.select(jobs).where(jobs.c.id == job_id, jobs.c.tenant_id == tenant_id)
-        row = connection.execute(statement.with_for_update()).mappings().one_or_none()
+        row = connection.execute(_LOCK, {"the_id": job_id, "own": tenant_id}).mappings().one_or_none()
         if account is None or row is None:
             raise JobNotFound("no such video")
         return account, row
@@ -294,15 +325,6 @@ class SqlQueue:
     def _require_held(row: Row, lease: Lease) -> None:
         if row["state"] != JobState.RUNNING or row["fence"] != lease.fence:
             raise _lost(lease)
-
-
-_EVENT_COLUMNS = ("seq", "revision", "state", "stage", "attempt")
-
-
-def _is_held(lease: Lease) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        jobs.c.id == lease.job.id, jobs.c.fence == lease.fence, jobs.c.state == JobState.RUNNING.value
-    )
 
 
 def _lost(lease: Lease) -> LeaseLost:
