@@ -38,6 +38,7 @@ log = Log("serve")
 _RESTART_SECONDS = (0.5, 30.0)
 _STEADY_SECONDS = 60.0
 _STOP_SECONDS = 40.0
+_PENDING_CONNECTIONS = 1024
 
 
 def open_stations(settings: Settings) -> Stations:
@@ -102,14 +103,20 @@ def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
 
 
 def listen(api: ApiSettings) -> socket.socket:
+    """A listening socket, bound before anything else is started. Raises SettingsError."""
+    family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
+    # The protocol is spelled out: asyncio turns Nagle's algorithm off only for sockets that say they are TCP,
+    # and with it on every small answer waits 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
-        listener = socket.create_server((api.host, api.port), family=family, backlog=1024)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((api.host, api.port))
+        listener.listen(_PENDING_CONNECTIONS)
     except OSError as exc:
+        listener.close()
         raise SettingsError(
             f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose another", option="--port"
         ) from exc
-    listener.set_inheritable(False)
     return listener
 
 

@@ -11,7 +11,7 @@ from filmgate.admission.cards import ModelShelf, open_shelf
 from filmgate.admission.estimates import Estimator
 from filmgate.admission.fetching import FetchLimits, fetch
 from filmgate.admission.images import Picture, clean_image
-from filmgate.admission.pressure import Demand, check_promise, wait_seconds
+from filmgate.admission.pressure import Demand, check_promise, place_in_queue, wait_seconds
 from filmgate.admission.screening import Screener, open_rules
 from filmgate.admission.validation import VideoRequest, complete_spec
 from filmgate.errors import AddressRefused, InvalidField, JobActive, PromptRejected, StoreFull
@@ -39,6 +39,7 @@ log = Log("admission")
 
 Value = TypeVar("Value")
 FRESH_SECONDS = 0.25
+LONG_QUEUE = 100
 
 
 class Glance(Generic[Value]):
@@ -135,6 +136,16 @@ class Gate:
         """How long a job of this size would wait if it came now."""
         demand = Demand(tenant.id, tenant.share.weight, predicted.gpu_seconds, self._weights.get())
         return wait_seconds(self._backlog.get(), demand, self._settings.gpus)
+
+    def quick_place(self, tenant: Tenant, job: Job) -> int | None:
+        """About where a job that has just joined a long queue stands; None where the queue is short enough
+        to be counted exactly.
+        """
+        backlog = self._backlog.get()
+        if backlog.queued_jobs < LONG_QUEUE:
+            return None
+        demand = Demand(tenant.id, tenant.share.weight, job.predicted.gpu_seconds, self._weights.get())
+        return place_in_queue(backlog, demand, job.spec.model)
 
     def eta_seconds(self, job: Job, position: int | None, now: float) -> float | None:
         """Seconds until the job is finished, None once it is."""

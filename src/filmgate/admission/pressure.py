@@ -42,6 +42,26 @@ def wait_seconds(backlog: Backlog, demand: Demand, gpus: int) -> float:
     return (running + own + others) / gpus
 
 
+def place_in_queue(backlog: Backlog, demand: Demand, model: str) -> int:
+    """The place of a job that joins now: its tenant's own jobs, and those that others start meanwhile."""
+    loads = [
+        load
+        for load in backlog.loads
+        if load.state is JobState.QUEUED and load.route is demand.route and load.model == model
+    ]
+    own = [load for load in loads if load.tenant_id == demand.tenant_id]
+    turn = sum(load.gpu_seconds for load in own) / demand.weight
+    others = sum(
+        min(
+            load.jobs,
+            math.ceil(turn * demand.weights.get(load.tenant_id, 1.0) * load.jobs / load.gpu_seconds),
+        )
+        for load in loads
+        if load.tenant_id != demand.tenant_id and load.gpu_seconds > 0
+    )
+    return 1 + sum(load.jobs for load in own) + others
+
+
 def check_promise(wait: float, predicted: StageSeconds, promise_seconds: float) -> None:
     """Raises Overloaded when the job would be finished later than promised."""
     late = wait + predicted.gpu_seconds + predicted.upload - promise_seconds

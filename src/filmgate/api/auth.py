@@ -19,33 +19,55 @@ Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
 
 @dataclass(frozen=True, slots=True)
+class Applicant:
+    """What a request shows of its caller; nothing of it is believed before `identify`."""
+
+    stations: Stations
+    secret: str | None
+    subject: str | None
+    is_local: bool
+
+    def identify(self, scope: Scope) -> Tenant:
+        """The caller's tenant, if it may do this. Blocks. Raises InvalidKey and ScopeMissing."""
+        tenant = self._authenticate()
+        if not tenant.may(scope):
+            raise ScopeMissing(f"this key lacks the scope {scope}")
+        return tenant
+
+    def _authenticate(self) -> Tenant:
+        tenants = self.stations.tenants
+        if self.secret is not None and self.secret.isascii():
+            return tenants.authenticate(self.secret)
+        if self.subject:
+            return tenants.authenticate_certificate(self.subject)
+        if self.stations.settings.open and self.secret is None and self.is_local:
+            return tenants.find(LOCAL_TENANT)
+        raise InvalidKey("send an API key as `Authorization: Bearer KEY`")
+
+
+async def applicant_of(request: Request, bearer: Bearer) -> Applicant:
+    """A dependency: who says they are calling."""
+    subject = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
+    secret = bearer.credentials if bearer is not None else None
+    return Applicant(stations_of(request), secret, subject, is_local_request(request))
+
+
+Anyone = Annotated[Applicant, Depends(applicant_of)]
+
+
+@dataclass(frozen=True, slots=True)
 class Require:
     """A dependency: the tenant of this request, if it may do what the route does."""
 
     scope: Scope
 
-    async def __call__(self, request: Request, bearer: Bearer) -> Tenant:
-        stations = stations_of(request)
-        tenant = await stations.call(_identify, stations, request, bearer)
-        if not tenant.may(self.scope):
-            raise ScopeMissing(f"this key lacks the scope {self.scope}")
-        return tenant
+    async def __call__(self, applicant: Anyone) -> Tenant:
+        return await applicant.stations.call(applicant.identify, self.scope)
 
 
 Reader = Annotated[Tenant, Depends(Require(Scope.READ))]
 Maker = Annotated[Tenant, Depends(Require(Scope.GENERATE))]
 Operator = Annotated[Tenant, Depends(Require(Scope.ADMIN))]
-
-
-def _identify(stations: Stations, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Tenant:
-    if bearer is not None and bearer.credentials.isascii():
-        return stations.tenants.authenticate(bearer.credentials)
-    subject = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
-    if subject:
-        return stations.tenants.authenticate_certificate(subject)
-    if stations.settings.open and bearer is None and is_local_request(request):
-        return stations.tenants.find(LOCAL_TENANT)
-    raise InvalidKey("send an API key as `Authorization: Bearer KEY`")
 
 
 def is_local_request(request: Request) -> bool:

@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from filmgate.admission.gate import Visit
 from filmgate.admission.validation import VideoRequest
-from filmgate.api.auth import Maker, Reader
+from filmgate.api.auth import Anyone, Applicant, Maker, Reader
 from filmgate.api.forms import Body, read_body
 from filmgate.api.openapi import PROBLEMS, form_body
 from filmgate.api.schemas import (
@@ -24,11 +26,11 @@ from filmgate.api.schemas import (
     read_form,
 )
 from filmgate.api.stations import Stations, stations_of
-from filmgate.api.views import poll_after_ms, view
+from filmgate.api.views import poll_after_ms, render, view
 from filmgate.errors import FilmgateError, InvalidField, JobActive, JobNotFound, UnsupportedVerb
 from filmgate.jobs import JOB_ID_PATTERN, Idempotency, Job, JobId, SourceKind, TenantId, Ticket, TraceId
 from filmgate.store.base import UPLOAD_PART, ObjectName
-from filmgate.tenants.base import Tenant
+from filmgate.tenants.base import Scope
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"], responses=PROBLEMS)
 
@@ -36,27 +38,29 @@ VideoId = Annotated[str, Path(description="The id of a video.", max_length=200)]
 DELETE_WAIT_SECONDS = 8.0
 _DELETE_POLL_SECONDS = 0.1
 _KEY_CHARS = 255
+_SMALL_BODY_BYTES = 64 << 10
 
 
 @router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference"))
-async def create_video(request: Request, caller: Maker) -> Response:
+async def create_video(request: Request, applicant: Anyone) -> Response:
     """Ask for a clip. The answer leaves when the job is on disk."""
-    stations = stations_of(request)
-    body = await read_body(request, stations.settings.max_body_bytes)
-    asked = read_form(CreateVideo, body).to_request(body.files)
-    return await _accept(request, caller, body, asked)
+
+    def read(body: Body) -> VideoRequest:
+        return read_form(CreateVideo, body).to_request(body.files)
+
+    return await _accept(request, applicant, read)
 
 
 @router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
-async def edit_video(request: Request, caller: Maker) -> Response:
+async def edit_video(request: Request, applicant: Anyone) -> Response:
     """Make a clip that changes another, where the model can."""
-    return await _derive(request, caller, SourceKind.EDIT, EditVideo)
+    return await _accept(request, applicant, partial(_derive, SourceKind.EDIT, EditVideo))
 
 
 @router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video"))
-async def extend_video(request: Request, caller: Maker) -> Response:
+async def extend_video(request: Request, applicant: Anyone) -> Response:
     """Make a clip that continues another, where the model can."""
-    return await _derive(request, caller, SourceKind.EXTEND, ExtendVideo)
+    return await _accept(request, applicant, partial(_derive, SourceKind.EXTEND, ExtendVideo))
 
 
 @router.post("/characters", status_code=400, openapi_extra=form_body(Asked, file="video"))
@@ -107,13 +111,14 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
 
 
 @router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo))
-async def remix_video(request: Request, video_id: VideoId, caller: Maker) -> Response:
+async def remix_video(request: Request, video_id: VideoId, applicant: Anyone) -> Response:
     """Make a finished clip anew with another prompt."""
-    stations = stations_of(request)
-    body = await read_body(request, stations.settings.max_body_bytes)
-    prompt = read_form(RemixVideo, body).prompt
-    asked = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=checked_id(video_id))
-    return await _accept(request, caller, body, asked)
+
+    def read(body: Body) -> VideoRequest:
+        prompt = read_form(RemixVideo, body).prompt
+        return VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=checked_id(video_id))
+
+    return await _accept(request, applicant, read)
 
 
 @router.post("/{video_id}/cancel", response_model=Video)
@@ -149,20 +154,36 @@ def checked_id(video_id: str) -> JobId:
     return JobId(video_id)
 
 
-async def _derive(request: Request, caller: Tenant, verb: SourceKind, form: type[EditVideo]) -> Response:
-    stations = stations_of(request)
-    body = await read_body(request, stations.settings.max_body_bytes)
+def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest:
     asked = read_form(form, body)
     seconds = asked.seconds if isinstance(asked, ExtendVideo) else None
     source = checked_id(clip_source(verb, asked, body))
-    wish = VideoRequest(prompt=asked.prompt, seconds=seconds, verb=verb, source_id=source)
-    return await _accept(request, caller, body, wish)
+    return VideoRequest(prompt=asked.prompt, seconds=seconds, verb=verb, source_id=source)
 
 
-async def _accept(request: Request, caller: Tenant, body: Body, asked: VideoRequest) -> Response:
-    stations = stations_of(request)
-    visit = Visit(caller, idempotency_of(request, body), TraceId(request.state.trace_id))
-    return _answer(await stations.call(_enqueue, stations, visit, asked))
+async def _accept(request: Request, applicant: Applicant, read: Callable[[Body], VideoRequest]) -> Response:
+    """Read the body, then do everything that blocks in one visit to a thread."""
+    stations, scope = applicant.stations, Scope.GENERATE
+    if not _is_small(request):
+        # Strangers may not make us read for long.
+        await stations.call(applicant.identify, scope)
+    try:
+        body = await read_body(request, stations.settings.max_body_bytes)
+        asked, idempotency = read(body), idempotency_of(request, body)
+    except FilmgateError:
+        await stations.call(applicant.identify, scope)
+        raise
+
+    def enter() -> Video:
+        visit = Visit(applicant.identify(scope), idempotency, TraceId(request.state.trace_id))
+        return _enqueue(stations, visit, asked)
+
+    return _answer(await stations.call(enter))
+
+
+def _is_small(request: Request) -> bool:
+    length = request.headers.get("content-length", "")
+    return length.isdecimal() and len(length) < 9 and int(length) <= _SMALL_BODY_BYTES
 
 
 def _enqueue(stations: Stations, visit: Visit, asked: VideoRequest) -> Video:
@@ -173,10 +194,13 @@ def _enqueue(stations: Stations, visit: Visit, asked: VideoRequest) -> Video:
     admitted = stations.gate.admit(visit, asked)
     ticket = admitted.ticket
     if admitted.picture is None:
-        return view(stations, stations.queue.enqueue(ticket))
-    name = ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART)
-    stations.store.put(name, [admitted.picture.data])
-    return view(stations, _enqueue_uploaded(stations, ticket))
+        job = stations.queue.enqueue(ticket)
+    else:
+        name = ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART)
+        stations.store.put(name, [admitted.picture.data])
+        job = _enqueue_uploaded(stations, ticket)
+    place = stations.gate.quick_place(visit.tenant, job)
+    return view(stations, job) if place is None else render(stations, job, place)
 
 
 def _enqueue_uploaded(stations: Stations, ticket: Ticket) -> Job:

@@ -27,6 +27,7 @@ from filmgate.keyring.sealing import Sealer
 from filmgate.queue import ledger
 from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
 from filmgate.queue.claims import IS_READY, find_fair, peek_due, peek_fair, take_due
+from filmgate.queue.grouping import GroupCommit
 from filmgate.queue.rows import (
     Row,
     first_job,
@@ -80,19 +81,29 @@ class SqlQueue:
         self._database = database
         self._sealer = Sealer(keyring)
         self._settings = settings
+        self._group = GroupCommit(database)
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
+
+        def accept(connection: sa.Connection) -> Job:
+            return self._accept(connection, ticket, sealed_prompt)
+
+        if self._database.is_sqlite:
+            return self._group.run(accept)
         with self._database.write() as connection:
-            account = ledger.open_account(connection, ticket.tenant_id, ticket.share)
-            now = self._database.now(connection)
-            if (twin := self._find_twin(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
-                return to_job(twin, self._sealer)
-            ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
-            row = to_row(ticket, now, sealed_prompt)
-            connection.execute(_INSERT, row)
-            ledger.admit(connection, account, row, now)
-            return first_job(ticket, now)
+            return accept(connection)
+
+    def _accept(self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes) -> Job:
+        account = ledger.open_account(connection, ticket.tenant_id, ticket.share)
+        now = self._database.now(connection)
+        if (twin := self._find_twin(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
+            return to_job(twin, self._sealer)
+        ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
+        row = to_row(ticket, now, sealed_prompt)
+        connection.execute(_INSERT, row)
+        ledger.admit(connection, account, row, now)
+        return first_job(ticket, now)
 
     def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
