@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Two torch threads on a busy core spin against each other; passive waiting keeps timings honest.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers bench clean
+.PHONY: demo test check format lint types layers bench chaos clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -42,6 +42,9 @@ layers: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) benchmarks/bench_pipeline.py
+
+chaos: $(STAMP)
+	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200
 
 clean:
 	rm -rf $(VENV) out

@@ -1,56 +1,84 @@
-"""Databases for every tier: a SQLite file, and a real PostgreSQL server of our own."""
+"""What every test shares: one torch thread, no hub, and the zoo of small models built once a session."""
 
 import os
-import secrets
 
+# Before torch is imported: two OpenMP threads on a busy core spin against each other.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from threading import enumerate as live_threads
+
+import numpy as np
 import pytest
-import sqlalchemy as sa
-from tests.postgres import PostgresServer
-
-from filmgate.database.engine import Database
-from filmgate.database.migration import migrate
-
-DATABASE_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
+from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
 
 
-@pytest.fixture(scope="session")
-def postgres_server_url():
-    """The server of FILMGATE_TEST_DATABASE_URL, or one that lives as long as the tests."""
-    if given := os.environ.get(DATABASE_VARIABLE):
-        yield given
-        return
-    server = PostgresServer()
-    yield server.start().url
-    server.remove()
-
-
-@pytest.fixture(scope="session")
-def postgres_url(postgres_server_url):
-    """A database of our own on that server, at the newest schema."""
-    name = f"filmgate_test_{secrets.token_hex(4)}"
-    server = sa.create_engine(
-        sa.make_url(postgres_server_url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+def pytest_configure(config):
+    # diffusers' Euler scheduler hands a tensor to np.array; torch 2.13 and numpy 2.4 disagree about `copy`.
+    config.addinivalue_line(
+        "filterwarnings", "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
     )
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    url = sa.make_url(postgres_server_url).set(database=name).render_as_string(hide_password=False)
-    database = Database(url)
-    migrate(database)
-    database.close()
-    yield url
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-    server.dispose()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request, tmp_path):
-    """Each database in turn, at the newest schema and empty."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'filmgate.db'}"
-    url = request.getfixturevalue("postgres_url")
-    database = Database(url)
-    with database.write() as connection:
-        connection.exec_driver_sql("TRUNCATE accounts, loads, durations, jobs, events, tenants, api_keys")
-    database.close()
-    return url
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory) -> Callable[[str], Path]:
+    """The folder of a pipeline of the zoo, saved when it is first asked for."""
+    root = tmp_path_factory.mktemp("models")
+
+    @cache
+    def folder(name: str) -> Path:
+        from tests.zoo import build_pipeline
+
+        build_pipeline(name).save_pretrained(root / name)
+        return root / name
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(model_folder):
+    """A model of the zoo, loaded from disk as a user's would be. Tests must leave it as it was."""
+
+    @cache
+    def load(name: str):
+        from filmgate.pipeline.models import load_model
+        from filmgate.settings import PipelineSettings
+
+        return load_model(str(model_folder(name)), PipelineSettings(device="cpu"))
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def vae():
+    """A VAE of the zoo. Tests must leave it as it was."""
+
+    @cache
+    def build(name: str):
+        from tests.zoo_vaes import build_vae
+
+        return build_vae(name)
+
+    return build
+
+
+@pytest.fixture
+def no_thread_left():
+    """Fails the test if a thread of ours outlives it."""
+    yield
+    left = [thread.name for thread in live_threads() if thread.name.startswith("filmgate-")]
+    assert left == []
+
+
+@pytest.fixture
+def picture(tmp_path) -> Path:
+    """A picture on disk, coloured noise of 80x60."""
+    from PIL import Image
+
+    noise = np.random.default_rng(5).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "picture.png")
+    return tmp_path / "picture.png"

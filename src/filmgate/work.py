@@ -3,6 +3,7 @@
 import secrets
 import signal
 import socket
+from collections.abc import Callable
 from types import FrameType
 
 from filmgate.database import open_database
@@ -17,8 +18,11 @@ from filmgate.worker.base import Runner
 from filmgate.worker.loop import Worker
 
 
-def run_worker(settings: Settings, runner: Runner) -> None:
-    """Work until SIGTERM or SIGINT; a second signal ends the process at once."""
+def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
+    """Work until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    The runner is made last: it takes seconds and a GPU, a wrong setting should cost neither.
+    """
     configure_logs()
     if settings.worker.heartbeat_seconds * 2 > settings.queue.lease_seconds:
         raise SettingsError(
@@ -29,7 +33,7 @@ def run_worker(settings: Settings, runner: Runner) -> None:
     keyring = open_keyring(settings.store, settings.data)
     worker = Worker(
         worker_id=new_worker_id(),
-        runner=runner,
+        runner=make_runner(),
         queue=open_queue(database, keyring, settings.queue),
         store=open_store(settings.store, settings.data, keyring),
         settings=settings.worker,

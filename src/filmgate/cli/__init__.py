@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import bench, bench_api, bench_queue, config, doctor, generate, serve, tenant
+from filmgate.cli import bench, bench_api, bench_queue, config, doctor, generate, serve, tenant, worker
 from filmgate.errors import FilmgateError, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
@@ -23,6 +23,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)

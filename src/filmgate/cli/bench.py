@@ -33,7 +33,9 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "1280x720",
     frames: Annotated[int, typer.Option(help="Length of the clip.")] = 81,
-    rounds: Annotated[int, typer.Option(help="Timed runs after one warm-up; the median counts.")] = 3,
+    rounds: Annotated[
+        int, typer.Option(help="Timed runs after a warm-up; the median counts. 1 is for memory alone.")
+    ] = 3,
     variants: Annotated[str, typer.Option(help="Comma-separated; all of them if left out.")] = "",
     timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG.")] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -49,7 +51,10 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
             f"{', '.join(unknown)}; known: {', '.join(VARIANTS)}", param_hint="--variants"
         )
     running, about = open_bench(model or vae, size, frames, rounds, settings)
-    measured = {name: running.measure(name) for name in chosen}
+    measured = {}
+    for name in chosen:
+        measured[name] = running.measure(name)
+        typer.echo(f"{name}: {measured[name].seconds:.3f} s", err=True)
     agreement = running.compare() if set(chosen) == set(VARIANTS) else None
     result = {"bench": "decode", **about, **where(), **report(measured, agreement, about)}
     if timeline is not None:

@@ -140,15 +140,14 @@ def _sqlite(url: URL, timeout_seconds: float) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         level = connection.get_execution_options().get("filmgate_synchronous")
-        raw: Any = connection.connection.dbapi_connection
         if level is None:
-            raw.execute("BEGIN")
+            connection.exec_driver_sql("BEGIN")
             return
         if connection.info.get("synchronous") != level:
-            raw.execute(f"PRAGMA synchronous = {level}")
+            connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
             connection.info["synchronous"] = level
         # Taking the write lock first: a reader that upgrades later can only fail.
-        raw.execute("BEGIN IMMEDIATE")
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 

@@ -3,12 +3,56 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, TypeVar
 
 from filmgate.errors import UsageError, WriteError
 from filmgate.pipeline.encode import OnFragment, remux
+
+
+class ClipTarget(Protocol):
+    """Where a clip goes: fragments while it is made, then one publication of the whole."""
+
+    def write(self, data: bytes) -> int: ...
+
+    def publish(self) -> int:
+        """Make the whole clip appear, index first; its size in bytes. Raises WriteError."""
+        ...
+
+    def discard(self) -> None:
+        """Leave nothing but what was published. Idempotent."""
+        ...
+
+
+class ClipMemory:
+    """A clip that never touches a disk: for stores that encrypt before they write. `data` once published."""
+
+    def __init__(self, metadata: Mapping[str, str], on_fragment: OnFragment | None = None) -> None:
+        self._metadata = metadata
+        self._on_fragment = on_fragment
+        self._fragments = BytesIO()
+        self.closed = False  # asked by PyAV before it ends an abandoned stream
+        self.data = b""
+
+    def write(self, data: bytes) -> int:
+        if self._on_fragment is not None:
+            self._on_fragment(bytes(data))
+        return self._fragments.write(data)
+
+    def publish(self) -> int:
+        # An index can only move to the front of something with a path, and an anonymous file has one.
+        with os.fdopen(os.memfd_create("clip"), "rb") as file:
+            self._fragments.seek(0)
+            remux(self._fragments, f"/proc/self/fd/{file.fileno()}", self._metadata)
+            self.data = file.read()
+        self.discard()
+        return len(self.data)
+
+    def discard(self) -> None:
+        self._fragments = BytesIO()
+        self.closed = True
 
 
 class ClipFile:
@@ -26,11 +70,18 @@ class ClipFile:
         self._finished = path.with_name(f"{stem}.part")
         self._file: BinaryIO = _opened(self._fragments, path)
 
+    @property
+    def closed(self) -> bool:
+        """Asked by PyAV before it ends an abandoned stream."""
+        return self._file.closed
+
     def write(self, data: bytes) -> int:
-        count = self._file.write(data)
+        rest = memoryview(data)
+        while rest:  # an unbuffered file takes what fits; the write after a short one names the reason
+            rest = rest[self._file.write(rest) :]
         if self._on_fragment is not None:
             self._on_fragment(bytes(data))
-        return count
+        return len(data)
 
     def publish(self) -> int:
         """Index first, fsync, then rename into place; the size in bytes."""
@@ -54,16 +105,25 @@ class ClipFile:
         self._finished.unlink(missing_ok=True)
 
 
+Target = TypeVar("Target", bound=ClipTarget)
+
+
+@contextmanager
+def discarding(target: Target) -> Iterator[Target]:
+    """The target, which leaves nothing behind unless `publish` was called."""
+    try:
+        yield target
+    finally:
+        target.discard()
+
+
 @contextmanager
 def clip_file(
     path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
 ) -> Iterator[ClipFile]:
     """A ClipFile that leaves nothing behind unless `publish` was called."""
-    clip = ClipFile(path, metadata, on_fragment)
-    try:
+    with discarding(ClipFile(path, metadata, on_fragment)) as clip:
         yield clip
-    finally:
-        clip.discard()
 
 
 def check_target(path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from filmgate import __version__
 from filmgate.pipeline.channel import Channel, ChannelClosed
-from filmgate.pipeline.clip import clip_file
+from filmgate.pipeline.clip import ClipFile, ClipMemory, discarding
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import open_decoder
@@ -22,7 +22,7 @@ from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import ClipEncoder, EncodeOptions, OnFragment
 from filmgate.pipeline.latents import check_finite_synchronising
 from filmgate.pipeline.rings import Rings
-from filmgate.pipeline.stills import StillPaths, Stills
+from filmgate.pipeline.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.streams import open_streams
 from filmgate.pipeline.timeline import Timeline
 from filmgate.pipeline.transfer import carry_overlapped
@@ -32,18 +32,20 @@ Carry = Callable[..., None]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What goes out besides the pixels: file metadata, stills, and who hears of each fragment."""
+    """What goes out besides the pixels: file metadata, stills, and who hears of fragments and stills."""
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stills: StillPaths = field(default_factory=StillPaths)
     on_fragment: OnFragment | None = None
+    on_still: OnStill | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClipReport:
-    """The finished clip and what it took."""
+    """The finished clip and what it took; `data` is the clip itself where no path was given."""
 
-    path: Path
+    path: Path | None
+    data: bytes
     size_bytes: int
     shape: ClipShape
     seconds: float
@@ -70,20 +72,20 @@ class Ending:
     def write(
         self,
         latents: Tensor,
-        path: Path,
+        path: Path | None,
         delivery: Delivery | None = None,
         control: Control | None = None,
         make_timeline: Callable[[Rings], Timeline] | None = None,
     ) -> ClipReport:
-        """Decode, encode and publish one clip; raises a RunError and leaves nothing behind when it cannot."""
+        """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
         delivery, control = delivery or Delivery(), control or Control()
         decoder, latents = prepare(self._vae, latents)
         shape, rung = decoder.shape(latents), ["whole frame"]
         rings = self._rings_for(shape, latents.device)
-        stills = Stills(delivery.stills, shape.frames)
+        stills = Stills(delivery.stills, shape.frames, delivery.on_still)
         timeline = make_timeline(rings) if make_timeline else None
         started = time.perf_counter()
-        with clip_file(path, tags(delivery.metadata), delivery.on_fragment) as clip:
+        with discarding(_target(path, delivery)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), self._options, timeline)
             consume = _counting(encoder, stills, shape.frames, control)
             chunks = decode_frames(decoder, latents, on_rung=lambda r: _note(rung, r))
@@ -94,7 +96,8 @@ class Ending:
         stills.save()
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
-        return ClipReport(path, size, shape, time.perf_counter() - started, first, rung[0])
+        data = clip.data if isinstance(clip, ClipMemory) else b""
+        return ClipReport(path, data, size, shape, time.perf_counter() - started, first, rung[0])
 
     def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
         try:
@@ -111,7 +114,8 @@ class Ending:
 
 def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
     """Latents as a diffusers pipeline returns them (`output_type="latent"`) to a finished MP4 at `path`."""
-    return Ending(vae, EncodeOptions(fps=fps)).write(latents, Path(path)).path
+    Ending(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
+    return Path(path)
 
 
 def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
@@ -157,6 +161,13 @@ def prepare(vae: Vae, latents: Tensor) -> tuple[VideoDecoder, Tensor]:
         ready = decoder.to_vae_latents(latents.to(device=device, dtype=vae.dtype))
         check_finite_synchronising(ready)
     return decoder, ready
+
+
+def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:
+    metadata = tags(delivery.metadata)
+    if path is None:
+        return ClipMemory(metadata, delivery.on_fragment)
+    return ClipFile(path, metadata, delivery.on_fragment)
 
 
 def tags(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -139,7 +139,14 @@ def image_pipeline(model: VideoModel) -> Pipeline:
     name = model.family.image_to_video
     if name is None or type(model.pipe).__name__ == name:
         return model.pipe
-    return getattr(diffusers, name).from_pipe(model.pipe)
+    twin_class = getattr(diffusers, name)
+    # Not from_pipe: it casts the shared weights, to float32 unless told otherwise, and to one dtype always.
+    parts = {**model.pipe.config, **model.pipe.components}
+    twin = twin_class(
+        **{part: parts[part] for part in inspect.signature(twin_class).parameters if part in parts}
+    )
+    twin.set_progress_bar_config(disable=True)
+    return twin
 
 
 def _ratio(pipe: Pipeline, *names_and_default: str | int) -> int:
@@ -165,7 +172,7 @@ def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
     try:
         pipe = diffusers.DiffusionPipeline.from_pretrained(
             str(folder.expanduser()) if is_local else name,
-            torch_dtype=dtype,
+            dtype=dtype,
             use_safetensors=True,
             local_files_only=is_local,
         )

@@ -10,7 +10,7 @@ import torch
 
 from filmgate.errors import OutOfMemory
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.denoise import ClipRequest, denoise
+from filmgate.pipeline.denoise import ClipRequest, DenoisedClip, denoise
 from filmgate.pipeline.encode import EncodeOptions
 from filmgate.pipeline.ending import ClipReport, Delivery, Ending
 from filmgate.pipeline.models import VideoModel
@@ -36,17 +36,22 @@ class Renderer:
     def __init__(self, model: VideoModel, settings: PipelineSettings) -> None:
         self._model = model
         self._settings = settings
-        self._streams = open_streams(model.placement.device)
+        self._device = model.placement.device
+        self._streams = open_streams(self._device)
         self._ending: tuple[float, Ending] | None = None
         self._seconds: dict[str, float] = {}
 
     def render(
-        self, prompt: Prompt, request: ClipRequest, path: Path, delivery: Delivery, control: Control
+        self, prompt: Prompt, request: ClipRequest, path: Path | None, delivery: Delivery, control: Control
     ) -> RenderReport:
         """One clip from prompt to file; raises a RunError and leaves nothing behind when it cannot."""
-        device = self._model.placement.device
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        denoised = self.denoise(prompt, request, control)
+        return self.finish(denoised, request, path, delivery, control)
+
+    def denoise(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
+        """The costly half: from prompt to latents, which are worth a checkpoint."""
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
         self._seconds = {}
         control.report(Stage.TEXT, 0, 1)
         with self._timed(Stage.TEXT):
@@ -54,10 +59,20 @@ class Renderer:
         control.report(Stage.TEXT, 1, 1)
         control.check()
         with self._timed(Stage.DENOISE), _explained():
-            latents = denoise(self._model, text, request, control).latents
+            return denoise(self._model, text, request, control)
+
+    def finish(
+        self,
+        denoised: DenoisedClip,
+        request: ClipRequest,
+        path: Path | None,
+        delivery: Delivery,
+        control: Control,
+    ) -> RenderReport:
+        """The other half: from latents, fresh or from a checkpoint, to the finished clip."""
         with self._timed(Stage.DECODE):
-            clip = self._ending_for(request.fps).write(latents, path, delivery, control)
-        peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+            clip = self._ending_for(request.fps).write(denoised.latents, path, delivery, control)
+        peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         return RenderReport(clip, request, self._seconds, peak, peak_host_bytes())
 
     def _ending_for(self, fps: int) -> Ending:

@@ -1,6 +1,9 @@
-"""Thumbnail and sprite sheet from the frames that go to the encoder: no second decode."""
+"""Preview, thumbnail and sprite sheet from the frames that go to the encoder: no second decode."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from io import BytesIO
 from pathlib import Path
 
 import av
@@ -21,14 +24,28 @@ class StillPaths:
     spritesheet: Path | None = None
 
 
+class StillKind(StrEnum):
+    """What a still is for: shown while the clip is made, instead of it, or under a finger that scrubs."""
+
+    PREVIEW = "preview"
+    THUMBNAIL = "thumbnail"
+    SPRITESHEET = "spritesheet"
+
+
+OnStill = Callable[[StillKind, bytes], None]
+"""Hears of each still as a JPEG: the preview with the first frame, the others with the last."""
+
+
 class Stills:
     """Watches frames go by and keeps the few it needs: the middle one, and sixteen small ones."""
 
-    def __init__(self, paths: StillPaths, total_frames: int) -> None:
+    def __init__(self, paths: StillPaths, total_frames: int, on_still: OnStill | None = None) -> None:
         self._paths = paths
+        self._on_still = on_still
         count = min(SPRITE_COLUMNS * SPRITE_ROWS, total_frames)
-        self._sprite_at = {n * total_frames // count for n in range(count)} if paths.spritesheet else set()
-        self._thumbnail_at = total_frames // 2 if paths.thumbnail else -1
+        has_sprites = paths.spritesheet or on_still
+        self._sprite_at = {n * total_frames // count for n in range(count)} if has_sprites else set()
+        self._thumbnail_at = total_frames // 2 if paths.thumbnail or on_still else -1
         self._seen = 0
         self._thumbnail: Image.Image | None = None
         self._sprites: list[Image.Image] = []
@@ -36,6 +53,8 @@ class Stills:
     def watch(self, frames: np.ndarray) -> None:
         """Look at frames [n, height * 3 / 2, width]; copies only what is kept."""
         for planes in frames:
+            if self._seen == 0 and self._on_still:
+                self._on_still(StillKind.PREVIEW, to_jpeg(to_picture(planes, planes.shape[1])))
             if self._seen == self._thumbnail_at:
                 self._thumbnail = to_picture(planes, planes.shape[1])
             if self._seen in self._sprite_at:
@@ -43,7 +62,10 @@ class Stills:
             self._seen += 1
 
     def save(self) -> None:
-        """Write the stills that were asked for; the suffix picks the format."""
+        """Hand out the stills that were asked for; a path's suffix picks the format."""
+        if self._on_still and self._thumbnail:
+            self._on_still(StillKind.THUMBNAIL, to_jpeg(self._thumbnail))
+            self._on_still(StillKind.SPRITESHEET, to_jpeg(sheet(self._sprites)))
         try:
             if self._paths.thumbnail and self._thumbnail:
                 self._thumbnail.save(self._paths.thumbnail, quality=88)
@@ -59,6 +81,13 @@ def to_picture(planes: np.ndarray, width: int) -> Image.Image:
     height = max(round(frame.height * width / frame.width), 1)
     rgb = frame.reformat(width, height, "rgb24", src_colorspace="ITU709", src_color_range="MPEG")
     return Image.fromarray(rgb.to_ndarray())
+
+
+def to_jpeg(picture: Image.Image) -> bytes:
+    """The picture as JPEG, good enough to be looked at closely."""
+    buffer = BytesIO()
+    picture.save(buffer, "JPEG", quality=86)
+    return buffer.getvalue()
 
 
 def sheet(pictures: list[Image.Image]) -> Image.Image:

@@ -10,6 +10,7 @@ Only the copy thread waits for the consumer: the decode thread feels a slow enco
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from threading import Thread
 from types import TracebackType
 from typing import Self
@@ -102,16 +103,17 @@ class Conveyor:
 
     def put(self, frames: Tensor) -> None:
         """Queue a chunk for conversion and copy, then wait until the GPU is at most DEPTH chunks behind."""
-        try:
+        with suppress(ChannelClosed):
             slot = self._rings.free_device.get()
             count = self._rings.fill(slot, frames)
             ready = self._rings.streams.mark_compute()
             self._to_copy.put((slot, count, ready))
-        except ChannelClosed:
-            raise self._why_closed() from None
-        self._ready.append(ready)
-        if len(self._ready) == self.DEPTH:
-            self._ready.popleft().wait_on_host()
+            self._ready.append(ready)
+            if len(self._ready) == self.DEPTH:
+                self._ready.popleft().wait_on_host()
+            return
+        assert self._failure is not None, "only a failure closes the channels under a running decoder"
+        raise self._failure
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -123,8 +125,13 @@ class Conveyor:
         for thread in self._threads:
             thread.join()
         self._rings.streams.drain()
-        if exc is None and self._failure is not None:
-            raise self._failure
+        # The error's traceback leads back here: kept, it would hold the rings until a garbage collection.
+        failure, self._failure = self._failure, None
+        try:
+            if exc is None and failure is not None:
+                raise failure
+        finally:
+            del failure
 
     def _copy_all(self) -> None:
         streams = self._rings.streams
@@ -156,6 +163,3 @@ class Conveyor:
     def _close(self) -> None:
         for channel in (self._to_copy, self._to_consume, self._rings.free_device, self._rings.free_host):
             channel.close()
-
-    def _why_closed(self) -> BaseException:
-        return self._failure or ChannelClosed("the conveyor was closed")

@@ -3,6 +3,7 @@
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image, ImageOps
 
@@ -25,7 +26,7 @@ class Wish:
     steps: int | None = None
     seed: int | None = None
     guidance: float | None = None
-    image: Path | None = None
+    image: Path | BinaryIO | None = None
 
 
 def to_request(model: VideoModel, wish: Wish) -> ClipRequest:
@@ -103,7 +104,7 @@ def _at_least_one(value: int | None, default: int, option: str) -> int:
     return default if value is None else value
 
 
-def _image(path: Path | None, limits: Limits, size: tuple[int, int]) -> Image.Image | None:
+def _image(path: Path | BinaryIO | None, limits: Limits, size: tuple[int, int]) -> Image.Image | None:
     if path is None:
         if limits.needs_image:
             raise UsageError("this model starts from a picture; pass one with --image", option="--image")
@@ -115,8 +116,12 @@ def _image(path: Path | None, limits: Limits, size: tuple[int, int]) -> Image.Im
     try:
         with Image.open(path) as picture:
             if picture.width * picture.height > MAX_IMAGE_PIXELS:
-                raise UsageError(f"{path} has more than {MAX_IMAGE_PIXELS:,} pixels", option="--image")
+                raise UsageError(f"{_name(path)} has more than {MAX_IMAGE_PIXELS:,} pixels", option="--image")
             upright = ImageOps.exif_transpose(picture).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as exc:
-        raise UsageError(f"{path} is not a readable picture: {exc}", option="--image") from exc
+        raise UsageError(f"{_name(path)} is not a readable picture: {exc}", option="--image") from exc
     return ImageOps.fit(upright, size, Image.Resampling.LANCZOS)
+
+
+def _name(image: Path | BinaryIO) -> str:
+    return str(image) if isinstance(image, Path) else "the picture"

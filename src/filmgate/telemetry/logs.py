@@ -82,10 +82,23 @@ def _describe(error: BaseException) -> dict[str, object]:
 
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:
-    """Send every log of this process to the stream as JSON lines. Call once, at the process edge."""
+    """Send every log and warning of this process to the stream as JSON lines. Call once, at its edge."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(_ROOT).setLevel(logging.INFO)
+    logging.captureWarnings(capture=True)
+    adopt_loggers()
+
+
+def adopt_loggers() -> None:
+    """Take the handlers away from libraries that print by themselves: diffusers quotes prompts it cut short.
+
+    Call again after importing a library; it sets its handler up on import.
+    """
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.handlers.clear()
+            logger.propagate = True

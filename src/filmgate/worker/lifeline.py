@@ -28,6 +28,7 @@ class Lifeline:
         self._latest: Progress | None = None
         self._is_closed = False
         self._end: Exception | None = None
+        self._sure_until = time.monotonic() + lease.seconds
         self._thread = threading.Thread(target=self._run, name=f"lifeline-{lease.fence}", daemon=True)
 
     def start(self) -> None:
@@ -51,6 +52,11 @@ class Lifeline:
                 self._news.notify()
             else:
                 self._latest = progress
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the lease is known to be ours still. In an outage it is not: it may run out unrenewed."""
+        return time.monotonic() < self._sure_until
 
     def check(self) -> None:
         """Raises Cancelled or LeaseLost when the work should stop."""
@@ -79,6 +85,7 @@ class Lifeline:
     def _beat(self) -> None:
         with self._news:
             progress = self._openings[0] if self._openings else self._latest
+        asked_at = time.monotonic()
         try:
             standing = self._queue.heartbeat(self._lease, progress)
         except LeaseLost as exc:
@@ -89,6 +96,7 @@ class Lifeline:
             self._log.warning("heartbeat missed", code=exc.code)
             time.sleep(self._settings.progress_seconds)
             return
+        self._sure_until = asked_at + self._lease.seconds
         with self._news:
             if self._openings and progress is self._openings[0]:
                 self._openings.popleft()

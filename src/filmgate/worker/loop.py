@@ -51,6 +51,7 @@ class Worker:
         self._drain_ends = float("inf")
         self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
         self._upload: Future[None] | None = None
+        self._uploading: Lifeline | None = None
         self._log = Log("worker", worker_id=worker_id)
 
     def drain(self) -> None:
@@ -79,6 +80,8 @@ class Worker:
 
     def _work_once(self) -> bool:
         """One job, if there is one."""
+        if self._is_unsure():
+            return False
         try:
             lease = self._queue.lease(self._offer)
         except QueueUnavailable as exc:
@@ -93,6 +96,11 @@ class Worker:
         if (rendering := self._render(lease, lifeline, log)) is not None:
             self._hand_over(rendering, log)
         return True
+
+    def _is_unsure(self) -> bool:
+        """After an outage the clip being uploaded may look abandoned: do not lease our own job again."""
+        is_uploading = self._upload is not None and not self._upload.done()
+        return is_uploading and self._uploading is not None and not self._uploading.is_sure
 
     def _render(self, lease: Lease, lifeline: Lifeline, log: Log) -> Rendering | None:
         def check() -> None:
@@ -114,6 +122,7 @@ class Worker:
         """Give the upload thread the next clip; wait here while it still has the one before."""
         if self._upload is not None:
             self._upload.result()
+        self._uploading = rendering.lifeline
         self._upload = self._uploader.submit(self._publish, rendering, log)
 
     def _publish(self, rendering: Rendering, log: Log) -> None:

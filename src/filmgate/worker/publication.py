@@ -45,7 +45,8 @@ class Publisher:
         job = self._insist(lambda: self._queue.complete(lease, finish))
         log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
-            self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, picture_part(PictureKind.PREVIEW, lease.fence))
+            scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
+            self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, _preview_of(lease.fence), *scraps)
         else:
             self.discard(lease, is_final=True)
         return job
@@ -58,9 +59,8 @@ class Publisher:
 
     def discard(self, lease: Lease, *, is_final: bool = False) -> None:
         """Remove what this attempt stored; the checkpoint stays for the next one unless there is none."""
-        stills = [picture_part(kind, lease.fence) for kind in PictureKind]
         final = [CHECKPOINT_PART] if is_final else []
-        self._tidy(lease, clip_part(lease.fence), live_prefix(lease.fence), *stills, *final)
+        self._tidy(lease, live_prefix(lease.fence), *_parts_of(lease.fence), *final)
 
     def drop_checkpoint(self, lease: Lease) -> None:
         """Make the next attempt denoise again."""
@@ -114,3 +114,12 @@ class Publisher:
                 self._store.delete(job.tenant_id, job.id, prefix)
             except StoreUnavailable as exc:
                 Log("worker", job_id=job.id, trace_id=job.trace_id).warning("scraps stay", code=exc.code)
+
+
+def _parts_of(fence: int) -> list[str]:
+    """What an attempt publishes."""
+    return [clip_part(fence), *(picture_part(kind, fence) for kind in PictureKind)]
+
+
+def _preview_of(fence: int) -> str:
+    return picture_part(PictureKind.PREVIEW, fence)

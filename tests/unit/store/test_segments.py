@@ -19,7 +19,7 @@ from filmgate.store.segments import (
 KEY, PLACE = bytes(range(32)), b"filmgate object\0acme/x"
 FIRST, NEXT = SEGMENT_BYTES - TAG_BYTES - HEADER_BYTES, SEGMENT_BYTES - TAG_BYTES
 
-# Written by Tink 1.x (AesGcmHkdfStreamingKey, AES256, SHA256, 1 MiB segments, raw prefix) on 2026-11-15.
+# Written by Tink 1.16.1 (AesGcmHkdfStreamingKey, AES256, SHA256, 1 MiB segments, raw prefix) on 2026-11-15.
 BY_TINK = bytes.fromhex(
     "2849326cd747bc5e543603afee59f38e16a3a3d5f5f43aa8c9f43bc56a781e80abec4ae1c5d1bb67c869d2b9c549b54f"
     "b9703eca8bbc975a935e6fc04b82598a5e323d18cf3b65fc25b8bad8976fd525e61a55f87b73b10e0e659b27b0bbe041"

@@ -3,11 +3,13 @@
 import io
 import json
 import logging
+import sys
+import warnings
 
 import pytest
 
 from filmgate.errors import OutOfMemory
-from filmgate.telemetry.logs import Log, configure_logs
+from filmgate.telemetry.logs import Log, adopt_loggers, configure_logs
 
 PROMPT = "a red ball bounces on the grass"
 
@@ -19,6 +21,7 @@ def lines():
     configure_logs(stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     root.handlers[:], root.level = before
+    logging.captureWarnings(capture=False)
 
 
 def test_a_line_is_one_json_object_with_its_bound_fields(lines):
@@ -54,8 +57,15 @@ def test_an_error_is_named_and_placed_but_not_quoted(lines):
     assert PROMPT not in json.dumps([first, second])
 
 
-def test_a_library_that_quotes_the_request_is_cut_short(lines):
-    logging.getLogger("diffusers").warning("truncated: %s", PROMPT)
+def test_a_library_that_quotes_the_request_is_cut_short(lines, capsys):
+    library = logging.getLogger("chatty")
+    library.propagate = False
+    library.addHandler(logging.StreamHandler(sys.stderr))
+    adopt_loggers()
+    library.warning("truncated: %s", PROMPT)
+    warnings.showwarning(UserWarning(PROMPT), UserWarning, "library.py", 1)
     assert [(line["logger"], line["level"], "message" in line) for line in lines()] == [
-        ("diffusers", "warning", False)
+        ("chatty", "warning", False),
+        ("py.warnings", "warning", False),
     ]
+    assert PROMPT not in capsys.readouterr().err

@@ -26,8 +26,7 @@ class IndependentDecoder:
         return ClipShape(frames, height * self._scale, width * self._scale, min(TOGETHER[0], frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        frames = latents.shape[2]
-        sizes = [n for n in TOGETHER if n <= frames] or [frames]
+        sizes = sorted({min(n, latents.shape[2]) for n in TOGETHER}, reverse=True)
         return [Rung(f"{n} frames at a time", batch_frames=n) for n in sizes]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:

@@ -58,6 +58,6 @@ class WholeClipDecoder:
 
 def ratios(vae: Vae) -> tuple[int, int]:
     """Temporal and spatial compression, under the names the different VAEs give them."""
-    temporal = getattr(vae, "temporal_compression_ratio", None) or vae.config.temporal_compression_ratio
-    spatial = getattr(vae, "spatial_compression_ratio", None) or vae.config.spatial_compression_ratio
-    return int(temporal), int(spatial)
+    # The config first: diffusers warns when a value that is only there is read from the VAE itself.
+    holder = vae.config if "spatial_compression_ratio" in vae.config else vae
+    return int(holder.temporal_compression_ratio), int(holder.spatial_compression_ratio)

@@ -1,0 +1,132 @@
+"""Real processes to be hurt: workers as children, a database and a store that the test controls."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.tickets import make_ticket
+
+from filmgate.database import open_database
+from filmgate.errors import QueueUnavailable
+from filmgate.keyring import open_keyring
+from filmgate.queue import open_book, open_queue
+from filmgate.settings import load_settings
+from filmgate.store import open_store
+from filmgate.store.base import ObjectName
+from filmgate.worker.pattern import MODEL, pattern_clip
+
+ROOT = Path(__file__).parents[2]
+ALL_VARIABLE = "FILMGATE_TEST_CHAOS"
+
+
+def pytest_collection_modifyitems(items):
+    """The long form of this suite is `make chaos`; a sample of it runs with every test."""
+    if ALL_VARIABLE not in os.environ:
+        for item in items:
+            if item.get_closest_marker("chaos"):
+                item.add_marker(pytest.mark.skip(reason="part of `make chaos`"))
+
+
+@dataclass
+class Site:
+    """One installation: the settings its processes share, and a client's view of it."""
+
+    environ: dict[str, str]
+    log: Path
+    workers: list[subprocess.Popen] = field(default_factory=list)
+
+    def __post_init__(self):
+        settings = load_settings(self.environ)
+        self.settings = settings
+        self.database = open_database(settings.queue, settings.data)
+        keyring = open_keyring(settings.store, settings.data)
+        self.queue = open_queue(self.database, keyring, settings.queue)
+        self.book = open_book(self.database, keyring)
+        self.store = open_store(settings.store, settings.data, keyring)
+
+    def start_worker(self, pace=0.02, clock_offset=""):
+        """A worker process with the pattern runner: `pace` seconds a step and a chunk."""
+        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), str(pace), str(clock_offset)]
+        environ = {**os.environ, **self.environ, "PYTHONPATH": str(ROOT)}
+        with self.log.open("ab") as log:
+            worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log, cwd=self.log.parent)
+        self.workers.append(worker)
+        return worker
+
+    def kill(self, worker):
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(30)
+
+    def close(self):
+        for worker in self.workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                self.kill(worker)
+        self.database.close()
+
+    def enqueue(self, tenant="acme", **spec):
+        return self.queue.enqueue(make_ticket(tenant, model=MODEL, **spec))
+
+    def find(self, job):
+        return self.book.find(job.tenant_id, job.id)
+
+    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=60):
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            try:
+                if is_so(found := self.find(job)):
+                    return found
+            except QueueUnavailable:
+                pass
+            time.sleep(0.02)
+        raise AssertionError(f"still {self.find(job)}\n{self.log.read_text()[-3000:]}")
+
+    def wait_for_stage(self, job, stage):
+        return self.wait_for(job, lambda j: j.progress is not None and j.progress.stage is stage)
+
+    def parts(self, job):
+        return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
+
+    def wait_until(self, is_so, seconds=30):
+        ends = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < ends, self.log.read_text()[-3000:]
+            time.sleep(0.02)
+
+    def is_whole(self, job):
+        """The clip the job points at is the clip its spec must give."""
+        clip = self.find(job).clip
+        name = ObjectName(job.tenant_id, job.id, clip.part)
+        return b"".join(self.store.read(name)) == pattern_clip(job.spec)
+
+
+@pytest.fixture
+def make_site(tmp_path):
+    sites = []
+
+    def make(**environ):
+        settings = {
+            "FILMGATE_DATA": str(tmp_path / "data"),
+            "FILMGATE_QUEUE__LEASE_SECONDS": "2",
+            "FILMGATE_QUEUE__BACKOFF_SECONDS": "0.1",
+            "FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.3",
+            "FILMGATE_WORKER__PROGRESS_SECONDS": "0.05",
+            "FILMGATE_WORKER__POLL_SECONDS": "0.05",
+            "FILMGATE_STORE__MIN_FREE_BYTES": "0",
+        }
+        sites.append(Site(settings | environ, tmp_path / "workers.log"))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.close()
+
+
+@pytest.fixture
+def site(make_site):
+    return make_site()

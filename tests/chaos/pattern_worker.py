@@ -1,0 +1,21 @@
+"""A worker process for the chaos tests: the real worker with the pattern runner."""
+
+import sys
+import time
+from pathlib import Path
+
+from filmgate.settings import load_settings
+from filmgate.work import run_worker
+from filmgate.worker.pattern import PatternRunner
+
+
+def step_clock(offset: Path) -> None:
+    """Let this process read a wall clock that is off by the seconds in a file."""
+    real_time = time.time
+    time.time = lambda: real_time() + float(offset.read_text() or 0)
+
+
+if __name__ == "__main__":
+    if sys.argv[2]:
+        step_clock(Path(sys.argv[2]))
+    run_worker(load_settings(), lambda: PatternRunner(pace_seconds=float(sys.argv[1])))

@@ -1,0 +1,115 @@
+"""The database stops, the disk fills up, the clock jumps: new work is refused, accepted work survives."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import sqlalchemy as sa
+from tests.postgres import PostgresServer
+
+from filmgate.errors import QueueUnavailable, StoreFull
+from filmgate.jobs import JobState, Stage
+from filmgate.store.base import ObjectName
+
+DAY_SECONDS = 86400
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["stopped", "crashed"])
+@pytest.mark.chaos
+def test_a_database_that_goes_and_comes_back_loses_nothing(make_site, how):
+    server = PostgresServer()
+    try:
+        site = make_site(FILMGATE_QUEUE__URL=server.start().url, FILMGATE_QUEUE__TIMEOUT_SECONDS="1")
+        running, waiting = site.enqueue(steps=12), site.enqueue(seed=8)
+        worker = site.start_worker(pace=0.1)
+        site.wait_for_stage(running, Stage.DENOISE)
+        server.stop(how)
+        with pytest.raises(QueueUnavailable) as refusal:
+            site.enqueue()
+        assert refusal.value.retryable
+        time.sleep(3)
+        server.start()
+        for job in (running, waiting):
+            done = site.wait_for(job)
+            assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+            assert site.is_whole(job)
+        assert worker.poll() is None
+        assert site.book.statistics().tallies[0].jobs == 2
+    finally:
+        server.remove()
+
+
+def test_a_busy_database_is_waited_for_and_then_reported(make_site):
+    site = make_site(FILMGATE_QUEUE__TIMEOUT_SECONDS="0.3")
+    job = site.enqueue(steps=12)
+    site.start_worker(pace=0.05)
+    site.wait_for_stage(job, Stage.DENOISE)
+    lock = site.database.engine.connect().execution_options(filmgate_synchronous="FULL")
+    with lock.begin():
+        with pytest.raises(QueueUnavailable, match="locked"):
+            site.enqueue()
+        time.sleep(3)
+    lock.close()
+    done = site.wait_for(job)
+    assert (done.state, done.attempt, site.is_whole(job)) == (JobState.COMPLETED, 1, True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own that can really be filled."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m,mode=700", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("filling a disk takes a file system of its own, and mounting one takes root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder):
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (1 << 16, 1 << 12, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+    return ballast
+
+
+def test_a_full_disk_refuses_new_work_keeps_running_work_and_corrupts_nothing(make_site, small_disk):
+    site = make_site(FILMGATE_STORE__MIN_FREE_BYTES="65536")
+    before = site.enqueue()
+    site.start_worker(pace=0.05)
+    site.wait_for(before)
+    running = site.enqueue(seed=8, steps=12)
+    site.wait_for_stage(running, Stage.DENOISE)
+    ballast = fill(small_disk)
+    assert site.store.room().is_low
+    with pytest.raises(StoreFull):
+        site.store.put(ObjectName(running.tenant_id, running.id, "source"), [b"x" * 100_000])
+    time.sleep(4)
+    assert site.is_whole(before)
+    ballast.unlink()
+    done = site.wait_for(running)
+    assert (done.state, site.is_whole(running), site.is_whole(before)) == (JobState.COMPLETED, True, True)
+    assert not site.store.room().is_low
+    with site.database.read() as connection:
+        assert connection.execute(sa.text("PRAGMA integrity_check")).scalar_one() == "ok"
+
+
+def test_a_worker_whose_clock_jumps_a_day_keeps_its_job(site, tmp_path):
+    offset = tmp_path / "clock-offset"
+    offset.write_text("0")
+    job = site.enqueue(steps=12)
+    site.start_worker(pace=0.15, clock_offset=offset)
+    site.start_worker(pace=0.15)
+    site.wait_for_stage(job, Stage.DENOISE)
+    for step in (+DAY_SECONDS, -DAY_SECONDS):
+        offset.write_text(str(step))
+        time.sleep(0.6)
+    done = site.wait_for(job)
+    assert (done.state, done.attempt, site.is_whole(job)) == (JobState.COMPLETED, 1, True)

@@ -1,0 +1,184 @@
+"""One suite over every VAE: what streams out is what diffusers' own decode gives."""
+
+from contextlib import contextmanager
+from itertools import zip_longest
+
+import pytest
+import torch
+
+from filmgate.pipeline.decode import open_decoder
+from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.windowed import LtxDecoder
+from tests.zoo_vaes import RECIPES
+
+EXACT = ("wan2.1", "wan2.2", "cogvideox")
+WINDOWED = ("ltx", "ltx-0.9.5", "hunyuanvideo")
+WHOLE_CLIP = ("hunyuanvideo1.5", "mochi", "cosmos")
+TIME_FIRST = ("cogvideox", "svd")
+
+
+def draw_latents(vae, name, frames, size=(2, 3), seed=0):
+    """Latents as the family's pipeline returns them."""
+    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels
+    shape = (1, frames, channels, *size) if name in TIME_FIRST else (1, channels, frames, *size)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def vae_latents(vae, name, frames, **others):
+    with torch.inference_mode():
+        return open_decoder(vae).to_vae_latents(draw_latents(vae, name, frames, **others))
+
+
+def decoded(vae, latents, rung=WHOLE_FRAME):
+    with torch.inference_mode():
+        return torch.cat([chunk.clone() for chunk in open_decoder(vae).chunks(latents, rung)], dim=1)
+
+
+@torch.inference_mode()
+def by_diffusers(vae, latents):
+    """[3, T, H, W] from the VAE's own decode, with the time step LTX 0.9.5 asks for."""
+    needs_time = getattr(vae.config, "timestep_conditioning", False)
+    moment = (torch.tensor([LtxDecoder.DECODE_TIMESTEP]),) if needs_time else ()
+    return vae.decode(latents, *moment, return_dict=False)[0][0].clamp(-1, 1)
+
+
+@contextmanager
+def own_modes(vae, tile=None):
+    """diffusers' framewise mode, and its tiling with tiles of `tile` pixels; undone at the end."""
+    before = dict(vars(vae))
+    if hasattr(vae, "use_framewise_decoding"):
+        vae.use_framewise_decoding = True
+    if tile:
+        vae.enable_tiling()
+        vae.tile_sample_min_height = vae.tile_sample_min_width = tile
+        vae.tile_sample_stride_height = vae.tile_sample_stride_width = tile * 3 // 4
+        vae.tile_latent_min_height = vae.tile_latent_min_width = tile // 16  # HunyuanVideo 1.5 reads these
+    try:
+        yield
+    finally:
+        vars(vae).clear()
+        vars(vae).update(before)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("name", EXACT)
+def test_causal_vaes_stream_bit_for_bit_what_decode_gives(vae, name, frames):
+    latents = vae_latents(vae(name), name, frames)
+    assert torch.equal(decoded(vae(name), latents), by_diffusers(vae(name), latents))
+
+
+@pytest.mark.parametrize("frames", [1, 3, 5, 6, 7, 8])
+@pytest.mark.parametrize("name", WINDOWED)
+def test_windowed_vaes_stream_their_own_framewise_mode(vae, name, frames):
+    latents = vae_latents(vae(name), name, frames)
+    with own_modes(vae(name)):
+        expected = by_diffusers(vae(name), latents)
+    assert torch.equal(decoded(vae(name), latents), expected)
+
+
+@pytest.mark.parametrize(("name", "tile", "size"), [("ltx", 64, (2, 3)), ("hunyuanvideo", 32, (5, 5))])
+@pytest.mark.parametrize("frames", [2, 7])
+def test_windowed_vaes_stream_their_own_tiled_framewise_mode(vae, name, tile, size, frames):
+    latents = vae_latents(vae(name), name, frames, size=size)
+    with own_modes(vae(name), tile):
+        expected = by_diffusers(vae(name), latents)
+    assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile)), expected)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 4, 5])
+def test_svd_chunks_are_what_decode_gives_for_each_chunk(vae, batch):
+    latents = vae_latents(vae("svd"), "svd", 5)
+    with torch.inference_mode():
+        parts = latents[0].transpose(0, 1).split(batch)
+        expected = torch.cat([vae("svd").decode(p, num_frames=len(p)).sample for p in parts])
+    frames = decoded(vae("svd"), latents, Rung("n", batch_frames=batch))
+    assert torch.equal(frames, expected.transpose(0, 1).clamp(-1, 1))
+
+
+def test_svd_starts_with_as_many_frames_as_fit_one_chunk(vae):
+    decoder = open_decoder(vae("svd"))
+    assert [r.batch_frames for r in decoder.rungs(vae_latents(vae("svd"), "svd", 5))] == [5, 4, 2, 1]
+    assert [r.batch_frames for r in decoder.rungs(torch.zeros(1, 4, 25, 2, 2))] == [14, 8, 4, 2, 1]
+
+
+@pytest.mark.parametrize("name", WHOLE_CLIP)
+def test_whole_clip_vaes_yield_what_decode_gives(vae, name):
+    latents = vae_latents(vae(name), name, 3)
+    assert torch.equal(decoded(vae(name), latents), by_diffusers(vae(name), latents))
+
+
+@pytest.mark.parametrize(("name", "tile", "size"), [("hunyuanvideo1.5", 64, (3, 5)), ("mochi", 32, (5, 5))])
+def test_whole_clip_vaes_tile_as_diffusers_does(vae, name, tile, size):
+    latents = vae_latents(vae(name), name, 2, size=size)
+    with own_modes(vae(name), tile):
+        expected = by_diffusers(vae(name), latents)
+    assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile)), expected)
+
+
+def test_hunyuanvideo_15_tiles_from_the_start_and_cosmos_never(vae):
+    hunyuan, cosmos = (open_decoder(vae(name)) for name in ("hunyuanvideo1.5", "cosmos"))
+    assert [r.tile_pixels for r in hunyuan.rungs(torch.zeros(1, 4, 2, 45, 80))] == [256, 128]
+    assert list(cosmos.rungs(torch.zeros(1, 4, 2, 90, 160))) == [WHOLE_FRAME]
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 7])
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_shape_is_known_before_decoding(vae, name, frames):
+    latents = vae_latents(vae(name), name, frames)
+    promised = open_decoder(vae(name)).shape(latents)
+    chunks = list(decode_frames(open_decoder(vae(name)), latents))
+    assert sum(chunk.shape[1] for chunk in chunks) == promised.frames
+    assert {tuple(chunk.shape[2:]) for chunk in chunks} == {(promised.height, promised.width)}
+    assert max(chunk.shape[1] for chunk in chunks) <= promised.chunk_frames
+
+
+@pytest.mark.parametrize(("name", "tile"), [("wan2.1", 32), ("wan2.2", 64)])
+def test_wan_tiles_stream_and_equal_diffusers_own_tiles(vae, name, tile):
+    latents = vae_latents(vae(name), name, 3, size=(5, 7))
+    with own_modes(vae(name), tile):
+        expected = by_diffusers(vae(name), latents)
+    with torch.inference_mode():
+        chunks = list(open_decoder(vae(name)).chunks(latents, Rung("tiles", tile)))
+    assert [chunk.shape[1] for chunk in chunks] == [1, 4, 4]
+    assert torch.equal(torch.cat(chunks, dim=1), expected)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_caches_parked_on_the_host_give_the_same_frames(vae, name):
+    latents = vae_latents(vae(name), name, 4, size=(4, 5))
+    tile = 32 if name != "wan2.2" else 64
+    beside = decoded(vae(name), latents, Rung("tiles", tile))
+    assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile, is_parked=True)), beside)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_clips_on_one_vae_do_not_disturb_each_other(vae, name):
+    one, other = (vae_latents(vae(name), name, frames, size=(2, 2), seed=frames) for frames in (3, 5))
+    alone = [torch.cat(list(decode_frames(open_decoder(vae(name)), z)), dim=1) for z in (one, other)]
+    decoder = open_decoder(vae(name))
+    streams = [decode_frames(decoder, z) for z in (one, other)]
+    turns = list(zip_longest(*streams))
+    together = [torch.cat([c for c in clip if c is not None], dim=1) for clip in zip(*turns, strict=True)]
+    assert all(torch.equal(t, a) for t, a in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_callers_vae_is_left_as_it_was(vae, name):
+    latents = vae_latents(vae(name), name, 2, size=(2, 3))
+    decoder = open_decoder(vae(name))
+    before = {key: value for key, value in vars(vae(name)).items() if not key.startswith("_")}
+    tiles = [Rung("tiles", 64 if "ltx" in name else 32)] if name not in ("svd", "cosmos") else []
+    for rung in [decoder.rungs(latents)[0], *tiles]:
+        decoded(vae(name), latents, rung)
+    assert {key: value for key, value in vars(vae(name)).items() if not key.startswith("_")} == before
+    cache = getattr(vae(name), "_feat_map", None)  # Wan's own, which a decode of ours never fills
+    assert not any(isinstance(entry, torch.Tensor) for entry in cache or [])
+
+
+@pytest.mark.parametrize("name", ("wan2.1", "cogvideox", "ltx", "hunyuanvideo", "mochi"))
+def test_a_vae_with_tiling_enabled_starts_on_tiles(vae, name):
+    latents = torch.zeros(1, 4, 2, 64, 64)
+    with own_modes(vae(name), 128):
+        assert open_decoder(vae(name)).rungs(latents)[0].tile_pixels is not None
+    assert open_decoder(vae(name)).rungs(latents)[0] == WHOLE_FRAME

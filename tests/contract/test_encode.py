@@ -1,0 +1,177 @@
+"""Encoding: every codec, fragments as they come, and errors that say whose fault it was."""
+
+import errno
+import gc
+import io
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from filmgate.errors import EncodeError, WriteError
+from filmgate.pipeline.encode import HARDWARE, ClipEncoder, EncodeOptions, pick_encoder, probe_encoder
+
+WIDTH, HEIGHT = 64, 48
+CODECS = ["h264", "hevc", "av1"]
+
+
+def moving(count):
+    """A bright bar on its way across a soft background, as YUV planes."""
+    frames = np.full((count, HEIGHT * 3 // 2, WIDTH), 128, np.uint8)
+    frames[:, :HEIGHT] = np.linspace(40, 120, WIDTH)
+    for n in range(count):
+        frames[n, :HEIGHT, n % WIDTH : n % WIDTH + 6] = 220
+    return frames
+
+
+def encoded(frames, sink, **options):
+    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software", **options))
+    for frame in frames:
+        encoder.write(frame[None])
+    encoder.finish()
+    return encoder
+
+
+def shown(data: bytes) -> list[np.ndarray]:
+    with av.open(io.BytesIO(data)) as clip:
+        return [frame.to_ndarray() for frame in clip.decode(video=0)]
+
+
+class WriteOnly:
+    """A sink with nothing but `write`, as a socket or an object store has it."""
+
+    def __init__(self, room: int | None = None) -> None:
+        self.data = b""
+        self._room = room
+
+    def write(self, data: bytes) -> int:
+        if self._room is not None and len(self.data) + len(data) > self._room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.data += data
+        return len(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_gives_back_every_frame(codec):
+    frames, sink = moving(20), WriteOnly()
+    encoded(frames, sink, codec=codec)
+    pictures = shown(sink.data)
+    assert len(pictures) == 20
+    bars = [int(picture[:HEIGHT].mean(0).argmax()) for picture in pictures]
+    assert all(n <= bar < n + 6 for n, bar in enumerate(bars))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_short_clips_are_whole(codec, count):
+    sink = WriteOnly()
+    encoded(moving(count), sink, codec=codec)
+    assert len(shown(sink.data)) == count
+
+
+@pytest.mark.parametrize("size", [(16, 16), (40, 34), (48, 32), (66, 50)])
+def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
+    width, height = size
+    sink = WriteOnly()
+    encoder = ClipEncoder(sink, size, EncodeOptions(encoder="software", codec="hevc"))
+    encoder.write(np.full((6, height * 3 // 2, width), 90, np.uint8))
+    encoder.finish()
+    assert len(shown(sink.data)) == 6
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
+    sink = WriteOnly()
+    options = EncodeOptions(encoder="software", threads=threads)
+    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), options)
+    encoder.write(moving(5))
+    assert sink.data.count(b"moof") >= 1
+    assert encoder.first_fragment_at is not None
+    encoder.finish()
+
+
+def test_no_fragment_is_claimed_before_one_is_out():
+    sink = WriteOnly()
+    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software"))
+    for frame in moving(8):
+        encoder.write(frame[None])
+        assert (encoder.first_fragment_at is not None) == (b"moof" in sink.data)
+    encoder.finish()
+
+
+def test_a_growing_clip_can_be_watched():
+    sink, seen = WriteOnly(), []
+    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software"))
+    for n, frame in enumerate(moving(30), start=1):
+        encoder.write(frame[None])
+        if n in (5, 10, 20, 30):
+            seen.append(len(shown(sink.data)))
+    encoder.finish()
+    assert seen[0] >= 1
+    assert all(count >= n - 5 for count, n in zip(seen, (5, 10, 20, 30), strict=True))
+    assert len(shown(sink.data)) == 30
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_same_frames_give_the_same_bytes(codec):
+    one, other = WriteOnly(), WriteOnly()
+    encoded(moving(12), one, codec=codec)
+    encoded(moving(12), other, codec=codec)
+    assert one.data == other.data
+
+
+@pytest.mark.parametrize("fps", [8, 16, 23.976, 24000 / 1001, 25, 30])
+def test_the_clip_plays_at_the_rate_asked_for(fps):
+    sink = WriteOnly()
+    encoded(moving(12), sink, fps=fps)
+    with av.open(io.BytesIO(sink.data)) as clip:
+        times = [frame.time for frame in clip.decode(video=0)]
+    assert np.diff(times) == pytest.approx([1 / fps] * 11, rel=0.01)
+    assert EncodeOptions(fps=24000 / 1001).rate == Fraction(24000, 1001)
+
+
+@pytest.mark.parametrize("room", [0, 600, 4000])
+def test_a_full_sink_is_a_write_error_with_its_cause(room):
+    with pytest.raises(WriteError, match="No space left on device") as caught:
+        encoded(moving(60), WriteOnly(room))
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.__cause__.errno == errno.ENOSPC
+
+
+def test_an_abandoned_encoder_says_nothing_when_it_is_collected():
+    sink = WriteOnly()
+    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software"))
+    encoder.write(moving(8))
+    del encoder
+    gc.collect()
+
+
+def test_an_unknown_preset_is_an_encode_error():
+    with pytest.raises(EncodeError):
+        encoded(moving(8), WriteOnly(), preset="warp")
+
+
+nvenc = probe_encoder("h264", "h264_nvenc")
+
+
+@pytest.mark.skipif(nvenc is None, reason="this machine has NVENC")
+@pytest.mark.parametrize("codec", CODECS)
+def test_without_nvenc_auto_falls_back_to_software(codec):
+    assert pick_encoder(EncodeOptions(codec=codec)) == pick_encoder(
+        EncodeOptions(codec=codec, encoder="software")
+    )
+
+
+@pytest.mark.skipif(nvenc is None, reason="this machine has NVENC")
+@pytest.mark.parametrize("codec", CODECS)
+def test_nvenc_that_was_asked_for_and_is_not_there_names_the_remedy(codec):
+    with pytest.raises(EncodeError) as caught:
+        pick_encoder(EncodeOptions(codec=codec, encoder="nvenc"))
+    assert f"{HARDWARE[codec]} does not encode here" in str(caught.value)
+    assert str(caught.value).endswith("set it to auto")
+
+
+def test_an_encoder_counts_as_there_when_a_frame_came_out():
+    assert probe_encoder("h264", "libx264") is None
+    assert probe_encoder("h264", "no_such_encoder")

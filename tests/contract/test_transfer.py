@@ -1,0 +1,200 @@
+"""The plain and the overlapped loop: one contract, the same bytes, and nothing left behind when one fails."""
+
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from filmgate.errors import Cancelled, DecodeError, WriteError
+from filmgate.pipeline.colour import Rgb24, Yuv420
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.decode.base import ClipShape
+from filmgate.pipeline.rings import Rings
+from filmgate.pipeline.streams import SyncStreams, open_streams
+from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+
+pytestmark = pytest.mark.usefixtures("no_thread_left")
+LOOPS = [carry_plain, carry_overlapped]
+HEIGHT, WIDTH = 4, 6
+
+
+def open_rings(longest=4, slots=(2, 3), layout=None):
+    return Rings(SyncStreams(), layout or Yuv420(), ClipShape(99, HEIGHT, WIDTH, longest), slots)
+
+
+def numbered(lengths, produced=None):
+    """Chunks of the given lengths; frame n is a flat picture of brightness n."""
+    n = 0
+    for length in lengths:
+        levels = torch.arange(n, n + length) % 256 / 127.5 - 1
+        n += length
+        if produced is not None:
+            produced.append(length)
+        yield levels.view(1, length, 1, 1).expand(3, length, HEIGHT, WIDTH)
+
+
+def carried(loop, lengths, rings):
+    received = []
+    loop(numbered(lengths), rings, lambda frames: received.append(frames.copy()), Control())
+    return received
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    lengths=st.lists(st.integers(1, 5), max_size=24),
+    device_slots=st.integers(1, 4),
+    host_slots=st.integers(1, 6),
+    layout=st.sampled_from([Yuv420(), Rgb24()]),
+)
+def test_both_loops_give_the_same_bytes_in_the_same_chunks(lengths, device_slots, host_slots, layout):
+    one, other = (carried(loop, lengths, open_rings(5, (device_slots, host_slots), layout)) for loop in LOOPS)
+    assert [len(frames) for frames in one] == [len(frames) for frames in other] == lengths
+    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_frames_arrive_in_order_and_whole(loop):
+    received = carried(loop, [1, 4, 4, 2, 4], open_rings(layout=Rgb24()))
+    frames = np.concatenate(received)
+    assert frames.shape == (15, HEIGHT, WIDTH, 3)
+    assert np.array_equal(frames, np.broadcast_to(np.arange(15)[:, None, None, None], frames.shape))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_rings_serve_the_next_clip_with_the_same_buffers(loop):
+    rings = open_rings()
+    first = carried(loop, [1, 4, 4], rings)
+    before = {slot.buffer.data_ptr() for slot in rings.free_host._items}
+    second = carried(loop, [1, 4, 4], rings)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert {slot.buffer.data_ptr() for slot in rings.free_host._items} == before
+    assert (len(rings.free_device._items), len(rings.free_host._items)) == (2, 3)
+
+
+@pytest.mark.parametrize(("device_slots", "host_slots"), [(2, 2), (2, 4), (3, 5)])
+def test_a_slow_consumer_holds_the_decoder_back(device_slots, host_slots):
+    rings, produced, release = open_rings(slots=(device_slots, host_slots)), [], threading.Event()
+    bound = device_slots + host_slots + 1  # every slot full, and the chunk that waits for one
+
+    def consume(frames):
+        assert release.wait(10)
+
+    def watch():
+        deadline = time.monotonic() + 5
+        while len(produced) < bound and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.05)  # time enough to run ahead, if anything would let it
+        seen.append(len(produced))
+        release.set()
+
+    seen = []
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    carry_overlapped(numbered([2] * 30, produced), rings, consume, Control())
+    watcher.join()
+    assert seen == [bound]
+    assert len(produced) == 30
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 7, 19])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_failing_consumer_reaches_the_caller_with_its_cause(loop, fails_at):
+    seen = []
+
+    def consume(frames):
+        seen.append(frames)
+        if len(seen) == fails_at + 1:
+            raise WriteError("the clip cannot be written") from OSError(28, "No space left on device")
+
+    with pytest.raises(WriteError) as caught:
+        loop(numbered([4] * 20), open_rings(), consume, Control())
+    assert isinstance(caught.value.__cause__, OSError)
+    assert len(seen) == fails_at + 1
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 7])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_failing_decoder_reaches_the_caller_and_ends_the_threads(loop, fails_at):
+    def chunks():
+        yield from numbered([4] * fails_at)
+        raise RuntimeError("the driver is gone")
+
+    with pytest.raises(RuntimeError, match="the driver is gone"):
+        loop(chunks(), open_rings(), lambda frames: None, Control())
+
+
+def test_a_decoder_that_fails_while_the_consumer_is_stuck_in_a_full_ring_does_not_hang():
+    def chunks():
+        yield from numbered([4] * 3)
+        raise RuntimeError("the driver is gone")
+
+    with pytest.raises(RuntimeError, match="the driver is gone"):
+        carry_overlapped(chunks(), open_rings(), lambda frames: time.sleep(0.05), Control())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_buffers_of_a_failed_clip_are_freed(loop):
+    rings = open_rings()
+    buffers = [weakref.ref(slot.buffer) for slot in rings.free_host._items]
+
+    def consume(frames):
+        raise WriteError("full")
+
+    with pytest.raises(WriteError):
+        loop(numbered([4] * 20), rings, consume, Control())
+    del rings
+    assert [ref() for ref in buffers] == [None] * 3
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_cancel_takes_effect_within_one_chunk(loop):
+    control, produced = Control(), []
+
+    def chunks():
+        for n, chunk in enumerate(numbered([1] * 50, produced)):
+            if n == 5:
+                control.cancel()
+            yield chunk
+
+    with pytest.raises(Cancelled):
+        loop(chunks(), open_rings(), lambda frames: None, control)
+    assert len(produced) == 6
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_frames_that_are_not_numbers_are_an_error_not_a_black_picture(loop, bad):
+    def chunks():
+        yield from numbered([4])
+        chunk = torch.zeros(3, 4, HEIGHT, WIDTH)
+        chunk[1, 2, 3, 4] = bad
+        yield chunk
+
+    received = []
+    with pytest.raises(DecodeError, match="NaN or infinity"):
+        loop(chunks(), open_rings(), received.append, Control())
+    assert len(received) == 1
+
+
+def test_decoding_and_encoding_happen_at_the_same_time():
+    seconds, rest = {}, 0.02
+
+    def chunks():
+        for chunk in numbered([1] * 20):
+            time.sleep(rest)
+            yield chunk
+
+    for loop in LOOPS:
+        started = time.perf_counter()
+        loop(chunks(), open_rings(), lambda frames: time.sleep(rest), Control())
+        seconds[loop] = time.perf_counter() - started
+    assert seconds[carry_overlapped] < 0.75 * seconds[carry_plain]
+
+
+def test_a_cpu_gets_the_synchronous_twin():
+    assert isinstance(open_streams(torch.device("cpu")), SyncStreams)

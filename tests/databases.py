@@ -1,0 +1,56 @@
+"""Databases for every tier: a SQLite file, and a real PostgreSQL server of our own."""
+
+import os
+import secrets
+
+import pytest
+import sqlalchemy as sa
+from tests.postgres import PostgresServer
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+
+DATABASE_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
+
+
+@pytest.fixture(scope="session")
+def postgres_server_url():
+    """The server of FILMGATE_TEST_DATABASE_URL, or one that lives as long as the tests."""
+    if given := os.environ.get(DATABASE_VARIABLE):
+        yield given
+        return
+    server = PostgresServer()
+    yield server.start().url
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_server_url):
+    """A database of our own on that server, at the newest schema."""
+    name = f"filmgate_test_{secrets.token_hex(4)}"
+    server = sa.create_engine(
+        sa.make_url(postgres_server_url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    url = sa.make_url(postgres_server_url).set(database=name).render_as_string(hide_password=False)
+    database = Database(url)
+    migrate(database)
+    database.close()
+    yield url
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+    server.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request, tmp_path):
+    """Each database in turn, at the newest schema and empty."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'filmgate.db'}"
+    url = request.getfixturevalue("postgres_url")
+    database = Database(url)
+    with database.write() as connection:
+        connection.exec_driver_sql("TRUNCATE accounts, loads, durations, jobs, events, tenants, api_keys")
+    database.close()
+    return url

@@ -1,0 +1,114 @@
+"""The GPU runner on a CPU with the miniature model: real pipeline, real clips."""
+
+import time
+from io import BytesIO
+
+import av
+import pytest
+
+from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
+from filmgate.jobs import JobId, Source, SourceKind, Stage, VideoSpec
+from filmgate.pipeline import canary
+from filmgate.settings import PipelineSettings
+from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Step
+from filmgate.worker.gpu import GpuRunner
+
+SPEC = VideoSpec(
+    model="tiny", prompt="a red ball", width=64, height=64, seconds=0.5, fps=16, steps=3, seed=7, guidance=1.0
+)
+
+
+@pytest.fixture(scope="module")
+def runner():
+    return GpuRunner({"tiny": "miniature", "other": "miniature"}, PipelineSettings(device="cpu"))
+
+
+def task(spec=SPEC, **fields):
+    return RenderTask(JobId("video_" + "0" * 32), spec, **fields)
+
+
+@pytest.fixture(scope="module")
+def outputs(runner):
+    return list(runner.render(task()))
+
+
+def only(outputs, kind):
+    return [output for output in outputs if isinstance(output, kind)]
+
+
+def count_frames(data):
+    with av.open(BytesIO(data)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def test_a_spec_becomes_fragments_stills_latents_and_a_movie_in_order(outputs):
+    [movie] = only(outputs, Movie)
+    assert outputs[-1] is movie
+    clip = b"".join(movie.open_chunks())
+    assert clip == b"".join(movie.open_chunks())
+    assert count_frames(clip) == count_frames(b"".join(f.data for f in only(outputs, Fragment))) == 9
+    assert {picture.kind for picture in only(outputs, Picture)} == set(PictureKind)
+    kinds = [type(output) for output in outputs]
+    assert kinds.index(Latents) < kinds.index(Fragment)
+
+
+def test_steps_count_finished_work_and_open_every_stage_at_zero(outputs):
+    steps = only(outputs, Step)
+    assert [s for s in steps if s.stage is Stage.DENOISE] == [Step(Stage.DENOISE, n, 3) for n in range(4)]
+    opened = [step.stage for step in steps if step.done == 0]
+    assert opened == [Stage.LOAD, Stage.TEXT, Stage.DENOISE, Stage.DECODE]
+    assert steps[-1] == Step(Stage.DECODE, 9, 9)
+
+
+def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runner, outputs):
+    [latents], [movie] = only(outputs, Latents), only(outputs, Movie)
+    again = list(runner.render(task(read_latents=lambda: iter(latents.chunks))))
+    assert {step.stage for step in only(again, Step)} == {Stage.DECODE}
+    assert only(again, Latents) == []
+    assert b"".join(only(again, Movie)[0].open_chunks()) == b"".join(movie.open_chunks())
+
+
+def test_latents_that_are_no_latents_are_refused(runner):
+    with pytest.raises(ObjectCorrupt):
+        list(runner.render(task(read_latents=lambda: iter([b"junk"]))))
+
+
+def test_closing_the_stream_stops_the_pipeline_and_the_runner_stays_usable(runner, outputs, no_thread_left):
+    long = VideoSpec("tiny", "a red ball", 64, 64, seconds=0.5, fps=16, steps=1000, seed=7, guidance=1.0)
+    stream = runner.render(task(long))
+    for output in stream:
+        if isinstance(output, Step) and output.stage is Stage.DENOISE and output.done == 2:
+            break
+    started = time.monotonic()
+    stream.close()
+    assert time.monotonic() - started < 10
+    assert only(list(runner.render(task())), Movie)
+
+
+def test_a_source_the_model_cannot_use_is_refused_with_words(runner):
+    for kind in (SourceKind.IMAGE, SourceKind.EXTEND):
+        spec = VideoSpec("tiny", "x", 64, 64, 0.5, 16, source=Source(kind, part="source"))
+        with pytest.raises(UsageError, match=r"text only|cannot extend"):
+            list(runner.render(task(spec, read_source=lambda: iter([b"junk"]))))
+
+
+def test_the_canary_passes_on_a_sound_device_and_fails_on_one_that_is_not(runner, monkeypatch):
+    runner.check()
+    real, calls = canary.read_luma, []
+
+    def flaky(clip):
+        calls.append(clip)
+        return real(clip) + 50 * (len(calls) % 2)
+
+    monkeypatch.setattr(canary, "read_luma", flaky)
+    with pytest.raises(DecodeError, match="not to trust"):
+        runner.check()
+
+
+def test_a_sticky_gpu_error_is_a_device_error(runner, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr("filmgate.pipeline.render.encode_text", broken)
+    with pytest.raises(DeviceError):
+        list(runner.render(task()))

@@ -1,0 +1,82 @@
+"""`filmgate worker`, as an operator starts it: a real process, the miniature model, a playable clip."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from io import BytesIO
+
+import av
+import pytest
+from tests.tickets import PROMPT, make_ticket
+
+from filmgate.database import open_database
+from filmgate.jobs import JobState
+from filmgate.keyring import open_keyring
+from filmgate.queue import open_book, open_queue
+from filmgate.settings import Settings, StoreSettings
+from filmgate.store import open_store
+from filmgate.store.base import ObjectName
+
+
+def filmgate(*arguments, **environ):
+    return subprocess.Popen(
+        [sys.executable, "-m", "filmgate", *arguments],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
+    settings = Settings(data=tmp_path)
+    database = open_database(settings.queue, tmp_path)
+    keyring = open_keyring(settings.store, tmp_path)
+    queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
+    job = queue.enqueue(make_ticket(model="tiny", width=64, height=64, seconds=0.5, steps=2))
+    worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
+    try:
+        ends = time.monotonic() + 120
+        while not (done := book.find(job.tenant_id, job.id)).state.is_final and time.monotonic() < ends:
+            time.sleep(0.05)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, log = worker.communicate(timeout=60)
+    assert (done.state, worker.returncode) == (JobState.COMPLETED, 0), log
+    store = open_store(StoreSettings(), tmp_path, keyring)
+    clip = b"".join(store.read(ObjectName(job.tenant_id, job.id, done.clip.part)))
+    with av.open(BytesIO(clip)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 9
+    words = [json.loads(line) for line in log.splitlines()]
+    messages = [word.get("message") for word in words if word["logger"] == "filmgate.worker"]
+    assert messages[0] == "ready"
+    assert messages[-1] == "drained"
+    assert all(word["trace_id"] == job.trace_id for word in words if "job_id" in word)
+    assert PROMPT not in log
+    database.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "words"),
+    [
+        (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=FOLDER"),
+        ((), {"FILMGATE_QUEUE__URL": "mysql://x/y"}, "queue.url"),
+        ((), {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "20"}, "worker.heartbeat_seconds"),
+    ],
+)
+def test_a_worker_that_cannot_work_says_why_in_one_line(tmp_path, arguments, environ, words):
+    worker = filmgate("worker", *arguments, FILMGATE_DATA=str(tmp_path), **environ)
+    _, log = worker.communicate(timeout=60)
+    assert (worker.returncode, log.count("\n")) == (2, 1), log
+    assert words in log
+
+
+def test_a_worker_that_cannot_reach_its_database_fails_with_the_reason(tmp_path):
+    url = f"postgresql://nobody@/none?host={tmp_path}"
+    worker = filmgate("worker", FILMGATE_DATA=str(tmp_path), FILMGATE_QUEUE__URL=url)
+    _, log = worker.communicate(timeout=60)
+    assert worker.returncode == 1
+    assert "the job database cannot be used" in log
