@@ -4,6 +4,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import uvicorn
@@ -19,6 +20,8 @@ from filmgate.settings import Settings, with_values
 from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
 from filmgate.tenants.base import Tenant
 
+# Flipbook as if it took images, and the miniature that renders on any machine.
+MODELS = Path(__file__).parent / "models.toml"
 MOVIE = bytes(range(256)) * 400
 THUMBNAIL = b"\xff\xd8\xff thumbnail"
 SPRITESHEET = b"\xff\xd8\xff spritesheet"
@@ -28,6 +31,7 @@ def settings_for(data, **given):
     """Settings of a test server: any free port, quick ticks, no free-disk demands."""
     quick = {
         "data": data,
+        "admission.models_file": str(MODELS),
         "api.port": 0,
         "api.watch_seconds": 0.02,
         "store.min_free_bytes": 0,

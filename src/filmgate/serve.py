@@ -1,5 +1,6 @@
 """Builds the server process: the HTTP edge over the embedded or the shared parts, and a worker child."""
 
+import ctypes
 import os
 import shlex
 import signal
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 from prometheus_client import CollectorRegistry
@@ -75,12 +77,19 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     app = build_app(stations, registry)
     listener = listen(settings.api)
+    # uvicorn raises the signal that stopped it once more when it is done: it must end us through `finally`.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     try:
         print_welcome(settings, listener.getsockname()[1])
         with embedded_worker(settings) if has_worker else _no_worker():
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
 
 
 def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
@@ -186,11 +195,22 @@ def embedded_worker(settings: Settings) -> Iterator["WorkerChild"]:
         child.stop()
 
 
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: a server that is killed outright takes its worker with it (Linux only)."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 class WorkerChild:
     """One worker process, started again when it dies: at once at first, more slowly if it keeps dying."""
 
     def __init__(self, settings: Settings) -> None:
-        self._command = [sys.executable, "-m", "filmgate", "worker"]
+        model = settings.admission.default_model
+        self._command = [sys.executable, "-m", "filmgate", "worker", "--model", model]
         self._environ = os.environ | {"FILMGATE_DATA": str(settings.data)}
         self._is_stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -220,7 +240,12 @@ class WorkerChild:
         while not self._is_stopping.is_set():
             started = time.monotonic()
             # Its own session: Ctrl-C reaches the server alone, which then stops its worker in order.
-            self._process = subprocess.Popen(self._command, start_new_session=True, env=self._environ)
+            self._process = subprocess.Popen(
+                self._command,
+                start_new_session=True,
+                env=self._environ,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, nothing that takes a lock
+            )
             code = self._process.wait()
             if self._is_stopping.is_set():
                 return

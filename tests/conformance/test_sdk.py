@@ -154,7 +154,7 @@ def test_a_create_whose_answer_was_lost_is_retried_into_the_same_job(service, cl
 
 
 def test_the_models_are_listed(client):
-    assert [model.id for model in client.models.list()] == ["flipbook"]
+    assert [model.id for model in client.models.list()] == ["flipbook", "miniature"]
     assert client.models.retrieve("flipbook").limits["size"]["multiple"] == 32
 
 

@@ -221,6 +221,9 @@ def _start(request: VideoRequest, source: Job | None, picture: Picture | None) -
         return Source(SourceKind.IMAGE, part=UPLOAD_PART, media_type=picture.media_type)
     if source is None or source.clip is None or request.verb is None:
         return None
+    if request.verb is SourceKind.REMIX:
+        # A new prompt on the same noise: what the clip was made from, not the clip, is taken over.
+        return Source(SourceKind.REMIX, source.id)
     return Source(request.verb, source.id, source.clip.part, source.clip.media_type)
 
 

@@ -1,6 +1,7 @@
 """From what was asked to a complete spec: defaults filled in, every value within the model's limits."""
 
 import re
+import secrets
 import unicodedata
 from dataclasses import dataclass, field
 
@@ -62,7 +63,8 @@ def complete_spec(request: VideoRequest, card: ModelCard, prompt_max_chars: int)
         seconds=frames / fps,
         fps=fps,
         steps=_within("steps", request.steps, card.steps),
-        seed=request.seed,
+        # Chosen here, once: every attempt renders the same clip, and a remix starts from the same noise.
+        seed=secrets.randbits(32) if request.seed is None else request.seed,
         guidance=_within("guidance", request.guidance, card.guidance),
         negative_prompt=request.negative_prompt,
     )
