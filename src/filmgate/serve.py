@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
 from filmgate.api.stations import Stations
 from filmgate.database import open_database
-from filmgate.errors import SettingsError
+from filmgate.errors import FilmgateError, SettingsError
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.metrics import QueueCollector
@@ -34,6 +34,7 @@ from filmgate.store import open_store
 from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import KEY_FILE, ensure_local_tenant
+from filmgate.worker.retention import Retention
 
 log = Log("serve")
 
@@ -41,6 +42,8 @@ _RESTART_SECONDS = (0.5, 30.0)
 _STEADY_SECONDS = 60.0
 _STOP_SECONDS = 40.0
 _PENDING_CONNECTIONS = 1024
+SWEEP_SECONDS = 60.0
+_ORPHANS_SECONDS = 3600.0
 
 
 def open_stations(settings: Settings) -> Stations:
@@ -82,7 +85,8 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
         signal.signal(number, _leave)
     try:
         print_welcome(settings, listener.getsockname()[1])
-        with embedded_worker(settings) if has_worker else _no_worker():
+        retention = Retention(stations.queue, stations.book, stations.store, stations.tenants)
+        with sweeping(retention), embedded_worker(settings) if has_worker else nullcontext():
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
@@ -180,8 +184,28 @@ def print_welcome(settings: Settings, port: int) -> None:
 
 
 @contextmanager
-def _no_worker() -> Iterator[None]:
-    yield
+def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[None]:
+    """Remove what has expired, for as long as the server runs. Every replica may: each step is idempotent."""
+    is_over = threading.Event()
+
+    def sweep() -> None:
+        orphans_at = 0.0
+        while not is_over.wait(seconds):
+            try:
+                retention.sweep()
+                if time.monotonic() >= orphans_at:
+                    orphans_at = time.monotonic() + _ORPHANS_SECONDS
+                    retention.sweep_orphans()
+            except FilmgateError as exc:
+                log.warning("retention failed; it is tried again", code=exc.code, seconds=seconds)
+
+    thread = threading.Thread(target=sweep, name="retention", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(_STOP_SECONDS)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
 """What enters over HTTP: images made plain, promises kept, quotas held, prompts never written down."""
 
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
@@ -9,7 +11,8 @@ from tests.service import running, settings_for
 
 from filmgate.admission.images import clean_image
 from filmgate.admission.validation import Upload
-from filmgate.errors import ImageRefused, UploadTooLarge
+from filmgate.api.stations import SLOW_THREADS
+from filmgate.errors import AddressRefused, ImageRefused, UploadTooLarge
 from filmgate.jobs import ScreeningAction, Share
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName
@@ -160,3 +163,23 @@ def test_the_estimate_follows_what_jobs_took(tmp_path):
         service.stations.gate._estimator._learned.clear()
         after = client.post("/v1/videos", json={"prompt": "x"}).json()["cost"]["gpu_seconds"]
         assert abs(after - 1.6) < abs(before - 1.6)
+
+
+def test_slow_addresses_do_not_keep_other_callers_waiting(service, client, monkeypatch):
+    is_free, waiting = threading.Event(), threading.Semaphore(0)
+
+    def slow_fetch(_url, _limits):
+        waiting.release()
+        is_free.wait(20)
+        raise AddressRefused("too slow", option="input_reference")
+
+    monkeypatch.setattr("filmgate.admission.gate.fetch", slow_fetch)
+    body = {"prompt": "x", "input_reference": {"image_url": "http://slow.example/a.png"}}
+    with ThreadPoolExecutor(20) as pool:
+        stuck = [pool.submit(client.post, "/v1/videos", json=body) for _ in range(20)]
+        for _ in range(SLOW_THREADS):
+            waiting.acquire(timeout=10)
+        assert client.get("/v1/videos").status_code == 200
+        assert not any(answer.done() for answer in stuck)
+        is_free.set()
+        assert {answer.result(20).status_code for answer in stuck} == {400}

@@ -10,6 +10,10 @@ import httpx
 import psutil
 import pytest
 from tests.served import COMMAND, Served
+from tests.service import running, settings_for
+
+from filmgate.serve import sweeping
+from filmgate.worker.retention import Retention
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +104,17 @@ def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
     served.stop()
     assert (done.returncode, "choose another" in done.stderr) == (2, True)
+
+
+def test_expired_jobs_are_swept_while_the_server_runs(tmp_path):
+    with running(settings_for(tmp_path)) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()
+        job, stations = service.hand().make(), service.stations
+        with stations.queue._database.write() as connection:
+            connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
+        with sweeping(Retention(stations.queue, stations.book, stations.store, stations.tenants), 0.05):
+            deadline = time.monotonic() + 10
+            while client.get(f"/v1/videos/{video['id']}").status_code == 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        assert stations.store.parts(job.tenant_id, job.id) == []

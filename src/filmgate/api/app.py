@@ -33,7 +33,7 @@ def build_app(stations: Stations, registry: CollectorRegistry) -> FastAPI:
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await watch.close()
-        stations.pool.shutdown(wait=False, cancel_futures=True)
+        stations.close()
 
     app = FastAPI(title="Filmgate", version=__version__, description=_DESCRIPTION, lifespan=lifespan)
     app.state.stations, app.state.watch, app.state.registry = stations, watch, registry

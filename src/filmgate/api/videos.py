@@ -30,7 +30,10 @@ from filmgate.api.views import poll_after_ms, render, view
 from filmgate.errors import FilmgateError, InvalidField, JobActive, JobNotFound, UnsupportedVerb
 from filmgate.jobs import JOB_ID_PATTERN, Idempotency, Job, JobId, SourceKind, TenantId, Ticket, TraceId
 from filmgate.store.base import UPLOAD_PART, ObjectName
+from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import Scope
+
+log = Log("api")
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"], responses=PROBLEMS)
 
@@ -178,7 +181,8 @@ async def _accept(request: Request, applicant: Applicant, read: Callable[[Body],
         visit = Visit(applicant.identify(scope), idempotency, TraceId(request.state.trace_id))
         return _enqueue(stations, visit, asked)
 
-    return _answer(await stations.call(enter))
+    is_slow = asked.reference is not None or asked.reference_url is not None
+    return _answer(await (stations.call_slowly(enter) if is_slow else stations.call(enter)))
 
 
 def _is_small(request: Request) -> bool:
@@ -199,6 +203,9 @@ def _enqueue(stations: Stations, visit: Visit, asked: VideoRequest) -> Video:
         name = ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART)
         stations.store.put(name, [admitted.picture.data])
         job = _enqueue_uploaded(stations, ticket)
+    log.info(
+        "job accepted", job_id=job.id, tenant_id=job.tenant_id, trace_id=job.trace_id, model=job.spec.model
+    )
     place = stations.gate.quick_place(visit.tenant, job)
     return view(stations, job) if place is None else render(stations, job, place)
 
