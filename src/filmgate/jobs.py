@@ -79,6 +79,7 @@ class Reason(StrEnum):
     ENCODE_FAILED = "encode_failed"
     STORE_FAILED = "store_failed"
     SOURCE_MISSING = "source_missing"
+    KEY_REFUSED = "key_refused"
     PROVIDER_FAILED = "provider_failed"
     INVALID_REQUEST = "invalid_request"
     INTERNAL = "internal_error"

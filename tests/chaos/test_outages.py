@@ -41,6 +41,7 @@ def test_a_database_that_goes_and_comes_back_loses_nothing(make_site, how):
         server.remove()
 
 
+@pytest.mark.chaos
 def test_a_busy_database_is_waited_for_and_then_reported(make_site):
     site = make_site(FILMGATE_QUEUE__TIMEOUT_SECONDS="0.3")
     job = site.enqueue(steps=12)
@@ -101,6 +102,7 @@ def test_a_full_disk_refuses_new_work_keeps_running_work_and_corrupts_nothing(ma
         assert connection.execute(sa.text("PRAGMA integrity_check")).scalar_one() == "ok"
 
 
+@pytest.mark.chaos
 def test_a_worker_whose_clock_jumps_a_day_keeps_its_job(site, tmp_path):
     offset = tmp_path / "clock-offset"
     offset.write_text("0")

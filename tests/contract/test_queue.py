@@ -21,6 +21,8 @@ from filmgate.jobs import (
     Stage,
     TenantId,
 )
+from filmgate.keyring.files import FileKeyring
+from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import Setback
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -198,6 +200,22 @@ def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, book):
         book.find(ACME, job.id)
 
 
+def test_a_worker_whose_job_was_removed_meanwhile_has_lost_its_lease(queue, clocks):
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    queue.cancel(ACME, job.id)
+    clocks.pass_time(31)
+    queue.lease(make_offer("worker-2"))
+    queue.remove(ACME, job.id)
+    for late_write in (
+        lambda: queue.heartbeat(lease),
+        lambda: queue.complete(lease, FINISH),
+        lambda: queue.give_up(lease, CRASH),
+    ):
+        with pytest.raises(LeaseLost):
+            late_write()
+
+
 def test_the_same_key_is_the_same_job_and_another_body_is_refused(queue):
     first = queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k")))
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k"))).id == first.id
@@ -299,3 +317,13 @@ def test_request_text_is_not_in_the_database_in_the_clear(bench, queue, tmp_path
         stored = connection.exec_driver_sql("SELECT * FROM jobs").all()
     assert PROMPT not in repr(stored)
     assert PROMPT.encode() not in b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
+
+
+def test_a_job_whose_key_is_gone_fails_and_does_not_block_the_rest(bench, tmp_path):
+    lost = bench.queue.enqueue(make_ticket(slo_seconds=1))
+    FileKeyring(tmp_path / "keys").forget(ACME)
+    other = bench.queue.enqueue(make_ticket("globex"))
+    restarted = open_queue(bench.database, FileKeyring(tmp_path / "keys"), bench.settings)
+    assert restarted.lease(make_offer()).job.id == other.id
+    found = open_book(bench.database, FileKeyring(tmp_path / "keys")).find(ACME, lost.id)
+    assert (found.failure.reason, found.spec.prompt) == (Reason.KEY_REFUSED, "")

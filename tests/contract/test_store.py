@@ -1,6 +1,8 @@
 """What every ObjectStore promises: whole or not at all, unreadable to others, gone when deleted."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -178,3 +180,22 @@ def test_a_store_that_cannot_be_used_says_so(store, folder):
     (folder / ACME).write_text("a file where a folder should be")
     with pytest.raises(StoreUnavailable):
         store.put(CLIP, [b"x"])
+
+
+def test_listing_and_deleting_stay_calm_while_others_write_and_delete(store):
+    """A worker adds and removes fragments while a replica looks on."""
+    is_done = threading.Event()
+
+    def churn():
+        for number in range(150):
+            store.put(ObjectName(ACME, JOB, live_part(1 + number % 3, 0)), [b"x"], is_durable=False)
+            store.delete(ACME, JOB, live_prefix(1 + number % 3))
+        is_done.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        churning = pool.submit(churn)
+        while not is_done.is_set() and not churning.done():
+            store.parts(ACME, JOB)
+            store.delete(ACME, JOB, "live/9")
+        churning.result(30)
+    assert store.parts(ACME, JOB) == []

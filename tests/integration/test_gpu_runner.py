@@ -1,6 +1,7 @@
 """The GPU runner on a CPU with the miniature model: real pipeline, real clips."""
 
 import time
+from dataclasses import replace
 from io import BytesIO
 
 import av
@@ -8,7 +9,7 @@ import pytest
 
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, Source, SourceKind, Stage, VideoSpec
-from filmgate.pipeline import canary
+from filmgate.pipeline import canary, residence
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Step
 from filmgate.worker.gpu import GpuRunner
@@ -112,3 +113,18 @@ def test_a_sticky_gpu_error_is_a_device_error(runner, monkeypatch):
     monkeypatch.setattr("filmgate.pipeline.render.encode_text", broken)
     with pytest.raises(DeviceError):
         list(runner.render(task()))
+
+
+def test_two_models_take_turns_where_only_one_fits(model_folder, monkeypatch):
+    folder = str(model_folder("wan2.1"))
+    settings = PipelineSettings(device="cpu")
+    need = residence.weigh(folder, settings)
+    assert need > 0
+    monkeypatch.setattr(residence, "budget_bytes", lambda _: need + 1)
+    runner = GpuRunner({"one": folder, "other": folder}, settings)
+    clips = []
+    for name in ("one", "other", "one"):
+        [movie] = only(list(runner.render(task(replace(SPEC, model=name)))), Movie)
+        clips.append(b"".join(movie.open_chunks()))
+        assert runner._shelf.loaded == (name,)
+    assert clips[0] == clips[1] == clips[2]

@@ -172,8 +172,12 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
     with shop.worker(SlowUpload()):
         assert has_second_begun.wait(10)
         assert shop.find(first).state is JobState.RUNNING
+        time.sleep(0.5)
         may_upload.set()
-        assert shop.wait_for(first).state is shop.wait_for(second).state is JobState.COMPLETED
+        done, waited = shop.wait_for(first), shop.wait_for(second)
+    assert done.state is waited.state is JobState.COMPLETED
+    assert done.measured.upload > 0.4
+    assert waited.measured.gpu_seconds < 0.4, "waiting for another's upload is nobody's GPU time"
 
 
 def test_cancelling_stops_the_runner_within_a_step_and_leaves_nothing(shop):
@@ -326,7 +330,7 @@ def test_a_full_store_costs_live_playback_but_never_the_clip(shop):
         def __getattr__(self, name):
             return getattr(shop.store, name)
 
-        def put(self, name, chunks):
+        def put(self, name, chunks, *, is_durable=True):
             if len([part for part in refusals if part.startswith("thumbnail")]) < 2:
                 refusals.append(name.part)
                 raise StoreFull("full")

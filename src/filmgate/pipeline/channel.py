@@ -1,8 +1,11 @@
 """A bounded queue between two threads that either side can close, so that nobody waits for a dead partner."""
 
 from collections import deque
-from threading import Condition
+from collections.abc import Callable, Generator
+from threading import Condition, Thread
 from typing import Generic, TypeVar
+
+from filmgate.errors import Cancelled
 
 T = TypeVar("T")
 
@@ -51,3 +54,45 @@ class Channel(Generic[T]):
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+
+def pull(
+    produce: Callable[[Callable[[T], None]], None], *, capacity: int, stop: Callable[[], None], name: str
+) -> Generator[T, None, None]:
+    """Run `produce(emit)` on a thread of its own and yield what it emits, at most `capacity` ahead.
+
+    An error of the thread is raised here, after everything it emitted. Closing the generator calls `stop`
+    and waits for the thread; its next `emit` raises Cancelled.
+    """
+    channel: Channel[T] = Channel(capacity)
+    failure: list[BaseException] = []
+
+    def emit(item: T) -> None:
+        try:
+            channel.put(item)
+        except ChannelClosed as exc:
+            raise Cancelled("nobody wants the rest of this clip") from exc
+
+    def run() -> None:
+        try:
+            produce(emit)
+        except BaseException as exc:  # noqa: BLE001 - a thread's edge: raised again for the caller
+            failure.append(exc)
+        finally:
+            channel.finish()
+
+    thread = Thread(target=run, name=name, daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                item = channel.get()
+            except ChannelClosed:
+                break
+            yield item
+    finally:
+        stop()
+        channel.close()
+        thread.join()
+    if failure:
+        raise failure[0]

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from filmgate import __version__
-from filmgate.pipeline.channel import Channel, ChannelClosed
+from filmgate.pipeline.channel import pull
 from filmgate.pipeline.clip import ClipFile, ClipMemory, discarding
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
 from filmgate.pipeline.control import Control, Stage
@@ -123,34 +122,13 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     decoder, latents = prepare(vae, latents)
     layout: Layout = Rgb24()
     rings = Rings(open_streams(latents.device), layout, decoder.shape(latents), (2, 4))
-    ready: Channel[np.ndarray] = Channel(capacity=2)
-    failure: list[BaseException] = []
+    control = Control()
 
-    def decode() -> None:
-        try:
-            with rings.streams.on_compute():
-                carry_overlapped(
-                    decode_frames(decoder, latents), rings, lambda a: ready.put(a.copy()), Control()
-                )
-        except BaseException as exc:  # noqa: BLE001 - a thread's edge: raised again for the caller
-            failure.append(exc)
-        finally:
-            ready.finish()
+    def decode(emit: Callable[[np.ndarray], None]) -> None:
+        with rings.streams.on_compute():
+            carry_overlapped(decode_frames(decoder, latents), rings, lambda a: emit(a.copy()), control)
 
-    thread = Thread(target=decode, name="filmgate-decode", daemon=True)
-    thread.start()
-    try:
-        while True:
-            try:
-                frames = ready.get()
-            except ChannelClosed:
-                break
-            yield frames
-    finally:
-        ready.close()
-        thread.join()
-    if failure:
-        raise failure[0]
+    yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
 
 def prepare(vae: Vae, latents: Tensor) -> tuple[VideoDecoder, Tensor]:

@@ -1,12 +1,14 @@
 """A job to a row and back. Request text is sealed on the way in and opened on the way out."""
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
 from filmgate.database.schema import jobs
+from filmgate.errors import KeyRefused
 from filmgate.jobs import (
     Clip,
     Failure,
@@ -85,13 +87,21 @@ def seal_prompt(sealer: Sealer, ticket: Ticket) -> bytes:
     return sealer.seal(ticket.tenant_id, text.encode(), ticket.job_id)
 
 
+def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:
+    """Prompt and negative prompt. Raises KeyRefused when the tenant's key is gone."""
+    prompt, negative_prompt = json.loads(
+        sealer.open(TenantId(row["tenant_id"]), row["sealed_prompt"], row["id"])
+    )
+    return prompt, negative_prompt
+
+
 def to_job(row: Row, sealer: Sealer | None) -> Job:
-    """The job of a row; without a sealer its prompt stays closed and reads as ""."""
+    """The job of a row. Its prompt reads as "" without a sealer, and when the tenant's key is gone."""
     spec = _to_spec(row["spec"])
     if sealer is not None:
-        text = sealer.open(TenantId(row["tenant_id"]), row["sealed_prompt"], row["id"])
-        prompt, negative_prompt = json.loads(text)
-        spec = replace(spec, prompt=prompt, negative_prompt=negative_prompt)
+        with suppress(KeyRefused):
+            prompt, negative_prompt = open_prompt(sealer, row)
+            spec = replace(spec, prompt=prompt, negative_prompt=negative_prompt)
     return Job(
         id=JobId(row["id"]),
         tenant_id=TenantId(row["tenant_id"]),

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from filmgate.database import Database
 from filmgate.database.schema import events, jobs, loads
-from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, LeaseLost
+from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, KeyRefused, LeaseLost
 from filmgate.jobs import (
     Failure,
     Idempotency,
@@ -34,6 +34,7 @@ from filmgate.queue.rows import (
     from_clip,
     from_failure,
     from_progress,
+    open_prompt,
     seal_prompt,
     to_job,
     to_row,
@@ -123,8 +124,11 @@ class SqlQueue:
                         return lease
                     continue
                 if (row := find_fair(connection, offer, awaited)) is not None:
-                    ledger.charge(connection, row)
-                    return self._grant(connection, row, offer)
+                    if (verdict := self._judge(row)) is None:
+                        ledger.charge(connection, row)
+                        return self._grant(connection, row, offer)
+                    self._end(connection, row, verdict)
+                    continue
                 if (awaited := peek_fair(connection, offer)) is None:
                     return None
         return None
@@ -148,7 +152,7 @@ class SqlQueue:
 
     def complete(self, lease: Lease, finish: Finish) -> Job:
         with self._database.write() as connection:
-            account, row = self._lock(connection, lease.job.tenant_id, lease.job.id)
+            account, row = self._lock_leased(connection, lease)
             if row["fence"] == lease.fence and row["clip"] == from_clip(finish.clip):
                 return to_job(row, self._sealer)
             self._require_held(row, lease)
@@ -171,7 +175,7 @@ class SqlQueue:
 
     def give_up(self, lease: Lease, setback: Setback) -> Job:
         with self._database.write() as connection:
-            _, row = self._lock(connection, lease.job.tenant_id, lease.job.id)
+            _, row = self._lock_leased(connection, lease)
             self._require_held(row, lease)
             if row["is_cancelling"]:
                 return self._end(connection, row, CANCELLED)
@@ -249,17 +253,21 @@ class SqlQueue:
     ) -> Lease | None:
         if (row := take_due(connection, peeked, steady_now)) is None:
             return None
-        if (verdict := self._judge_lost(row)) is None:
+        if (verdict := self._judge(row)) is None:
             return self._grant(connection, row, offer)
         self._end(connection, row, verdict)
         return None
 
-    def _judge_lost(self, row: Row) -> Failure | None:
-        """Why a job whose worker fell silent must end instead of being leased again."""
+    def _judge(self, row: Row) -> Failure | None:
+        """Why a job whose turn has come must end instead of being leased."""
         if row["is_cancelling"]:
             return CANCELLED
         if row["state"] == JobState.RUNNING and row["attempt"] >= self._settings.max_attempts:
             return Failure(Reason.WORKER_LOST, f"the worker was lost in {row['attempt']} attempts")
+        try:
+            open_prompt(self._sealer, row)
+        except KeyRefused:
+            return Failure(Reason.KEY_REFUSED, "the tenant's key is gone, and the request with it")
         return None
 
     def _grant(self, connection: sa.Connection, row: Row, offer: Offer) -> Lease:
@@ -331,6 +339,12 @@ class SqlQueue:
         if account is None or row is None:
             raise JobNotFound("no such video")
         return account, row
+
+    def _lock_leased(self, connection: sa.Connection, lease: Lease) -> tuple[Row, Row]:
+        try:
+            return self._lock(connection, lease.job.tenant_id, lease.job.id)
+        except JobNotFound as exc:
+            raise _lost(lease) from exc
 
     @staticmethod
     def _require_held(row: Row, lease: Lease) -> None:

@@ -58,9 +58,11 @@ class Room:
 class ObjectStore(Protocol):
     """The same verbs on local disk and on S3."""
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes]) -> StoredObject:
+    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:
         """Publish the stream under the name: all of it, durable, or nothing. Replaces an older object in
         one step. Raises StoreFull, and whatever `chunks` raises; both leave no trace.
+
+        Without `is_durable` (live fragments, previews) a power cut may lose it, nothing else can.
         """
         ...
 

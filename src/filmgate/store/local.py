@@ -43,13 +43,13 @@ class LocalStore:
             _sweep(folder / _INCOMING)
         self._links = LinkSigner(read_or_make_key(folder / ".links.key"))
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes]) -> StoredObject:
+    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:
         draft = self._folder / _INCOMING / secrets.token_hex(16)
         meter = _Meter(chunks)
         try:
             with _translated():
-                self._write(draft, name, meter)
-                _publish(draft, self._path(name), self._folder)
+                self._write(draft, name, meter, is_durable=is_durable)
+                _publish(draft, self._path(name), is_durable=is_durable)
         finally:
             draft.unlink(missing_ok=True)
         return StoredObject(name, meter.size_bytes, meter.sha256, time.time())
@@ -76,9 +76,8 @@ class LocalStore:
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         home = self._home(tenant_id, job_id)
-        paths = (path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
         found = []
-        for part in sorted(part for part in paths if part.startswith(prefix)):
+        for part in sorted(part for part in _walk_parts(home) if part.startswith(prefix)):
             try:
                 found.append(self.stat(ObjectName(tenant_id, job_id, part)))
             except ObjectNotFound:
@@ -109,13 +108,14 @@ class LocalStore:
     def _path(self, name: ObjectName) -> Path:
         return self._folder / name.tenant_id / name.job_id / name.part
 
-    def _write(self, draft: Path, name: ObjectName, chunks: Iterable[bytes]) -> None:
+    def _write(self, draft: Path, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool) -> None:
         key = self._keys.encrypting_key(name.tenant_id)
         with open(draft, "xb", opener=_private) as file:
             file.write(MAGIC + len(key.wrapped).to_bytes(2) + key.wrapped)
             file.writelines(encrypt(key.plain, _associated(name), chunks))
-            file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
 
     def _stream(self, name: ObjectName, start: int, stop: int | None) -> Iterator[bytes]:
         with _translated(), _opened(self._path(name)) as file:
@@ -185,36 +185,57 @@ def _read_preamble(file: BinaryIO) -> tuple[int, bytes]:
     return _PREAMBLE + len(wrapped), wrapped
 
 
-def _publish(draft: Path, path: Path, root: Path) -> None:
+def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
+    """Rename into place; a folder made on the way is flushed into its parent too, or both could vanish."""
+    made: list[Path] = []
     while True:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
+            made += _make_folders(path.parent)
             draft.replace(path)
             break
         except FileNotFoundError:
             if not draft.exists():
                 raise
             # The folder was emptied and removed in between: make it again.
-    folder = path.parent
-    while folder != root.parent:
-        _flush_folder(folder)
+    if is_durable:
+        for folder in {path.parent, *(folder.parent for folder in made)}:
+            _flush_folder(folder)
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make the folder and what is missing above it; those that were made."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
         folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return missing
 
 
 def _flush_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # removed by someone else since: there is nothing left to keep
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+def _walk_parts(home: Path) -> Iterator[str]:
+    """The job's files. os.walk passes over a folder that is removed while it is being walked."""
+    for folder, _, names in os.walk(home):
+        for name in names:
+            yield (Path(folder) / name).relative_to(home).as_posix()
+
+
 def _remove_empty(home: Path) -> None:
     """Remove the job's folders that hold nothing, deepest first."""
-    folders = [path for path in home.rglob("*") if path.is_dir()]
-    for folder in [*sorted(folders, reverse=True), home]:
+    for folder, _, _ in os.walk(home, topdown=False):
         try:
-            folder.rmdir()
+            Path(folder).rmdir()
         except OSError as exc:
             if exc.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise

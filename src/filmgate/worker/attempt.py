@@ -70,6 +70,7 @@ class Attempt:
                     movie = output
                 else:
                     self._handle(output)
+        self._timer.open(None)
         if movie is None:
             raise EncodeError("the runner ended without a clip")
         return Rendering(self._lease, self._lifeline, movie, self._timer, self._pictures)
@@ -91,7 +92,7 @@ class Attempt:
             case Step():
                 self._step(output)
             case Latents(chunks):
-                self._offer(CHECKPOINT_PART, chunks)
+                self._offer(CHECKPOINT_PART, chunks, is_durable=True)
             case Fragment(data):
                 # A stream with a hole cannot be played: after one failure the rest is not offered.
                 part = live_part(self._lease.fence, self._fragments)
@@ -109,10 +110,10 @@ class Attempt:
         fraction = self._lease.job.predicted.fraction_done(step.stage, step.done, step.total)
         self._lifeline.report(Progress(step.stage, step.done, step.total, fraction))
 
-    def _offer(self, part: str, chunks: Iterable[bytes]) -> bool:
+    def _offer(self, part: str, chunks: Iterable[bytes], *, is_durable: bool = False) -> bool:
         job = self._lease.job
         try:
-            self._store.put(ObjectName(job.tenant_id, job.id, part), chunks)
+            self._store.put(ObjectName(job.tenant_id, job.id, part), chunks, is_durable=is_durable)
         except StoreUnavailable as exc:
             self._log.warning("the store refused a part the job can do without", code=exc.code)
             return False

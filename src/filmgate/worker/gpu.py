@@ -7,10 +7,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from io import BytesIO
+from threading import Event
 from typing import TYPE_CHECKING
 
 from filmgate.errors import DeviceError, FilmgateError, UsageError
 from filmgate.jobs import Route, SourceKind, Stage, VideoSpec
+from filmgate.pipeline.channel import pull
 from filmgate.pipeline.control import Control, Progress
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import adopt_loggers
@@ -24,7 +26,6 @@ from filmgate.worker.base import (
     RenderTask,
     Step,
 )
-from filmgate.worker.pull import Emit, pull
 from filmgate.worker.shelf import ModelShelf
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     Loaded = tuple[VideoModel, Renderer]
 
+Emit = Callable[[Output], None]
+_OUTPUTS_AHEAD = 4
 _STAGES = {"text": Stage.TEXT, "denoise": Stage.DENOISE, "decode": Stage.DECODE}
 _UNLIMITED_BYTES = 1 << 62
 
@@ -73,11 +76,12 @@ class GpuRunner:
             check_canary(*self._shelf.take(self.models[0]))
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
-        return pull(partial(self._produce, task))
+        stop = Event()
+        produce = partial(self._produce, task, stop)
+        yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, name="filmgate-render")
 
-    def _produce(self, task: RenderTask, emit: Emit, leave: Callable[[Control], None]) -> None:
-        control = Control(on_progress=partial(_report, emit))
-        leave(control)
+    def _produce(self, task: RenderTask, stop: Event, emit: Emit) -> None:
+        control = Control(partial(_report, emit), stop)
         with _explained():
             if task.spec.model not in self._shelf.loaded:
                 emit(Step(Stage.LOAD, 0, 1))

@@ -7,6 +7,7 @@ from filmgate.errors import (
     Cancelled,
     DeviceError,
     FilmgateError,
+    KeyringUnavailable,
     LeaseLost,
     ObjectCorrupt,
     QueueUnavailable,
@@ -84,8 +85,8 @@ class Worker:
             return False
         try:
             lease = self._queue.lease(self._offer)
-        except QueueUnavailable as exc:
-            self._log.warning("no lease: the queue is down", code=exc.code)
+        except (QueueUnavailable, KeyringUnavailable) as exc:
+            self._log.warning("no lease", code=exc.code)
             return False
         if lease is None:
             return False

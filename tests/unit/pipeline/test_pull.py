@@ -1,0 +1,63 @@
+"""Work that calls back becomes a stream that is pulled, and stops when it is closed."""
+
+from threading import Event, Lock
+
+import pytest
+
+from filmgate.errors import Cancelled
+from filmgate.pipeline.channel import pull
+
+
+def start(produce, capacity=2, stop=lambda: None):
+    return pull(produce, capacity=capacity, stop=stop, name="filmgate-test")
+
+
+def test_everything_emitted_arrives_in_order(no_thread_left):
+    assert list(start(lambda emit: [emit(n) for n in range(50)])) == list(range(50))
+
+
+def test_an_error_arrives_after_what_was_emitted_before_it(no_thread_left):
+    def produce(emit):
+        emit(1)
+        raise ValueError("broken")
+
+    stream = start(produce)
+    assert next(stream) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(stream)
+
+
+def test_the_producer_runs_no_further_ahead_than_it_may(no_thread_left):
+    emitted, is_waiting, lock = [], Event(), Lock()
+
+    def produce(emit):
+        for n in range(10):
+            emit(n)
+            with lock:
+                emitted.append(n)
+                if len(emitted) == 3:
+                    is_waiting.set()
+
+    stream = start(produce, capacity=2)
+    assert next(stream) == 0
+    assert is_waiting.wait(10)
+    with lock:
+        assert len(emitted) <= 4
+    assert list(stream) == list(range(1, 10))
+
+
+def test_closing_tells_the_producer_to_stop_and_waits_for_it(no_thread_left):
+    stop, ends = Event(), []
+
+    def produce(emit):
+        try:
+            while True:
+                emit(1)
+        except Cancelled:
+            ends.append(stop.is_set())
+            raise
+
+    stream = start(produce, stop=stop.set)
+    assert next(stream) == 1
+    stream.close()
+    assert ends == [True]
