@@ -6,12 +6,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from filmgate import __version__
 from filmgate.api import content, events, health, live, models, videos
 from filmgate.api.problems import defect, install_problems
 from filmgate.api.stations import Stations
@@ -35,7 +35,7 @@ def build_app(stations: Stations, registry: CollectorRegistry) -> FastAPI:
         await watch.close()
         stations.close()
 
-    app = FastAPI(title="Filmgate", version=__version__, description=_DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(title="Filmgate", version=version("filmgate"), description=_DESCRIPTION, lifespan=lifespan)
     app.state.stations, app.state.watch, app.state.registry = stations, watch, registry
     for part in (videos, content, live, events, models, health):
         app.include_router(part.router)
