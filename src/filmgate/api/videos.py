@@ -27,7 +27,7 @@ from filmgate.api.schemas import (
 )
 from filmgate.api.stations import Stations, stations_of
 from filmgate.api.views import poll_after_ms, render, view
-from filmgate.errors import FilmgateError, InvalidField, JobActive, JobNotFound, UnsupportedVerb
+from filmgate.errors import FilmgateError, InvalidField, JobActive, JobNotFound, UnsupportedVerb, UsageError
 from filmgate.jobs import JOB_ID_PATTERN, Idempotency, Job, JobId, SourceKind, TenantId, Ticket, TraceId
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from filmgate.telemetry.logs import Log
@@ -213,7 +213,8 @@ def _enqueue(stations: Stations, visit: Visit, asked: VideoRequest) -> Video:
 def _enqueue_uploaded(stations: Stations, ticket: Ticket) -> Job:
     try:
         job = stations.queue.enqueue(ticket)
-    except FilmgateError:
+    except UsageError:
+        # Refused for certain. A database that went away may have accepted it: then the sweep decides.
         stations.store.delete(ticket.tenant_id, ticket.job_id)
         raise
     if job.id != ticket.job_id:
