@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # Two torch threads on a busy core spin against each other; passive waiting keeps timings honest.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers bench chaos clean
+.PHONY: demo test check format lint types layers bench chaos eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,9 @@ bench: $(STAMP)
 
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200
+
+eval: $(STAMP)
+	$(PY) -m training.flipbook.evaluate
 
 clean:
 	rm -rf $(VENV) out

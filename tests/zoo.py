@@ -1,4 +1,4 @@
-"""Small random-weight pipelines of every family, built in code: real classes, real code paths, no download."""
+"""Small random-weight pipelines of every family, built in code: real classes and paths, no download."""
 
 from typing import Any
 
@@ -117,7 +117,7 @@ def _ltx_095() -> Any:
     return _ltx("ltx-0.9.5")
 
 
-def _cogvideox_parts(channels: int) -> dict[str, Any]:
+def _cogvideox_parts(channels: int, **others: Any) -> dict[str, Any]:
     return {
         "tokenizer": ByT5Tokenizer(),
         "text_encoder": _t5(),
@@ -137,6 +137,7 @@ def _cogvideox_parts(channels: int) -> dict[str, Any]:
             temporal_compression_ratio=4,
             max_text_seq_length=226,
             use_rotary_positional_embeddings=True,
+            **others,
         ),
         "scheduler": diffusers.CogVideoXDDIMScheduler(),
     }
@@ -144,6 +145,11 @@ def _cogvideox_parts(channels: int) -> dict[str, Any]:
 
 def _cogvideox() -> Any:
     return diffusers.CogVideoXPipeline(**_cogvideox_parts(4))
+
+
+def _cogvideox15() -> Any:
+    # Two latent frames a token: an odd number of them gets one more in front.
+    return diffusers.CogVideoXPipeline(**_cogvideox_parts(4, patch_size_t=2, patch_bias=False))
 
 
 def _cogvideox_image() -> Any:
@@ -276,6 +282,7 @@ BUILDERS = {
     "ltx": _ltx,
     "ltx-0.9.5": _ltx_095,
     "cogvideox": _cogvideox,
+    "cogvideox-1.5": _cogvideox15,
     "cogvideox-image": _cogvideox_image,
     "hunyuanvideo": _hunyuanvideo,
     "svd": _svd,

@@ -101,6 +101,7 @@ COSMOS = {
     "latents_std": [1.0 + 0.01 * n for n in range(4 * 16)],
 }
 
+TIME_FIRST = ("cogvideox", "svd")
 RECIPES = {
     "wan2.1": ("AutoencoderKLWan", WAN21),
     "wan2.2": ("AutoencoderKLWan", WAN22),
@@ -121,3 +122,10 @@ def build_vae(name: str) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return getattr(diffusers, class_name)(**config).eval()
+
+
+def draw_latents(name: str, vae: Any, frames: int = 3, size: tuple[int, int] = (2, 3), seed: int = 0) -> Any:
+    """Latents as the family's pipeline returns them; CogVideoX and SVD put time before channels."""
+    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels
+    shape = (1, frames, channels, *size) if name in TIME_FIRST else (1, channels, frames, *size)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))

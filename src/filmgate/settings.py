@@ -138,6 +138,14 @@ class AdmissionSettings(Slice):
     fetch_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for fetching a URL")
 
 
+class PlannerSettings(Slice):
+    """What `filmgate plan` assumes when nothing is asked."""
+
+    region: str = Field(default="us-east-1", description="AWS region plans are priced in")
+    catalog_file: str = Field(default="", description="TOML with your own GPUs, instances, prices and models")
+    prices_file: str = Field(default="", description="CSV written by `filmgate plan prices --refresh`")
+
+
 class Settings(Slice):
     """Every setting of the process; each part is handed its own slice."""
 
@@ -148,6 +156,7 @@ class Settings(Slice):
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    planner: PlannerSettings = PlannerSettings()
 
 
 @dataclass(frozen=True, slots=True)

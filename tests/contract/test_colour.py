@@ -88,8 +88,8 @@ def test_overshoot_is_clipped_to_the_legal_range():
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_yuv_is_within_one_of_swscale_with_accurate_rounding(name):
-    """swscale's area filter averages chroma as we do. Its default (bicubic) reaches over more pixels: on noise
-    that moves chroma by up to 26, luma never: only sharp chroma edges look different, and neither is wrong."""
+    """swscale's area filter averages chroma as we do. Its default, bicubic, reaches over more pixels: on
+    noise that moves chroma by up to 26 of 255 and luma not at all. Neither is wrong."""
     for picture, ours in zip(PICTURES[name], to_planes(to_frames(PICTURES[name])), strict=True):
         frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
         theirs = frame.reformat(

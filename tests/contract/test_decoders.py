@@ -10,24 +10,16 @@ from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.decode.windowed import LtxDecoder
-from tests.zoo_vaes import RECIPES
+from tests.zoo_vaes import RECIPES, draw_latents
 
 EXACT = ("wan2.1", "wan2.2", "cogvideox")
 WINDOWED = ("ltx", "ltx-0.9.5", "hunyuanvideo")
 WHOLE_CLIP = ("hunyuanvideo1.5", "mochi", "cosmos")
-TIME_FIRST = ("cogvideox", "svd")
-
-
-def draw_latents(vae, name, frames, size=(2, 3), seed=0):
-    """Latents as the family's pipeline returns them."""
-    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels
-    shape = (1, frames, channels, *size) if name in TIME_FIRST else (1, channels, frames, *size)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def vae_latents(vae, name, frames, **others):
     with torch.inference_mode():
-        return open_decoder(vae).to_vae_latents(draw_latents(vae, name, frames, **others))
+        return open_decoder(vae).to_vae_latents(draw_latents(name, vae, frames, **others))
 
 
 def decoded(vae, latents, rung=WHOLE_FRAME):
@@ -176,7 +168,7 @@ def test_the_callers_vae_is_left_as_it_was(vae, name):
     assert not any(isinstance(entry, torch.Tensor) for entry in cache or [])
 
 
-@pytest.mark.parametrize("name", ("wan2.1", "cogvideox", "ltx", "hunyuanvideo", "mochi"))
+@pytest.mark.parametrize("name", ["wan2.1", "cogvideox", "ltx", "hunyuanvideo", "mochi"])
 def test_a_vae_with_tiling_enabled_starts_on_tiles(vae, name):
     latents = torch.zeros(1, 4, 2, 64, 64)
     with own_modes(vae(name), 128):

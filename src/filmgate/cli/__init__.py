@@ -6,7 +6,18 @@ from typing import Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli import bench, bench_api, bench_queue, config, doctor, generate, serve, tenant, worker
+from filmgate.cli import (
+    bench,
+    bench_api,
+    bench_queue,
+    config,
+    doctor,
+    generate,
+    plan,
+    serve,
+    tenant,
+    worker,
+)
 from filmgate.errors import FilmgateError, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
@@ -28,6 +39,7 @@ app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)
+app.add_typer(plan.app)
 
 
 def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a typer callback

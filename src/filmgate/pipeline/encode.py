@@ -13,7 +13,7 @@ import numpy as np
 from av.video.codeccontext import VideoCodecContext
 from av.video.stream import VideoStream
 
-from filmgate.errors import EncodeError, WriteError
+from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.colour import Yuv420
 from filmgate.pipeline.timeline import AnyTimeline, NoTimeline
 
@@ -42,6 +42,10 @@ class EncodeOptions:
     preset: str = "veryfast"
     crf: int = 18
     threads: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.fps <= 1000:
+            raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames a second", option="fps")
 
     @property
     def rate(self) -> Fraction:
@@ -122,6 +126,9 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
             params += ":cutree=0"  # x265 4.1 writes past its tree's buffer in clips 34 to 48 pixels wide
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
+        os.environ.setdefault(
+            "SVT_LOG", "1"
+        )  # errors only; SVT-AV1 prints a page to stderr and has no option
         speed = SVT_PRESETS.get(options.preset, "10")
         context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": "lookahead=0:tune=0"}
 
@@ -164,7 +171,9 @@ def remux(source: str | BinaryIO, target: str, metadata: Mapping[str, str]) -> N
     ):
         clip.metadata.update(metadata)
         (video,) = fragments.streams.video
-        copied: VideoStream = clip.add_stream_from_template(video)
+        # opaque: PyAV would look for an encoder of the decoder's name, and there is none called libdav1d
+        copied: VideoStream = clip.add_stream_from_template(video, opaque=True)
+        copied.codec_context.codec_tag = video.codec_context.codec_tag  # reset by PyAV; hvc1 must stay hvc1
         for packet in fragments.demux(video):
             if packet.dts is not None:
                 packet.stream = copied

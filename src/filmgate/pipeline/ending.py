@@ -12,7 +12,7 @@ from torch import Tensor
 
 from filmgate import __version__
 from filmgate.pipeline.channel import pull
-from filmgate.pipeline.clip import ClipFile, ClipMemory, discarding
+from filmgate.pipeline.clip import ClipFile, ClipMemory, ClipTarget, discarding
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import open_decoder
@@ -91,8 +91,7 @@ class Ending:
             self._run(chunks, rings, consume, control, timeline)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
-            size = clip.publish()
-        stills.save()
+            size = _publish(clip, stills)
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
         data = clip.data if isinstance(clip, ClipMemory) else b""
@@ -166,6 +165,16 @@ def _counting(
         control.report(Stage.DECODE, done, total)
 
     return consume
+
+
+def _publish(clip: ClipTarget, stills: Stills) -> int:
+    """The clip last: once it is there, everything is."""
+    try:
+        stills.save()
+        return clip.publish()
+    except BaseException:
+        stills.discard()
+        raise
 
 
 def _note(rung: list[str], taken: Rung) -> None:

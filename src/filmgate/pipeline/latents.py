@@ -8,8 +8,8 @@ from torch import Tensor
 from filmgate.errors import DecodeError, UsageError
 
 
-def single(latents: Tensor) -> Tensor:
-    """The latents as a batch of exactly one clip."""
+def single(latents: Tensor, channels: int, *, channel_axis: int = 1) -> Tensor:
+    """The latents as a batch of exactly one clip, with as many channels as the VAE reads."""
     if latents.ndim == 4:
         latents = latents.unsqueeze(0)
     if latents.ndim != 5 or latents.shape[0] != 1:
@@ -17,14 +17,16 @@ def single(latents: Tensor) -> Tensor:
         raise UsageError(
             f"expected the latents of one clip, five-dimensional, got shape {shape}", option="latents"
         )
+    if (found := latents.shape[channel_axis]) != channels:
+        raise UsageError(f"the VAE has {channels} latent channels, the latents {found}", option="latents")
+    if latents.numel() == 0:
+        raise UsageError(f"the latents hold no frame: shape {tuple(latents.shape)}", option="latents")
     return latents
 
 
 def shift_and_scale(latents: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """latents * std + mean per channel, written as diffusers' Wan pipeline writes it (same rounding)."""
     channels = latents.shape[1]
-    if channels != len(mean):
-        raise UsageError(f"the VAE has {len(mean)} latent channels, the latents {channels}", option="latents")
     shift = torch.tensor(mean).view(1, channels, 1, 1, 1).to(latents.device, latents.dtype)
     inverse = 1.0 / torch.tensor(std).view(1, channels, 1, 1, 1).to(latents.device, latents.dtype)
     return latents / inverse + shift

@@ -1,13 +1,14 @@
 """Where the weights go: a decision from sizes and free memory, and a look at both."""
 
-import json
-import struct
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import prod
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from filmgate.errors import DeviceError, ModelError
 
@@ -44,10 +45,9 @@ def choose_device(wanted: str) -> torch.device:
     """`auto` is the first GPU or the CPU; a GPU that was asked for by name must be there."""
     if wanted == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-    except RuntimeError as exc:
-        raise DeviceError(f"pipeline.device is {wanted!r}; use auto, cpu, cuda or cuda:N") from exc
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", wanted):
+        raise DeviceError(f"pipeline.device is {wanted!r}; use auto, cpu, cuda or cuda:N")
+    device = torch.device(wanted)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(
             f"{wanted} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} GPUs; "
@@ -81,10 +81,8 @@ def component_bytes(folder: Path, dtype: torch.dtype) -> dict[str, int]:
 
 def _parameters(file: Path) -> int:
     try:
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(length))
-    except (OSError, struct.error, ValueError, MemoryError) as exc:
+        with safe_open(file, framework="pt") as weights:  # maps the file and checks it, reads no weights
+            shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+    except (OSError, SafetensorError) as exc:
         raise ModelError(f"{file} is not a readable safetensors file: {exc}") from exc
-    shapes = (tensor["shape"] for name, tensor in header.items() if name != "__metadata__")
-    return sum(torch.Size(shape).numel() for shape in shapes)
+    return sum(prod(shape) for shape in shapes)

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
         pipe, offload = build_miniature(), Offload.NONE
     else:
         pipe = _from_pretrained(name, dtype)
-        offload = _offload(settings, name, dtype, device)
+        offload = _offload(settings, component_bytes(Path(name).expanduser(), dtype) or _loaded(pipe), device)
     family = family_of(type(pipe).__name__)
     if family is None:
         raise ModelError(
@@ -106,8 +107,13 @@ def read_defaults(pipe: Pipeline, family: Family) -> Defaults:
     width = arguments["width"] or config.sample_width * spatial
     frames = arguments["num_frames"] or getattr(config, "sample_frames", 25)
     guidance = arguments.get("guidance_scale", arguments.get("max_guidance_scale", 1.0))
-    fps = 24 if getattr(pipe.config, "expand_timesteps", False) else family.fps
-    return Defaults(width, height, frames, fps, arguments["num_inference_steps"], float(guidance))
+    steps = arguments["num_inference_steps"]
+    defaults = Defaults(width, height, frames, family.fps, steps, float(guidance))
+    if getattr(config, "patch_size_t", None) and family.name == "cogvideox":  # CogVideoX 1.5
+        return replace(defaults, fps=16)
+    if getattr(pipe.config, "expand_timesteps", False):  # Wan 2.2 5B, trained for other sizes than its kin
+        return replace(defaults, width=1280, height=704, frames=121, fps=24)
+    return defaults
 
 
 def read_limits(pipe: Pipeline, family: Family) -> Limits:
@@ -158,7 +164,7 @@ def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
     import diffusers
 
     folder = Path(name)
-    is_local = folder.exists() or name.startswith((".", "/", "~"))
+    is_local = bool(name) and (folder.exists() or name.startswith((".", "/", "~")))
     if is_local and not (folder.expanduser() / "model_index.json").is_file():
         raise UsageError(
             f"{name} holds no model_index.json, so it is no diffusers pipeline", option="--model"
@@ -183,11 +189,16 @@ def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
     return pipe
 
 
-def _offload(settings: PipelineSettings, name: str, dtype: torch.dtype, device: torch.device) -> Offload:
+def _offload(settings: PipelineSettings, sizes: Mapping[str, int], device: torch.device) -> Offload:
     if settings.offload != "auto":
         return Offload(settings.offload)
-    sizes = component_bytes(Path(name).expanduser(), dtype)
-    return choose_offload(sizes, free_bytes(device)) if device.type == "cuda" and sizes else Offload.NONE
+    return choose_offload(sizes, free_bytes(device)) if device.type == "cuda" else Offload.NONE
+
+
+def _loaded(pipe: Pipeline) -> dict[str, int]:
+    """Bytes of each component: for a hub id, whose files lie wherever the cache put them."""
+    parts = ((name, part) for name, part in pipe.components.items() if isinstance(part, torch.nn.Module))
+    return {name: sum(weights.nbytes for weights in part.parameters()) for name, part in parts}
 
 
 def _own_defaults(name: str, defaults: Defaults) -> Defaults:

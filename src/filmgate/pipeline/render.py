@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from filmgate.errors import OutOfMemory
+from filmgate.pipeline.clip import check_target
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise import ClipRequest, DenoisedClip, denoise
 from filmgate.pipeline.encode import EncodeOptions
@@ -45,6 +46,8 @@ class Renderer:
         self, prompt: Prompt, request: ClipRequest, path: Path | None, delivery: Delivery, control: Control
     ) -> RenderReport:
         """One clip from prompt to file; raises a RunError and leaves nothing behind when it cannot."""
+        if path is not None:
+            check_target(path)
         denoised = self.denoise(prompt, request, control)
         return self.finish(denoised, request, path, delivery, control)
 

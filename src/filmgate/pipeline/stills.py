@@ -10,10 +10,11 @@ import av
 import numpy as np
 from PIL import Image
 
-from filmgate.errors import WriteError
+from filmgate.errors import UsageError, WriteError
 from filmgate.pipeline.colour import Yuv420
 
 SPRITE_COLUMNS, SPRITE_ROWS, SPRITE_WIDTH = 4, 4, 240
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,14 @@ class StillPaths:
 
     thumbnail: Path | None = None
     spritesheet: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a format nobody can write now, not after the clip has been made."""
+        for option, path in (("--thumbnail", self.thumbnail), ("--spritesheet", self.spritesheet)):
+            if path is not None and path.suffix.lower() not in SUFFIXES:
+                raise UsageError(
+                    f"{path} is no picture's name; end it in {', '.join(SUFFIXES)}", option=option
+                )
 
 
 class StillKind(StrEnum):
@@ -49,6 +58,7 @@ class Stills:
         self._seen = 0
         self._thumbnail: Image.Image | None = None
         self._sprites: list[Image.Image] = []
+        self._saved: list[Path] = []
 
     def watch(self, frames: np.ndarray) -> None:
         """Look at frames [n, height * 3 / 2, width]; copies only what is kept."""
@@ -66,13 +76,23 @@ class Stills:
         if self._on_still and self._thumbnail:
             self._on_still(StillKind.THUMBNAIL, to_jpeg(self._thumbnail))
             self._on_still(StillKind.SPRITESHEET, to_jpeg(sheet(self._sprites)))
+        if self._paths.thumbnail and self._thumbnail:
+            self._save(self._thumbnail, self._paths.thumbnail, quality=88)
+        if self._paths.spritesheet and self._sprites:
+            self._save(sheet(self._sprites), self._paths.spritesheet, quality=85)
+
+    def discard(self) -> None:
+        """Take back what was saved: the clip it belongs to did not come to be."""
+        for path in self._saved:
+            path.unlink(missing_ok=True)
+
+    def _save(self, picture: Image.Image, path: Path, quality: int) -> None:
         try:
-            if self._paths.thumbnail and self._thumbnail:
-                self._thumbnail.save(self._paths.thumbnail, quality=88)
-            if self._paths.spritesheet and self._sprites:
-                sheet(self._sprites).save(self._paths.spritesheet, quality=85)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            picture.save(path, quality=quality)
         except (OSError, ValueError) as exc:
-            raise WriteError(f"cannot write the stills: {exc}") from exc
+            raise WriteError(f"cannot write {path}: {exc}") from exc
+        self._saved.append(path)
 
 
 def to_picture(planes: np.ndarray, width: int) -> Image.Image:

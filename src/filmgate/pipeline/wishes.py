@@ -3,7 +3,7 @@
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from PIL import Image, ImageOps
 
@@ -13,6 +13,9 @@ from filmgate.pipeline.models import Limits, VideoModel
 
 MAX_SECONDS = 600.0
 MAX_IMAGE_PIXELS = 64_000_000
+MAX_SEED = 2**63 - 1
+MAX_GUIDANCE = 100
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,10 @@ def to_request(model: VideoModel, wish: Wish) -> ClipRequest:
         frames=frames,
         fps=fps,
         steps=_at_least_one(wish.steps, defaults.steps, "--steps"),
-        seed=secrets.randbits(32) if wish.seed is None else wish.seed,
-        guidance=defaults.guidance if wish.guidance is None else wish.guidance,
+        seed=secrets.randbits(32) if wish.seed is None else _within(wish.seed, MAX_SEED, "--seed"),
+        guidance=_within(
+            defaults.guidance if wish.guidance is None else wish.guidance, MAX_GUIDANCE, "--guidance"
+        ),
         image=image,
     )
 
@@ -102,6 +107,12 @@ def _at_least_one(value: int | None, default: int, option: str) -> int:
     if value is not None and not 1 <= value <= 1000:
         raise UsageError(f"{value} is not between 1 and 1000", option=option)
     return default if value is None else value
+
+
+def _within(value: Number, largest: int, option: str) -> Number:
+    if not 0 <= value <= largest:
+        raise UsageError(f"{value} is not between 0 and {largest}", option=option)
+    return value
 
 
 def _image(path: Path | BinaryIO | None, limits: Limits, size: tuple[int, int]) -> Image.Image | None:

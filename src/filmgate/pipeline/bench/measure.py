@@ -71,7 +71,9 @@ class HostMemory:
         self._thread.join()
 
     def _sample(self) -> None:
-        while not self._stop.wait(self.INTERVAL_SECONDS):
+        is_over = False
+        while not is_over:  # once more at the end: a run may be shorter than the interval
+            is_over = self._stop.wait(self.INTERVAL_SECONDS)
             self.peak_bytes = max(self.peak_bytes, resident_bytes())
 
 

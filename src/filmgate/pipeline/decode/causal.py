@@ -122,7 +122,8 @@ class Wan:
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
-        return shift_and_scale(single(latents), mean=config.latents_mean, std=config.latents_std)
+        latents = single(latents, config.z_dim)
+        return shift_and_scale(latents, mean=config.latents_mean, std=config.latents_std)
 
     def spans(self, latent_frames: int) -> list[tuple[int, int]]:
         return [(n, n + 1) for n in range(latent_frames)]
@@ -157,7 +158,9 @@ class CogVideoX:
         self.tile_pixels: tuple[int, ...] = (whole, whole // 2)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return 1 / float(self._vae.config.scaling_factor) * single(latents).transpose(1, 2)
+        config = self._vae.config
+        latents = single(latents, config.latent_channels, channel_axis=2)
+        return 1 / float(config.scaling_factor) * latents.transpose(1, 2)
 
     def spans(self, latent_frames: int) -> list[tuple[int, int]]:
         first = min(self._together + latent_frames % self._together, latent_frames)

@@ -19,7 +19,9 @@ class IndependentDecoder:
         self._scale = 2 ** (len(vae.config.block_out_channels) - 1)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return single(latents).transpose(1, 2) / float(self._vae.config.scaling_factor)
+        config = self._vae.config
+        latents = single(latents, config.latent_channels, channel_axis=2)
+        return latents.transpose(1, 2) / float(config.scaling_factor)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, frames, height, width = latents.shape

@@ -21,7 +21,8 @@ class WholeClipDecoder:
         self._can_tile = hasattr(vae, "tiled_decode")
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        latents, config = single(latents), self._vae.config
+        config = self._vae.config
+        latents = single(latents, config.latent_channels)
         factor = SIGMA_DATA if type(self._vae).__name__ == "AutoencoderKLCosmos" else config.scaling_factor
         mean, std = getattr(config, "latents_mean", None), getattr(config, "latents_std", None)
         if mean is None or std is None:

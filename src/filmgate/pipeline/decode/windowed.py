@@ -37,7 +37,8 @@ class WindowedDecoder:
         self._windows = Windows.of(vae)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return single(latents) / float(self._vae.config.scaling_factor)
+        config = self._vae.config
+        return single(latents, config.latent_channels) / float(config.scaling_factor)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, latent_frames, height, width = latents.shape
@@ -95,7 +96,7 @@ class LtxDecoder(WindowedDecoder):
                 "pipe._unpack_latents(latents, frames, height, width), counted in latent pixels",
                 option="latents",
             )
-        latents = single(latents)
+        latents = single(latents, self._vae.config.latent_channels)
         mean = self._vae.latents_mean.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         std = self._vae.latents_std.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         latents = latents * std / self._vae.config.scaling_factor + mean

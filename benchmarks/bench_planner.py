@@ -1,0 +1,75 @@
+"""How long a plan takes: one JSON line, each question beside a fixed amount of plain Python.
+
+No GPU is needed. The budget is 300 ms a plan after start-up.
+"""
+
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+
+from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.planner.fit import plan_fit
+from filmgate.planner.llm import plan_llm
+from filmgate.planner.llm_serving import LlmAsk
+from filmgate.planner.traffic import Shape
+from filmgate.planner.video import VideoAsk
+from filmgate.planner.video_answer import plan_video
+from filmgate.planner.work import clip_for
+
+REPEATS = 7
+
+
+def milliseconds(call: Callable[[], object]) -> float:
+    samples = []
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        call()
+        samples.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(samples)
+
+
+def questions() -> dict[str, Callable[[], object]]:
+    catalog, calibration = load_catalog(), load_calibration()
+    model = catalog.video_model("wan2.1-t2v-14b")
+    clip = clip_for(model, width=1280, height=720, seconds=5, steps=50)
+    possible = VideoAsk(model, clip, clips_per_day=500, slo_seconds=600, shape=Shape.BUSINESS)
+    impossible = VideoAsk(model, clip, clips_per_day=500, slo_seconds=90)
+    llm = LlmAsk(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
+    return {
+        "video": partial(plan_video, possible, catalog, calibration),
+        "video_impossible": partial(plan_video, impossible, catalog, calibration),
+        "llm": partial(plan_llm, llm, catalog, calibration),
+        "fit": partial(plan_fit, catalog, calibration, "us-east-1", instance="g7e.48xlarge"),
+        "load_catalog": load_catalog.__wrapped__,
+    }
+
+
+def baseline() -> None:
+    """A fixed amount of plain Python, so that a figure can be read on any machine."""
+    sum(i * i for i in range(200_000))
+
+
+def main() -> None:
+    yardstick = milliseconds(baseline)
+    times = {name: milliseconds(call) for name, call in questions().items()}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
+    report = {
+        "bench": "planner",
+        "commit": commit.stdout.strip(),
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "median_ms": {name: round(value, 2) for name, value in times.items()},
+        "ratio_to_200k_squares": {name: round(value / yardstick, 2) for name, value in times.items()},
+        "budget_ms": 300,
+        "is_within_budget": max(times.values()) < 300,
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Counts what a video model asks of a GPU, and prints it beside the catalog: FLOPs and bytes, no GPU needed.
+
+Each network is built in its released configuration on torch's meta device and run once: matrix products and
+convolutions by torch's own counter, attention as 2 x queries x keys x (head width twice), and traffic as the
+bytes every eager operator that is not a view reads and writes. One JSON line a network.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from diffusers import (
+    AutoencoderKLCogVideoX,
+    AutoencoderKLLTXVideo,
+    AutoencoderKLWan,
+    CogVideoXTransformer3DModel,
+    HunyuanVideoTransformer3DModel,
+    LTXVideoTransformer3DModel,
+    WanTransformer3DModel,
+)
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from filmgate.catalog.library import load_catalog
+from filmgate.planner.work import Work, clip_for, decode_work, forward_work
+
+VIEWS = {
+    "view", "_unsafe_view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",
+    "select", "split", "chunk", "t", "detach", "alias", "as_strided", "unbind", "split_with_sizes",
+    "empty", "_reshape_alias", "lift_fresh", "unflatten", "empty_like", "empty_strided", "unsafe_split",
+    "view_as_complex", "view_as_real", "movedim", "new_empty",
+}  # fmt: skip
+
+
+class Traffic(TorchDispatchMode):
+    """Adds up the bytes of every operator's tensors, in and out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        self.attention_flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ not in VIEWS:
+            self.bytes += tensor_bytes(args) + tensor_bytes((kwargs or {}).values()) + tensor_bytes([result])
+        return result
+
+    def attend(self, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> torch.Tensor:
+        """Stands in for attention, so that no N x N matrix is built or counted as traffic."""
+        batch, heads, queries, width = query.shape
+        self.attention_flops += 2 * batch * heads * queries * key.shape[2] * (width + value.shape[3])
+        return torch.empty(*query.shape[:-1], value.shape[-1], dtype=query.dtype, device=query.device)
+
+
+def tensor_bytes(values: Any) -> int:
+    """An expanded tensor is read once, so no more than its storage."""
+    total = 0
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            total += min(value.numel() * value.element_size(), value.untyped_storage().nbytes())
+        elif isinstance(value, list | tuple):
+            total += tensor_bytes(value)
+    return total
+
+
+def meta(*shape: int) -> torch.Tensor:
+    return torch.empty(*shape, dtype=torch.bfloat16, device="meta")
+
+
+def count(make: Callable[[], torch.nn.Module], call: Callable[[torch.nn.Module], object]) -> dict[str, float]:
+    torch.set_default_dtype(torch.bfloat16)
+    with torch.device("meta"):
+        network = make().eval()
+    torch.set_default_dtype(torch.float32)
+    traffic, flops = Traffic(), FlopCounterMode(display=False)
+    original = functional.scaled_dot_product_attention
+    functional.scaled_dot_product_attention = traffic.attend
+    try:
+        with torch.no_grad(), flops, traffic:
+            call(network)
+    finally:
+        functional.scaled_dot_product_attention = original
+    total = flops.get_total_flops() + traffic.attention_flops
+    return {"tflop": total / 1e12, "traffic_gb": traffic.bytes / 1e9}
+
+
+def wan_forward(network: torch.nn.Module) -> object:
+    return network(
+        meta(1, 16, 21, 60, 104), torch.empty(1, device="meta"), meta(1, 512, 4096), return_dict=False
+    )
+
+
+def ltx_forward(network: torch.nn.Module) -> object:
+    tokens = {"num_frames": 16, "height": 15, "width": 26, "rope_interpolation_scale": (8 / 25, 32, 32)}
+    return network(meta(1, 6240, 128), meta(1, 128, 4096), meta(1), meta(1, 128), return_dict=False, **tokens)
+
+
+def cog_forward(network: torch.nn.Module) -> object:
+    return network(meta(1, 13, 16, 60, 90), meta(1, 226, 4096), meta(1), return_dict=False)
+
+
+def hunyuan_forward(network: torch.nn.Module) -> object:
+    latents, text, mask = meta(1, 16, 31, 60, 104), meta(1, 256, 4096), meta(1, 256)
+    return network(latents, meta(1), text, mask, meta(1, 768), meta(1), return_dict=False)
+
+
+def decode(*shape: int) -> Callable[[Any], object]:
+    return lambda vae: vae.decode(meta(*shape), return_dict=False)
+
+
+def small_wan() -> torch.nn.Module:
+    return WanTransformer3DModel(num_attention_heads=12, ffn_dim=8960, num_layers=30)
+
+
+SUBJECTS: tuple[tuple[str, str, tuple[int, int, int], Any, Any], ...] = (
+    ("wan2.1-t2v-1.3b", "forward", (832, 480, 81), small_wan, wan_forward),
+    ("wan2.1-t2v-14b", "forward", (832, 480, 81), WanTransformer3DModel, wan_forward),
+    ("ltx-video-2b-0.9.0", "forward", (832, 480, 121), LTXVideoTransformer3DModel, ltx_forward),
+    ("cogvideox-2b", "forward", (720, 480, 49), CogVideoXTransformer3DModel, cog_forward),
+    ("hunyuanvideo", "forward", (832, 480, 121), HunyuanVideoTransformer3DModel, hunyuan_forward),
+    ("wan2.1-t2v-14b", "decode", (832, 480, 81), AutoencoderKLWan, decode(1, 16, 21, 60, 104)),
+    ("ltx-video-2b-0.9.0", "decode", (832, 480, 121), AutoencoderKLLTXVideo, decode(1, 128, 16, 15, 26)),
+    ("cogvideox-2b", "decode", (720, 480, 49), AutoencoderKLCogVideoX, decode(1, 16, 13, 60, 90)),
+)
+
+
+def main() -> None:
+    catalog = load_catalog()
+    for name, stage, (width, height, frames), make, call in SUBJECTS:
+        model = catalog.video_model(name)
+        clip = clip_for(model, width=width, height=height, frames=frames)
+        held: Work = forward_work(model, clip) if stage == "forward" else decode_work(model, clip)
+        counted = count(make, call)
+        row = {"model": name, "stage": stage, "shape": f"{width}x{height}x{frames}", **counted}
+        row["catalog_to_counted_flops"] = round(held.flops / 1e12 / counted["tflop"], 4)
+        row["catalog_to_counted_traffic"] = round(held.traffic_bytes / 1e9 / counted["traffic_gb"], 4)
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

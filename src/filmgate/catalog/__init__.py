@@ -1,0 +1,1 @@
+"""Dated, sourced facts as data files: GPUs, instances, prices, managed APIs, models and runs."""

@@ -1,0 +1,126 @@
+"""Opens what a question names: the catalog, a model, a region, a clip; and refuses numbers that cannot be."""
+
+import re
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+from filmgate.catalog.book import Catalog
+from filmgate.catalog.folders import read_video_folder
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.huggingface import read_llm_config
+from filmgate.catalog.library import load_catalog, read_prices
+from filmgate.catalog.llms import BITS, Llm
+from filmgate.catalog.user import with_user_file
+from filmgate.catalog.video_models import VideoModel
+from filmgate.errors import UsageError
+from filmgate.planner.video import VideoAsk
+from filmgate.planner.work import Clip, clip_for
+from filmgate.settings import load_settings
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+def open_catalog(user_file: Path | None, price_file: Path | None) -> Catalog:
+    """The shipped catalog with the user's prices and entries over it; options win over settings."""
+    settings = load_settings().planner
+    catalog = load_catalog()
+    prices = price_file or (Path(settings.prices_file) if settings.prices_file else None)
+    if prices:
+        catalog = catalog.with_entries(prices=read_prices(prices))
+    entries = user_file or (Path(settings.catalog_file) if settings.catalog_file else None)
+    return with_user_file(catalog, entries) if entries else catalog
+
+
+def region_or_default(region: str | None, catalog: Catalog) -> str:
+    return catalog.region(region or load_settings().planner.region).name
+
+
+def gpu_or_none(name: str | None, catalog: Catalog) -> Gpu | None:
+    return catalog.gpu(name) if name else None
+
+
+def find_video_model(name: str, catalog: Catalog) -> VideoModel:
+    """A catalog model, or the one in a diffusers folder."""
+    folder = Path(name)
+    if (folder / "model_index.json").exists():
+        return read_video_folder(folder, catalog.video_models, today().isoformat())
+    return catalog.video_model(name)
+
+
+def find_llm(name: str, catalog: Catalog) -> Llm:
+    """A catalog model, or the one a config.json describes."""
+    path = Path(name)
+    if path.suffix == ".json" or (path / "config.json").exists():
+        return read_llm_config(path if path.suffix == ".json" else path / "config.json", today().isoformat())
+    return catalog.llm(name)
+
+
+def parse_size(size: str | None) -> tuple[int | None, int | None]:
+    if size is None:
+        return None, None
+    found = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})", size.strip())
+    if not found:
+        raise UsageError(f"{size!r} is not WIDTHxHEIGHT, e.g. 1280x720", option="--size")
+    return int(found[1]), int(found[2])
+
+
+def check_positive(value: float | None, option: str, *, is_zero_allowed: bool = False) -> None:
+    """A number that must be more than nothing; says so with the option's name."""
+    if value is None or value > 0 or (is_zero_allowed and value == 0):
+        return
+    raise UsageError(
+        f"{value:g} makes no sense; give a {'number from 0' if is_zero_allowed else 'positive number'}",
+        option=option,
+    )
+
+
+def check_precision(precision: str, allowed: tuple[str, ...] = tuple(BITS)) -> str:
+    if precision not in allowed:
+        raise UsageError(f"{precision!r} is not known; use {', '.join(allowed)}", option="--precision")
+    return precision
+
+
+def machine_names(text: str) -> tuple[str, ...]:
+    """Instances or GPUs, separated by commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise UsageError("name at least one instance, e.g. g6e.24xlarge,g7e.12xlarge", option="--instances")
+    return names
+
+
+def check_share(value: float | None, option: str) -> None:
+    if value is not None and not 0 <= value < 1:
+        raise UsageError(f"{value:g} is not a share from 0 to 1", option=option)
+
+
+def build_clip(model: VideoModel, size: str | None, **asked: float | None) -> Clip:
+    """The clip asked for; seconds and frames exclude each other."""
+    if asked.get("seconds") is not None and asked.get("frames") is not None:
+        raise UsageError("give --seconds or --frames, not both", option="--frames")
+    for name, value in asked.items():
+        check_positive(value, f"--{name}")
+    width, height = parse_size(size)
+    return clip_for(model, width=width, height=height, **asked)
+
+
+def check_numbers(ask: VideoAsk) -> None:
+    """Every number of the question is one that can be."""
+    check_positive(ask.clips_per_day, "--clips-per-day")
+    check_positive(ask.slo_seconds, "--slo-seconds")
+    check_positive(ask.safety_factor, "--safety-factor")
+    check_share(ask.commit_discount, "--commit-discount")
+    check_share(ask.interruptible_share, "--interruptible")
+
+
+def is_video(name: str, catalog: Catalog) -> bool:
+    """A folder or name of a video model; a name of neither kind is looked up among both for near ones."""
+    if (Path(name) / "model_index.json").exists() or name.lower() in catalog.video_models:
+        return True
+    if name.lower() in catalog.llms or name.endswith(".json") or (Path(name) / "config.json").exists():
+        return False
+    near = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
+    hint = f"near names: {', '.join(near)}" if near else "`filmgate plan fit` lists every model"
+    raise UsageError(f"{name!r} is not in the catalog; {hint}", option="--model")

@@ -1,0 +1,50 @@
+"""Prints an answer: one JSON object, or the verdict and its tables; and writes the record and the page."""
+
+import json
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from filmgate.cli.plan.opening import today
+from filmgate.errors import WriteError
+from filmgate.planner.answer import Answer
+from filmgate.planner.report.page import to_page
+from filmgate.planner.report.record import to_record
+from filmgate.planner.report.tables import Table, tables
+
+
+def show(answer: Answer, *, is_json: bool, adr: Path | None = None, html: Path | None = None) -> None:
+    """The answer on stdout; files written are named on stderr."""
+    if adr:
+        write(adr, to_record(answer, today()))
+    if html:
+        write(html, to_page(answer, today()))
+    if is_json:
+        typer.echo(json.dumps(answer.as_json()))
+        return
+    console = Console(width=None if Console().is_terminal else 160, highlight=False)
+    console.print(answer.verdict, style="bold", soft_wrap=True)
+    for table in tables(answer):
+        console.print()
+        console.print(_rich(table))
+        if table.note:
+            console.print(table.note, style="dim", soft_wrap=True)
+
+
+def write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise WriteError(f"{path} cannot be written: {exc.strerror}") from exc
+    typer.echo(f"wrote {path}", err=True)
+
+
+def _rich(table: Table) -> RichTable:
+    shown = RichTable(title=table.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in table.header:
+        shown.add_column(name, overflow="fold")
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown

@@ -1,0 +1,61 @@
+"""Seconds for one clip on one machine: text, denoise, decode."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.video_models import VideoModel
+from filmgate.planner.roofline import (
+    Bound,
+    Software,
+    StageTime,
+    decode_time,
+    forward_time,
+    rates,
+    scaled,
+    text_time,
+)
+from filmgate.planner.work import BYTES, Clip, decode_work, forward_work, text_work, token_count
+
+EXCHANGES_A_LAYER = 4  # Ulysses: queries, keys, values out and the result back
+
+
+@dataclass(frozen=True, slots=True)
+class ClipTime:
+    """The stages of a clip and their sum."""
+
+    stages: tuple[StageTime, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def bound(self) -> Bound:
+        return max(self.stages, key=lambda stage: stage.seconds).bound
+
+    def of(self, stage: str) -> StageTime:
+        return next(time for time in self.stages if time.stage == stage)
+
+
+def exchange_bytes(model: VideoModel, clip: Clip, gpus: int) -> float:
+    """Bytes one GPU sends in one forward when the sequence is split over `gpus`."""
+    net = model.denoiser
+    whole = EXCHANGES_A_LAYER * net.layers * token_count(model, clip) * net.width * BYTES["bf16"]
+    return whole * (gpus - 1) / gpus**2
+
+
+def clip_time(
+    model: VideoModel, clip: Clip, gpu: Gpu, gpus: int, software: Software, constants: Mapping[str, float]
+) -> ClipTime:
+    """Predicted seconds of every stage."""
+    rate = rates(gpu, software, constants, model.denoiser.head_dim)
+    forward = forward_time(forward_work(model, clip), rate, gpus, exchange_bytes(model, clip, gpus))
+    decode = decode_work(model, clip, is_tiled=software.is_tiled, dtype=software.decode_dtype)
+    return ClipTime(
+        (
+            text_time(text_work(model), rate),
+            scaled(forward, clip.steps * clip.forwards_per_step),
+            decode_time(decode, rate),
+        )
+    )

@@ -1,0 +1,174 @@
+"""Plots as plain SVG text: no script, no font, no network."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from filmgate.planner.answer import Curve, MemoryAnswer, Plots
+from filmgate.planner.report.words import GIB, count, seconds, usd
+
+WIDTH, HEIGHT = 640, 320
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 28, 44
+COLOURS = ("#1d4e89", "#c8553d", "#3b7a57", "#8a5a9e", "#b08900", "#4a6fa5", "#7d4f50", "#5b8e7d")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A data range laid onto pixels, plain or logarithmic."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    is_log: bool
+
+    def at(self, value: float) -> float:
+        low, high, v = self.low, self.high, value
+        if self.is_log:
+            low, high, v = math.log10(low), math.log10(high), math.log10(max(value, self.low))
+        share = (v - low) / (high - low) if high > low else 0.0
+        return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
+
+    def ticks(self) -> list[float]:
+        if self.is_log:
+            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
+            return [10.0**power for power in range(first, last + 1)]
+        step = _round_step((self.high - self.low) / 5)
+        first = math.ceil(self.low / step)
+        return [k * step for k in range(first, int(self.high / step) + 1)]
+
+
+def _round_step(raw: float) -> float:
+    power = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
+    return next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
+
+
+def cost_plot(plots: Plots) -> str:
+    """USD a clip against clips a day, with the break-even and today's volume marked."""
+    points = [p for curve in plots.cost for p in curve.points]
+    if not points:
+        return ""
+    x, y = _axes(points, is_log_x=True, is_log_y=True)
+    marks = [
+        _upright(x, volume, f"{name}: {count(volume)} a day")
+        for name, volume in plots.break_even
+        if x.low <= volume <= x.high
+    ]
+    if plots.volume:
+        marks.append(_upright(x, plots.volume, f"asked: {count(plots.volume)}", is_strong=True))
+    body = _grid(x, y, count, usd) + _curves(plots.cost, x, y) + "".join(marks)
+    legend = _legend([curve.name for curve in plots.cost])
+    return _svg(f"Cost against {plots.volume_name}", body, plots.volume_name, legend)
+
+
+def latency_plot(plots: Plots) -> str:
+    """Seconds against the share of the fleet that is busy."""
+    points = [p for curve in plots.latency for p in curve.points]
+    if not points:
+        return ""
+    if plots.slo_seconds:
+        points.append((0.0, plots.slo_seconds))
+    floor = min(value for _, value in points)
+    ceiling = min(max(value for _, value in points), 6 * floor)
+    x = Axis(0.0, 1.0, LEFT, WIDTH - RIGHT, is_log=False)
+    y = Axis(0.0, ceiling, HEIGHT - BOTTOM, TOP, is_log=False)
+    curves = [Curve(c.name, tuple(p for p in c.points if p[1] <= ceiling)) for c in plots.latency]
+    body = _grid(x, y, lambda v: f"{v:.0%}", seconds) + _curves(curves, x, y)
+    if plots.slo_seconds:
+        body += _level(y, plots.slo_seconds, f"SLO {seconds(plots.slo_seconds)}")
+    return _svg("Latency against load", body, plots.load_name, _legend([c.name for c in curves]))
+
+
+def memory_plot(memory: MemoryAnswer) -> str:
+    """A stack of lines for every stage against the capacity of one GPU."""
+    stages = list(dict.fromkeys(stage for line in memory.lines for stage in line.stages))
+    totals = {s: sum(line.bytes for line in memory.lines if s in line.stages) for s in stages}
+    top = max([*totals.values(), memory.capacity_bytes or 0.0]) / GIB * 1.08
+    y = Axis(0.0, top, HEIGHT - BOTTOM, TOP, is_log=False)
+    slot = (WIDTH - LEFT - RIGHT) / max(len(stages), 1)
+    body = _grid(None, y, str, lambda v: f"{v:g}")
+    for place, stage in enumerate(stages):
+        left = LEFT + slot * (place + 0.2)
+        body += _stack(memory, stage, y, left, slot * 0.6)
+        peak = " (peak)" if stage == memory.peak_stage else ""
+        body += _text(left + slot * 0.3, HEIGHT - BOTTOM + 18, "middle", stage + peak)
+    if memory.capacity_bytes:
+        body += _level(y, memory.capacity_bytes / GIB, f"capacity {memory.capacity_bytes / GIB:.0f} GiB")
+    return _svg("Memory of one GPU by stage, GiB", body, "", _legend([line.name for line in memory.lines]))
+
+
+def _stack(memory: MemoryAnswer, stage: str, y: Axis, left: float, width: float) -> str:
+    base, found = 0.0, ""
+    for place, line in enumerate(memory.lines):
+        if stage not in line.stages:
+            continue
+        upper, lower = y.at((base + line.bytes) / GIB), y.at(base / GIB)
+        colour = COLOURS[place % len(COLOURS)]
+        title = f"{line.name}: {line.bytes / GIB:.1f} GiB"
+        box = f'x="{left:.1f}" y="{upper:.1f}" width="{width:.1f}" height="{max(lower - upper, 0.5):.1f}"'
+        found += f'<rect {box} fill="{colour}"><title>{escape(title)}</title></rect>'
+        base += line.bytes
+    return found
+
+
+def _axes(points: Sequence[tuple[float, float]], *, is_log_x: bool, is_log_y: bool) -> tuple[Axis, Axis]:
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    x = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, is_log_x)
+    return x, Axis(min(ys) / 1.5, max(ys) * 1.5, HEIGHT - BOTTOM, TOP, is_log_y)
+
+
+def _grid(x: Axis | None, y: Axis, name_x: Callable[[float], str], name_y: Callable[[float], str]) -> str:
+    lines = ""
+    for tick in y.ticks():
+        at = y.at(tick)
+        lines += f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        lines += _text(LEFT - 6, at + 4, "end", name_y(tick))
+    for tick in x.ticks() if x else []:
+        at = x.at(tick) if x else 0.0
+        lines += _text(at, HEIGHT - BOTTOM + 18, "middle", name_x(tick))
+    return lines
+
+
+def _curves(curves: Sequence[Curve], x: Axis, y: Axis) -> str:
+    found = ""
+    for place, curve in enumerate(curves):
+        path = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in curve.points)
+        dash = ' stroke-dasharray="6 4"' if place else ""
+        pen = f'stroke="{COLOURS[place % len(COLOURS)]}" stroke-width="2.5"{dash}'
+        found += f'<polyline fill="none" {pen} points="{path}"/>'
+    return found
+
+
+def _upright(x: Axis, value: float, name: str, *, is_strong: bool = False) -> str:
+    at, row = x.at(value), HEIGHT - BOTTOM - (8 if is_strong else 28)
+    anchor = "end" if at > WIDTH / 2 else "start"
+    shift = -5 if anchor == "end" else 5
+    kind = "mark strong" if is_strong else "mark"
+    line = f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+    return line + _text(at + shift, row, anchor, name)
+
+
+def _level(y: Axis, value: float, name: str) -> str:
+    at = y.at(value)
+    line = f'<line class="mark strong" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+    return line + _text(WIDTH - RIGHT - 4, at - 5, "end", name)
+
+
+def _text(x: float, y: float, anchor: str, words: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def _legend(names: Sequence[str]) -> str:
+    items = "".join(
+        f'<li><span style="background:{COLOURS[i % len(COLOURS)]}"></span>{escape(name)}</li>'
+        for i, name in enumerate(names)
+    )
+    return f'<ul class="legend">{items}</ul>'
+
+
+def _svg(title: str, body: str, below: str, legend: str) -> str:
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    axis = _text(middle, HEIGHT - 6, "middle", below) if below else ""
+    head = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
+    return f"<figure><figcaption>{escape(title)}</figcaption>{head}{body}{axis}</svg>{legend}</figure>"

@@ -1,0 +1,303 @@
+"""The finished file: whole or not at all, index first, with its stills and its provenance."""
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from filmgate.errors import Cancelled, DecodeError, UsageError, WriteError
+from filmgate.pipeline.clip import clip_file
+from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.ending import Delivery, Ending
+from filmgate.pipeline.stills import StillPaths, Stills
+from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+
+pytestmark = pytest.mark.usefixtures("no_thread_left")
+LOOPS = [carry_plain, carry_overlapped]
+SOFTWARE = EncodeOptions(encoder="software")
+
+
+def draw_latents(frames=5, seed=0):
+    return torch.randn(1, 4, frames, 6, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def boxes(path: Path) -> list[str]:
+    """The names of an MP4's outermost boxes, in order."""
+    data, names, at = path.read_bytes(), [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        names.append(data[at + 4 : at + 8].decode())
+        at += size
+    return names
+
+
+@pytest.fixture(scope="module")
+def clip(vae, tmp_path_factory):
+    """One clip written with everything asked for, and what was heard of it."""
+    folder = tmp_path_factory.mktemp("clip")
+    fragments, progress = [], []
+    delivery = Delivery(
+        {"model": "wan2.1", "seed": "7"},
+        StillPaths(folder / "thumb.png", folder / "sheet.png"),
+        fragments.append,
+    )
+    control = Control(progress.append)
+    report = Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), folder / "clip.mp4", delivery, control)
+    return report, fragments, progress
+
+
+def test_the_report_tells_what_the_file_is(clip):
+    report, _, _ = clip
+    assert report.size_bytes == report.path.stat().st_size
+    assert (report.shape.frames, report.shape.height, report.shape.width) == (17, 48, 64)
+    assert 0 < report.first_fragment_seconds < report.seconds
+    assert report.rung == "whole frame"
+
+
+def test_the_file_holds_every_frame_at_its_time(clip):
+    with av.open(str(clip[0].path)) as video:
+        times = [frame.time for frame in video.decode(video=0)]
+    assert times == pytest.approx([n / 16 for n in range(17)], abs=1e-3)
+
+
+def test_the_index_comes_before_the_pictures(clip):
+    names = boxes(clip[0].path)
+    assert names.index("moov") < names.index("mdat")
+    assert "moof" not in names
+
+
+def test_model_seed_and_version_can_be_read_from_the_file(clip):
+    from filmgate import __version__
+
+    with av.open(str(clip[0].path)) as video:
+        tags = {key: value for key, value in video.metadata.items() if key.startswith("filmgate_")}
+    assert tags == {"filmgate_model": "wan2.1", "filmgate_seed": "7", "filmgate_version": __version__}
+
+
+def test_fragments_flow_out_in_order_and_make_a_playable_stream(clip, tmp_path):
+    report, fragments, _ = clip
+    (tmp_path / "live.mp4").write_bytes(b"".join(fragments))
+    with av.open(str(tmp_path / "live.mp4")) as live, av.open(str(report.path)) as finished:
+        pairs = zip(live.decode(video=0), finished.decode(video=0), strict=True)
+        assert all(np.array_equal(a.to_ndarray(), b.to_ndarray()) for a, b in pairs)
+
+
+def test_progress_counts_frames_that_are_encoded_in_order(clip):
+    decode = [(p.done, p.total) for p in clip[2] if p.stage is Stage.DECODE]
+    finish = [p.done for p in clip[2] if p.stage is Stage.FINISH]
+    assert decode == [(1, 17), (5, 17), (9, 17), (13, 17), (17, 17)]
+    assert finish == [0, 1]
+
+
+def test_nothing_but_the_clip_and_its_stills_is_left(clip):
+    names = sorted(path.name for path in clip[0].path.parent.iterdir())
+    assert names == ["clip.mp4", "sheet.png", "thumb.png"]
+
+
+def test_the_stills_show_the_frames_they_should(clip):
+    folder = clip[0].path.parent
+    with av.open(str(clip[0].path)) as video:
+        frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
+    thumbnail, sheet = (pixels(folder / name) for name in ("thumb.png", "sheet.png"))
+    assert thumbnail.shape == (48, 64, 3)
+    assert sheet.shape == (4 * 48, 4 * 64, 3)
+    assert nearest(frames, thumbnail) == 8
+    tiles = [sheet[y : y + 48, x : x + 64] for y in range(0, 192, 48) for x in range(0, 256, 64)]
+    assert [nearest(frames, tile) for tile in tiles] == [n * 17 // 16 for n in range(16)]
+
+
+def pixels(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture)
+
+
+def nearest(frames, picture):
+    return int(np.argmin([np.abs(frame.astype(int) - picture).mean() for frame in frames]))
+
+
+@pytest.mark.parametrize(("total", "size"), [(1, (48, 64)), (3, (48, 192)), (5, (96, 256)), (40, (192, 256))])
+def test_a_short_clip_gets_a_small_sheet(total, size, tmp_path):
+    stills = Stills(StillPaths(None, tmp_path / "sheet.png"), total)
+    stills.watch(np.full((total, 72, 64), 128, np.uint8))
+    stills.save()
+    assert pixels(tmp_path / "sheet.png").shape == (*size, 3)
+
+
+def test_a_wide_clip_is_scaled_down_on_the_sheet(tmp_path):
+    stills = Stills(StillPaths(tmp_path / "thumb.jpg", tmp_path / "sheet.webp"), 1)
+    stills.watch(np.full((1, 270, 480), 128, np.uint8))
+    stills.save()
+    assert pixels(tmp_path / "thumb.jpg").shape == (180, 480, 3)
+    assert pixels(tmp_path / "sheet.webp").shape == (90, 240, 3)
+
+
+@pytest.mark.parametrize(("codec", "tag"), [("h264", "avc1"), ("hevc", "hvc1"), ("av1", "av01")])
+def test_every_codec_ends_in_a_file_that_plays_everywhere(vae, codec, tag, tmp_path):
+    """hvc1 and not hev1: Apple's players show a black picture for the latter."""
+    options = EncodeOptions(encoder="software", codec=codec)
+    path = Ending(vae("wan2.1"), options).write(draw_latents(3), tmp_path / "clip.mp4").path
+    with av.open(str(path)) as video:
+        context = video.streams.video[0].codec_context
+        colours = (context.color_primaries, context.color_trc, context.colorspace, context.color_range)
+        assert len(list(video.decode(video=0))) == 9
+    assert context.codec_tag == tag
+    assert colours == (1, 1, 1, 1)
+    assert boxes(path)[-1] == "mdat"
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_both_loops_write_the_same_file(vae, codec, tmp_path):
+    paths = [tmp_path / f"{loop.__name__}.mp4" for loop in LOOPS]
+    for loop, path in zip(LOOPS, paths, strict=True):
+        options = EncodeOptions(encoder="software", codec=codec)
+        Ending(vae("wan2.1"), options, carry=loop).write(draw_latents(), path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_an_ending_serves_clips_of_the_same_and_of_other_shapes(vae, tmp_path):
+    ending = Ending(vae("wan2.1"), SOFTWARE)
+    first = ending.write(draw_latents(3), tmp_path / "a.mp4").path.read_bytes()
+    ending.write(draw_latents(1), tmp_path / "b.mp4")
+    assert ending.write(draw_latents(3), tmp_path / "c.mp4").path.read_bytes() == first
+
+
+class Failing:
+    """Hears of fragments and fails after a while, as a store that is gone does."""
+
+    def __init__(self, after: int, error: BaseException) -> None:
+        self._left, self._error = after, error
+
+    def __call__(self, data: bytes) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_full_disk_names_itself_and_leaves_nothing(vae, loop, after, tmp_path):
+    delivery = Delivery(on_fragment=Failing(after, OSError(28, "No space left on device")))
+    ending = Ending(vae("wan2.1"), SOFTWARE, carry=loop)
+    with pytest.raises(WriteError, match="No space left on device") as caught:
+        ending.write(draw_latents(), tmp_path / "clip.mp4", delivery)
+    assert isinstance(caught.value.__cause__, OSError)
+    assert list(tmp_path.iterdir()) == []
+    del caught
+    gc.collect()  # an abandoned encoder must not complain when it is collected
+    assert ending.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+import torch
+from filmgate.errors import WriteError
+from filmgate.pipeline.clip import ClipFile
+from filmgate.pipeline.ending import Delivery, Ending
+from tests.zoo_vaes import build_vae
+
+limit = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+folder, latents = Path(sys.argv[1]), torch.randn(1, 4, 5, 6, 8)
+vae, sizes = build_vae("wan2.1"), []
+report = Ending(vae).write(latents, folder / "clip.mp4", Delivery(on_fragment=lambda b: sizes.append(len(b))))
+(folder / "clip.mp4").unlink()
+for room in (10, 2000, sum(sizes) - sizes[-1] + 1, sum(sizes) - 1):
+    limit(room)
+    try:
+        Ending(vae).write(latents, folder / "clip.mp4")
+    except WriteError as exc:
+        print(exc, sorted(path.name for path in folder.iterdir()))
+limit(resource.RLIM_INFINITY)
+publish = ClipFile.publish
+def publish_on_a_full_disk(self):
+    limit(report.size_bytes // 2)
+    return publish(self)
+ClipFile.publish = publish_on_a_full_disk
+try:
+    Ending(vae).write(latents, folder / "clip.mp4")
+except WriteError as exc:
+    print(exc, sorted(path.name for path in folder.iterdir()))
+"""
+
+
+def test_a_file_system_that_refuses_bytes_is_a_write_error_wherever_it_happens(tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == ["the clip cannot be written: File too large []"] * 5, done.stderr
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_cancelling_a_decode_leaves_nothing(vae, loop, tmp_path):
+    heard = []
+
+    def cancel_early(progress):
+        heard.append(progress.done)
+        control.cancel()
+
+    control = Control(cancel_early)
+    with pytest.raises(Cancelled):
+        Ending(vae("wan2.1"), SOFTWARE, carry=loop).write(
+            draw_latents(12), tmp_path / "clip.mp4", control=control
+        )
+    assert list(tmp_path.iterdir()) == []
+    assert max(heard) < 45
+
+
+def test_nan_in_the_decoder_leaves_nothing(vae, tmp_path):
+    def spoil(_module, _inputs, output):
+        return output * float("nan")
+
+    hook = vae("wan2.1").decoder.register_forward_hook(spoil)
+    try:
+        with pytest.raises(DecodeError):
+            Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), tmp_path / "clip.mp4")
+    finally:
+        hook.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_clip_stays_until_the_new_one_is_whole(vae, tmp_path):
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(b"older")
+    delivery = Delivery(on_fragment=Failing(2, OSError(28, "No space left on device")))
+    with pytest.raises(WriteError):
+        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), path, delivery)
+    assert path.read_bytes() == b"older"
+
+
+def test_missing_folders_are_made(vae, tmp_path):
+    path = tmp_path / "a" / "b" / "clip.mp4"
+    assert Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), path).path.exists()
+
+
+@pytest.mark.parametrize("name", ["a folder", "/proc/clip.mp4", "file/clip.mp4"])
+def test_a_path_that_cannot_be_written_is_a_usage_error(name, tmp_path):
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError) as caught, clip_file(tmp_path / name, {}):
+        pass
+    assert caught.value.option == "--output"
+
+
+def test_a_still_that_cannot_be_written_fails_the_clip_and_leaves_nothing(vae, tmp_path):
+    (tmp_path / "file").touch()
+    stills = StillPaths(tmp_path / "thumb.png", tmp_path / "file" / "sheet.png")
+    with pytest.raises(WriteError, match="sheet.png"):
+        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4", Delivery(stills=stills))
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
+@pytest.mark.parametrize("option", ["thumbnail", "spritesheet"])
+def test_a_still_in_an_unknown_format_is_refused_before_anything_runs(option):
+    with pytest.raises(UsageError, match="end it in .jpg, .jpeg, .png, .webp") as caught:
+        StillPaths(**{option: Path("still.mp5")})
+    assert caught.value.option == f"--{option}"

@@ -1,0 +1,127 @@
+"""`filmgate plan` from the shell: one JSON object, exit codes, errors that name the option, no torch."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from filmgate.cli import app
+from filmgate.errors import UsageError
+
+KEYS = ["verdict", "memory", "time", "fleet", "cost", "options", "rejected", "sources"]
+VIDEO = ["video", "--model", "wan2.1-t2v-14b", "--size", "1280x720", "--seconds", "5", "--steps", "50"]
+QUESTIONS = {
+    "video": [*VIDEO, "--clips-per-day", "500", "--slo-seconds", "90"],
+    "video on a gpu": ["video", "--model", "ltx-video-2b-0.9.5", "--gpu", "H100", "--frames", "121"],
+    "llm": ["llm", "--model", "llama-3.3-70b", "--precision", "fp8", "--context", "8192",
+            "--concurrency", "16", "--ttft-ms", "500", "--tbt-ms", "50"],
+    "compare": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
+                "--instances", "g6e.24xlarge,g7e.12xlarge"],
+    "compare video": ["compare", "--model", "wan2.1-t2v-1.3b", "--instances", "g6e.xlarge,g7e.2xlarge"],
+    "fit": ["fit", "--instance", "g7e.2xlarge"],
+    "fit a gpu": ["fit", "--gpu", "L4"],
+}  # fmt: skip
+
+
+def run(*args):
+    return CliRunner().invoke(app, ["plan", *args], catch_exceptions=True)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_json_is_one_object_of_the_contract(question):
+    result = run(*QUESTIONS[question], "--json")
+    assert result.exit_code == 0, result.output
+    assert list(json.loads(result.stdout)) == KEYS
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_verdict_comes_first(question):
+    verdict = json.loads(run(*QUESTIONS[question], "--json").stdout)["verdict"]
+    assert " ".join(run(*QUESTIONS[question]).stdout.split()).startswith(" ".join(verdict.split()))
+
+
+@pytest.mark.parametrize(
+    ("args", "option", "says"),
+    [
+        ([*VIDEO, "--clips-per-day", "-5"], "--clips-per-day", "makes no sense"),
+        ([*VIDEO, "--slo-seconds", "0"], "--slo-seconds", "positive"),
+        ([*VIDEO, "--frames", "81"], "--frames", "not both"),
+        ([*VIDEO, "--precision", "fp3"], "--precision", "use bf16"),
+        ([*VIDEO, "--region", "us-eest-1"], "--region", "us-east-1"),
+        ([*VIDEO, "--gpu", "H1000"], "--gpu", "H100"),
+        ([*VIDEO, "--commit-discount", "40"], "--commit-discount", "share"),
+        (["video", "--model", "wan-2.1-14b"], "--model", "wan2.1-t2v-14b"),
+        (["video", "--model", "wan2.1-t2v-14b", "--size", "big"], "--size", "1280x720"),
+        (["video", "--model", "wan2.1-t2v-14b", "--size", "1281x720"], "--size", "1280"),
+        (["llm", "--model", "lama-3.3-70b"], "--model", "llama-3.3-70b"),
+        (["llm", "--model", "llama-3.3-70b", "--concurrency", "-1"], "--concurrency", "positive"),
+        (["compare", "--model", "llama-3.3-70b", "--instances", ","], "--instances", "at least one"),
+        (["compare", "--model", "lama", "--instances", "g6e.xlarge"], "--model", "llama"),
+        (["fit"], "--instance", "--gpu"),
+        (["fit", "--instance", "g7e.xlarge"], "--instance", "g7e.2xlarge"),
+        (["rightsize", "--utilisation", "none.csv", "--gpu", "L4"], "--utilisation", "cannot be read"),
+    ],
+)
+def test_a_nonsensical_ask_names_its_option_and_the_remedy(args, option, says):
+    error = run(*args).exception
+    assert isinstance(error, UsageError), error
+    assert error.option == option
+    assert says.lower() in str(error).lower()
+
+
+def test_record_and_page_are_written_and_named_on_stderr(tmp_path):
+    adr, page = tmp_path / "plan.md", tmp_path / "plan.html"
+    result = run(*QUESTIONS["video"], "--json", "--adr", str(adr), "--html", str(page))
+    assert "wrote" in result.stderr
+    assert adr.read_text().startswith("# Capacity decision")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_week_of_dcgm_metrics_is_judged(tmp_path):
+    file = tmp_path / "week.csv"
+    rows = [f"{i},{12},{9000}" for i in range(200)]
+    file.write_text("timestamp,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_FB_USED\n" + "\n".join(rows))
+    result = run("rightsize", "--utilisation", str(file), "--instance", "g7e.2xlarge", "--json")
+    answer = json.loads(result.stdout)
+    assert "too big" in answer["verdict"]
+    assert answer["fleet"]["memory_p99_bytes"] == 9000 << 20
+
+
+def test_prices_are_listed_with_their_date():
+    rows = json.loads(run("prices", "--instance", "g7e.2xlarge", "--json").stdout)["prices"]
+    assert {row["as_of"] for row in rows} == {"2026-08-22"}
+    assert {"us-east-1", "eu-central-1"} <= {row["region"] for row in rows}
+
+
+def test_planning_starts_without_torch_and_answers_within_300_ms():
+    code = (
+        "import sys, time\n"
+        "from filmgate.cli.plan import video\n"
+        "from filmgate.catalog.library import load_calibration, load_catalog\n"
+        "from filmgate.planner.video import VideoAsk\n"
+        "from filmgate.planner.video_answer import plan_video\n"
+        "from filmgate.planner.work import clip_for\n"
+        "started = time.process_time()\n"
+        "catalog = load_catalog()\n"
+        "model = catalog.video_model('wan2.1-t2v-14b')\n"
+        "ask = VideoAsk(model, clip_for(model), clips_per_day=500, slo_seconds=600)\n"
+        "plan_video(ask, catalog, load_calibration())\n"
+        "heavy = {'torch', 'av', 'numpy', 'diffusers', 'transformers', 'boto3'} & set(sys.modules)\n"
+        "print(time.process_time() - started, sorted(heavy))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    seconds, heavy = done.stdout.split(" ", 1)
+    assert heavy.strip() == "[]"
+    assert float(seconds) < 0.3
+
+
+def test_help_lists_every_question():
+    started = time.monotonic()
+    text = run("--help").stdout
+    assert all(name in text for name in ("video", "llm", "compare", "fit", "rightsize", "prices", "validate"))
+    assert time.monotonic() - started < 5

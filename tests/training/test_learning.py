@@ -1,0 +1,73 @@
+"""The parts of training that can be wrong without crashing: schedules, noise, averages."""
+
+import pytest
+import torch
+from training.flipbook.export import build_scheduler
+from training.flipbook.flow import (
+    SHIFT,
+    Painter,
+    RunningAverage,
+    blend,
+    sample_noise_level,
+    shift_noise_level,
+)
+from training.flipbook.networks import TINY
+from training.flipbook.time_box import TimeBox, learning_rate_scale
+
+
+def test_a_time_box_covers_its_part_of_the_schedule():
+    now = [100.0]
+    box = TimeBox(50, begins_at=0.4, until=0.8, clock=lambda: now[0])
+    assert box.progress == 0.4
+    now[0] += 25
+    assert box.progress == pytest.approx(0.6)
+    assert not box.is_over
+    now[0] += 30
+    assert box.progress == pytest.approx(0.8)
+    assert box.is_over
+
+
+def test_the_learning_rate_warms_up_holds_and_falls_to_nothing():
+    def scale(progress, step):
+        return learning_rate_scale(progress, step, warmup_steps=10, hold_until=0.5)
+
+    assert scale(0.0, 0) == pytest.approx(0.1)
+    assert scale(0.3, 500) == 1.0
+    assert scale(0.75, 500) == pytest.approx(0.5)
+    assert scale(1.0, 500) == pytest.approx(0.0)
+
+
+def test_noise_levels_are_shifted_as_the_scheduler_shifts_them():
+    scheduler = build_scheduler()
+    scheduler.set_timesteps(10)
+    plain = torch.linspace(1 - 1 / 1000, 1 / 1000, 11)[:-1]
+    assert scheduler.config.flow_shift == SHIFT
+    torch.testing.assert_close(scheduler.sigmas[:10], shift_noise_level(plain), atol=0.02, rtol=0)
+    levels = sample_noise_level(2000, torch.device("cpu"))
+    assert levels.min() >= 0
+    assert levels.max() <= 1
+    assert levels.median() > 0.6
+
+
+def test_following_the_true_velocity_leads_from_noise_to_the_clip():
+    """The sign and scale that training uses are those the shipped solver expects."""
+    clip, noise = torch.randn(1, 4, 6), torch.randn(1, 4, 6)
+    scheduler = build_scheduler()
+    scheduler.set_timesteps(10)
+    place = noise
+    for time in scheduler.timesteps:
+        level = scheduler.sigmas[scheduler.step_index or 0].view(1)
+        torch.testing.assert_close(place, blend(clip, noise, level), atol=2e-2, rtol=0)
+        place = scheduler.step(noise - clip, time, place).prev_sample
+    torch.testing.assert_close(place, clip, atol=1e-4, rtol=0)
+
+
+def test_the_average_follows_its_painter():
+    painter = Painter(TINY, torch.device("cpu"))
+    average = RunningAverage(painter, decay=0.9)
+    with torch.no_grad():
+        for weight in painter.parameters():
+            weight.add_(1)
+    before = average.painter.parameters()[0].clone()
+    average.follow(painter, step=1000)
+    torch.testing.assert_close(average.painter.parameters()[0] - before, torch.full_like(before, 0.1))

@@ -1,0 +1,154 @@
+"""Every training stage at toy size, one after another: stop, go on, export, reload, run through stock
+diffusers.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DiffusionPipeline, WanPipeline
+from training.flipbook import parcel
+from training.flipbook.build_pool import PoolPlan, build_pool
+from training.flipbook.distill import DistillTrainer, Guidance
+from training.flipbook.export import assemble, check_folder, export
+from training.flipbook.make import Stage
+from training.flipbook.networks import (
+    TINY,
+    Sizes,
+    build_text_encoder,
+    build_transformer,
+    build_vae,
+    count_parameters,
+)
+from training.flipbook.renderer import Format
+from training.flipbook.restore import restore
+from training.flipbook.train_transformer import FlowPlan, FlowTrainer
+from training.flipbook.train_vae import VaePlan, VaeTrainer, finish_vae, load_vae
+from training.flipbook.words import build_tokenizer
+from training.flipbook.workshop import Workshop
+
+TOY = Format(64, 64, 9)
+VAE_PLAN = VaePlan(32, 2, 1, crop_from=(TOY,), whole=TOY, is_compiled=False)
+FLOW_PLAN = FlowPlan(batch=4, warmup_steps=2, is_compiled=False)
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory):
+    """A workshop in which every stage has run for a moment."""
+    torch.set_num_threads(1)
+    workshop = Workshop.open(tmp_path_factory.mktemp("flipbook"))
+    vae = VaeTrainer(workshop, TINY, VAE_PLAN)
+    vae.train(1.0, until=0.9)
+    vae.train(0.5)
+    finish_vae(workshop, vae, clips=8)
+    build_pool(workshop, PoolPlan(clips=8, batch=4, planners=0, shares=((TOY, 1.0),)), 60)
+    FlowTrainer(workshop, TINY, FLOW_PLAN).train(1.0, until=0.5)
+    DistillTrainer(workshop, TINY, FLOW_PLAN, Guidance()).train(0.5)
+    return workshop
+
+
+@pytest.fixture(scope="module")
+def model(workshop):
+    folder = workshop.folder / "model"
+    export(assemble(workshop, TINY, DistillTrainer.checkpoint), folder)
+    return folder
+
+
+def test_a_stopped_stage_goes_on_where_it_stopped(workshop):
+    trainer = FlowTrainer(workshop, TINY, FLOW_PLAN)
+    trainer.resume()
+    saved = workshop.require(FlowTrainer.checkpoint)
+    assert trainer.step == saved["step"] > 0
+    assert trainer.progress == 0.5
+    for name, weight in trainer.painter.transformer.state_dict().items():
+        assert torch.equal(weight, saved["painter"]["transformer"][name])
+    assert len(trainer.optimizer.state) == len(trainer.painter.parameters())
+
+
+def test_the_vae_goes_on_where_it_stopped(workshop):
+    trainer = VaeTrainer(workshop, TINY, VAE_PLAN)
+    trainer.resume()
+    assert trainer.step > 0
+    assert trainer.progress == 1.0
+
+
+def test_the_saved_vae_is_the_trained_one(workshop):
+    trainer = VaeTrainer(workshop, TINY, VAE_PLAN)
+    trainer.resume()
+    saved = load_vae(workshop).state_dict()
+    for name, weight in trainer.vae.state_dict().items():
+        assert torch.equal(weight, saved[name]), name
+
+
+def test_a_loss_that_is_no_number_ends_the_stage(workshop):
+    with pytest.raises(SystemExit, match="diverged"):
+        workshop.log_loss("transformer", float("nan"), step=3)
+
+
+def test_latents_are_normalised_by_the_saved_statistics(workshop):
+    config = json.loads((workshop.folder / "vae" / "config.json").read_text())
+    assert len(config["latents_std"]) == TINY.latent_channels
+    assert min(config["latents_std"]) > 0
+    tokens = workshop.require("pool")[0]["tokens"].float()
+    assert tokens.abs().mean() < 3
+
+
+def test_the_exported_folder_is_a_stock_pipeline(model):
+    check_folder(model)
+    pipeline = DiffusionPipeline.from_pretrained(model, local_files_only=True)
+    assert isinstance(pipeline, WanPipeline)
+    assert {part.dtype for part in (pipeline.vae, pipeline.transformer, pipeline.text_encoder)} == {
+        torch.float32
+    }
+    assert not any("_name_or_path" in path.read_text() for path in model.rglob("*.json"))
+
+
+def test_the_same_seed_gives_the_same_clip(model):
+    pipeline = DiffusionPipeline.from_pretrained(model, local_files_only=True)
+    pipeline.set_progress_bar_config(disable=True)
+    clips = [
+        pipeline(
+            "a red ball", width=64, height=64, num_frames=5, num_inference_steps=2, guidance_scale=1.0,
+            generator=torch.Generator().manual_seed(3),
+        ).frames
+        for _ in range(2)
+    ]  # fmt: skip
+    assert np.array_equal(*clips)
+
+
+def test_a_fresh_machine_goes_on_from_the_exported_folder(model, workshop, tmp_path):
+    fresh = Workshop.open(tmp_path)
+    restore(model, fresh, progress=0.6)
+    (tmp_path / "pool.pt").symlink_to(workshop.folder / "pool.pt")
+    trainer = FlowTrainer(fresh, TINY, FLOW_PLAN)
+    trainer.resume()
+    assert trainer.progress == 0.6
+    assert torch.isfinite(trainer.train_step())
+    assert (tmp_path / "vae" / "config.json").exists()
+
+
+def test_a_parcel_arrives_as_it_was_sent(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(parcel, "PART_BYTES", 100_000)
+    parts = parcel.pack([model], tmp_path, "model")
+    assert len(parts) > 1
+    assert max(part.stat().st_size for part in parts) <= 100_000
+    parcel.unpack(tmp_path, "model", tmp_path / "arrived")
+    for path in model.rglob("*.*"):
+        assert (tmp_path / "arrived" / "model" / path.relative_to(model)).read_bytes() == path.read_bytes()
+
+
+def test_the_shipped_sizes_fit_into_40_megabytes():
+    sizes = Sizes()
+    models = build_vae(sizes), build_transformer(sizes), build_text_encoder(sizes, len(build_tokenizer()))
+    assert 2 * count_parameters(*models) < 39.5e6
+
+
+def test_a_stage_on_the_command_line_becomes_its_command(tmp_path):
+    words = Stage.parse("transformer:400@0.7").command(tmp_path, tmp_path, ["--no-compile"])
+    assert words[2:] == [
+        "training.flipbook.train_transformer", "--work", str(tmp_path), "--seconds", "400", "--until", "0.7",
+        "--no-compile",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="no stage is called"):
+        Stage.parse("paint:3")

@@ -1,0 +1,61 @@
+"""Training runs the transformer on tokens with folded padding; these hold it against the stock pipeline's
+way.
+"""
+
+import pytest
+import torch
+from diffusers import WanPipeline
+from training.flipbook.export import build_scheduler
+from training.flipbook.networks import TINY, build_text_encoder, build_transformer, build_vae
+from training.flipbook.velocity import (
+    TEXT_SLOTS,
+    cut_tokens,
+    encode_prompts,
+    join_tokens,
+    predict_velocity,
+    rotary_tables,
+)
+from training.flipbook.words import build_tokenizer, tokenize
+
+PROMPTS = ["a red ball bounces on the grass", "", "zog the unknown"]
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer()
+    transformer = build_transformer(TINY).eval().requires_grad_(False)
+    for weight in transformer.parameters():
+        weight.add_(torch.randn_like(weight), alpha=0.1)
+    text_encoder = build_text_encoder(TINY, len(tokenizer)).eval().requires_grad_(False)
+    return WanPipeline(tokenizer, text_encoder, build_vae(TINY), build_scheduler(), transformer)
+
+
+@pytest.fixture(scope="module")
+def prompt(pipeline):
+    return encode_prompts(pipeline.text_encoder, *tokenize(pipeline.tokenizer, PROMPTS, TEXT_SLOTS))
+
+
+def test_short_text_is_encoded_as_the_pipeline_encodes_it_padded(pipeline, prompt):
+    stock, _ = pipeline.encode_prompt(PROMPTS, do_classifier_free_guidance=False, max_sequence_length=512)
+    torch.testing.assert_close(prompt.embeddings, stock[:, :TEXT_SLOTS], atol=1e-5, rtol=1e-4)
+    assert stock[:, TEXT_SLOTS:].abs().max() == 0
+
+
+@pytest.mark.parametrize("grid", [(3, 4, 4), (2, 4, 6), (1, 6, 2)])
+def test_velocity_is_the_stock_transformers(pipeline, prompt, grid):
+    latents = torch.randn(3, TINY.latent_channels, *grid)
+    time = torch.tensor([0.0, 421.5, 999.0])
+    embeddings, _ = pipeline.encode_prompt(
+        PROMPTS, do_classifier_free_guidance=False, max_sequence_length=512
+    )
+    stock = pipeline.transformer(latents, time, embeddings).sample
+    rotary = rotary_tables(pipeline.transformer, grid)
+    ours = predict_velocity(pipeline.transformer, cut_tokens(latents), time, prompt, rotary)
+    assert stock.std() > 0.1
+    torch.testing.assert_close(join_tokens(ours, TINY.latent_channels, grid), stock, atol=2e-5, rtol=1e-4)
+
+
+def test_tokens_are_joined_as_they_were_cut():
+    latents = torch.randn(2, 8, 3, 4, 6)
+    assert torch.equal(join_tokens(cut_tokens(latents), 8, (3, 4, 6)), latents)

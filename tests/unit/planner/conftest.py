@@ -1,0 +1,20 @@
+"""The shipped catalog and constants, once."""
+
+import pytest
+
+from filmgate.catalog.library import load_calibration, load_catalog
+
+
+@pytest.fixture(scope="session")
+def catalog():
+    return load_catalog()
+
+
+@pytest.fixture(scope="session")
+def calibration():
+    return load_calibration()
+
+
+@pytest.fixture(scope="session")
+def constants(calibration):
+    return calibration.constants

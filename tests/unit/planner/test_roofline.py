@@ -1,0 +1,70 @@
+"""Seconds follow from work and rates, and the bound is the part that takes longest."""
+
+from dataclasses import replace
+
+import pytest
+
+from filmgate.planner.clip_time import clip_time, exchange_bytes
+from filmgate.planner.roofline import Bound, Software, StageTime, forward_time, rates
+from filmgate.planner.work import clip_for, forward_work
+
+
+@pytest.fixture
+def wan(catalog):
+    model = catalog.video_model("wan2.1-t2v-14b")
+    return model, clip_for(model, width=1280, height=720, frames=81, steps=50)
+
+
+def test_no_kernel_beats_the_peak(catalog, constants):
+    for gpu in catalog.gpus.values():
+        if gpu.half_flops and gpu.bandwidth:
+            rate = rates(gpu, Software(), constants)
+            assert max(rate.linear, rate.attention, rate.convolution) < gpu.half_flops
+            assert max(rate.bandwidth, rate.decode_bandwidth) < gpu.bandwidth
+
+
+def test_a_gpu_without_published_figures_is_not_guessed(catalog, constants):
+    with pytest.raises(ValueError, match="RTX-PRO-4500"):
+        rates(catalog.gpu("RTX-PRO-4500-BSE"), Software(), constants)
+
+
+def test_denoising_is_compute_bound_and_text_is_not(catalog, constants, wan):
+    model, clip = wan
+    time = clip_time(model, clip, catalog.gpu("H100"), 1, Software(), constants)
+    assert time.of("denoise").bound is Bound.COMPUTE
+    assert time.bound is Bound.COMPUTE
+    assert time.of("denoise").seconds > 0.9 * time.seconds
+
+
+def test_compiled_operators_move_fewer_bytes(catalog, constants, wan):
+    model, clip = wan
+    gpu = catalog.gpu("H200")
+    eager = clip_time(model, clip, gpu, 1, Software(mode="eager"), constants).seconds
+    compiled = clip_time(model, clip, gpu, 1, Software(mode="compiled"), constants).seconds
+    assert 0.8 < compiled / eager < 1.0
+
+
+def test_without_nvlink_the_interconnect_is_charged_and_grows(catalog, constants, wan):
+    model, clip = wan
+    work = forward_work(model, clip)
+    for name in ("L40S", "H100"):
+        rate = rates(catalog.gpu(name), Software(), constants)
+        two = forward_time(work, rate, 2, exchange_bytes(model, clip, 2))
+        assert two.interconnect > 0
+        assert two.compute < forward_time(work, rate).compute
+    slow = rates(catalog.gpu("L40S"), Software(), constants).link
+    assert rates(catalog.gpu("H100"), Software(), constants).link > 10 * slow
+
+
+def test_fp8_speeds_matrix_products_only_where_the_chip_has_it(catalog, constants):
+    fp8 = Software(precision="fp8")
+    hopper, ampere = catalog.gpu("H100"), catalog.gpu("A100-80")
+    assert rates(hopper, fp8, constants).linear > 1.9 * rates(hopper, Software(), constants).linear
+    assert rates(hopper, fp8, constants).attention == rates(hopper, Software(), constants).attention
+    assert rates(ampere, fp8, constants).linear == rates(ampere, Software(), constants).linear
+
+
+def test_the_bound_is_the_largest_part():
+    assert StageTime("x", 1, 2, 0.5).bound is Bound.MEMORY
+    assert StageTime("x", 1, 2, 3).bound is Bound.INTERCONNECT
+    assert replace(StageTime("x", 1, 0, 0), compute=5).seconds == 5

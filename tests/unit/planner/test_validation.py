@@ -1,0 +1,69 @@
+"""The figures the planner promises, on rows its calibration did not see."""
+
+import pytest
+
+from filmgate.planner.calibration import fit
+from filmgate.planner.observations import of_video
+from filmgate.planner.priors import VIDEO_PRIORS
+from filmgate.planner.report.proof import to_proof
+from filmgate.planner.validation import validate
+
+
+@pytest.fixture(scope="module")
+def found(catalog):
+    return validate(catalog, "2026-11-15")
+
+
+def test_the_median_error_of_time_is_within_15_per_cent(found):
+    assert found.median_error("video") <= 0.15
+    assert found.median_error("measured") <= 0.15
+    assert found.median_error("llm") <= 0.15
+
+
+def test_no_single_gpu_row_is_off_by_more_than_35_per_cent(found):
+    assert abs(found.worst_single("video").error) <= 0.35
+    assert abs(found.worst_single("llm").error) <= 0.35
+
+
+def test_memory_is_within_10_per_cent_but_for_two_rows_that_are_named(found):
+    published = [row for row in found.counted("memory") if not row.gpu]
+    odd = {row.id for row in published if abs(row.error) > 0.10}
+    assert odd == {"memory-cog5b-offload", "memory-cog5b-offload-tiled"}
+
+
+def test_leaving_out_the_whole_model_and_gpu_is_harder_and_still_within_a_third(found):
+    harder = [abs(row.harder / row.published - 1) for row in found.counted("video")]
+    assert sorted(harder)[len(harder) // 2] <= 0.15
+    assert max(harder) <= 0.35
+
+
+def test_every_outlier_is_explained(found):
+    for row in found.rows:
+        if row.is_counted and row.group != "measured" and abs(row.error) > 0.25:
+            assert len(row.note) > 20, row.id
+
+
+def test_every_published_run_is_in_the_table(found, catalog):
+    text = to_proof(found)
+    for run in (*catalog.runs.video, *catalog.runs.llm, *catalog.runs.memory):
+        assert run.id in text, run.id
+
+
+def test_what_is_not_measured_is_said_not_invented(found, catalog):
+    text = to_proof(found)
+    measured = {(run.model, run.stage, run.height) for run in catalog.runs.measured}
+    for model, stage, height in (("cogvideox-2b", "decode", 480), ("ltx-video-2b-0.9.0", "forward", 512)):
+        is_said = any(
+            model in line and stage in line and "not measured" in line for line in text.splitlines()
+        )
+        assert is_said == ((model, stage, height) not in measured)
+
+
+def test_the_row_being_judged_does_not_move_its_own_prediction(catalog, found):
+    """Halve one published time: every other prediction may move, its own may not."""
+    runs = [run for run in catalog.runs.video if run.kind != "bound"]
+    victim = next(run for run in runs if run.id == "predict2-480p-l40s")
+    others = [of_video(run, catalog) for run in runs if run.id != victim.id]
+    alone = of_video(victim, catalog).predict(fit(others, VIDEO_PRIORS))
+    row = next(row for row in found.rows if row.id == victim.id)
+    assert row.predicted == pytest.approx(alone, rel=0.05)

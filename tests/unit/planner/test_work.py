@@ -1,0 +1,72 @@
+"""FLOPs and tokens equal those counted operator by operator on real forward passes."""
+
+import pytest
+
+from filmgate.errors import UsageError
+from filmgate.planner.work import clip_for, decode_work, forward_work, token_count
+
+# model, width, height, frames: tokens, forward TFLOP, decode TFLOP, counted on the meta device
+COUNTED = [
+    ("wan2.1-t2v-1.3b", 832, 480, 81, 32760, 283.00, 275.35),
+    ("wan2.1-t2v-14b", 1280, 720, 81, 75600, 6523.4, 639.22),
+    ("wan2.2-ti2v-5b", 1280, 704, 121, 27280, 520.7, 2011.1),
+    ("ltx-video-2b-0.9.0", 1280, 704, 121, 14080, 92.3, 95.1),
+    ("ltx-video-13b-0.9.7", 832, 480, 121, 6240, 173.4, 61.2),
+    ("hunyuanvideo", 1280, 720, 129, 118800, 12068.6, 3000.0),
+    ("hunyuanvideo-1.5", 832, 480, 121, 48360, 1395.2, 1216.5),
+    ("cogvideox-2b", 720, 480, 49, 17550, 120.0, 315.0),
+    ("cogvideox-5b", 720, 480, 49, 17550, 332.2, 315.0),
+    ("cogvideox-1.5-5b", 1360, 768, 81, 44880, 1479.1, 1571.7),
+    ("mochi-1", 848, 480, 163, 44520, 1667.5, 1080.8),
+    ("cosmos-predict2-2b-v2w", 1280, 704, 93, 84480, 1925.0, 717.0),
+]
+
+
+@pytest.mark.parametrize(("name", "width", "height", "frames", "tokens", "forward", "decode"), COUNTED)
+def test_work_equals_the_counted_work(catalog, name, width, height, frames, tokens, forward, decode):
+    model = catalog.video_model(name)
+    clip = clip_for(model, width=width, height=height, frames=frames)
+    assert token_count(model, clip) == tokens
+    assert forward_work(model, clip).flops / 1e12 == pytest.approx(forward, rel=0.005)
+    assert decode_work(model, clip).flops / 1e12 == pytest.approx(decode, rel=0.055)
+
+
+def test_attention_grows_with_the_square_of_the_tokens(catalog):
+    model = catalog.video_model("wan2.1-t2v-14b")
+    short = forward_work(model, clip_for(model, frames=81))
+    long = forward_work(model, clip_for(model, frames=161))
+    assert 3.7 < long.attention_flops / short.attention_flops < 3.9
+    assert 1.9 < long.linear_flops / short.linear_flops < 2.0
+
+
+def test_seconds_become_the_nearest_length_the_decoder_makes(catalog):
+    model = catalog.video_model("wan2.1-t2v-14b")
+    assert clip_for(model, seconds=5).frames == 81
+    assert clip_for(model, seconds=0.01).frames == 5
+
+
+def test_tiles_cost_arithmetic(catalog):
+    model = catalog.video_model("wan2.1-t2v-14b")
+    clip = clip_for(model)
+    assert decode_work(model, clip, is_tiled=True).flops > 1.5 * decode_work(model, clip).flops
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"width": 1281},
+        {"height": 8},
+        {"frames": -4},
+        {"steps": -1},
+        {"width": 131072, "height": 131072, "frames": 81},
+    ],
+)
+def test_a_clip_no_model_can_make_is_refused_with_its_option(catalog, asked):
+    with pytest.raises(UsageError) as refused:
+        clip_for(catalog.video_model("wan2.1-t2v-14b"), **asked)
+    assert refused.value.option.startswith("--")
+
+
+def test_a_model_trained_for_one_size_says_so(catalog):
+    with pytest.raises(UsageError, match="720x480 alone"):
+        clip_for(catalog.video_model("cogvideox-2b"), width=1280, height=720)

@@ -1,0 +1,256 @@
+"""Measures the pixels of a clip: which setting, which colours, how they moved. It never sees the prompt.
+
+Proven on the renderer's own clips first (tests/training/test_judge.py): a judge that is wrong about the
+truth has nothing to say about a model.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from training.flipbook.renderer import Format, Renderer, Shot, mix_tones
+from training.flipbook.world import COLOURS, SETTINGS
+
+SHORTER_SIDE = 96  # pixels: enough to see, quick to measure
+NEAR = 0.075  # how far in OKLab a pixel may be from a colour's tones and still be of that colour
+MARGIN = 0.02  # and how much nearer than to anything its setting contains
+LEAST_AREA = 0.006  # share of the frame below which nobody would call it an object
+BACKDROP_SAMPLES = 24
+LEVELS = 52  # steps of each channel in the table of colours
+
+Curve = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One colour's region over time: centre in units of the shorter side, area as a share of the frame."""
+
+    colour: str
+    x: Curve
+    y: Curve
+    area: Curve
+    unrest: float  # how much the region changes besides moving
+
+    @property
+    def is_present(self) -> bool:
+        return float(np.median(self.area)) >= LEAST_AREA
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the pixels say. Sightings run from the largest region to the smallest."""
+
+    setting: str
+    sightings: tuple[Sighting, ...]
+
+    @property
+    def colour(self) -> str | None:
+        return self.sightings[0].colour if self.sightings else None
+
+    @property
+    def motion(self) -> str | None:
+        return name_motion(self.sightings[0]) if self.sightings else None
+
+    def find(self, colour: str) -> Sighting | None:
+        return next((seen for seen in self.sightings if seen.colour == colour), None)
+
+
+def to_oklab(rgb: Tensor) -> Tensor:
+    """sRGB in 0 .. 1, last axis 3, to OKLab, in which distance is what the eye calls distance."""
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055).clamp_min(0) ** 2.4)
+    cones = linear @ torch.tensor(
+        [
+            [0.4122215, 0.2119035, 0.0883025],
+            [0.5363325, 0.6806995, 0.2817188],
+            [0.0514460, 0.1073970, 0.6299787],
+        ]
+    )
+    return cones.clamp_min(0) ** (1 / 3) @ torch.tensor(
+        [
+            [0.2104543, 1.9779985, 0.0259040],
+            [0.7936178, -2.4285922, 0.7827718],
+            [-0.0040720, 0.4505937, -0.8086758],
+        ]
+    )
+
+
+@cache
+def colour_tones() -> Tensor:
+    """The tones an object of each colour is painted in, lit and in shade: [colours, tones, 3] in OKLab."""
+    tones = []
+    for colour in COLOURS:
+        painted = mix_tones(colour)[1:4]
+        lit = torch.cat([painted * light for light in (0.85, 0.95, 1.05)]).clamp(0, 1)
+        tones.append(to_oklab(lit))
+    return torch.stack(tones)
+
+
+def judge_clip(frames: npt.NDArray[np.uint8]) -> Verdict:
+    """frames: uint8 [frames, height, width, 3]."""
+    rgb = shrink(frames)
+    lab = to_oklab(rgb)
+    setting = name_setting(lab)
+    regions = find_regions(rgb, setting)
+    sightings = [_sight(colour, region, lab) for colour, region in zip(COLOURS, regions, strict=True)]
+    present = sorted((seen for seen in sightings if seen.is_present), key=lambda seen: -seen.area.mean())
+    return Verdict(setting, tuple(present))
+
+
+def shrink(frames: npt.NDArray[np.uint8]) -> Tensor:
+    """sRGB [frames, height, width, 3] in 0 .. 1 with the shorter side at the judge's size."""
+    picture = torch.from_numpy(np.ascontiguousarray(frames)).float().div(255).permute(0, 3, 1, 2)
+    scale = SHORTER_SIDE / min(picture.shape[2:])
+    size = (round(picture.shape[2] * scale), round(picture.shape[3] * scale))
+    return F.interpolate(picture, size, mode="area").permute(0, 2, 3, 1)
+
+
+def find_regions(rgb: Tensor, setting: str) -> Tensor:
+    """Which pixels are of which colour: bool [colours, frames, height, width]."""
+    steps = (rgb * (LEVELS - 1)).round().long()
+    index = (steps[..., 0] * LEVELS + steps[..., 1]) * LEVELS + steps[..., 2]
+    colour = colour_lookup(setting)[index]
+    return torch.stack([colour == number for number in range(len(COLOURS))])
+
+
+@cache
+def colour_lookup(setting: str) -> Tensor:
+    """The colour of every coarse sRGB value in this setting, or -1 where the setting explains it better."""
+    axis = torch.linspace(0, 1, LEVELS)
+    pixels = to_oklab(torch.cartesian_prod(axis, axis, axis))
+    tones = colour_tones()
+    distance = torch.cdist(pixels, tones.reshape(-1, 3)).view(-1, *tones.shape[:2]).amin(2)
+    nearest, index = distance.min(1)
+    is_actor = (nearest < NEAR) & (nearest + MARGIN < torch.cdist(pixels, backdrop_palette(setting)).amin(1))
+    return torch.where(is_actor, index, torch.tensor(-1))
+
+
+def _sight(colour: str, region: Tensor, lab: Tensor) -> Sighting:
+    shorter = min(region.shape[1:])
+    mask = region.double()
+    total = mask.sum((1, 2)).clamp_min(1e-6)
+    rows = torch.arange(region.shape[1]).double().view(1, -1, 1)
+    columns = torch.arange(region.shape[2]).double().view(1, 1, -1)
+    x = (mask * columns).sum((1, 2)) / total / shorter
+    y = (mask * rows).sum((1, 2)) / total / shorter
+    return Sighting(colour, x.numpy(), y.numpy(), mask.mean((1, 2)).numpy(), _measure_unrest(region, lab))
+
+
+def _measure_unrest(region: Tensor, lab: Tensor, gap: int = 3) -> float:
+    """Rim that comes and goes, and colours that change inside: high for what turns, low for what rests."""
+    if len(region) <= gap:
+        return 0.0
+    now, later = region[:-gap], region[gap:]
+    rim = (now ^ later).float().sum((1, 2)) / (now | later).float().sum((1, 2)).clamp_min(1)
+    both = (now & later).float()
+    shade = ((lab[:-gap] - lab[gap:]).norm(dim=3) * both).sum((1, 2)) / both.sum((1, 2)).clamp_min(1)
+    return float((rim + 3 * shade).median())
+
+
+def name_motion(seen: Sighting) -> str:  # noqa: PLR0911 - a decision tree is its returns
+    """A small decision tree over the path. Lengths are shares of the frame's shorter side."""
+    visible = seen.area > 0.2 * np.median(seen.area)
+    x, y = smooth(seen.x[visible]), smooth(seen.y[visible])
+    growth = np.median(seen.area[-3:]) / max(1e-6, np.median(seen.area[:3]))
+    wide, high = np.ptp(x), np.ptp(y)
+    if growth > 2.2 or growth < 0.45:
+        return "grow" if growth > 1 else "shrink"
+    if max(wide, high) < 0.075:
+        return "spin" if seen.unrest > 0.07 else "still"
+    if wide > 0.15 and high > 0.15 and winding(x, y) > 0.55 * math.pi * len(seen.x) / 16:
+        return "orbit"
+    if wide > 0.25 and high > 0.12 and count_turns(y, 0.06) >= 1:
+        return "zigzag"
+    if wide > high:
+        return "sway" if count_turns(x, 0.04) >= 1 else "right" if x[-1] > x[0] else "left"
+    if count_turns(y, 0.05) >= 1:
+        return "bounce"
+    if y[-1] < y[0]:
+        return "up"
+    return "fall" if has_landed(y) else "down"
+
+
+def smooth(curve: Curve) -> Curve:
+    if len(curve) < 5:
+        return curve
+    padded = np.concatenate([curve[:1], curve, curve[-1:]])
+    return np.convolve(padded, np.ones(3) / 3, mode="valid")
+
+
+def winding(x: Curve, y: Curve) -> float:
+    """The angle swept around the middle of the path."""
+    centre_x, centre_y = (x.max() + x.min()) / 2, (y.max() + y.min()) / 2
+    angle = np.unwrap(np.arctan2(y - centre_y, x - centre_x))
+    return float(abs(angle[-1] - angle[0]))
+
+
+def count_turns(curve: Curve, least: float) -> int:
+    """How often the curve turns back by at least so much."""
+    turns, extreme, heading = 0, curve[0], 0
+    for value in curve[1:]:
+        if heading == 0:
+            heading = int(np.sign(value - extreme)) if abs(value - extreme) >= least else 0
+            extreme = value if heading else extreme
+        elif (value - extreme) * heading > 0:
+            extreme = value
+        elif (extreme - value) * heading >= least:
+            turns, heading, extreme = turns + 1, -heading, value
+    return turns
+
+
+def has_landed(y: Curve) -> bool:
+    """Fast at first, at rest at the end."""
+    tail = max(2, len(y) // 6)
+    return bool(abs(y[-1] - y[-1 - tail]) < 0.07 * np.ptp(y))
+
+
+def name_setting(lab: Tensor) -> str:
+    features, labels = known_backdrops()
+    nearest = int(torch.cdist(describe_backdrop(lab).unsqueeze(0), features).argmin())
+    return labels[nearest]
+
+
+def describe_backdrop(lab: Tensor) -> Tensor:
+    """Colours down both edges of the frame, where actors seldom are, at their median over time."""
+    still = lab.median(dim=0).values
+    strip = max(2, still.shape[1] // 10)
+    edges = torch.stack([still[:, :strip].mean(1), still[:, -strip:].mean(1)])  # [2, height, 3]
+    bins = F.adaptive_avg_pool1d(edges.transpose(1, 2), 12)
+    return bins.mean(0).flatten()
+
+
+@cache
+def known_backdrops() -> tuple[Tensor, list[str]]:
+    """Descriptions of empty settings, square, wide and tall."""
+    features, labels = [], []
+    for clip, setting in _draw_empty_settings():
+        features.append(describe_backdrop(clip))
+        labels.append(setting)
+    return torch.stack(features), labels
+
+
+@cache
+def backdrop_palette(setting: str) -> Tensor:
+    """Colours an empty setting has by itself, in light and in an actor's shadow: [colours, 3]."""
+    pixels = torch.cat([clip[0].reshape(-1, 3) for clip, name in _draw_empty_settings() if name == setting])
+    coarse = (pixels / 0.016).round().unique(dim=0) * 0.016
+    shadow = torch.tensor([0.92, 1.0, 1.0])
+    return torch.cat([coarse, coarse * shadow])
+
+
+@cache
+def _draw_empty_settings() -> list[tuple[Tensor, str]]:
+    renderer, rng = Renderer(), Random(5)
+    clips = []
+    for size in (Format(96, 96, 2), Format(192, 96, 2), Format(96, 192, 2)):
+        names = [setting for setting in SETTINGS for _ in range(BACKDROP_SAMPLES // 3)]
+        drawn = renderer.draw(Shot(names, [], size, rng.getrandbits(31)))
+        pixels = ((drawn + 1) * 127.5).round().byte().permute(0, 2, 3, 4, 1).numpy()
+        clips += [(to_oklab(shrink(frames)), name) for frames, name in zip(pixels, names, strict=True)]
+    return clips

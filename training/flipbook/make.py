@@ -1,0 +1,93 @@
+"""The whole training from one command, or the part of it that fits into one call on a rented machine.
+
+A stage is named with its seconds and, where it takes two calls, with the place in its schedule to stop at:
+`vae:260 pool:85`, then `transformer:400@0.8`, then `transformer:120 distill:110 export evaluate pack`.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = {
+    "smoke": "smoke",
+    "vae": "train_vae",
+    "pool": "build_pool",
+    "transformer": "train_transformer",
+    "distill": "distill",
+    "draft": "export",
+    "export": "export",
+    "evaluate": "evaluate",
+    "pack": "parcel",
+}
+COMPILED = {"smoke", "vae", "transformer", "distill"}
+WHOLE = "vae:260 pool:85 transformer:520 distill:110 export evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage, as asked for on the command line."""
+
+    name: str
+    seconds: float | None = None
+    until: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Stage":
+        name, _, rest = text.partition(":")
+        seconds, _, until = rest.partition("@")
+        if name not in MODULES:
+            raise SystemExit(f"no stage is called {name!r}: choose from {', '.join(MODULES)}")
+        return cls(name, float(seconds) if seconds else None, float(until) if until else None)
+
+    def command(self, work: Path, out: Path, extra: list[str]) -> list[str]:
+        words = [sys.executable, "-m", f"training.flipbook.{MODULES[self.name]}"]
+        if self.name == "evaluate":
+            return [*words, "--model", str(work / "model"), "--batch", "25", "--out", str(out)]
+        if self.name == "pack":
+            return [*words, "pack", str(newest_result(work)), "--out", str(out), "--name", "flipbook"]
+        words += ["--work", str(work)]
+        if self.name == "smoke":
+            words += ["--out", str(out)]
+        if self.name == "draft":
+            words += ["--undistilled", "--out", str(work / "draft")]
+        if self.seconds is not None:
+            words += ["--seconds", f"{self.seconds:g}"]
+        if self.until is not None:
+            words += ["--until", f"{self.until:g}"]
+        return words + (extra if self.name in COMPILED else [])
+
+
+def newest_result(work: Path) -> Path:
+    """The farthest that the run has come: the model, its undistilled draft, or the VAE alone."""
+    for name in ("model", "draft", "vae"):
+        if (work / name).exists():
+            return work / name
+    raise SystemExit(f"nothing to pack in {work}: run a stage first")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stages", nargs="*", help=f"default, the whole: {WHOLE}")
+    parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
+    parser.add_argument("--out", type=Path, default=Path("out/flipbook/report"))
+    parser.add_argument(
+        "--smoke", action="store_true", help="a few seconds of every stage at real batch sizes"
+    )
+    parser.add_argument("--no-compile", action="store_true")
+    options = parser.parse_args()
+    stages = ["smoke"] if options.smoke else options.stages or WHOLE.split()
+    extra = ["--no-compile"] if options.no_compile else []
+    options.out.mkdir(parents=True, exist_ok=True)
+    for stage in map(Stage.parse, stages):
+        began = time.monotonic()
+        subprocess.run(stage.command(options.work, options.out, extra), check=True)
+        print(f"{stage.name} took {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""Stage 1: the VAE learns to fold clips 16 x 16 x 4 and to unfold them again, from nothing, by the clock."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from diffusers import AutoencoderKLWan
+from torch import Tensor
+
+from training.flipbook.networks import Sizes, build_vae
+from training.flipbook.renderer import Format, Renderer, Shot, Window, plan_shot
+from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
+from training.flipbook.whole_clip import decode_latents, encode_clips, use_channels_last
+from training.flipbook.workshop import Workshop
+from training.flipbook.world import sample_held_out_scene, sample_training_scene
+
+SQUARE = Format(256, 256, 33)
+STATISTICS_CLIPS = 512
+LEAST_STD = 0.1  # a channel the encoder gave up must not be blown up to noise
+
+
+@dataclass(frozen=True, slots=True)
+class VaePlan:
+    """How the VAE is trained. Crops first; the last part of the schedule sees whole frames."""
+
+    crop: int = 128
+    crop_batch: int = 16
+    whole_batch: int = 4
+    crops_until: float = 0.8
+    crop_from: tuple[Format, ...] = (SQUARE, Format(384, 192, 33), Format(192, 384, 33))
+    whole: Format = SQUARE
+    learning_rate: float = 1.5e-3
+    kl_weight: float = 1e-4
+    edge_weight: float = 0.5
+    is_compiled: bool = True
+
+
+def weigh_reconstruction(output: Tensor, target: Tensor, edge_weight: float) -> Tensor:
+    """Absolute and squared error, and the error of differences: crisp edges, and no flicker from frame to
+    frame.
+    """
+    error = output.float() - target
+    edges = sum(error.diff(dim=axis).abs().mean() for axis in (2, 3, 4))
+    return error.abs().mean() + error.square().mean() + edge_weight * edges
+
+
+def autoencode(vae: AutoencoderKLWan, clips: Tensor) -> tuple[Tensor, Tensor]:
+    """The reconstruction and the mean KL divergence of the latents from a unit Gaussian."""
+    mean, log_variance = encode_clips(vae, clips)
+    mean, log_variance = mean.float(), log_variance.float()
+    latents = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
+    divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
+    return decode_latents(vae, latents), divergence
+
+
+def aim_windows(shot: Shot, crop: int, rng: Random) -> Window:
+    """Corners of crops that mostly contain an actor: its place in a random frame, off centre by chance."""
+    size, cast = shot.size, shot.layers[0]  # the rearmost layer has one actor of every clip
+    shorter = min(size.width, size.height)
+    corners = []
+    for pose in cast.poses:
+        frame = rng.randrange(size.frames)
+        x = size.width / 2 + shorter * float(pose[0, frame]) - crop * rng.uniform(0.2, 0.8)
+        y = size.height / 2 + shorter * float(pose[1, frame]) - crop * rng.uniform(0.2, 0.8)
+        if rng.random() < 0.15:
+            x, y = rng.uniform(0, size.width - crop), rng.uniform(0, size.height - crop)
+        corners.append((min(max(0.0, x), size.width - crop), min(max(0.0, y), size.height - crop)))
+    left, top = torch.tensor(corners).round().unbind(1)
+    return Window(left, top, crop, crop)
+
+
+class VaeTrainer:
+    """The network, its optimiser and its place in the schedule; everything needed to stop and go on."""
+
+    def __init__(self, workshop: Workshop, sizes: Sizes, plan: VaePlan) -> None:
+        self.workshop, self.plan = workshop, plan
+        self.vae = build_vae(sizes).to(workshop.device)
+        use_channels_last(self.vae)
+        self.renderer = Renderer(workshop.device)
+        fused = workshop.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(
+            self.vae.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=fused
+        )
+        self.step, self.progress = 0, 0.0
+        self.rng = Random(0)
+        self._compiled = torch.compile(autoencode, dynamic=False) if plan.is_compiled else autoencode
+
+    def resume(self) -> None:
+        state = self.workshop.load("vae_training")
+        if state is None:
+            return
+        self.vae.load_state_dict(state["vae"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.progress = state["step"], state["progress"]
+        self.rng = Random(self.step)
+
+    def save(self) -> None:
+        state = {"vae": self.vae.state_dict(), "optimizer": self.optimizer.state_dict()}
+        self.workshop.save("vae_training", {**state, "step": self.step, "progress": self.progress})
+
+    def draw_batch(self, *, whole: bool) -> Tensor:
+        plan = self.plan
+        count = plan.whole_batch if whole else plan.crop_batch
+        size = plan.whole if whole else self.rng.choice(plan.crop_from)
+        scenes = [sample_training_scene(self.rng) for _ in range(count)]
+        shot = plan_shot(scenes, size, self.rng)
+        return self.renderer.draw(shot, None if whole else aim_windows(shot, self.plan.crop, self.rng))
+
+    def train_step(self) -> Tensor:
+        whole = self.progress >= self.plan.crops_until
+        clips = self.draw_batch(whole=whole)
+        run = autoencode if whole else self._compiled
+        with self.workshop.autocast():
+            output, divergence = run(self.vae, clips)
+        loss = weigh_reconstruction(output, clips, self.plan.edge_weight) + self.plan.kl_weight * divergence
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.vae.parameters(), 1.0)
+        scale = learning_rate_scale(self.progress, self.step, warmup_steps=100, hold_until=0.4)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.plan.learning_rate * scale
+        self.optimizer.step()
+        self.step += 1
+        return loss.detach()
+
+    def train(self, seconds: float, until: float = 1.0) -> None:
+        box = TimeBox(seconds, self.progress, until)
+        logging, saving, pace = Every(5), Every(60), Pace()
+        while not box.is_over:
+            self.progress = box.progress
+            loss = self.train_step()
+            if logging.is_due():
+                pace_now = pace.read(self.step)
+                self.workshop.log_loss(
+                    "vae", loss.item(), step=self.step, progress=self.progress, steps_per_second=pace_now
+                )
+            if saving.is_due():
+                self.save()
+        self.progress = until
+        self.save()
+
+
+@torch.no_grad()
+def measure_reconstruction(
+    vae: AutoencoderKLWan, renderer: Renderer, clips: int, size: Format
+) -> dict[str, float]:
+    """PSNR over held-out renders, its worst clip, and how much more the picture jumps at chunk borders than
+    inside.
+    """
+    rng = Random(99)
+    scores, border, inside = [], [], []
+    for _ in range(clips):
+        target = renderer.draw(plan_shot([sample_held_out_scene(rng, pair_share=0.3)], size, rng))
+        mean, _ = encode_clips(vae, target)
+        output = decode_latents(vae, mean).clamp(-1, 1).float()
+        error = (output - target) / 2
+        scores.append(-10 * torch.log10(error.square().mean()).item())
+        jump = error.diff(dim=2).abs().mean(dim=(0, 1, 3, 4))
+        at_border = torch.arange(len(jump), device=jump.device) % 4 == 0
+        border.append(jump[at_border].mean().item())
+        inside.append(jump[~at_border].mean().item())
+    flicker = sum(border) / sum(inside)
+    return {"psnr_db": sum(scores) / len(scores), "worst_db": min(scores), "chunk_border_flicker": flicker}
+
+
+@torch.no_grad()
+def measure_latents(
+    vae: AutoencoderKLWan, renderer: Renderer, clips: int, size: Format
+) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of every latent channel over fresh training scenes."""
+    rng = Random(7)
+    samples = []
+    for _ in range(0, clips, 8):
+        scenes = [sample_training_scene(rng) for _ in range(8)]
+        mean, _ = encode_clips(vae, renderer.draw(plan_shot(scenes, size, rng)))
+        samples.append(mean.float())
+    latents = torch.cat(samples).transpose(0, 1).flatten(1)
+    return latents.mean(1).tolist(), latents.std(1).clamp_min(LEAST_STD).tolist()
+
+
+def finish_vae(workshop: Workshop, trainer: VaeTrainer, clips: int = STATISTICS_CLIPS) -> Path:
+    """Measure the VAE, write its latents' statistics into its configuration and save it as a diffusers
+    folder.
+    """
+    size = trainer.plan.whole
+    with workshop.autocast():
+        mean, std = measure_latents(trainer.vae, trainer.renderer, clips, size)
+    trainer.vae.register_to_config(latents_mean=mean, latents_std=std)
+    workshop.log("vae", latent_std_least=min(std), latent_std_most=max(std))
+    workshop.log("vae", **measure_reconstruction(trainer.vae, trainer.renderer, max(4, clips // 16), size))
+    folder = workshop.folder / "vae"
+    trainer.vae.save_pretrained(folder)
+    return folder
+
+
+def load_vae(workshop: Workshop) -> Any:
+    vae = (
+        AutoencoderKLWan.from_pretrained(workshop.folder / "vae")
+        .to(workshop.device)
+        .eval()
+        .requires_grad_(False)
+    )
+    use_channels_last(vae)
+    return vae
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
+    parser.add_argument(
+        "--seconds", type=float, required=True, help="wall-clock seconds for the training itself"
+    )
+    parser.add_argument(
+        "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
+    )
+    parser.add_argument("--no-compile", action="store_true")
+    options = parser.parse_args()
+    workshop = Workshop.open(options.work)
+    trainer = VaeTrainer(workshop, Sizes(), VaePlan(is_compiled=not options.no_compile))
+    trainer.resume()
+    trainer.train(options.seconds, options.until)
+    if options.until >= 1.0:
+        finish_vae(workshop, trainer)
+
+
+if __name__ == "__main__":
+    main()
