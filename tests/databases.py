@@ -5,10 +5,10 @@ import secrets
 
 import pytest
 import sqlalchemy as sa
-from tests.postgres import PostgresServer
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
+from tests.postgres import PostgresServer
 
 DATABASE_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import psutil
+
 from tests.service import MODELS
 
 COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]

@@ -5,9 +5,10 @@ from typing import Any
 import diffusers
 import torch
 import transformers
-from tests.zoo_vaes import build_vae
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+
+from tests.zoo_vaes import build_vae
 
 TEXT_WIDTH = 32
 IMAGE_WIDTH = 32

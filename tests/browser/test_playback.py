@@ -5,10 +5,10 @@ import io
 import av
 import numpy as np
 import pytest
-from tests.served import Served
-from tests.service import running, settings_for
 
 from filmgate.jobs import Stage
+from tests.served import Served
+from tests.service import running, settings_for
 
 PLAY = """async (id) => {
     const video = document.createElement("video");

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.tickets import make_ticket
 
 from filmgate.database import open_database
 from filmgate.errors import QueueUnavailable
@@ -19,6 +18,7 @@ from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
 from filmgate.worker.pattern import MODEL, pattern_clip
+from tests.tickets import make_ticket
 
 ROOT = Path(__file__).parents[2]
 ALL_VARIABLE = "FILMGATE_TEST_CHAOS"

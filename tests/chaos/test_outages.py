@@ -7,11 +7,11 @@ import time
 
 import pytest
 import sqlalchemy as sa
-from tests.postgres import PostgresServer
 
 from filmgate.errors import QueueUnavailable, StoreFull
 from filmgate.jobs import JobState, Stage
 from filmgate.store.base import ObjectName
+from tests.postgres import PostgresServer
 
 DAY_SECONDS = 86400
 

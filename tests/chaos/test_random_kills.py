@@ -6,10 +6,10 @@ import time
 from collections import Counter
 
 import pytest
-from tests.postgres import PostgresServer
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState
+from tests.postgres import PostgresServer
 
 JOBS = int(os.environ.get("FILMGATE_TEST_CHAOS_JOBS", "16"))
 WORKERS = 3

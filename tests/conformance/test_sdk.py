@@ -9,6 +9,7 @@ import os
 
 import openai
 import pytest
+
 from tests.images import png
 from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
 

@@ -1,11 +1,11 @@
 """What every JobBook promises: a tenant sees its own, watchers see every change, retention finds the old."""
 
 import pytest
-from tests.tickets import FINISH, make_offer, make_ticket
 
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Failure, JobState, Progress, Reason, Stage, TenantId, new_job_id
 from filmgate.queue.base import DURATION_BOUNDS, Setback
+from tests.tickets import FINISH, make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 

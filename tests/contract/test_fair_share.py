@@ -5,10 +5,10 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.tickets import FINISH, make_offer, make_ticket
 
 from filmgate.jobs import Failure, JobState, Reason, Share, TenantId
 from filmgate.queue.base import Setback
+from tests.tickets import FINISH, make_offer, make_ticket
 
 CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
 

@@ -1,11 +1,11 @@
 """What Prometheus reads: the whole service, exact, and the truth when the database is down."""
 
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import TenantId
 from filmgate.queue.metrics import QueueCollector
+from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 ENDED, WHICH = "filmgate_jobs_ended_total", 'model="flipbook"'
 

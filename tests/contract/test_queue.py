@@ -4,7 +4,6 @@ import threading
 from dataclasses import replace
 
 import pytest
-from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, LeaseLost, QuotaExceeded
 from filmgate.jobs import (
@@ -24,6 +23,7 @@ from filmgate.jobs import (
 from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import Setback
+from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))

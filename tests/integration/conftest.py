@@ -1,6 +1,7 @@
 """One server for the tests that do not disturb each other."""
 
 import pytest
+
 from tests.service import running, settings_for
 
 

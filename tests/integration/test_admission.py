@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
-from tests.images import bomb, png
-from tests.service import running, settings_for
 
 from filmgate.admission.images import clean_image
 from filmgate.admission.validation import Upload
@@ -16,6 +14,8 @@ from filmgate.errors import AddressRefused, ImageRefused, UploadTooLarge
 from filmgate.jobs import ScreeningAction, Share
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName
+from tests.images import bomb, png
+from tests.service import running, settings_for
 
 SETTINGS = AdmissionSettings(image_max_pixels=10_000)
 

@@ -10,7 +10,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.service import MOVIE, running, settings_for
 
 from filmgate.errors import SettingsError
 from filmgate.jobs import TenantId
@@ -18,6 +17,7 @@ from filmgate.serve import check_exposure
 from filmgate.settings import ApiSettings
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import Scope, Tenant
+from tests.service import MOVIE, running, settings_for
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import time
 
 import httpx
 import pytest
-from tests.service import running, settings_for
 
 from filmgate.jobs import Stage
 from filmgate.store.base import picture_part
+from tests.service import running, settings_for
 
 
 @pytest.fixture

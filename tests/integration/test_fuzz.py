@@ -12,9 +12,9 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.service import running, settings_for
 
 from filmgate.api import content, events, health, live, models, videos
+from tests.service import running, settings_for
 
 CHECKS = [
     not_a_server_error,

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import sqlalchemy as sa
-from tests.tickets import make_ticket
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
@@ -16,6 +15,7 @@ from filmgate.keyring.files import FileKeyring
 from filmgate.queue.grouping import GroupCommit
 from filmgate.queue.sql import SqlQueue
 from filmgate.settings import QueueSettings
+from tests.tickets import make_ticket
 
 
 @pytest.fixture

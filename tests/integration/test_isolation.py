@@ -5,11 +5,11 @@ import secrets
 
 import pytest
 from fastapi.routing import APIRoute
-from tests.images import png
-from tests.service import running, settings_for
 
 from filmgate.api import content, events, live, models, videos
 from filmgate.store.base import ObjectName
+from tests.images import png
+from tests.service import running, settings_for
 
 SECRET_PROMPT = "the heron nobody else may know about"
 SECRET_MOVIE = b"frames that only their owner may see " * 500

@@ -5,9 +5,9 @@ import time
 
 import httpx
 import pytest
-from tests.service import MOVIE
 
 from filmgate.jobs import Stage
+from tests.service import MOVIE
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from tests.tickets import make_offer, make_ticket
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
@@ -15,6 +14,7 @@ from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_queue
 from filmgate.settings import QueueSettings
+from tests.tickets import make_offer, make_ticket
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

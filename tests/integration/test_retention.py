@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from tests.tickets import FINISH, make_offer, make_ticket
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
@@ -17,6 +16,7 @@ from filmgate.store.local import LocalStore
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
+from tests.tickets import FINISH, make_offer, make_ticket
 
 ACME = TenantId("acme")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from tests.served import COMMAND, Served
-from tests.service import running, settings_for
 
 from filmgate.serve import sweeping
 from filmgate.worker.retention import Retention
+from tests.served import COMMAND, Served
+from tests.service import running, settings_for
 
 
 @pytest.fixture(scope="module")

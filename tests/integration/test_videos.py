@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
 
 PROMPT = "a red ball bounces on the grass"

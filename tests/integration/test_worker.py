@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from tests.tickets import make_ticket
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
@@ -29,6 +28,7 @@ from filmgate.store.local import LocalStore
 from filmgate.worker.base import Latents, Movie, Output, Step
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern import MODEL, PatternRunner, pattern_clip
+from tests.tickets import make_ticket
 
 ACME = TenantId("acme")
 FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=5)

@@ -10,7 +10,6 @@ from io import BytesIO
 
 import av
 import pytest
-from tests.tickets import PROMPT, make_ticket
 
 from filmgate.database import open_database
 from filmgate.jobs import JobState
@@ -19,6 +18,7 @@ from filmgate.queue import open_book, open_queue
 from filmgate.settings import Settings, StoreSettings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
+from tests.tickets import PROMPT, make_ticket
 
 
 def filmgate(*arguments, **environ):

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.tickets import PROMPT, SPEC
 
 from filmgate.errors import (
     Cancelled,
@@ -15,6 +14,7 @@ from filmgate.errors import (
     WriteError,
 )
 from filmgate.jobs import JOB_ID_PATTERN, TRANSITIONS, JobState, Reason, Stage, StageSeconds, new_job_id
+from tests.tickets import PROMPT, SPEC
 
 
 def test_every_state_leads_to_an_end_and_ends_lead_nowhere():
