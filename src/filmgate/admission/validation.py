@@ -98,6 +98,8 @@ def check_text(option: str, text: str, max_chars: int) -> None:
         raise UnsupportedValue(
             f"{option} has {len(text)} characters; at most {max_chars} are taken", option=option
         )
+    if text.isprintable():
+        return
     for character in text:
         if unicodedata.category(character) in ("Cc", "Cs") and character not in _ALLOWED_CONTROLS:
             raise InvalidField(

@@ -49,7 +49,8 @@ async def applicant_of(request: Request, bearer: Bearer) -> Applicant:
     """A dependency: who says they are calling."""
     subject = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
     secret = bearer.credentials if bearer is not None else None
-    return Applicant(stations_of(request), secret, subject, is_local_request(request))
+    stations = stations_of(request)
+    return Applicant(stations, secret, subject, stations.settings.open and is_local_request(request))
 
 
 Anyone = Annotated[Applicant, Depends(applicant_of)]

@@ -24,9 +24,13 @@ class _Entry(Generic[T]):
         self._value: T | None = None
         self._error: Exception | None = None
         self.is_over = False
+        # Held until somebody has done the work, or until it is this caller's turn to do everyone's.
+        self.call = threading.Lock()
+        self.call.acquire()
 
     def attempt(self, connection: sa.Connection) -> None:
         """A refusal is this caller's own; it is raised before anything is written for it."""
+        self._error = None
         try:
             self._value = self._work(connection)
         except FilmgateError as exc:
@@ -46,8 +50,8 @@ class GroupCommit:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._turn = threading.Lock()
         self._waiting: list[_Entry[object]] = []
+        self._is_led = False
         self._guard = threading.Lock()
 
     def run(self, work: Callable[[sa.Connection], T]) -> T:
@@ -59,32 +63,38 @@ class GroupCommit:
         entry: _Entry[T] = _Entry(work)
         with self._guard:
             self._waiting.append(entry)  # type: ignore[arg-type]  # a list of entries of any result
-        with self._turn:
-            if not entry.is_over:
-                self._serve(self._take())
+            is_leader, self._is_led = not self._is_led, True
+        if not is_leader:
+            entry.call.acquire()
+        if not entry.is_over:
+            self._lead()
         return entry.result()
 
-    def _take(self) -> list[_Entry[object]]:
+    def _lead(self) -> None:
+        """Serve everyone who waits, this caller among them, then pass the lead on."""
         with self._guard:
             group, self._waiting = self._waiting, []
-        return group
+        self._serve(group)
+        with self._guard:
+            successor = self._waiting[0] if self._waiting else None
+            self._is_led = successor is not None
+        # The next group starts before this one's callers are woken: the disk does not wait for them.
+        if successor is not None:
+            successor.call.release()
+        for entry in group:
+            entry.call.release()
 
     def _serve(self, group: list[_Entry[object]]) -> None:
         try:
-            self._commit(group)
-        except FilmgateError as exc:
-            for entry in group:
-                entry.fail(exc)
-        except sa.exc.SQLAlchemyError as exc:
-            if len(group) == 1:
-                group[0].fail(exc)
+            with self._database.write() as connection:
+                for entry in group:
+                    entry.attempt(connection)
+        except Exception as exc:  # noqa: BLE001 - nobody may be left waiting; each caller raises its own
+            if len(group) == 1 or isinstance(exc, FilmgateError):
+                for entry in group:
+                    entry.fail(exc)
                 return
             for entry in group:
                 self._serve([entry])
-
-    def _commit(self, group: list[_Entry[object]]) -> None:
-        with self._database.write() as connection:
-            for entry in group:
-                entry.attempt(connection)
         for entry in group:
             entry.is_over = True

@@ -35,12 +35,16 @@ _HIDDEN = re.compile("(?<=[A-Za-z])[\u00ad\u200b-\u200f\u2060-\u2064\ufeff\u180e
 
 def visible_text(text: str) -> str:
     """NFKC without format characters: what a reader sees, digits and signs intact."""
+    if text.isascii():
+        return text
     text = unicodedata.normalize("NFKC", text)
     return "".join(char for char in text if unicodedata.category(char) != "Cf")
 
 
 def folded_text(text: str) -> str:
     """Lower-case Latin skeleton of the visible text: no accents, no look-alikes."""
+    if text.isascii():
+        return text.lower()
     decomposed = unicodedata.normalize("NFKD", visible_text(text).casefold())
     bare = "".join(char for char in decomposed if not unicodedata.combining(char))
     return bare.translate(_FOLD)
