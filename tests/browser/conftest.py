@@ -17,7 +17,8 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+# Not for the whole session: playwright keeps an event loop running in this thread while it lives.
+@pytest.fixture(scope="module")
 def chromium():
     path = os.environ.get("FILMGATE_TEST_CHROMIUM") or shutil.which("chromium")
     if path is None:
