@@ -14,10 +14,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable ".[worker,aws,dev]"
 	@touch $(STAMP)
 
+# One SDK of the JSON era, beside the newest, for the conformance suite.
+OLD_SDK := build/openai-2.20.0
+$(OLD_SDK): $(STAMP)
+	$(PY) -m pip install --quiet --no-deps --target $@ openai==2.20.0 distro==1.9.0
+	@touch $@
+
 demo: $(STAMP)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
-test: $(STAMP)
+test: $(STAMP) $(OLD_SDK)
 	$(PY) -m pytest -q
 
 check: format lint types layers test

@@ -5,11 +5,20 @@ FilmgateError
 |   |-- SettingsError     a setting or a FILMGATE_* variable is unknown or out of range
 |   |-- JobNotFound       no such job, or not this tenant's: the two answer alike
 |   |-- JobActive         the job must reach its end first
+|   |-- ClipMissing       the job has ended without the clip or picture that is asked for
 |   |-- IdempotencyConflict  the same key with another body
 |   |-- QuotaExceeded     a tenant's own limit; later it may pass
 |   |-- InvalidKey        no such API key, or it was rotated, or its tenant is disabled
 |   |-- ScopeMissing      the key is good, the verb is not for it
 |   |-- TenantExists, TenantNotFound
+|   |-- InvalidField      a field that cannot be read: wrong type, unknown name, missing
+|   |-- UnsupportedValue  a well-formed value outside the model's limits
+|   |-- UnsupportedVerb   the model cannot do this (edit, extend, ...)
+|   |-- ModelNotFound     no model of that name
+|   |-- PromptRejected    a screening rule refused the request
+|   |-- ImageRefused      an upload that is not a sound image; UploadTooLarge: too many bytes or pixels
+|   |-- AddressRefused    a URL that may not or could not be fetched
+|   |-- Overloaded        accepting this would break the promise made to those already waiting
 |   `-- LinkInvalid       a signed link that was altered or has expired
 `-- RunError              the request was fine, the attempt failed; exit code 1, HTTP 5xx
     |-- ModelError        a model folder is missing, broken or of an unknown kind
@@ -118,6 +127,12 @@ class JobActive(UsageError):  # noqa: N818
     code: ClassVar[str] = "video_active"
 
 
+class ClipMissing(UsageError):  # noqa: N818
+    """The job has ended without the clip or picture that is asked for."""
+
+    code: ClassVar[str] = "content_not_found"
+
+
 class IdempotencyConflict(UsageError):  # noqa: N818
     """The same key with another body."""
 
@@ -216,3 +231,66 @@ class KeyRefused(RunError):  # noqa: N818
 
     code: ClassVar[str] = "key_refused"
     retryable: ClassVar[bool] = False
+
+
+class InvalidField(UsageError):  # noqa: N818
+    """A field that cannot be read: wrong type, unknown name, missing."""
+
+    code: ClassVar[str] = "invalid_value"
+
+
+class UnsupportedValue(UsageError):  # noqa: N818
+    """A well-formed value outside the model's limits; the message names the nearest allowed one."""
+
+    code: ClassVar[str] = "unsupported_value"
+
+
+class UnsupportedVerb(UsageError):  # noqa: N818
+    """The model cannot do this."""
+
+    code: ClassVar[str] = "unsupported_operation"
+
+
+class ModelNotFound(UsageError):  # noqa: N818
+    """No model of that name."""
+
+    code: ClassVar[str] = "model_not_found"
+
+
+class PromptRejected(UsageError):  # noqa: N818
+    """A screening rule refused the request; `rules` names which, never what matched."""
+
+    code: ClassVar[str] = "content_policy_violation"
+
+    def __init__(self, message: str, *, option: str, rules: tuple[str, ...]) -> None:
+        super().__init__(message, option=option)
+        self.rules = rules
+
+
+class ImageRefused(UsageError):  # noqa: N818
+    """An upload that is not a sound image of a supported kind."""
+
+    code: ClassVar[str] = "invalid_image"
+
+
+class UploadTooLarge(UsageError):  # noqa: N818
+    """More bytes than the service takes."""
+
+    code: ClassVar[str] = "payload_too_large"
+
+
+class AddressRefused(UsageError):  # noqa: N818
+    """A URL that may not or could not be fetched."""
+
+    code: ClassVar[str] = "url_refused"
+
+
+class Overloaded(UsageError):  # noqa: N818
+    """Accepting this would break the promise made to those already waiting."""
+
+    code: ClassVar[str] = "overloaded"
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds

@@ -95,6 +95,49 @@ class WorkerSettings(Slice):
     )
 
 
+class ApiSettings(Slice):
+    """The HTTP edge."""
+
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0: any free one")
+    open: bool = Field(default=False, description="serve callers without a key, on loopback alone")
+    max_body_bytes: int = Field(default=32 << 20, ge=1024, description="largest request body")
+    content: Literal["proxy", "redirect"] = Field(
+        default="proxy", description="how a clip is handed out: through the API, or by a signed link"
+    )
+    watch_seconds: float = Field(
+        default=0.25, gt=0, le=10, description="how often the one poller looks for changes to watched jobs"
+    )
+    usd_per_gpu_hour: float = Field(
+        default=0.0, ge=0, description="prices a job's GPU-seconds in its cost; 0: unknown"
+    )
+    tls_certificate: str = Field(default="", description="PEM file of the server's certificate chain")
+    tls_key: str = Field(default="", description="PEM file of the certificate's private key")
+    tls_client_ca: str = Field(
+        default="", description="PEM file; clients must show a certificate it signed, which names the tenant"
+    )
+
+
+class AdmissionSettings(Slice):
+    """What may enter, and what is promised to it."""
+
+    default_model: str = Field(default="flipbook", description="the model of a request that names none")
+    models_file: str = Field(default="", description="TOML file of further model cards")
+    rules_file: str = Field(default="", description="TOML file of screening rules; empty: those shipped")
+    slo_seconds: float = Field(default=90.0, gt=0, description="a job's deadline, counted from acceptance")
+    promise_seconds: float = Field(
+        default=900.0, gt=0, description="a request that would be finished later than this is refused (429)"
+    )
+    gpus: int = Field(default=1, ge=1, description="GPUs that drain the backlog")
+    prompt_max_chars: int = Field(default=4000, ge=1, le=100_000, description="longest prompt")
+    image_max_bytes: int = Field(default=16 << 20, ge=1024, description="largest reference image")
+    image_max_pixels: int = Field(default=25_000_000, ge=1024, description="most pixels of a reference image")
+    image_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for decoding an image")
+    fetch: bool = Field(default=True, description="fetch reference images from public URLs")
+    fetch_hosts: str = Field(default="", description="only these hosts, comma-separated; empty: any public")
+    fetch_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for fetching a URL")
+
+
 class PlannerSettings(Slice):
     """What `filmgate plan` assumes when nothing is asked."""
 
@@ -111,6 +154,8 @@ class Settings(Slice):
     queue: QueueSettings = QueueSettings()
     store: StoreSettings = StoreSettings()
     worker: WorkerSettings = WorkerSettings()
+    api: ApiSettings = ApiSettings()
+    admission: AdmissionSettings = AdmissionSettings()
     planner: PlannerSettings = PlannerSettings()
 
 
@@ -141,6 +186,13 @@ def read_settings(
     sources = {key: str(path) for key in from_file} | {key: _env_name(key) for key in from_env}
     settings = _validate(from_file | from_env, sources)
     return settings, list(_origins(settings, sources))
+
+
+def with_values(settings: Settings, given: Mapping[str, object]) -> Settings:
+    """The settings with these dotted keys over them: what a command line says wins."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    effective = {origin.key: origin.value for origin in _origins(settings, {})}
+    return _validate(effective | texts, {key: f"--{key.rpartition('.')[2]}" for key in effective})
 
 
 def setting_keys() -> list[str]:

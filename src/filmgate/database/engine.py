@@ -5,13 +5,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.engine import URL, make_url
 
 from filmgate.errors import QueueUnavailable, SettingsError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Clock = Callable[[], float]
 _SINCE_BOOT: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -141,7 +144,8 @@ def _sqlite(url: URL, timeout_seconds: float) -> sa.Engine:
     def begin(connection: sa.Connection) -> None:
         level = connection.get_execution_options().get("filmgate_synchronous")
         if level is None:
-            connection.exec_driver_sql("BEGIN")
+            # Straight to the driver: a deferred BEGIN takes no lock and cannot fail; every read pays for it.
+            cast("sqlite3.Connection", connection.connection.driver_connection).execute("BEGIN")
             return
         if connection.info.get("synchronous") != level:
             connection.exec_driver_sql(f"PRAGMA synchronous = {level}")

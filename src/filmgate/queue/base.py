@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 from filmgate.jobs import (
     Clip,
     Failure,
+    Idempotency,
     Job,
     JobId,
     JobState,
@@ -108,6 +109,12 @@ class JobQueue(Protocol):
         a retry of the same body within the window, returns the first job, even from two callers at once.
 
         Raises IdempotencyConflict (same key, other body) and QuotaExceeded (queued jobs, GPU-seconds today).
+        """
+        ...
+
+    def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
+        """The job this request has already made, if it says that it may have: nothing that admission would
+        ask of a new job is asked of it again. Raises IdempotencyConflict. `enqueue` still has the last word.
         """
         ...
 

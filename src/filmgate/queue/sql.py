@@ -11,6 +11,7 @@ from filmgate.database.schema import events, jobs, loads
 from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, KeyRefused, LeaseLost
 from filmgate.jobs import (
     Failure,
+    Idempotency,
     Job,
     JobId,
     JobState,
@@ -26,6 +27,7 @@ from filmgate.keyring.sealing import Sealer
 from filmgate.queue import ledger
 from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
 from filmgate.queue.claims import IS_READY, find_fair, peek_due, peek_fair, take_due
+from filmgate.queue.grouping import GroupCommit
 from filmgate.queue.rows import (
     Row,
     first_job,
@@ -80,19 +82,37 @@ class SqlQueue:
         self._database = database
         self._sealer = Sealer(keyring)
         self._settings = settings
+        self._group = GroupCommit(database)
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
+
+        def accept(connection: sa.Connection) -> Job:
+            return self._accept(connection, ticket, sealed_prompt)
+
+        if self._database.is_sqlite:
+            return self._group.run(accept)
         with self._database.write() as connection:
-            account = ledger.open_account(connection, ticket.tenant_id, ticket.share)
+            return accept(connection)
+
+    def _accept(self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes) -> Job:
+        account = ledger.open_account(connection, ticket.tenant_id, ticket.share)
+        now = self._database.now(connection)
+        if (twin := self._find_twin(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
+            return to_job(twin, self._sealer)
+        ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
+        row = to_row(ticket, now, sealed_prompt)
+        connection.execute(_INSERT, row)
+        ledger.admit(connection, account, row, now)
+        return first_job(ticket, now)
+
+    def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
+        if idempotency.key is None and not idempotency.is_retry:
+            return None
+        with self._database.read() as connection:
             now = self._database.now(connection)
-            if (twin := self._find_twin(connection, ticket, now)) is not None:
-                return to_job(twin, self._sealer)
-            ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
-            row = to_row(ticket, now, sealed_prompt)
-            connection.execute(_INSERT, row)
-            ledger.admit(connection, account, row, now)
-            return first_job(ticket, now)
+            twin = self._find_twin(connection, tenant_id, idempotency, now)
+        return to_job(twin, self._sealer) if twin is not None else None
 
     def lease(self, offer: Offer) -> Lease | None:
         awaited: TenantId | None = None
@@ -208,10 +228,11 @@ class SqlQueue:
             oldest_queued_at=min((r.oldest for r in rows if r.oldest is not None), default=None),
         )
 
-    def _find_twin(self, connection: sa.Connection, ticket: Ticket, now: float) -> Row | None:
-        wish = ticket.idempotency
+    def _find_twin(
+        self, connection: sa.Connection, tenant_id: TenantId, wish: Idempotency, now: float
+    ) -> Row | None:
         if wish.key is not None:
-            keyed = {"own": ticket.tenant_id, "key": wish.key}
+            keyed = {"own": tenant_id, "key": wish.key}
             twin = connection.execute(_FIND_KEYED, keyed).mappings().one_or_none()
             if twin is not None and twin["body_digest"] != wish.body_digest:
                 raise IdempotencyConflict(
@@ -221,7 +242,7 @@ class SqlQueue:
         # A retry is the job its original made. An original that arrives after its own retry is that job too,
         # but only one: a later request of the same body is a wish for a second clip.
         since = now - self._settings.retry_window_seconds
-        same = {"own": ticket.tenant_id, "digest": wish.body_digest, "since": since, "any": wish.is_retry}
+        same = {"own": tenant_id, "digest": wish.body_digest, "since": since, "any": wish.is_retry}
         twin = connection.execute(_FIND_TWIN, same).mappings().one_or_none()
         if twin is not None and not wish.is_retry:
             self._update(connection, twin["seq"], {"awaits_original": False})

@@ -18,6 +18,13 @@ from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
 KEY_PREFIX = "fg"
 
+# Every request asks this: it is built once.
+_FIND_KEY = (
+    sa.select(tenants, api_keys.c.digest)
+    .join(api_keys, api_keys.c.tenant_id == tenants.c.id)
+    .where(api_keys.c.id == sa.bindparam("key_id"))
+)
+
 
 class SqlTenants:
     """Tenants as rows; an API key is `fg_<id>_<secret>` and only the digest of its secret is kept.
@@ -41,13 +48,8 @@ class SqlTenants:
 
     def authenticate(self, secret: str) -> Tenant:
         key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
-        statement = (
-            sa.select(tenants, api_keys.c.digest)
-            .join(api_keys, api_keys.c.tenant_id == tenants.c.id)
-            .where(api_keys.c.id == key_id)
-        )
         with self._database.read() as connection:
-            row = connection.execute(statement).mappings().one_or_none()
+            row = connection.execute(_FIND_KEY, {"key_id": key_id}).mappings().one_or_none()
         # An unknown id is compared too, so that it takes as long as a wrong secret.
         is_right = hmac.compare_digest(row["digest"] if row else _digest(""), _digest(token))
         if row is None or not is_right or not row["is_enabled"]:

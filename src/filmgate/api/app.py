@@ -1,0 +1,105 @@
+"""The HTTP application: routes, one form of error, a request id on every answer."""
+
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from filmgate.api import content, events, health, live, models, videos
+from filmgate.api.problems import defect, install_problems
+from filmgate.api.stations import Stations
+from filmgate.api.watching import Watch
+from filmgate.jobs import new_trace_id
+from filmgate.telemetry.logs import Log
+
+log = Log("api")
+
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
+
+
+def build_app(stations: Stations, registry: CollectorRegistry) -> FastAPI:
+    """The application over these stations."""
+    watch = Watch(stations, partial(events.narrate, stations))
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await watch.close()
+        stations.close()
+
+    app = FastAPI(title="Filmgate", version=version("filmgate"), description=_DESCRIPTION, lifespan=lifespan)
+    app.state.stations, app.state.watch, app.state.registry = stations, watch, registry
+    for part in (videos, content, live, events, models, health):
+        app.include_router(part.router)
+    install_problems(app)
+    app.add_middleware(Tracing, meter=HttpMeter(registry))
+    return app
+
+
+class HttpMeter:
+    """Requests by route and status; the route is a template, so that no id becomes a label."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("method", "route", "status")
+        self._requests = Counter(
+            "filmgate_http_requests_total", "HTTP requests answered.", labels, registry=registry
+        )
+        self._seconds = Histogram(
+            "filmgate_http_request_seconds",
+            "Seconds until the first byte of an answer.",
+            ("method", "route"),
+            registry=registry,
+        )
+
+    def count(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "unknown")
+        method = scope["method"] if route != "unknown" else "unknown"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+
+class Tracing:
+    """Names every request, continues the caller's trace, counts the answer."""
+
+    def __init__(self, app: ASGIApp, meter: HttpMeter) -> None:
+        self._app = app
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = f"req_{secrets.token_hex(12)}"
+        scope.setdefault("state", {})["trace_id"] = _trace_id(scope)
+        started, has_answered = time.perf_counter(), False
+
+        async def tell(message: Message) -> None:
+            nonlocal has_answered
+            if message["type"] == "http.response.start":
+                has_answered = True
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                self._meter.count(scope, message["status"], time.perf_counter() - started)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        except Exception as error:
+            log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - it says where
+            if has_answered:
+                raise
+            await defect()(scope, receive, tell)
+
+
+def _trace_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"traceparent" and (match := _TRACEPARENT.fullmatch(value.decode("latin-1"))):
+            return match[1]
+    return new_trace_id()

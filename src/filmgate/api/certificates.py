@@ -1,0 +1,32 @@
+"""Mutual TLS: the verified certificate of a connection reaches the request as its RFC 4514 subject."""
+
+import asyncio
+import ssl
+
+from cryptography import x509
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from filmgate.api.auth import CERTIFICATE_EXTENSION
+
+
+class CertificateProtocol(H11Protocol):
+    """HTTP/1.1 that tells the application who is at the other end of a verified connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        channel = transport.get_extra_info("ssl_object")
+        subject = subject_of(channel) if isinstance(channel, ssl.SSLObject) else None
+        app = self.app
+
+        async def with_subject(scope: Scope, receive: Receive, send: Send) -> None:
+            scope.setdefault("extensions", {})[CERTIFICATE_EXTENSION] = subject
+            await app(scope, receive, send)
+
+        self.app = with_subject
+
+
+def subject_of(channel: ssl.SSLObject) -> str | None:
+    """The subject of the certificate that the handshake has verified."""
+    encoded = channel.getpeercert(binary_form=True)
+    return x509.load_der_x509_certificate(encoded).subject.rfc4514_string() if encoded else None

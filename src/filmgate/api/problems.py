@@ -1,0 +1,120 @@
+"""The only table from errors to HTTP. Every answer is {"error": {message, type, param, code}}."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from filmgate import errors
+from filmgate.telemetry.logs import Log
+
+log = Log("api")
+
+# The SDK does not wait longer than this; a longer wait is for people to decide.
+LONGEST_RETRY_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """How an error class is answered; `should_retry` overrides what an SDK would do by itself."""
+
+    status: int
+    type: str = "invalid_request_error"
+    should_retry: bool | None = None
+    retry_after_seconds: float | None = None
+
+
+PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
+    errors.UsageError: Problem(400),
+    errors.InvalidKey: Problem(401, "authentication_error"),
+    errors.ScopeMissing: Problem(403, "permission_error"),
+    errors.LinkInvalid: Problem(403, "permission_error"),
+    errors.JobNotFound: Problem(404),
+    errors.ClipMissing: Problem(404),
+    errors.ModelNotFound: Problem(404),
+    errors.ObjectNotFound: Problem(404, should_retry=False),
+    errors.JobActive: Problem(409, should_retry=False),
+    errors.IdempotencyConflict: Problem(409, should_retry=False),
+    errors.UploadTooLarge: Problem(413),
+    errors.QuotaExceeded: Problem(429, "rate_limit_error", should_retry=False),
+    errors.Overloaded: Problem(429, "rate_limit_error"),
+    errors.RunError: Problem(500, "server_error", should_retry=False),
+    errors.QueueUnavailable: Problem(503, "server_error", retry_after_seconds=1),
+    errors.StoreUnavailable: Problem(503, "server_error", retry_after_seconds=1),
+    errors.StoreFull: Problem(507, "server_error", should_retry=False, retry_after_seconds=60),
+    errors.KeyringUnavailable: Problem(503, "server_error", retry_after_seconds=1),
+}
+
+
+def problem_of(error: errors.FilmgateError) -> Problem:
+    """The nearest class of the error that the table knows."""
+    known = (PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+    return next(known, Problem(500, "server_error", should_retry=False))
+
+
+def answer(error: errors.FilmgateError) -> JSONResponse:
+    """The HTTP form of one of our errors."""
+    problem = problem_of(error)
+    headers = {}
+    retry_after = getattr(error, "retry_after_seconds", problem.retry_after_seconds)
+    should_retry = problem.should_retry
+    if retry_after is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
+        if retry_after > LONGEST_RETRY_SECONDS:
+            should_retry = False
+    if should_retry is not None:
+        headers["x-should-retry"] = str(should_retry).lower()
+    if problem.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    # What went wrong inside is for the log; the client learns the code.
+    is_ours = problem.status >= 500
+    message = "the service cannot do this right now" if is_ours else str(error)
+    param = error.option if isinstance(error, errors.UsageError) else None
+    return body(problem.status, message, problem.type, param=param, code=error.code, headers=headers)
+
+
+def body(
+    status: int,
+    message: str,
+    kind: str,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    content = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return JSONResponse(content, status, headers)
+
+
+def install_problems(app: FastAPI) -> None:
+    """Every way a request can fail, answered in one form."""
+
+    @app.exception_handler(errors.FilmgateError)
+    async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
+        if problem_of(error).status >= 500:
+            log.error("request failed", error=error, path=getattr(request.scope.get("route"), "path", None))
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        param = ".".join(str(part) for part in first["loc"][1:]) or None
+        return answer(errors.InvalidField(first["msg"], option=param))
+
+    @app.exception_handler(HTTPException)
+    async def on_http(_request: Request, error: HTTPException) -> JSONResponse:
+        codes = {404: "unknown_url", 405: "method_not_allowed"}
+        code = codes.get(error.status_code, "invalid_request")
+        return body(
+            error.status_code, str(error.detail), "invalid_request_error", code=code, headers=error.headers
+        )
+
+
+def defect() -> JSONResponse:
+    """The answer to an error nobody meant."""
+    message = "the service has a defect; the request id names it in the log"
+    return body(500, message, "server_error", code="internal_error", headers={"x-should-retry": "false"})

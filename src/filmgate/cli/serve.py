@@ -1,0 +1,36 @@
+"""`filmgate serve`: the API and, unless told otherwise, one embedded worker."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from filmgate.settings import load_settings, with_values
+
+
+def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of jobs, clips and keys.")] = None,
+    has_worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Run a worker too.")] = True,
+    is_open: Annotated[bool, typer.Option("--open", help="Need no key; on loopback alone.")] = False,
+    tls_certificate: Annotated[Path | None, typer.Option(help="PEM file: serve HTTPS.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="PEM file: clients must show a certificate, which names the tenant.")
+    ] = None,
+) -> None:
+    """Serve the API on this machine, with a queue, an encrypted store and a worker of its own."""
+    from filmgate.serve import serve
+
+    given = {
+        "data": data,
+        "api.host": host,
+        "api.port": port,
+        "api.open": is_open or None,
+        "api.tls_certificate": tls_certificate,
+        "api.tls_key": tls_key,
+        "api.tls_client_ca": tls_client_ca,
+    }
+    settings = with_values(load_settings(), {key: value for key, value in given.items() if value is not None})
+    serve(settings, has_worker=has_worker)

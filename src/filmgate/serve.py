@@ -1,0 +1,279 @@
+"""Builds the server process: the HTTP edge over the embedded or the shared parts, and a worker child."""
+
+import ctypes
+import os
+import shlex
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from filmgate.admission.gate import Neighbours, open_gate
+from filmgate.api.app import build_app
+from filmgate.api.auth import is_loopback
+from filmgate.api.certificates import CertificateProtocol
+from filmgate.api.stations import Stations
+from filmgate.database import open_database
+from filmgate.errors import FilmgateError, SettingsError
+from filmgate.keyring import open_keyring
+from filmgate.queue import open_book, open_queue
+from filmgate.queue.metrics import QueueCollector
+from filmgate.settings import ApiSettings, Settings
+from filmgate.store import open_store
+from filmgate.telemetry.logs import Log, configure_logs
+from filmgate.tenants import open_tenants
+from filmgate.tenants.local import KEY_FILE, ensure_local_tenant
+from filmgate.worker.retention import Retention
+
+log = Log("serve")
+
+_RESTART_SECONDS = (0.5, 30.0)
+_STEADY_SECONDS = 60.0
+_STOP_SECONDS = 40.0
+_PENDING_CONNECTIONS = 1024
+SWEEP_SECONDS = 60.0
+_ORPHANS_SECONDS = 3600.0
+
+
+def open_stations(settings: Settings) -> Stations:
+    """Every part of the server, opened once."""
+    check_exposure(settings.api)
+    database = open_database(settings.queue, settings.data)
+    keyring = open_keyring(settings.store, settings.data)
+    tenants = open_tenants(database)
+    ensure_local_tenant(tenants, settings.data)
+    store = open_store(settings.store, settings.data, keyring)
+    queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
+    gate = open_gate(Neighbours(queue, book, store, tenants), settings.admission)
+    return Stations(gate, queue, book, store, tenants, settings.api, settings.store.link_seconds)
+
+
+def check_exposure(api: ApiSettings) -> None:
+    """Without a key only on loopback, and a client authority only with a certificate of our own."""
+    if api.open and not is_loopback(api.host):
+        raise SettingsError(f"only allowed on loopback, not on {api.host}", option="--open")
+    if bool(api.tls_certificate) != bool(api.tls_key):
+        raise SettingsError("needs both a certificate and its key", option="--tls-certificate, --tls-key")
+    if api.tls_client_ca and not api.tls_certificate:
+        raise SettingsError("needs --tls-certificate and --tls-key too", option="--tls-client-ca")
+    for name in (api.tls_certificate, api.tls_key, api.tls_client_ca):
+        if name and not Path(name).is_file():
+            raise SettingsError(f"{name} does not exist", option="--tls-*")
+
+
+def serve(settings: Settings, *, has_worker: bool = True) -> None:
+    """Run until SIGTERM or SIGINT: stop accepting, finish what is being answered, stop the worker."""
+    configure_logs()
+    stations = open_stations(settings)
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(stations.queue, stations.book, time.time))
+    app = build_app(stations, registry)
+    listener = listen(settings.api)
+    # uvicorn raises the signal that stopped it once more when it is done: it must end us through `finally`.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    try:
+        print_welcome(settings, listener.getsockname()[1])
+        retention = Retention(stations.queue, stations.book, stations.store, stations.tenants)
+        with sweeping(retention), embedded_worker(settings) if has_worker else nullcontext():
+            uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
+    finally:
+        listener.close()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=CertificateProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Event streams and live clips never end by themselves; clients reconnect to the next process.
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=75,
+        ssl_certfile=api.tls_certificate or None,
+        ssl_keyfile=api.tls_key or None,
+        ssl_ca_certs=api.tls_client_ca or None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if api.tls_client_ca else ssl.CERT_NONE,
+    )
+
+
+def listen(api: ApiSettings) -> socket.socket:
+    """A listening socket, bound before anything else is started. Raises SettingsError."""
+    family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
+    # The protocol is spelled out: asyncio turns Nagle's algorithm off only for sockets that say they are TCP,
+    # and with it on every small answer waits 40 ms for the client's delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((api.host, api.port))
+        listener.listen(_PENDING_CONNECTIONS)
+    except OSError as exc:
+        listener.close()
+        raise SettingsError(
+            f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose another", option="--port"
+        ) from exc
+    return listener
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a first visitor needs: where it is, where the key is, two snippets that work when pasted."""
+
+    address: str
+    key_file: Path
+    is_open: bool
+
+    @property
+    def curl(self) -> str:
+        key = "" if self.is_open else f' -H "Authorization: Bearer $(cat {shlex.quote(str(self.key_file))})"'
+        return f'curl {self.address}/v1/videos{key} -F prompt="a red ball bounces on the grass"'
+
+    @property
+    def python(self) -> str:
+        key = '"open"' if self.is_open else f"open({str(self.key_file)!r}).read().strip()"
+        return (
+            "import openai\n"
+            f"client = openai.OpenAI(base_url={self.address + '/v1'!r}, api_key={key})\n"
+            'video = client.videos.create_and_poll(prompt="a red ball bounces on the grass")\n'
+            'client.videos.download_content(video.id).write_to_file("clip.mp4")\n'
+        )
+
+
+def print_welcome(settings: Settings, port: int) -> None:
+    """The first lines of `filmgate serve`, on stderr."""
+    scheme = "https" if settings.api.tls_certificate else "http"
+    host = "127.0.0.1" if settings.api.host in ("0.0.0.0", "::") else settings.api.host  # noqa: S104
+    key_file = (settings.data / KEY_FILE).resolve()
+    host = f"[{host}]" if ":" in host else host
+    welcome = Welcome(f"{scheme}://{host}:{port}", key_file, settings.api.open)
+    lines = [f"filmgate serves {welcome.address} (docs: {welcome.address}/docs)"]
+    if settings.api.open:
+        lines.append("open: callers on this machine need no key")
+    if key_file.exists():
+        lines.append(f"the key of the tenant `local` is in {key_file}")
+        lines += [
+            "",
+            "try it:",
+            "",
+            welcome.curl,
+            "",
+            "or in Python (pip install openai):",
+            "",
+            welcome.python,
+        ]
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[None]:
+    """Remove what has expired, for as long as the server runs. Every replica may: each step is idempotent."""
+    is_over = threading.Event()
+
+    def sweep() -> None:
+        orphans_at = 0.0
+        while not is_over.wait(seconds):
+            try:
+                retention.sweep()
+                if time.monotonic() >= orphans_at:
+                    orphans_at = time.monotonic() + _ORPHANS_SECONDS
+                    retention.sweep_orphans()
+            except FilmgateError as exc:
+                log.warning("retention failed; it is tried again", code=exc.code, seconds=seconds)
+
+    thread = threading.Thread(target=sweep, name="retention", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join(_STOP_SECONDS)
+
+
+@contextmanager
+def embedded_worker(settings: Settings) -> Iterator["WorkerChild"]:
+    """A worker child for as long as the server runs."""
+    child = WorkerChild(settings)
+    child.start()
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """Between fork and exec: a server that is killed outright takes its worker with it (Linux only)."""
+    if sys.platform == "linux":
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class WorkerChild:
+    """One worker process, started again when it dies: at once at first, more slowly if it keeps dying."""
+
+    def __init__(self, settings: Settings) -> None:
+        model = settings.admission.default_model
+        self._command = [sys.executable, "-m", "filmgate", "worker", "--model", model]
+        self._environ = os.environ | {"FILMGATE_DATA": str(settings.data)}
+        self._is_stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._keep_alive, name="worker-child", daemon=True)
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let it drain, then make sure that it is gone."""
+        self._is_stopping.set()
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._thread.join(_STOP_SECONDS)
+
+    def _keep_alive(self) -> None:
+        delay, longest = _RESTART_SECONDS
+        while not self._is_stopping.is_set():
+            started = time.monotonic()
+            # Its own session: Ctrl-C reaches the server alone, which then stops its worker in order.
+            self._process = subprocess.Popen(
+                self._command,
+                start_new_session=True,
+                env=self._environ,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, nothing that takes a lock
+            )
+            code = self._process.wait()
+            if self._is_stopping.is_set():
+                return
+            is_steady = time.monotonic() - started > _STEADY_SECONDS
+            delay = _RESTART_SECONDS[0] if is_steady else min(delay * 2, longest)
+            log.warning("the worker ended; it is started again", status=code, seconds=delay)
+            self._is_stopping.wait(delay)

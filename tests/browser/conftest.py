@@ -1,0 +1,39 @@
+"""Real Chromium, as Debian packages it."""
+
+import os
+import shutil
+
+import pytest
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--autoplay-policy=no-user-gesture-required",
+]
+
+
+# Not for the whole session: playwright keeps an event loop running in this thread while it lives.
+@pytest.fixture(scope="module")
+def chromium():
+    path = os.environ.get("FILMGATE_TEST_CHROMIUM") or shutil.which("chromium")
+    if path is None:
+        message = "no chromium here; `apt-get install chromium` or set FILMGATE_TEST_CHROMIUM"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium):
+    page = chromium.new_page()
+    yield page
+    page.close()

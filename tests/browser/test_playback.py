@@ -1,0 +1,111 @@
+"""From a request to a clip in a <video> tag, in real Chromium."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from filmgate.jobs import Stage
+from tests.served import Served
+from tests.service import running, settings_for
+
+PLAY = """async (id) => {
+    const video = document.createElement("video");
+    video.muted = true;
+    video.src = `/v1/videos/${id}/stream`;
+    video.style.width = "256px";
+    document.body.replaceChildren(video);
+    window.video = video;
+    window.frames_shown = 0;
+    const count = () => { window.frames_shown++; video.requestVideoFrameCallback(count); };
+    video.requestVideoFrameCallback(count);
+    video.play().catch((error) => { window.play_error = String(error); });
+}"""
+CREATE = """async (body) => {
+    const headers = {"Content-Type": "application/json"};
+    const answer = await fetch("/v1/videos", {method: "POST", headers, body: JSON.stringify(body)});
+    return await answer.json();
+}"""
+STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status"
+
+
+class Pieces(io.RawIOBase):
+    """Collects what the muxer writes, one piece a flush."""
+
+    def __init__(self):
+        self.pieces = []
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.pieces.append(bytes(data))
+        return len(data)
+
+
+def fragments(frames=48, fps=16):
+    """A real fragmented MP4 in pieces: the header, then one movie fragment a piece."""
+    sink = Pieces()
+    options = {"movflags": "frag_every_frame+empty_moov+default_base_moof"}
+    noise = np.random.default_rng(7)
+    with av.open(sink, "w", format="mp4", options=options) as container:
+        stream = container.add_stream(
+            "libx264", rate=fps, options={"preset": "ultrafast", "tune": "zerolatency"}
+        )
+        stream.width = stream.height = 128
+        stream.pix_fmt = "yuv420p"
+        for _ in range(frames):
+            pixels = noise.integers(0, 256, (128, 128, 3), np.uint8)
+            for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
+                container.mux(packet)
+        container.mux(stream.encode())
+    return sink.pieces
+
+
+def test_the_first_frame_is_shown_while_the_rest_does_not_exist_yet(page, tmp_path):
+    pieces = fragments()
+    # Chromium looks at some twenty frames of a <video src> before it shows the first.
+    early, late = pieces[:28], pieces[28:]
+    with running(settings_for(tmp_path, api__open=True)) as service:
+        page.goto(f"{service.url}/healthz")
+        video_id = page.evaluate(CREATE, {"prompt": "a red ball", "seconds": "3"})["id"]
+        hand = service.hand()
+        hand.take()
+        hand.report(Stage.DECODE)
+        page.evaluate(PLAY, video_id)
+        for number, piece in enumerate(early):
+            hand.fragment(number, piece)
+        # The rest of the clip is not anywhere yet, and its beginning is on the screen.
+        page.wait_for_function("window.frames_shown > 0", timeout=20_000)
+        assert page.evaluate(STATUS, video_id) == "in_progress"
+        assert page.evaluate("window.video.videoWidth") == 128
+        for number, piece in enumerate(late, len(early)):
+            hand.fragment(number, piece)
+        page.wait_for_function("window.video.currentTime > 1.5", timeout=20_000)
+        hand.finish(b"".join(pieces))
+        page.wait_for_function("window.video.ended", timeout=20_000)
+        assert page.evaluate("window.video.error") is None
+        assert page.evaluate("window.video.duration") == pytest.approx(3.0, abs=0.2)
+
+
+def test_a_prompt_becomes_a_clip_on_the_screen_with_a_real_worker(page, tmp_path):
+    served = Served(tmp_path, "--open")
+    try:
+        page.goto(served.said(r"filmgate serves (\S+)")[1] + "/healthz")
+        asked = {"prompt": "a red ball bounces", "seconds": "5", "size": "128x128", "steps": 2, "fps": 8}
+        video_id = page.evaluate(CREATE, asked)["id"]
+        page.evaluate(PLAY, video_id)
+        page.wait_for_function("window.frames_shown > 0", timeout=120_000)
+        assert page.evaluate(STATUS, video_id) == "in_progress"
+        page.wait_for_function("window.video.ended", timeout=120_000)
+        # The whole clip, once it is there, plays and seeks.
+        while page.evaluate(STATUS, video_id) != "completed":
+            page.wait_for_timeout(100)
+        page.evaluate(PLAY, video_id)
+        page.wait_for_function("window.frames_shown > 0", timeout=20_000)
+        page.evaluate("window.video.currentTime = 4")
+        page.wait_for_function("!window.video.seeking && window.video.currentTime >= 4", timeout=20_000)
+        assert page.evaluate("window.video.error") is None
+    finally:
+        served.stop()

@@ -1,0 +1,46 @@
+"""The unmodified SDK, whichever version is installed, against a whole server."""
+
+import threading
+
+import openai
+import pytest
+
+from tests.lossy import LossyRelay
+from tests.service import running, settings_for
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with running(settings_for(tmp_path_factory.mktemp("conformance"))) as service:
+        yield service
+
+
+@pytest.fixture
+def client(service):
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=service.key) as client:
+        yield client
+
+
+@pytest.fixture
+def worker(service):
+    """A worker that makes every job, in the background."""
+    is_over = threading.Event()
+
+    def work():
+        hand = service.hand()
+        while not is_over.wait(0.05):
+            if service.stations.queue.backlog().queued_jobs:
+                hand.make()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join()
+
+
+@pytest.fixture
+def lossy(service):
+    relay = LossyRelay(service)
+    yield relay
+    relay.close()

@@ -1,0 +1,170 @@
+"""Every verb of `client.videos`, as code written for OpenAI calls it.
+
+The suite runs twice: with the newest SDK, and by test_json_era.py with one that sends JSON.
+"""
+
+import asyncio
+import io
+import os
+
+import openai
+import pytest
+
+from tests.images import png
+from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
+
+# Newer versions say at every call that OpenAI's own service has closed.
+pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
+
+PROMPT = "a red ball bounces on the grass"
+VERSION = tuple(int(part) for part in openai.__version__.split(".")[:2])
+
+
+def test_the_suite_runs_the_version_it_was_asked_to_run():
+    assert openai.__version__ == os.environ.get("FILMGATE_TEST_OPENAI", openai.__version__)
+
+
+def test_create_answers_a_queued_video(client):
+    video = client.videos.create(prompt=PROMPT, model="sora-2", seconds="4", size="512x288")
+    assert (video.object, video.status, video.progress) == ("video", "queued", 0)
+    assert (video.model, video.seconds, video.size) == ("flipbook", "4", "512x288")
+    assert video.queue_position >= 1
+    assert video.eta_seconds > 0
+    assert video.trace_id
+
+
+def test_extra_body_reaches_the_spec_as_numbers(service, client):
+    video = client.videos.create(prompt=PROMPT, extra_body={"seed": 7, "steps": 3, "guidance": 2.5})
+    (job,) = service.stations.book.page(service.stations.tenants.tenants()[0].id, limit=1).jobs
+    assert job.id == video.id
+    assert (job.spec.seed, job.spec.steps, job.spec.guidance) == (7, 3, 2.5)
+
+
+def test_create_and_poll_then_download_every_variant(client, worker):
+    video = client.videos.create_and_poll(prompt=PROMPT)
+    assert (video.status, video.progress, video.error) == ("completed", 100, None)
+    assert client.videos.download_content(video.id).read() == MOVIE
+    assert client.videos.download_content(video.id, variant="thumbnail").read() == THUMBNAIL
+    assert client.videos.download_content(video.id, variant="spritesheet").read() == SPRITESHEET
+
+
+def test_download_streams(client, worker):
+    video = client.videos.create_and_poll(prompt=PROMPT)
+    with client.videos.with_streaming_response.download_content(video.id) as response:
+        assert b"".join(response.iter_bytes(1000)) == MOVIE
+
+
+def test_poll_returns_a_cancelled_video_as_failed(client):
+    video = client.videos.create(prompt=PROMPT)
+    client.post(f"/videos/{video.id}/cancel", cast_to=object)
+    ended = client.videos.poll(video.id)
+    assert (ended.status, ended.error.code) == ("failed", "cancelled")
+    assert ended.error.message
+
+
+def test_the_server_sets_the_poll_interval(client):
+    video = client.videos.create(prompt=PROMPT)
+    raw = client.videos.with_raw_response.retrieve(video.id)
+    assert int(raw.headers["openai-poll-after-ms"]) >= 250
+    assert raw.parse().id == video.id
+    assert raw.request_id.startswith("req_")
+
+
+def test_an_image_reference_is_taken_from_a_file(service, client):
+    video = client.videos.create(prompt=PROMPT, input_reference=("ball.png", io.BytesIO(png()), "image/png"))
+    job = service.stations.book.find(service.stations.tenants.tenants()[0].id, video.id)
+    assert (job.spec.source.kind, job.spec.source.media_type) == ("image", "image/png")
+
+
+def test_list_pages_by_itself(client):
+    made = [client.videos.create(prompt=f"ball {n}").id for n in range(5)]
+    listed = [video.id for video, _ in zip(client.videos.list(limit=2), range(5), strict=False)]
+    assert listed == made[::-1]
+    oldest = [video.id for video in client.videos.list(limit=50, order="asc")]
+    assert oldest[-5:] == made
+
+
+def test_delete_answers_what_the_sdk_expects(client):
+    video = client.videos.create(prompt=PROMPT)
+    deleted = client.videos.delete(video.id)
+    assert (deleted.id, deleted.deleted, deleted.object) == (video.id, True, "video.deleted")
+    with pytest.raises(openai.NotFoundError):
+        client.videos.retrieve(video.id)
+
+
+def test_remix_makes_a_video_of_its_own(client, worker):
+    first = client.videos.create_and_poll(prompt=PROMPT, size="128x128")
+    remix = client.videos.remix(first.id, prompt="a blue ball")
+    assert (remix.remixed_from_video_id, remix.size) == (first.id, "128x128")
+    assert client.videos.poll(remix.id).status == "completed"
+
+
+@pytest.mark.skipif(VERSION < (2, 27), reason="edit, extend and characters came with the multipart era")
+def test_edit_extend_and_characters_are_refused_with_a_code(client):
+    calls = (
+        lambda: client.videos.edit(prompt="x", video=("a.mp4", b"data", "video/mp4")),
+        lambda: client.videos.extend(prompt="x", seconds="4", video=("a.mp4", b"data", "video/mp4")),
+        lambda: client.videos.create_character(name="x", video=("a.mp4", b"data", "video/mp4")),
+    )
+    for call in calls:
+        with pytest.raises(openai.BadRequestError) as caught:
+            call()
+        assert caught.value.code == "unsupported_operation"
+    with pytest.raises(openai.NotFoundError):
+        client.videos.get_character("char_1")
+
+
+def test_errors_arrive_as_the_classes_users_catch(service, client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.videos.create(prompt=PROMPT, size="1280x720")
+    assert (caught.value.code, caught.value.param) == ("unsupported_value", "size")
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.videos.retrieve("video_" + "0" * 32)
+    assert missing.value.code == "video_not_found"
+    with pytest.raises(openai.AuthenticationError):
+        client.with_options(api_key="fg_wrong_key").videos.list()
+    reader = service.add_tenant("reader", scopes=frozenset({"read"}))
+    with pytest.raises(openai.PermissionDeniedError):
+        client.with_options(api_key=reader).videos.create(prompt=PROMPT)
+
+
+def test_content_that_is_not_ready_is_an_error_at_once(client):
+    video = client.videos.create(prompt=PROMPT)
+    with pytest.raises(openai.ConflictError) as caught:
+        client.videos.download_content(video.id)
+    assert caught.value.code == "video_active"
+    assert caught.value.response.request.headers["x-stainless-retry-count"] == "0"
+
+
+def test_a_key_with_another_body_is_not_retried(client):
+    headers = {"Idempotency-Key": f"sdk-{VERSION}"}
+    first = client.videos.create(prompt=PROMPT, extra_headers=headers)
+    assert client.videos.create(prompt=PROMPT, extra_headers=headers).id == first.id
+    with pytest.raises(openai.ConflictError) as caught:
+        client.videos.create(prompt="another", extra_headers=headers)
+    assert caught.value.response.request.headers["x-stainless-retry-count"] == "0"
+
+
+def test_a_create_whose_answer_was_lost_is_retried_into_the_same_job(service, client, lossy):
+    with lossy.client() as retrying:
+        video = retrying.videos.create(prompt="the answer to this is lost once")
+    assert lossy.dropped == 1
+    tenant = service.stations.tenants.find("local").id
+    same = [j for j in service.stations.book.page(tenant, limit=100).jobs if "lost once" in j.spec.prompt]
+    assert [job.id for job in same] == [video.id]
+
+
+def test_the_models_are_listed(client):
+    assert [model.id for model in client.models.list()] == ["flipbook", "miniature"]
+    assert client.models.retrieve("flipbook").limits["size"]["multiple"] == 32
+
+
+def test_the_asynchronous_client_works_too(service, worker):
+    async def make():
+        async with openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.key) as client:
+            video = await client.videos.create_and_poll(prompt=PROMPT)
+            content = await client.videos.download_content(video.id)
+            return video, content.read()
+
+    video, movie = asyncio.run(make())
+    assert (video.status, movie) == ("completed", MOVIE)

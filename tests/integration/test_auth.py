@@ -1,0 +1,180 @@
+"""Who may call: keys, scopes, certificates, an open server on loopback, signed links."""
+
+import datetime as dt
+import ipaddress
+import ssl
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from filmgate.errors import SettingsError
+from filmgate.jobs import TenantId
+from filmgate.serve import check_exposure
+from filmgate.settings import ApiSettings
+from filmgate.store.base import ObjectName
+from filmgate.tenants.base import Scope, Tenant
+from tests.service import MOVIE, running, settings_for
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Authorization": "Bearer x"}, {"Authorization": "Bearer fg_a_b"}, {"Authorization": "Basic eDp5"}],
+)
+def test_without_a_good_key_everything_is_a_401(service, headers):
+    for path in ("/v1/videos", "/v1/models", "/metrics", "/v1/videos/video_1/events"):
+        answer = httpx.get(service.url + path, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_scope_opens_its_verbs_and_no_others(service):
+    reader = service.add_tenant("reader", scopes=frozenset({Scope.READ}))
+    maker = service.add_tenant("maker", scopes=frozenset({Scope.GENERATE}))
+    with service.client(reader) as client:
+        assert client.get("/v1/videos").status_code == 200
+        assert client.post("/v1/videos", json={"prompt": "x"}).status_code == 403
+        assert client.get("/metrics").json()["error"]["code"] == "insufficient_scope"
+    with service.client(maker) as client:
+        assert client.post("/v1/videos", json={"prompt": "x"}).status_code == 200
+        assert client.get("/v1/videos").status_code == 403
+
+
+def test_a_rotated_key_and_a_disabled_tenant_stop_at_once(service):
+    key = service.add_tenant("fickle")
+    fresh = service.stations.tenants.rotate("fickle").secret
+    with service.client(key) as old, service.client(fresh) as new:
+        assert old.get("/v1/videos").status_code == 401
+        assert new.get("/v1/videos").status_code == 200
+        service.stations.tenants.disable("fickle")
+        assert new.get("/v1/videos").status_code == 401
+
+
+def test_health_needs_no_key_and_metrics_need_the_operators(service, client):
+    assert httpx.get(f"{service.url}/healthz").json() == {"status": "ok"}
+    assert httpx.get(f"{service.url}/readyz").json()["is_ready"] is True
+    text = client.get("/metrics").text
+    assert 'filmgate_http_requests_total{method="GET",route="/healthz",status="200"} 1.0' in text
+    assert "filmgate_queue_up 1.0" in text
+
+
+def test_readiness_says_what_is_missing(service, monkeypatch):
+    monkeypatch.setattr(service.stations.store, "_min_free_bytes", 1 << 60)
+    answer = httpx.get(f"{service.url}/readyz")
+    assert (answer.status_code, answer.json()["parts"]) == (503, {"queue": "ok", "store": "storage_full"})
+
+
+def test_an_open_server_trusts_the_machine_but_no_other_site(tmp_path):
+    with running(settings_for(tmp_path, api__open=True)) as service:
+        create = {"url": f"{service.url}/v1/videos", "json": {"prompt": "x"}}
+        assert httpx.post(**create).status_code == 200
+        assert httpx.post(**create, headers={"Origin": service.url}).status_code == 200
+        assert httpx.post(**create, headers={"Origin": "https://evil.example"}).status_code == 401
+        assert httpx.post(**create, headers={"Host": "rebound.example"}).status_code == 401
+        assert httpx.post(**create, headers={"Authorization": "Bearer wrong"}).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "filmgate.example"])
+def test_open_is_refused_beyond_loopback(host):
+    with pytest.raises(SettingsError, match="loopback"):
+        check_exposure(ApiSettings(host=host, open=True))
+
+
+def test_a_signed_link_works_without_the_key_and_names_one_object(tmp_path):
+    with running(settings_for(tmp_path, api__content="redirect")) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()
+        service.hand().make()
+        answer = client.get(f"/v1/videos/{video['id']}/content")
+        assert answer.status_code == 302
+        link = service.url + answer.headers["location"]
+        assert httpx.get(link).content == MOVIE
+        part = httpx.get(link, headers={"Range": "bytes=1-3"})
+        assert (part.status_code, part.content) == (206, MOVIE[1:4])
+        assert httpx.head(link).headers["content-length"] == str(len(MOVIE))
+        altered = link[:-8] + ("A" if link[-8] != "A" else "B") + link[-7:]
+        assert httpx.get(altered).json()["error"]["code"] == "link_invalid"
+        client.delete(f"/v1/videos/{video['id']}")
+        assert httpx.get(link).status_code == 404
+
+
+def test_a_signed_link_expires(tmp_path):
+    given = {"api__content": "redirect", "store__link_seconds": 1.0}
+    with running(settings_for(tmp_path, **given)) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()
+        job = service.hand().make()
+        link = client.get(f"/v1/videos/{video['id']}/content").headers["location"]
+        stale = service.stations.store.link(_name(job), -1.0)
+        assert client.get(link).status_code == 200
+        answer = client.get(stale)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (403, "link_invalid")
+
+
+def _name(job):
+    return ObjectName(job.tenant_id, job.id, job.clip.part)
+
+
+def test_a_client_certificate_names_the_tenant(tmp_path):
+    authority = Authority(tmp_path)
+    paths = authority.issue("server", "127.0.0.1")
+    given = {"tls_certificate": paths[0], "tls_key": paths[1], "tls_client_ca": authority.path}
+    settings = settings_for(tmp_path / "data", **{f"api__{k}": str(v) for k, v in given.items()})
+    with running(settings) as service:
+        service.stations.tenants.add(Tenant(TenantId("bank"), certificate="CN=bank-client"))
+        trusted = ssl.create_default_context(cafile=authority.path)
+        trusted.load_cert_chain(*authority.issue("client", "bank-client"))
+        answer = httpx.post(f"{service.url}/v1/videos", json={"prompt": "x"}, verify=trusted)
+        assert answer.status_code == 200
+        job = service.stations.book.find(TenantId("bank"), answer.json()["id"])
+        assert job.tenant_id == "bank"
+        unknown = ssl.create_default_context(cafile=authority.path)
+        unknown.load_cert_chain(*authority.issue("other", "nobody"))
+        assert httpx.get(f"{service.url}/v1/videos", verify=unknown).status_code == 401
+        bare = ssl.create_default_context(cafile=authority.path)
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"{service.url}/healthz", verify=bare)
+
+
+class Authority:
+    """A certificate authority that lives as long as a test."""
+
+    def __init__(self, folder):
+        folder.mkdir(exist_ok=True)
+        self.folder, self.path = folder, folder / "ca.pem"
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self._certificate = self._build(self._name, self._key.public_key(), is_authority=True)
+        self.path.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, file, common_name):
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        certificate = self._build(name, key.public_key())
+        paths = self.folder / f"{file}.pem", self.folder / f"{file}.key"
+        paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        paths[1].write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return paths
+
+    def _build(self, name, public_key, *, is_authority=False):
+        now = dt.datetime.now(dt.UTC)
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(hours=1))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        )
+        return builder.sign(self._key, hashes.SHA256())

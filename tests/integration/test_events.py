@@ -1,0 +1,162 @@
+"""Server-sent events: order, replay, previews, many watchers for one query."""
+
+import base64
+import json
+import threading
+import time
+
+import httpx
+import pytest
+
+from filmgate.jobs import Stage
+from filmgate.store.base import picture_part
+from tests.service import running, settings_for
+
+
+@pytest.fixture
+def video(client):
+    return client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+
+
+class Listener:
+    """Collects the events of one stream in the background."""
+
+    def __init__(self, service, video_id, headers=None):
+        self.events = []
+        self._client = service.client()
+        self._arguments = (f"/v1/videos/{video_id}/events", headers or {})
+        self._thread = threading.Thread(target=self._listen)
+        self._thread.start()
+
+    def _listen(self):
+        path, headers = self._arguments
+        with self._client, self._client.stream("GET", path, headers=headers) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            event = {}
+            for line in answer.iter_lines():
+                if line.startswith(":"):
+                    continue
+                if line:
+                    name, _, value = line.partition(": ")
+                    event[name] = value
+                elif event:
+                    self.events.append((event.get("event"), event.get("id"), json.loads(event["data"])))
+                    event = {}
+
+    def wait_for(self, is_seen, seconds=10):
+        deadline = time.monotonic() + seconds
+        while not any(is_seen(*event) for event in list(self.events)):
+            assert time.monotonic() < deadline, self.events
+            time.sleep(0.01)
+
+    def join(self):
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self.events
+
+
+def test_a_watcher_sees_every_state_and_stage_in_order_until_the_end(service, video):
+    listener = Listener(service, video["id"])
+    listener.wait_for(lambda _n, _i, data: data["status"] == "queued")
+    hand = service.hand()
+    hand.take()
+    for stage in (Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.UPLOAD):
+        hand.report(stage)
+    hand.finish()
+    events = listener.join()
+    stages = [
+        data["stage"] for name, _, data in events if name == "status" and data["status"] == "in_progress"
+    ]
+    assert stages == ["text", "denoise", "decode", "upload"]
+    assert events[-1][2]["status"] == "completed"
+    ids = [int(i) for _, i, _ in events if i]
+    assert ids == sorted(ids)
+
+
+def test_progress_between_stages_carries_finished_work_and_an_eta(service, video):
+    listener = Listener(service, video["id"])
+    hand = service.hand()
+    hand.take()
+    hand.report(done=0)
+    listener.wait_for(lambda _n, _i, data: data["stage"] == "denoise")
+    hand.report(done=5, fraction=0.5)
+    listener.wait_for(lambda name, _i, data: name == "progress" and data["progress"] == 50)
+    hand.finish()
+    listener.join()
+
+
+def test_a_reconnect_replays_what_was_missed_and_nothing_twice(service, client, video):
+    hand = service.hand()
+    hand.take()
+    hand.report(Stage.TEXT)
+    first = Listener(service, video["id"])
+    first.wait_for(lambda name, i, data: data.get("stage") == "text")
+    seen = max(int(i) for _, i, _ in first.events if i)
+    hand.report(Stage.DENOISE)
+    hand.report(Stage.DECODE)
+    hand.finish()
+    first.join()
+    again = Listener(service, video["id"], {"Last-Event-ID": str(seen)}).join()
+    assert [d["stage"] for _, _, d in again if d.get("is_replay")] == ["denoise", "decode", "decode"]
+    assert all(int(i) > seen for _, i, _ in again)
+    assert again[-1][2]["status"] == "completed"
+
+
+def test_a_preview_frame_is_shown_once_for_each_picture(service, video):
+    listener = Listener(service, video["id"])
+    listener.wait_for(lambda *_: True)
+    hand = service.hand()
+    hand.take()
+    for number, picture in enumerate((b"first", b"first", b"second")):
+        hand.put(picture_part("preview", hand.lease.fence), picture)
+        hand.report(Stage.DENOISE, done=number, fraction=number / 10)
+        listener.wait_for(lambda _n, _i, data, n=number: data.get("progress") == n * 10)
+    hand.finish()
+    previews = [data["image"] for name, _, data in listener.join() if name == "preview"]
+    pictures = [base64.b64decode(image.removeprefix("data:image/jpeg;base64,")) for image in previews]
+    assert pictures == [b"first", b"second"]
+
+
+def test_the_queue_position_moves_without_the_job_changing(service, client, video):
+    second = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()
+    listener = Listener(service, second["id"])
+    listener.wait_for(lambda _n, _i, data: data["queue_position"] == 2)
+    client.post(f"/v1/videos/{video['id']}/cancel")
+    listener.wait_for(lambda _n, _i, data: data["queue_position"] == 1)
+    client.post(f"/v1/videos/{second['id']}/cancel")
+    assert listener.join()[-1][2]["error"]["code"] == "cancelled"
+
+
+def test_an_ended_job_answers_its_state_and_closes(service, client, video):
+    client.post(f"/v1/videos/{video['id']}/cancel")
+    (event,) = Listener(service, video["id"]).join()
+    assert event[2]["status"] == "failed"
+
+
+def test_many_watchers_cost_one_query_a_tick(tmp_path):
+    with running(settings_for(tmp_path, api__watch_seconds=0.1)) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+        calls = []
+        book, changes = service.stations.book, service.stations.book.changes
+        book.changes = lambda seen: calls.append(len(seen)) or changes(seen)
+        listeners = [Listener(service, video["id"]) for _ in range(20)]
+        for listener in listeners:
+            listener.wait_for(lambda *_: True)
+        calls.clear()
+        time.sleep(1.0)
+        assert 3 <= len(calls) <= 11
+        client.post(f"/v1/videos/{video['id']}/cancel")
+        assert {listener.join()[-1][2]["status"] for listener in listeners} == {"failed"}
+
+
+def test_a_job_removed_elsewhere_ends_the_stream(service, client, video, monkeypatch):
+    monkeypatch.setattr("filmgate.api.watching._PRESENCE_SECONDS", 0.1)
+    listener = Listener(service, video["id"])
+    listener.wait_for(lambda *_: True)
+    client.delete(f"/v1/videos/{video['id']}")
+    assert listener.join()[-1][0] in ("gone", "status")
+
+
+def test_events_of_an_unknown_video_are_a_404(client):
+    assert client.get("/v1/videos/video_0/events").status_code == 404
+    assert isinstance(client, httpx.Client)

@@ -1,0 +1,97 @@
+"""Group commit: many callers, few transactions, nobody answered before their own change is on disk."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import sqlalchemy as sa
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.errors import QuotaExceeded
+from filmgate.jobs import Idempotency, Share
+from filmgate.keyring.files import FileKeyring
+from filmgate.queue.grouping import GroupCommit
+from filmgate.queue.sql import SqlQueue
+from filmgate.settings import QueueSettings
+from tests.tickets import make_ticket
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+    migrate(database)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def queue(database, tmp_path):
+    return SqlQueue(database, FileKeyring(tmp_path / "keys"), QueueSettings())
+
+
+def test_callers_that_wait_together_share_a_transaction(database, queue):
+    commits = []
+
+    @sa.event.listens_for(database.engine, "commit")
+    def slowly(_connection):
+        commits.append(1)
+        time.sleep(0.02)
+
+    with ThreadPoolExecutor(16) as pool:
+        jobs = list(pool.map(lambda _: queue.enqueue(make_ticket()), range(64)))
+    assert len({job.id for job in jobs}) == 64
+    assert queue.backlog().queued_jobs == 64
+    assert len(commits) < 40
+
+
+def test_one_callers_refusal_does_not_touch_the_others(queue):
+    share = Share(max_queued=1)
+    tickets = [make_ticket("small", share=share) for _ in range(8)] + [make_ticket("big") for _ in range(8)]
+
+    def enqueue(ticket):
+        try:
+            return queue.enqueue(ticket)
+        except QuotaExceeded as exc:
+            return exc
+
+    with ThreadPoolExecutor(16) as pool:
+        ended = list(pool.map(enqueue, tickets))
+    refused = [outcome for outcome in ended if isinstance(outcome, QuotaExceeded)]
+    assert len(refused) == 7
+    assert queue.backlog().queued_jobs == 9
+
+
+def test_the_same_key_in_one_group_is_one_job(queue):
+    wish = Idempotency("digest", key="k")
+    with ThreadPoolExecutor(16) as pool:
+        jobs = list(pool.map(lambda _: queue.enqueue(make_ticket(idempotency=wish)), range(16)))
+    assert len({job.id for job in jobs}) == 1
+
+
+def test_a_defect_in_one_callers_work_undoes_the_group_and_fails_that_caller_alone(database):
+    group, start = GroupCommit(database), threading.Barrier(4)
+    insert = "INSERT INTO tenants VALUES (?, '{}', '[]', 1, 0, NULL, '{}')"
+
+    def work(name):
+        def run(connection):
+            connection.exec_driver_sql(insert, (name,))
+            if name == "bad":
+                connection.exec_driver_sql(insert, (name,))
+
+        start.wait()
+        try:
+            group.run(run)
+        except sa.exc.IntegrityError:
+            return "failed"
+        return "done"
+
+    with ThreadPoolExecutor(4) as pool:
+        names = ["a", "b", "c", "bad"]
+        outcomes = dict(zip(names, pool.map(work, names), strict=True))
+    with database.read() as connection:
+        kept = {row[0] for row in connection.exec_driver_sql("SELECT id FROM tenants")}
+    assert outcomes["bad"] == "failed"
+    assert "bad" not in kept
+    assert kept == {name for name, outcome in outcomes.items() if outcome == "done"} == {"a", "b", "c"}

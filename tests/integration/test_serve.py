@@ -1,0 +1,120 @@
+"""`filmgate serve` as people start it: a process, its worker child, snippets that work when pasted."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from filmgate.serve import sweeping
+from filmgate.worker.retention import Retention
+from tests.served import COMMAND, Served
+from tests.service import running, settings_for
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    served = Served(tmp_path_factory.mktemp("serve"))
+    yield served
+    if served.process.poll() is None:
+        served.process.kill()
+        served.process.wait()
+
+
+def test_the_printed_snippets_work_when_pasted(served):
+    curl = served.said(r"(curl http.*?)\n")[1]
+    answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
+    assert '"status":"queued"' in answer.stdout
+    python = served.said(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
+    assert len(python.splitlines()) == 4
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", python]
+    subprocess.run(command, cwd=served.folder, check=True, timeout=180)
+    assert (served.folder / "clip.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_the_key_file_is_for_its_owner_alone(served):
+    key_file = Path(served.said(r"the key of the tenant `local` is in (\S+)")[1])
+    assert key_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_dead_worker_is_started_again(served):
+    served.said("curl")
+    worker = served.worker()
+    worker.kill()
+    deadline = time.monotonic() + 20
+    while (again := served.worker()) is None or again.pid == worker.pid:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "it is started again" in served.log.read_text()
+
+
+def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
+    served = Served(tmp_path)
+    served.said("curl")
+    while (worker := served.worker()) is None:
+        time.sleep(0.05)
+    served.process.kill()
+    served.process.wait()
+    psutil.wait_procs([worker], timeout=60)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_sigterm_ends_server_and_worker_in_order(served):
+    address = served.said(r"filmgate serves (\S+)")[1]
+    assert httpx.get(f"{address}/healthz").status_code == 200
+    worker = served.worker()
+    assert served.stop() == 0
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
+    for _ in range(2):
+        served = Served(tmp_path, "--no-worker")
+        served.said("curl")
+        key = (tmp_path / "data" / "local.key").read_text()
+        assert served.stop() == 0
+    assert key == (tmp_path / "data" / "local.key").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--open", "--host", "0.0.0.0"], "error: --open: only allowed on loopback"),
+        (["--tls-certificate", "missing.pem"], "error: --tls-certificate, --tls-key: needs both"),
+        (["--port", "99999"], "error: api.port: --port: "),
+    ],
+)
+def test_a_bad_option_is_one_line_and_exit_code_2(tmp_path, options, message):
+    given = os.environ | {"FILMGATE_DATA": str(tmp_path)}
+    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, env=given, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
+    served = Served(tmp_path, "--no-worker")
+    port = served.said(r"filmgate serves http://127.0.0.1:(\d+)")[1]
+    given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
+    command = [*COMMAND[:-1], port, "--no-worker"]
+    done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
+    served.stop()
+    assert (done.returncode, "choose another" in done.stderr) == (2, True)
+
+
+def test_expired_jobs_are_swept_while_the_server_runs(tmp_path):
+    with running(settings_for(tmp_path)) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()
+        job, stations = service.hand().make(), service.stations
+        with stations.queue._database.write() as connection:
+            connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
+        with sweeping(Retention(stations.queue, stations.book, stations.store, stations.tenants), 0.05):
+            deadline = time.monotonic() + 10
+            while client.get(f"/v1/videos/{video['id']}").status_code == 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        assert stations.store.parts(job.tenant_id, job.id) == []

@@ -1,0 +1,130 @@
+"""A whole server in this process: real sockets, real SQLite, real encrypted files."""
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from filmgate.api.app import build_app
+from filmgate.api.stations import Stations
+from filmgate.jobs import Clip, Progress, Stage, StageSeconds, TenantId, WorkerId
+from filmgate.queue.base import Finish, Offer
+from filmgate.queue.metrics import QueueCollector
+from filmgate.serve import listen, open_stations, uvicorn_config
+from filmgate.settings import Settings, with_values
+from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
+from filmgate.tenants.base import Tenant
+
+# Flipbook as if it took images, and the miniature that renders on any machine.
+MODELS = Path(__file__).parent / "models.toml"
+MOVIE = bytes(range(256)) * 400
+THUMBNAIL = b"\xff\xd8\xff thumbnail"
+SPRITESHEET = b"\xff\xd8\xff spritesheet"
+
+
+def settings_for(data, **given):
+    """Settings of a test server: any free port, quick ticks, no free-disk demands."""
+    quick = {
+        "data": data,
+        "admission.models_file": str(MODELS),
+        "api.port": 0,
+        "api.watch_seconds": 0.02,
+        "store.min_free_bytes": 0,
+        "queue.backoff_seconds": 0.0,
+    }
+    return with_values(Settings(), quick | {key.replace("__", "."): value for key, value in given.items()})
+
+
+@dataclass
+class Service:
+    """A running server and the keys to it."""
+
+    url: str
+    key: str
+    stations: Stations
+    settings: Settings
+
+    def client(self, key=None, **options):
+        headers = {"Authorization": f"Bearer {key or self.key}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
+
+    def add_tenant(self, name, **fields):
+        return self.stations.tenants.add(Tenant(TenantId(name), **fields)).secret
+
+    def hand(self):
+        return Hand(self.stations)
+
+
+@contextmanager
+def running(settings):
+    """Serve these settings until the block ends."""
+    stations = open_stations(settings)
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(stations.queue, stations.book, time.time))
+    listener = listen(settings.api)
+    server = uvicorn.Server(uvicorn_config(build_app(stations, registry), settings.api))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    scheme = "https" if settings.api.tls_certificate else "http"
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.005)
+        key = (settings.data / "local.key").read_text().strip()
+        yield Service(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", key, stations, settings)
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        thread.join(10)
+        listener.close()
+
+
+class Hand:
+    """A worker moved by hand, one verb of the queue at a time."""
+
+    def __init__(self, stations):
+        self.stations = stations
+        self.lease = None
+
+    def take(self):
+        offer = Offer(WorkerId("hand"), ("flipbook",), device="cpu")
+        self.lease = self.stations.queue.lease(offer)
+        assert self.lease is not None
+        return self.lease.job
+
+    def report(self, stage=Stage.DENOISE, done=0, total=10, fraction=0.0):
+        return self.stations.queue.heartbeat(self.lease, Progress(stage, done, total, fraction))
+
+    def put(self, part, data):
+        job = self.lease.job
+        return self.stations.store.put(ObjectName(job.tenant_id, job.id, part), [data])
+
+    def fragment(self, number, data):
+        self.put(live_part(self.lease.fence, number), data)
+
+    def finish(self, movie=MOVIE):
+        stored = self.put(clip_part(self.lease.fence), movie)
+        self.put("thumbnail.jpg", THUMBNAIL)
+        self.put("spritesheet.jpg", SPRITESHEET)
+        clip = Clip(
+            clip_part(self.lease.fence),
+            stored.size_bytes,
+            stored.sha256,
+            thumbnail="thumbnail.jpg",
+            spritesheet="spritesheet.jpg",
+        )
+        measured = StageSeconds(text=0.1, denoise=1.0, decode=0.5, upload=0.1)
+        job = self.stations.queue.complete(self.lease, Finish(clip, measured))
+        self.stations.store.delete(job.tenant_id, job.id, live_prefix(self.lease.fence))
+        return job
+
+    def make(self, movie=MOVIE):
+        """Take the next job and finish it."""
+        self.take()
+        self.report()
+        return self.finish(movie)
