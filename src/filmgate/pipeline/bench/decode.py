@@ -146,7 +146,7 @@ def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeO
     floats = (video / 2 + 0.5).clamp(0, 1)[0].permute(1, 2, 3, 0).cpu().float().numpy()
     frames = (floats * 255).round().astype(np.uint8)
     with clip_file(path, {}) as clip:
-        encoder = ClipEncoder(clip, (frames.shape[2], frames.shape[1]), options)
+        encoder = ClipEncoder(clip, (frames.shape[2], frames.shape[1]), len(frames), options)
         for rgb in frames:
             frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
             planes = frame.reformat(
