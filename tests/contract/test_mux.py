@@ -1,4 +1,4 @@
-"""The finished file and its fragments from one encoder: the index in front fits, and both show the same clip."""
+"""The finished file and its fragments from one encoder: the index fits, and both show the same clip."""
 
 import io
 

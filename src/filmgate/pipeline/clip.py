@@ -59,7 +59,7 @@ class ClipMemory:
 
 
 class ClipFile:
-    """A clip on its way to `path`. It is written to a part file beside it; `publish` makes it appear at once."""
+    """A clip on its way to `path`: written to a part file beside it, which `publish` makes appear at once."""
 
     def __init__(
         self, path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
@@ -91,7 +91,7 @@ class ClipFile:
 
 
 class PartFile(FileIO):
-    """A file that writes everything it is given, and sends it to the disk on the way and not all at the end."""
+    """Writes everything it is given, and sends it to the disk on the way instead of all at the end."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "xb")
@@ -141,7 +141,7 @@ def check_target(path: Path) -> None:
 def _opened(part: Path, path: Path) -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return cast(BinaryIO, PartFile(part))
+        return cast("BinaryIO", PartFile(part))
     except OSError as exc:
         raise UsageError(
             f"cannot write to {path.parent}: {exc.strerror}; choose a folder you may write to",

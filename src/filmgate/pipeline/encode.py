@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -11,12 +11,11 @@ from functools import cache
 import av
 import numpy as np
 from av.video.codeccontext import VideoCodecContext
-from av.video.stream import VideoStream
 
 from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.clip import ClipTarget
 from filmgate.pipeline.colour import Yuv420
-from filmgate.pipeline.mux import ClipMuxer
+from filmgate.pipeline.mux import ClipMuxer, Packets
 from filmgate.pipeline.timeline import AnyTimeline, NoTimeline
 
 os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its banner on stderr and listens to nothing else
@@ -93,7 +92,7 @@ class ClipEncoder:
                 self._muxer.close()
         self.first_fragment_at = self.first_fragment_at or time.perf_counter()
 
-    def _mux(self, packets: "Sequence[av.Packet[VideoStream]]") -> None:
+    def _mux(self, packets: Packets) -> None:
         if not packets:
             return
         with self._timeline.on_host("write"):

@@ -44,12 +44,12 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Where the seconds went. All but `decode` is what a clip costs around the decoder, however long it is."""
+    """Where the seconds went. All but decoding is a fixed cost, however long the clip is."""
 
-    setup: float  # latents checked, rings, file and encoder, until the first chunk is asked for
-    decode: float  # until the device has finished the last chunk
-    drain: float  # the last chunk's copy and encode, and the frames the encoder held back
-    publish: float  # stills, fsync, rename
+    setup_seconds: float  # latents checked, rings, file and encoder, until the first chunk is asked for
+    decode_seconds: float  # until the device has finished the last chunk
+    drain_seconds: float  # the last chunk's copy and encode, and the frames the encoder held back
+    publish_seconds: float  # stills, fsync, rename
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """From packets to MP4: a finished file with its index first, and fragments for whoever watches meanwhile.
 
-Room for the index is reserved in front before the first packet (ADR 5), so a clip is finished when its last packet is.
+Room for the index is reserved in front before the first packet (ADR 5): a clip ends with its last packet.
 """
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import av
 from av.container import OutputContainer
@@ -16,8 +16,10 @@ from filmgate.pipeline.clip import ClipTarget, OnFragment
 FRAGMENTED = "frag_every_frame+empty_moov+default_base_moof"
 BUFFER_BYTES = 1 << 20  # FFmpeg hands bytes to Python in pieces of this size; each costs a turn of the GIL
 INDEX_BASE_BYTES = 8192  # boxes that do not grow, and the codec's own header: 2.4 KiB for x265, 50 bytes else
-INDEX_FRAME_BYTES = 64  # every table at its widest, an entry a frame: 4 + 4 + 8 + 8 + 8 + 12, and half again
+INDEX_FRAME_BYTES = 64  # every table at its widest has 44: 4 + 4 + 8 + 8 + 8 + 12
 INDEX_TAG_BYTES = 64  # around a metadata key and its value
+
+Packets: TypeAlias = "Sequence[av.Packet[VideoStream]]"
 
 
 class ClipMuxer:
@@ -36,11 +38,12 @@ class ClipMuxer:
 
     def add_stream(self, encoder: str, rate: Fraction) -> VideoStream:
         """The stream whose codec context encodes, still to be configured."""
-        self._stream = self._finished.add_stream(encoder, rate=rate)
-        assert isinstance(self._stream, VideoStream)
-        return self._stream
+        stream = self._finished.add_stream(encoder, rate=rate)
+        assert isinstance(stream, VideoStream)
+        self._stream = stream
+        return stream
 
-    def mux(self, packets: "Sequence[av.Packet[VideoStream]]") -> None:
+    def mux(self, packets: Packets) -> None:
         """Fragments first: a viewer waits for them, nobody for the file."""
         if self._listener is not None:
             fragments, stream = self._fragments = self._fragments or self._open_fragments(self._listener)
@@ -58,7 +61,8 @@ class ClipMuxer:
         flags = {"movflags": FRAGMENTED, "fflags": "+bitexact", "flush_packets": "1"}
         container = av.open(listener, "w", format="mp4", options=flags, buffer_size=BUFFER_BYTES)
         stream = container.add_stream_from_template(self._stream, opaque=True)
-        stream.codec_context.codec_tag = self._stream.codec_context.codec_tag  # reset by PyAV: hvc1 stays hvc1
+        # reset by PyAV, and hvc1 must stay hvc1
+        stream.codec_context.codec_tag = self._stream.codec_context.codec_tag
         return container, stream
 
 
@@ -84,9 +88,7 @@ def index_bytes(frames: int, metadata: Mapping[str, str]) -> int:
     return INDEX_BASE_BYTES + INDEX_FRAME_BYTES * frames + tags
 
 
-def _mux_as(
-    stream: VideoStream, packets: "Sequence[av.Packet[VideoStream]]", container: OutputContainer
-) -> None:
+def _mux_as(stream: VideoStream, packets: Packets, container: OutputContainer) -> None:
     for packet in packets:
         packet.stream = stream
         container.mux_one(packet)
