@@ -14,7 +14,7 @@ LOW_DELAY = "sliced-threads=1:sync-lookahead=0:bframes=0:rc-lookahead="
 SETTINGS = {
     "defaults": {},
     "zerolatency": {"tune": "zerolatency"},
-    **{f"slices, look-ahead {n}": {"x264-params": f"{LOW_DELAY}{n}"} for n in (1, 3, 8)},
+    **{f"slices, look-ahead {n}": {"x264-params": f"{LOW_DELAY}{n}"} for n in (1, 2, 3, 8)},
 }
 
 

@@ -7,6 +7,7 @@ import torch
 from av.video.reformatter import Interpolation
 
 from filmgate.errors import UsageError
+from filmgate.pipeline.clip import clip_file
 from filmgate.pipeline.colour import Rgb24, Yuv420
 from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
 
@@ -120,11 +121,14 @@ def test_an_odd_size_is_refused_with_the_option(size):
 
 
 def encoded(picture, path, **options):
-    with path.open("wb") as sink:
-        encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software", **options))
+    frames = to_planes(to_frames(picture))
+    with clip_file(path, {}) as clip:
+        settings = EncodeOptions(encoder="software", **options)
+        encoder = ClipEncoder(clip, (WIDTH, HEIGHT), 4 * len(frames), settings)
         for _ in range(4):
-            encoder.write(to_planes(to_frames(picture)))
+            encoder.write(frames)
         encoder.finish()
+        clip.publish()
     return path
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from filmgate.errors import EncodeError, WriteError
+from filmgate.pipeline.clip import ClipMemory
 from filmgate.pipeline.encode import HARDWARE, ClipEncoder, EncodeOptions, pick_encoder, probe_encoder
 
 WIDTH, HEIGHT = 64, 48
@@ -25,8 +26,13 @@ def moving(count):
     return frames
 
 
+def opened(sink, count, **options):
+    clip = ClipMemory({}, sink.write)
+    return ClipEncoder(clip, (WIDTH, HEIGHT), count, EncodeOptions(encoder="software", **options))
+
+
 def encoded(frames, sink, **options):
-    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software", **options))
+    encoder = opened(sink, len(frames), **options)
     for frame in frames:
         encoder.write(frame[None])
     encoder.finish()
@@ -74,7 +80,8 @@ def test_short_clips_are_whole(codec, count):
 def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
     width, height = size
     sink = WriteOnly()
-    encoder = ClipEncoder(sink, size, EncodeOptions(encoder="software", codec="hevc"))
+    options = EncodeOptions(encoder="software", codec="hevc")
+    encoder = ClipEncoder(ClipMemory({}, sink.write), size, 6, options)
     encoder.write(np.full((6, height * 3 // 2, width), 90, np.uint8))
     encoder.finish()
     assert len(shown(sink.data)) == 6
@@ -83,8 +90,7 @@ def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
     sink = WriteOnly()
-    options = EncodeOptions(encoder="software", threads=threads)
-    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), options)
+    encoder = opened(sink, 5, threads=threads)
     encoder.write(moving(5))
     assert sink.data.count(b"moof") >= 1
     assert encoder.first_fragment_at is not None
@@ -93,7 +99,7 @@ def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
 
 def test_no_fragment_is_claimed_before_one_is_out():
     sink = WriteOnly()
-    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software"))
+    encoder = opened(sink, 8)
     for frame in moving(8):
         encoder.write(frame[None])
         assert (encoder.first_fragment_at is not None) == (b"moof" in sink.data)
@@ -102,7 +108,7 @@ def test_no_fragment_is_claimed_before_one_is_out():
 
 def test_a_growing_clip_can_be_watched():
     sink, seen = WriteOnly(), []
-    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software"))
+    encoder = opened(sink, 30)
     for n, frame in enumerate(moving(30), start=1):
         encoder.write(frame[None])
         if n in (5, 10, 20, 30):
@@ -141,7 +147,7 @@ def test_a_full_sink_is_a_write_error_with_its_cause(room):
 
 def test_an_abandoned_encoder_says_nothing_when_it_is_collected():
     sink = WriteOnly()
-    encoder = ClipEncoder(sink, (WIDTH, HEIGHT), EncodeOptions(encoder="software"))
+    encoder = opened(sink, 8)
     encoder.write(moving(8))
     del encoder
     gc.collect()

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filmgate.errors import Cancelled, DecodeError, WriteError
+from filmgate.errors import Cancelled, DecodeError, OutOfMemory, WriteError
 from filmgate.pipeline.colour import Rgb24, Yuv420
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape
@@ -179,6 +179,44 @@ def test_frames_that_are_not_numbers_are_an_error_not_a_black_picture(loop, bad)
     with pytest.raises(DecodeError, match="NaN or infinity"):
         loop(chunks(), open_rings(), received.append, Control())
     assert len(received) == 1
+
+
+class Crowded:
+    """A layout on a GPU with room to convert only so many frames together."""
+
+    def __init__(self, layout, together):
+        self._layout, self._together = layout, together
+        self.frame_shape = layout.frame_shape
+
+    def convert(self, frames, out):
+        if frames.shape[1] > self._together:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self._layout.convert(frames, out)
+
+
+@pytest.mark.parametrize("layout", [Yuv420(), Rgb24()])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_chunk_too_large_to_convert_is_converted_frame_by_frame(loop, layout, caplog):
+    lengths = [1, 4, 4, 3]
+    crowded = carried(loop, lengths, open_rings(layout=Crowded(layout, together=1)))
+    roomy = carried(loop, lengths, open_rings(layout=layout))
+    assert all(np.array_equal(a, b) for a, b in zip(crowded, roomy, strict=True))
+    assert [record.args[0] for record in caplog.records] == [4, 4, 3]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_frame_too_large_to_convert_is_an_error_with_the_remedy(loop):
+    with pytest.raises(OutOfMemory, match="lower --size, or set pipeline.offload") as caught:
+        carried(loop, [4, 4], open_rings(layout=Crowded(Yuv420(), together=0)))
+    assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_frames_converted_one_by_one_are_still_checked(loop):
+    chunk = torch.zeros(3, 4, HEIGHT, WIDTH)
+    chunk[1, 1, 3, 4] = float("nan")
+    with pytest.raises(DecodeError, match="NaN or infinity"):
+        loop(iter([chunk]), open_rings(layout=Crowded(Yuv420(), 1)), lambda frames: None, Control())
 
 
 def test_decoding_and_encoding_happen_at_the_same_time():

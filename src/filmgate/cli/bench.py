@@ -3,7 +3,7 @@
 import json
 import platform
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ from filmgate import __version__
 from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
-    from filmgate.pipeline.bench.decode import Agreement, DecodeBench, Measured
+    from filmgate.pipeline.bench.decode import Measured, Pair
 
 bench = typer.Typer(
     help="Measure this machine; every figure is a ratio within one run.", no_args_is_help=True
@@ -38,34 +38,70 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     ] = 3,
     variants: Annotated[str, typer.Option(help="Comma-separated; all of them if left out.")] = "",
     timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Keep what is measured so far in this JSON file, should the run be cut off."),
+    ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Latents to MP4: as diffusers users write it, plain, overlapped, and the decoder alone."""
     settings = load_settings().pipeline
-    from filmgate.pipeline.bench.decode import VARIANTS
+    from filmgate.pipeline.bench.decode import LOOPS, VARIANTS
     from filmgate.pipeline.bench.setup import open_bench
 
-    chosen = [name for name in variants.split(",") if name] or list(VARIANTS)
-    if unknown := set(chosen) - set(VARIANTS):
+    asked = {name for name in variants.split(",") if name} or set(VARIANTS)
+    if unknown := asked - set(VARIANTS):
         raise typer.BadParameter(
-            f"{', '.join(unknown)}; known: {', '.join(VARIANTS)}", param_hint="--variants"
+            f"{', '.join(sorted(unknown))}; known: {', '.join(VARIANTS)}", param_hint="--variants"
         )
     running, about = open_bench(model or vae, size, frames, rounds, settings)
-    measured = {}
-    for name in chosen:
-        measured[name] = running.measure(name)
-        typer.echo(f"{name}: {measured[name].seconds:.3f} s", err=True)
-    agreement = running.compare() if set(chosen) == set(VARIANTS) else None
-    result = {"bench": "decode", **about, **where(), **report(measured, agreement, about)}
-    if timeline is not None:
-        timeline.write_text(draw(running, about))
-    typer.echo(json.dumps(result) if is_json else table(result))
+    findings = Findings(about, out)
+    for name in (name for name in VARIANTS if name in asked):
+        findings.add(name, running.measure(name))
+        if name == LOOPS[-1] and (timeline or set(LOOPS) <= asked):
+            findings.add_pair(running.pair(), timeline)
+    if timeline and LOOPS[-1] not in asked:
+        findings.add_pair(running.pair(), timeline)
+    if asked == set(VARIANTS):
+        findings.add_luma_difference(running.luma_difference())
+    typer.echo(json.dumps(findings.result()) if is_json else table(findings.result()))
 
 
-def report(
-    measured: "dict[str, Measured]", agreement: "Agreement | None", about: dict[str, object]
-) -> dict[str, object]:
-    """Seconds, ratios and checks, ready for JSON."""
+@dataclass(slots=True)
+class Findings:
+    """What has been measured so far. Said on stderr and kept in `out` at once: a run may be cut off."""
+
+    about: dict[str, object]
+    out: Path | None
+    measured: "dict[str, Measured]" = field(default_factory=dict)
+    agreement: dict[str, object] = field(default_factory=dict)
+
+    def add(self, name: str, measured: "Measured") -> None:
+        self.measured[name] = measured
+        self._keep({name: asdict(measured)})
+
+    def add_pair(self, pair: "Pair", timeline: Path | None) -> None:
+        self.agreement["is_plain_equal_to_overlapped"] = pair.is_equal
+        if timeline is not None:
+            timeline.write_text(draw(pair, self.about))
+        self._keep(self.agreement)
+
+    def add_luma_difference(self, difference: float) -> None:
+        self.agreement["mean_luma_difference_to_diffusers"] = difference
+        self._keep(self.agreement)
+
+    def result(self) -> dict[str, object]:
+        figures = report(self.measured, self.about)
+        return {"bench": "decode", **self.about, **where(), **figures, "agreement": self.agreement or None}
+
+    def _keep(self, news: object) -> None:
+        typer.echo(json.dumps(news), err=True)
+        if self.out is not None:
+            self.out.write_text(json.dumps(self.result(), indent=2) + "\n")
+
+
+def report(measured: "dict[str, Measured]", about: dict[str, object]) -> dict[str, object]:
+    """Seconds and ratios, ready for JSON."""
     pixels = int(str(about["frames"])) * int(str(about["width"])) * int(str(about["height"]))
     results = {name: {**asdict(m), **_per_pixel(m, pixels)} for name, m in measured.items()}
     overlapped = measured.get("overlapped")
@@ -78,7 +114,7 @@ def report(
         ratios["first_fragment_to_overlapped"] = round(
             overlapped.first_fragment_seconds / overlapped.seconds, 4
         )
-    return {"results": results, "ratios": ratios, "agreement": asdict(agreement) if agreement else None}
+    return {"results": results, "ratios": ratios}
 
 
 def _per_pixel(measured: "Measured", pixels: int) -> dict[str, float | None]:
@@ -103,14 +139,11 @@ def where() -> dict[str, object]:
     }
 
 
-def draw(running: "DecodeBench", about: dict[str, object]) -> str:
+def draw(pair: "Pair", about: dict[str, object]) -> str:
     """Both loops as one SVG."""
     from filmgate.pipeline.bench.drawing import draw_timeline
 
-    loops = {
-        "one after the other": running.timeline("plain"),
-        "overlapped": running.timeline("overlapped"),
-    }
+    loops = {"one after the other": pair.spans["plain"], "overlapped": pair.spans["overlapped"]}
     return draw_timeline(loops, "{vae}, {width}x{height}, {frames} frames, {device}".format(**about))
 
 
@@ -131,6 +164,8 @@ def table(result: "dict[str, object]") -> str:
             f"{name:<14}{row['seconds']:>9.3f}{busy:>10}{peak:>9}{row['peak_host_bytes'] / 2**30:>10.2f}"
             f"{'-' if copied is None else f'{copied:.2f}':>9}"
         )
+        if row["phases"]:
+            lines.append("  " + ", ".join(f"{n.split('_')[0]} {s:.3f} s" for n, s in row["phases"].items()))
     lines += [f"{name.replace('_', ' ')}: {value}" for name, value in ratios.items()]
     if result["agreement"]:
         lines.append(f"outputs: {result['agreement']}")

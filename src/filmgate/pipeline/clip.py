@@ -1,24 +1,37 @@
-"""The finished file: fragments while decoding, then one MP4 with its index first, whole or not at all."""
+"""Where a clip is written: a part file that appears whole or not at all, or memory."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
+from io import BytesIO, FileIO
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol, TypeVar, cast
 
 from filmgate.errors import UsageError, WriteError
-from filmgate.pipeline.encode import OnFragment, remux
+
+SYNC_EVERY_BYTES = 8 << 20
+
+OnFragment = Callable[[bytes], None]
+"""Hears of fragments as they are made; together they are a fragmented MP4 that plays while it grows."""
 
 
 class ClipTarget(Protocol):
-    """Where a clip goes: fragments while it is made, then one publication of the whole."""
+    """Where a clip goes: a seekable file, somebody who may hear of fragments, and one publication."""
 
-    def write(self, data: bytes) -> int: ...
+    @property
+    def file(self) -> BinaryIO:
+        """Takes the finished clip while it is made; raises OSError when it cannot."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+    @property
+    def on_fragment(self) -> OnFragment | None: ...
 
     def publish(self) -> int:
-        """Make the whole clip appear, index first; its size in bytes. Raises WriteError."""
+        """Make the whole clip appear; its size in bytes. Raises WriteError."""
         ...
 
     def discard(self) -> None:
@@ -30,68 +43,41 @@ class ClipMemory:
     """A clip that never touches a disk: for stores that encrypt before they write. `data` once published."""
 
     def __init__(self, metadata: Mapping[str, str], on_fragment: OnFragment | None = None) -> None:
-        self._metadata = metadata
-        self._on_fragment = on_fragment
-        self._fragments = BytesIO()
-        self.closed = False  # asked by PyAV before it ends an abandoned stream
+        self.metadata = metadata
+        self.on_fragment = on_fragment
+        self.file: BinaryIO = BytesIO()
         self.data = b""
 
-    def write(self, data: bytes) -> int:
-        if self._on_fragment is not None:
-            self._on_fragment(bytes(data))
-        return self._fragments.write(data)
-
     def publish(self) -> int:
-        # An index can only move to the front of something with a path, and an anonymous file has one.
-        with os.fdopen(os.memfd_create("clip"), "rb") as file:
-            self._fragments.seek(0)
-            remux(self._fragments, f"/proc/self/fd/{file.fileno()}", self._metadata)
-            self.data = file.read()
+        assert isinstance(self.file, BytesIO)
+        self.data = self.file.getvalue()
         self.discard()
         return len(self.data)
 
     def discard(self) -> None:
-        self._fragments = BytesIO()
-        self.closed = True
+        self.file.close()
 
 
 class ClipFile:
-    """A clip on its way to `path`. Writes go to a part file beside it; `publish` makes it appear at once."""
+    """A clip on its way to `path`: written to a part file beside it, which `publish` makes appear at once."""
 
     def __init__(
         self, path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
     ) -> None:
         check_target(path)
+        self.metadata = metadata
+        self.on_fragment = on_fragment
         self._path = path
-        self._metadata = metadata
-        self._on_fragment = on_fragment
-        stem = f".{path.name}.{token_hex(4)}"
-        self._fragments = path.with_name(f"{stem}.fragments.part")
-        self._finished = path.with_name(f"{stem}.part")
-        self._file: BinaryIO = _opened(self._fragments, path)
-
-    @property
-    def closed(self) -> bool:
-        """Asked by PyAV before it ends an abandoned stream."""
-        return self._file.closed
-
-    def write(self, data: bytes) -> int:
-        rest = memoryview(data)
-        while rest:  # an unbuffered file takes what fits; the write after a short one names the reason
-            rest = rest[self._file.write(rest) :]
-        if self._on_fragment is not None:
-            self._on_fragment(bytes(data))
-        return len(data)
+        self._part = path.with_name(f".{path.name}.{token_hex(4)}.part")
+        self.file = _opened(self._part, path)
 
     def publish(self) -> int:
-        """Index first, fsync, then rename into place; the size in bytes."""
+        """Fsync, then rename into place; the size in bytes."""
         try:
-            self._file.close()
-            remux(str(self._fragments), str(self._finished), self._metadata)
-            with self._finished.open("rb") as file:
-                os.fsync(file.fileno())
-            size = self._finished.stat().st_size
-            self._finished.replace(self._path)
+            os.fsync(self.file.fileno())
+            size = os.fstat(self.file.fileno()).st_size
+            self.file.close()
+            self._part.replace(self._path)
         except OSError as exc:
             raise WriteError(f"cannot write {self._path}: {exc.strerror or exc}") from exc
         finally:
@@ -100,9 +86,26 @@ class ClipFile:
 
     def discard(self) -> None:
         """Leave nothing but what was published."""
-        self._file.close()
-        self._fragments.unlink(missing_ok=True)
-        self._finished.unlink(missing_ok=True)
+        self.file.close()
+        self._part.unlink(missing_ok=True)
+
+
+class PartFile(FileIO):
+    """Writes everything it is given, and sends it to the disk on the way instead of all at the end."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "xb")
+        self._unsynced = 0
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        rest = memoryview(data)
+        while rest:  # a file takes what fits; the write after a short one names the reason
+            rest = rest[super().write(rest) :]
+        self._unsynced += len(data)
+        if self._unsynced >= SYNC_EVERY_BYTES:
+            os.fdatasync(self.fileno())
+            self._unsynced = 0
+        return len(data)
 
 
 Target = TypeVar("Target", bound=ClipTarget)
@@ -138,7 +141,7 @@ def check_target(path: Path) -> None:
 def _opened(part: Path, path: Path) -> BinaryIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return part.open("xb", buffering=0)
+        return cast("BinaryIO", PartFile(part))
     except OSError as exc:
         raise UsageError(
             f"cannot write to {path.parent}: {exc.strerror}; choose a folder you may write to",

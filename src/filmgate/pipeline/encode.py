@@ -1,35 +1,29 @@
-"""From frames to video: PyAV encoders that deliver after five frames, fragmented MP4 as they go."""
+"""From frames to packets: PyAV encoders that deliver after at most five frames."""
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import BinaryIO, Protocol
+from functools import cache
 
 import av
 import numpy as np
 from av.video.codeccontext import VideoCodecContext
-from av.video.stream import VideoStream
 
 from filmgate.errors import EncodeError, UsageError, WriteError
+from filmgate.pipeline.clip import ClipTarget
 from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.mux import ClipMuxer, Packets
 from filmgate.pipeline.timeline import AnyTimeline, NoTimeline
 
 os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its banner on stderr and listens to nothing else
 
 BT709, LIMITED_RANGE = 1, 1
-FRAGMENTED = "frag_every_frame+empty_moov+default_base_moof"
 SOFTWARE = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
 HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
 SVT_PRESETS = {"ultrafast": "12", "veryfast": "10", "fast": "8", "medium": "6", "slow": "4"}
-
-
-class ByteSink(Protocol):
-    """Where the encoder's bytes go, in order; raises OSError when it cannot take them."""
-
-    def write(self, data: bytes) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +47,17 @@ class EncodeOptions:
 
 
 class ClipEncoder:
-    """Encodes YUV 4:2:0 frames into fragmented MP4: each fragment goes to `sink` as soon as it exists."""
+    """Encodes YUV 4:2:0 frames into a clip, which is finished when `finish` returns and only to be published.
+
+    `first_fragment_at`: when the first fragment was out, or would have been had anyone listened. A fragment
+    leaves when the packet after it comes, so it is the moment the second packet was written.
+    """
 
     def __init__(
         self,
-        sink: ByteSink,
+        clip: ClipTarget,
         size: tuple[int, int],
+        frames: int,
         options: EncodeOptions,
         timeline: AnyTimeline | None = None,
     ) -> None:
@@ -67,11 +66,8 @@ class ClipEncoder:
         self._muxed = 0
         self.first_fragment_at: float | None = None
         with _translated():
-            flags = {"movflags": FRAGMENTED, "fflags": "+bitexact", "flush_packets": "1"}
-            self._container = av.open(sink, "w", format="mp4", options=flags)
-            stream = self._container.add_stream(pick_encoder(options), rate=options.rate)
-        assert isinstance(stream, VideoStream)
-        self._stream = stream
+            self._muxer = ClipMuxer(clip, frames)
+            self._stream = self._muxer.add_stream(pick_encoder(options), options.rate)
         configure(self._stream.codec_context, size, options)
 
     def write(self, frames: np.ndarray) -> None:
@@ -79,31 +75,35 @@ class ClipEncoder:
         with _translated():
             for planes in frames:
                 frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
-                frame.pts, frame.time_base = self._count, self._stream.codec_context.time_base
+                frame.time_base = self._stream.codec_context.time_base
+                frame.pts, frame.duration = self._count, 1
                 with self._timeline.on_host("encode"):
                     packets = self._stream.encode(frame)
                 self._mux(packets)
                 self._count += 1
 
     def finish(self) -> None:
-        """Flush the encoder and end the stream."""
+        """Flush the encoder and complete the file."""
         with _translated():
-            self._mux(self._stream.encode(None))
-            self._container.close()
+            with self._timeline.on_host("encode"):
+                packets = self._stream.encode(None)
+            self._mux(packets)
+            with self._timeline.on_host("write"):
+                self._muxer.close()
         self.first_fragment_at = self.first_fragment_at or time.perf_counter()
 
-    def _mux(self, packets: "Sequence[av.Packet[VideoStream]]") -> None:
+    def _mux(self, packets: Packets) -> None:
         if not packets:
             return
         with self._timeline.on_host("write"):
-            self._container.mux(packets)
+            self._muxer.mux(packets)
         self._muxed += len(packets)
-        if self._muxed > 1 and self.first_fragment_at is None:  # a packet leaves when the next one comes
+        if self._muxed > 1 and self.first_fragment_at is None:
             self.first_fragment_at = time.perf_counter()
 
 
 def configure(context: VideoCodecContext, size: tuple[int, int], options: EncodeOptions) -> None:
-    """Size, colour tags and rate control. H.264 is set up to hold back three frames, not forty."""
+    """Size, colour tags and rate control. H.264 is set up to hold back a few frames, not forty."""
     context.width, context.height = size
     context.pix_fmt = Yuv420.ffmpeg_name
     context.time_base = 1 / options.rate
@@ -138,7 +138,7 @@ def pick_encoder(options: EncodeOptions) -> str:
     hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
     if options.encoder == "software":
         return software
-    problem = probe_encoder(options.codec, hardware)
+    problem = _known_problem(options.codec, hardware)
     if options.encoder == "nvenc" and problem:
         raise EncodeError(
             f"pipeline.encoder is nvenc but {hardware} does not encode here ({problem}); set it to auto"
@@ -161,34 +161,15 @@ def probe_encoder(codec: str, name: str) -> str | None:
     return None if any(packet.size for packet in packets) else "no packet came out"
 
 
-def remux(source: str | BinaryIO, target: str, metadata: Mapping[str, str]) -> None:
-    """Copy the packets of a fragmented file into one with its index first; no second encode."""
-    flags = {"movflags": "+faststart+use_metadata_tags", "fflags": "+bitexact"}
-    with (
-        _translated(is_writing=True),
-        av.open(source, "r") as fragments,
-        av.open(target, "w", format="mp4", options=flags) as clip,
-    ):
-        clip.metadata.update(metadata)
-        (video,) = fragments.streams.video
-        # opaque: PyAV would look for an encoder of the decoder's name, and there is none called libdav1d
-        copied: VideoStream = clip.add_stream_from_template(video, opaque=True)
-        copied.codec_context.codec_tag = video.codec_context.codec_tag  # reset by PyAV; hvc1 must stay hvc1
-        for packet in fragments.demux(video):
-            if packet.dts is not None:
-                packet.stream = copied
-                clip.mux(packet)
+_known_problem = cache(probe_encoder)  # a clip must not pay for a session that opens, encodes and closes
 
 
 @contextmanager
-def _translated(*, is_writing: bool = False) -> Iterator[None]:
-    """Errors of our sink are its own OSErrors; FFmpeg's are the encoder's, unless FFmpeg writes the file."""
+def _translated() -> Iterator[None]:
+    """Errors of the files we hand to FFmpeg are their own OSErrors; FFmpeg's are the encoder's."""
     try:
         yield
     except (OSError, av.FFmpegError) as exc:
-        if isinstance(exc, OSError) and (is_writing or not isinstance(exc, av.FFmpegError)):
+        if isinstance(exc, OSError) and not isinstance(exc, av.FFmpegError):
             raise WriteError(f"the clip cannot be written: {exc.strerror or exc}") from exc
         raise EncodeError(f"the encoder failed: {exc}") from exc
-
-
-OnFragment = Callable[[bytes], None]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,17 +13,17 @@ from torch import Tensor
 
 from filmgate import __version__
 from filmgate.pipeline.channel import pull
-from filmgate.pipeline.clip import ClipFile, ClipMemory, ClipTarget, discarding
+from filmgate.pipeline.clip import ClipFile, ClipMemory, ClipTarget, OnFragment, discarding
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.encode import ClipEncoder, EncodeOptions, OnFragment
+from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
 from filmgate.pipeline.latents import check_finite_synchronising
 from filmgate.pipeline.rings import Rings
 from filmgate.pipeline.stills import OnStill, StillPaths, Stills
-from filmgate.pipeline.streams import open_streams
+from filmgate.pipeline.streams import Streams, open_streams
 from filmgate.pipeline.timeline import Timeline
 from filmgate.pipeline.transfer import carry_overlapped
 
@@ -40,6 +41,16 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the seconds went. All but decoding is a fixed cost, however long the clip is."""
+
+    setup_seconds: float  # latents checked, rings, file and encoder, until the first chunk is asked for
+    decode_seconds: float  # until the device has finished the last chunk
+    drain_seconds: float  # the last chunk's copy and encode, and the frames the encoder held back
+    publish_seconds: float  # stills, fsync, rename
+
+
+@dataclass(frozen=True, slots=True)
 class ClipReport:
     """The finished clip and what it took; `data` is the clip itself where no path was given."""
 
@@ -50,6 +61,7 @@ class ClipReport:
     seconds: float
     first_fragment_seconds: float
     rung: str
+    phases: Phases
 
 
 class Ending:
@@ -77,25 +89,29 @@ class Ending:
         make_timeline: Callable[[Rings], Timeline] | None = None,
     ) -> ClipReport:
         """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
+        started = time.perf_counter()
         delivery, control = delivery or Delivery(), control or Control()
         decoder, latents = prepare(self._vae, latents)
         shape, rung = decoder.shape(latents), ["whole frame"]
         rings = self._rings_for(shape, latents.device)
         stills = Stills(delivery.stills, shape.frames, delivery.on_still)
         timeline = make_timeline(rings) if make_timeline else None
-        started = time.perf_counter()
+        moments = [started]
         with discarding(_target(path, delivery)) as clip:
-            encoder = ClipEncoder(clip, (shape.width, shape.height), self._options, timeline)
+            encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
             consume = _counting(encoder, stills, shape.frames, control)
             chunks = decode_frames(decoder, latents, on_rung=lambda r: _note(rung, r))
-            self._run(chunks, rings, consume, control, timeline)
+            self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
+            moments.append(time.perf_counter())
             size = _publish(clip, stills)
+        moments.append(time.perf_counter())
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
         data = clip.data if isinstance(clip, ClipMemory) else b""
-        return ClipReport(path, data, size, shape, time.perf_counter() - started, first, rung[0])
+        phases = Phases(*(after - before for before, after in pairwise(moments)))
+        return ClipReport(path, data, size, shape, moments[-1] - started, first, rung[0], phases)
 
     def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
         try:
@@ -175,6 +191,14 @@ def _publish(clip: ClipTarget, stills: Stills) -> int:
     except BaseException:
         stills.discard()
         raise
+
+
+def _watched(chunks: Iterator[Tensor], streams: Streams, moments: list[float]) -> Iterator[Tensor]:
+    """The chunks, and the moments at which the first was asked for and the device was done with the last."""
+    moments.append(time.perf_counter())
+    yield from chunks
+    streams.mark_compute().wait_on_host()
+    moments.append(time.perf_counter())
 
 
 def _note(rung: list[str], taken: Rung) -> None:

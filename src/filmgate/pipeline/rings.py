@@ -3,6 +3,7 @@
 A slot is one flat run of bytes: a flag (are the frames numbers?) and then the frames, so one copy moves both.
 """
 
+import logging
 from dataclasses import dataclass
 from math import prod
 
@@ -10,11 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filmgate.errors import DecodeError
+from filmgate.errors import DecodeError, OutOfMemory
 from filmgate.pipeline.channel import Channel
 from filmgate.pipeline.colour import Layout
 from filmgate.pipeline.decode.base import ClipShape
+from filmgate.pipeline.decode.ladder import release_memory
 from filmgate.pipeline.streams import Mark, Streams
+
+log = logging.getLogger(__name__)
 
 FLAG_BYTES = 16  # one is used; the rest keeps the frames aligned
 
@@ -73,10 +77,37 @@ class Rings:
             self.free_host.put(HostSlot(streams.host_buffer(count)))
 
     def fill(self, slot: DeviceSlot, frames: Tensor) -> int:
-        """Convert a chunk into a device slot, without synchronising; the number of bytes to copy."""
+        """Convert a chunk into a device slot, without synchronising; the number of bytes to copy.
+
+        Out of memory here is a rung of its own: frame by frame. Raises OutOfMemory when not even one fits.
+        """
         if slot.copied is not None:
             self.streams.compute_waits_for(slot.copied)
         count = FLAG_BYTES + self._frame_bytes * frames.shape[1]
-        slot.buffer[0] = torch.isfinite(frames).all()
-        self.layout.convert(frames, slot.buffer[FLAG_BYTES:count].view(-1, *self.frame_shape))
+        target = slot.buffer[FLAG_BYTES:count].view(-1, *self.frame_shape)
+        if not self._has_converted(frames, target, slot):
+            log.warning("transfer: out of GPU memory while converting %d frames, one by one", len(target))
+            release_memory()
+            self._convert_one_by_one(frames, target, slot)
         return count
+
+    def _has_converted(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> bool:
+        # The exception must be gone before memory is released: its traceback holds the failed tensors.
+        try:
+            slot.buffer[0] = torch.isfinite(frames).all()
+            self.layout.convert(frames, target)
+        except torch.OutOfMemoryError:
+            return False
+        return True
+
+    def _convert_one_by_one(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> None:
+        slot.buffer[0] = 1
+        try:
+            for n in range(len(target)):
+                slot.buffer[0] *= torch.isfinite(frames[:, n]).all()
+                self.layout.convert(frames[:, n : n + 1], target[n : n + 1])
+        except torch.OutOfMemoryError as exc:
+            raise OutOfMemory(
+                "GPU memory is too full to convert one decoded frame; "
+                "free memory on the GPU, lower --size, or set pipeline.offload to model"
+            ) from exc

@@ -39,7 +39,7 @@ def decode_frames(
         tried.append(rung.name)
         log.warning("decode: out of GPU memory on rung %r at frame %d, one rung down", rung.name, done)
         del chunks
-        _release_memory()
+        release_memory()
     raise OutOfMemory(
         f"the clip does not fit into GPU memory even as {tried[-1]} (tried: {', '.join(tried)}); "
         "free memory on the GPU, lower --size, or set pipeline.offload to model"
@@ -58,7 +58,8 @@ def _next_or_full(chunks: Iterator[Tensor]) -> Tensor | _Full | None:
         return _Full()
 
 
-def _release_memory() -> None:
+def release_memory() -> None:
+    """Give back to the driver what nobody holds any more."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,0 +1,75 @@
+"""What a clip costs after its last frame: noise at 1280x720, the worst case for encoder and disk. One JSON line.
+
+`remux` is the baseline that was replaced (ADR 5): the fragments copied into a second file, index first.
+"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+
+from filmgate.pipeline.clip import ClipFile
+from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+
+WIDTH, HEIGHT = 1280, 720
+
+
+def measure(folder: Path, frames: int) -> dict[str, float]:
+    """Seconds of every piece, for one clip written the way `save_video` writes it."""
+    random = np.random.default_rng(0)
+    noise = [random.integers(16, 236, (1, HEIGHT * 3 // 2, WIDTH), dtype=np.uint8) for _ in range(4)]
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], object]) -> None:
+        started = time.perf_counter()
+        work()
+        seconds[name] = time.perf_counter() - started
+
+    with (folder / "live.mp4").open("wb") as live:
+        clip = ClipFile(folder / "clip.mp4", {}, live.write)
+        options = EncodeOptions(encoder="software")
+        opened = time.perf_counter()
+        encoder = ClipEncoder(clip, (WIDTH, HEIGHT), frames, options)
+        seconds["open"] = time.perf_counter() - opened
+        timed("encode", lambda: [encoder.write(noise[n % 4]) for n in range(frames)])
+        timed("flush_and_index", encoder.finish)
+        timed("publish", clip.publish)
+    timed("remux", lambda: remux(folder / "live.mp4", folder / "again.mp4"))
+    timed("fsync_of_the_remuxed", lambda: sync(folder / "again.mp4"))
+    return {**seconds, "megabytes": (folder / "clip.mp4").stat().st_size / 1e6}
+
+
+def remux(source: Path, target: Path) -> None:
+    flags = {"movflags": "+faststart"}
+    with av.open(str(source)) as fragments, av.open(str(target), "w", format="mp4", options=flags) as clip:
+        (video,) = fragments.streams.video
+        copied = clip.add_stream_from_template(video, opaque=True)
+        for packet in fragments.demux(video):
+            if packet.dts is not None:
+                packet.stream = copied
+                clip.mux(packet)
+
+
+def sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def main() -> None:
+    frames = int(sys.argv[1]) if len(sys.argv) > 1 else 81
+    with tempfile.TemporaryDirectory() as folder:
+        results = measure(Path(folder), frames)
+    ratios = {f"{name}_to_encode": round(results[name] / results["encode"], 4) for name in results}
+    about = {"bench": "finish", "machine": platform.machine(), "cores": os.cpu_count(), "frames": frames}
+    print(json.dumps({**about, "results": results, "ratios": ratios}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The finished file and its fragments from one encoder: the index fits, and both show the same clip."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from filmgate.errors import EncodeError
+from filmgate.pipeline import mux
+from filmgate.pipeline.clip import ClipMemory
+from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+from filmgate.pipeline.mux import index_bytes
+
+WIDTH, HEIGHT = 64, 48
+
+
+def noise(count, width=WIDTH, height=HEIGHT):
+    return np.random.default_rng(0).integers(16, 236, (count, height * 3 // 2, width), dtype=np.uint8)
+
+
+def written(frames, metadata=None, announced=None, **options):
+    """A clip in memory and the fragments heard of."""
+    heard = []
+    clip = ClipMemory(metadata or {}, heard.append)
+    size = (frames.shape[2], frames.shape[1] * 2 // 3)
+    settings = EncodeOptions(encoder="software", **options)
+    encoder = ClipEncoder(clip, size, announced or len(frames), settings)
+    encoder.write(frames)
+    encoder.finish()
+    clip.publish()
+    return clip.data, b"".join(heard)
+
+
+def sizes(data):
+    """The outermost boxes as (name, size), in order."""
+    found, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        found.append((data[at + 4 : at + 8].decode(), size))
+        at += size
+    return found
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize("count", [1, 2, 33])
+def test_fragments_and_file_show_the_same_frames_at_the_same_times(codec, count):
+    seen = []
+    for data in written(noise(count), codec=codec):
+        with av.open(io.BytesIO(data)) as clip:
+            tag = clip.streams.video[0].codec_context.codec_tag
+            assert clip.duration == count * av.time_base // 16
+            seen.append((tag, [(frame.time, frame.to_ndarray()) for frame in clip.decode(video=0)]))
+    (tag, finished), (live_tag, live) = seen
+    assert tag == live_tag
+    assert [time for time, _ in finished] == [time for time, _ in live] == [n / 16 for n in range(count)]
+    assert all(np.array_equal(a, b) for (_, a), (_, b) in zip(finished, live, strict=True))
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+@pytest.mark.parametrize("count", [1, 5, 400])
+def test_less_than_half_of_the_room_is_needed(codec, count):
+    """Ordinary clips stay well below; the bound has to hold for the worst table the format knows."""
+    data, _ = written(noise(count), codec=codec, fps=1 if count == 400 else 16, preset="ultrafast")
+    index = dict(sizes(data))["moov"]
+    assert [name for name, _ in sizes(data)] == ["ftyp", "moov", "free", "free", "mdat"]
+    assert index < index_bytes(count, {}) / 2
+
+
+def test_frames_too_large_to_share_a_chunk_fit_too():
+    """Every frame its own chunk: the widest tables an MP4 has."""
+    data, _ = written(noise(6, 1280, 720), crf=1, preset="ultrafast")
+    assert len(data) > 6 << 20
+    assert dict(sizes(data))["moov"] < index_bytes(6, {}) / 2
+
+
+def test_any_metadata_fits():
+    metadata = {f"filmgate_{n}": "Grüße aus dem Off " * 400 for n in range(20)}
+    data, _ = written(noise(2), metadata)
+    with av.open(io.BytesIO(data)) as clip:
+        assert {key: clip.metadata[key] for key in metadata} == metadata
+
+
+def test_an_index_without_room_is_an_error_and_never_a_broken_clip(monkeypatch):
+    monkeypatch.setattr(mux, "INDEX_BASE_BYTES", 100)
+    with pytest.raises(EncodeError):
+        written(noise(2))
+
+
+def test_nobody_listening_changes_nothing_but_the_fragments():
+    frames = noise(9)
+    clip = ClipMemory({})
+    encoder = ClipEncoder(clip, (WIDTH, HEIGHT), 9, EncodeOptions(encoder="software"))
+    for n, frame in enumerate(frames, start=1):
+        encoder.write(frame[None])
+        assert (encoder.first_fragment_at is not None) == (n >= first_fragment_after(frames))
+    encoder.finish()
+    clip.publish()
+    assert clip.data == written(frames)[0]
+
+
+def first_fragment_after(frames):
+    """Frames that go in until the first fragment comes out, where somebody listens."""
+    heard = []
+    options = EncodeOptions(encoder="software")
+    encoder = ClipEncoder(ClipMemory({}, heard.append), (WIDTH, HEIGHT), len(frames), options)
+    for n, frame in enumerate(frames, start=1):
+        encoder.write(frame[None])
+        if b"moof" in b"".join(heard):
+            return n
+    raise AssertionError("no fragment came")
