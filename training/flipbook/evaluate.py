@@ -19,7 +19,7 @@ from filmgate.pipeline.ending import prepare
 from training.flipbook.judge import Verdict, judge_clip
 from training.flipbook.prompts import Question, write_questions
 from training.flipbook.renderer import Format
-from training.flipbook.sheet import lay_out, pick_frames
+from training.flipbook.sheet import lay_out, pick_frames, to_pixels
 from training.flipbook.time_box import TimeBox
 from training.flipbook.whole_clip import use_channels_last
 
@@ -98,8 +98,7 @@ def generate(
 def decode(pipeline: WanPipeline, latents: Tensor) -> Frames:
     """Several latent frames at a time: the stock decode up to rounding, in a third of the time."""
     decoder, ready = prepare(pipeline.vae, latents, latents_per_chunk=2 if latents.device.type == "cpu" else 8)
-    clip = torch.cat(list(decode_frames(decoder, ready)), dim=1)
-    return ((clip + 1) * 127.5).round().byte().permute(1, 2, 3, 0).cpu().numpy()
+    return to_pixels(torch.cat(list(decode_frames(decoder, ready)), dim=1))
 
 
 def answer_all(
