@@ -17,7 +17,7 @@ from torch import Tensor
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.ending import prepare
 from training.flipbook.judge import Verdict, judge_clip
-from training.flipbook.prompts import Question, write_questions
+from training.flipbook.prompts import Question, write_questions, write_verb_questions
 from training.flipbook.renderer import Format
 from training.flipbook.sheet import lay_out, pick_frames, to_pixels
 from training.flipbook.time_box import TimeBox
@@ -143,14 +143,14 @@ def main() -> None:
     parser.add_argument(
         "--guidance", type=float, default=1.0, help="above 1 for a model that was not distilled"
     )
+    parser.add_argument("--own-verbs", action="store_true", help="ask of swimming fish and driving cars alone")
     parser.add_argument("--out", type=Path, help="folder for report.json and a contact sheet")
     options = parser.parse_args()
 
     pipeline = load_pipeline(options.model, options.device)
     answers, strips, box = [], [], TimeBox(options.seconds)
-    for answer, clip in answer_all(
-        pipeline, write_questions(options.prompts), options.batch, options.guidance
-    ):
+    questions = (write_verb_questions if options.own_verbs else write_questions)(options.prompts)
+    for answer, clip in answer_all(pipeline, questions, options.batch, options.guidance):
         answers.append(answer)
         if len(strips) < 24:
             strips.append(pick_frames(clip, 5)[:, ::2, ::2])
