@@ -97,7 +97,9 @@ def generate(
 
 def decode(pipeline: WanPipeline, latents: Tensor) -> Frames:
     """Several latent frames at a time: the stock decode up to rounding, in a third of the time."""
-    decoder, ready = prepare(pipeline.vae, latents, latents_per_chunk=2 if latents.device.type == "cpu" else 8)
+    decoder, ready = prepare(
+        pipeline.vae, latents, latents_per_chunk=2 if latents.device.type == "cpu" else 8
+    )
     return to_pixels(torch.cat(list(decode_frames(decoder, ready)), dim=1))
 
 
@@ -137,13 +139,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--prompts", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop early, with what is judged by then")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop early, with what is judged by then"
+    )
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
         "--guidance", type=float, default=1.0, help="above 1 for a model that was not distilled"
     )
-    parser.add_argument("--own-verbs", action="store_true", help="ask of swimming fish and driving cars alone")
+    parser.add_argument(
+        "--own-verbs", action="store_true", help="ask of swimming fish and driving cars alone"
+    )
     parser.add_argument("--out", type=Path, help="folder for report.json and a contact sheet")
     options = parser.parse_args()
 
