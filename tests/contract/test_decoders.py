@@ -10,7 +10,8 @@ from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.decode.windowed import LtxDecoder
-from tests.zoo_vaes import RECIPES, draw_latents
+from filmgate.pipeline.models import use_channels_last
+from tests.zoo_vaes import RECIPES, build_vae, draw_latents
 
 EXACT = ("wan2.1", "wan2.2", "cogvideox")
 WINDOWED = ("ltx", "ltx-0.9.5", "hunyuanvideo")
@@ -22,9 +23,10 @@ def vae_latents(vae, name, frames, **others):
         return open_decoder(vae).to_vae_latents(draw_latents(name, vae, frames, **others))
 
 
-def decoded(vae, latents, rung=WHOLE_FRAME):
+def decoded(vae, latents, rung=WHOLE_FRAME, latents_per_chunk=1):
     with torch.inference_mode():
-        return torch.cat([chunk.clone() for chunk in open_decoder(vae).chunks(latents, rung)], dim=1)
+        chunks = open_decoder(vae, latents_per_chunk).chunks(latents, rung)
+        return torch.cat([chunk.clone() for chunk in chunks], dim=1)
 
 
 @torch.inference_mode()
@@ -58,6 +60,38 @@ def own_modes(vae, tile=None):
 def test_causal_vaes_stream_bit_for_bit_what_decode_gives(vae, name, frames):
     latents = vae_latents(vae(name), name, frames)
     assert torch.equal(decoded(vae(name), latents), by_diffusers(vae(name), latents))
+
+
+@pytest.mark.parametrize(("frames", "together"), [(1, 2), (4, 2), (5, 2), (6, 4), (4, 9)])
+@pytest.mark.parametrize("name", ["wan2.1", "wan2.2"])
+def test_wan_decodes_several_latent_frames_a_chunk_to_the_same_frames(vae, name, frames, together):
+    latents = vae_latents(vae(name), name, frames)
+    frames_together = decoded(vae(name), latents, latents_per_chunk=together)
+    torch.testing.assert_close(frames_together, by_diffusers(vae(name), latents), rtol=0, atol=1e-5)
+
+
+def test_the_first_frame_comes_alone_and_the_chunks_after_it_are_full(vae):
+    latents = vae_latents(vae("wan2.1"), "wan2.1", 6)
+    decoder = open_decoder(vae("wan2.1"), latents_per_chunk=2)
+    chunks = [chunk.shape[1] for chunk in decode_frames(decoder, latents)]
+    assert chunks == [1, 8, 8, 4]
+    assert decoder.shape(latents).chunk_frames == 8
+
+
+@pytest.mark.parametrize("name", [n for n in RECIPES if "wan" not in n])
+def test_other_vaes_keep_the_chunks_they_have(vae, name):
+    latents = vae_latents(vae(name), name, 3)
+    assert open_decoder(vae(name), 4).shape(latents) == open_decoder(vae(name)).shape(latents)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_channels_last_weights_decode_to_the_same_frames(name):
+    plain, relaid = build_vae(name), build_vae(name)
+    use_channels_last(relaid)
+    latents = vae_latents(plain, name, 3)
+    rung = open_decoder(plain).rungs(latents)[0]
+    expected = decoded(plain, latents, rung, latents_per_chunk=2)
+    torch.testing.assert_close(decoded(relaid, latents, rung, 2), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("frames", [1, 3, 5, 6, 7, 8])

@@ -11,7 +11,7 @@ from PIL import Image
 
 from filmgate.cli import main
 
-QUICK = ("--model", "miniature", "--size", "64x64", "--frames", "5", "--steps", "2")
+QUICK = ("--size", "64x64", "--frames", "5", "--steps", "2")
 
 
 def generate(*arguments, cwd, **environ):
@@ -61,7 +61,7 @@ def test_one_json_object_on_stdout_and_everything_else_on_stderr(made):
 def test_the_clip_plays_and_knows_where_it_comes_from(made):
     folder, _ = made
     with av.open(str(folder / "clip.mp4")) as clip:
-        assert clip.metadata["filmgate_model"] == "miniature"
+        assert clip.metadata["filmgate_model"] == "flipbook"
         assert clip.metadata["filmgate_seed"] == "7"
         assert len(list(clip.decode(video=0))) == 5
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from filmgate.pipeline.miniature import build_miniature
+from tests.zoo import build_pipeline
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -21,7 +21,7 @@ HUB_ID = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
-    build_miniature().save_pretrained(folder)
+    build_pipeline("wan2.1").save_pretrained(folder)
     return str(folder)
 
 

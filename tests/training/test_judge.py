@@ -15,7 +15,7 @@ from training.flipbook.sheet import to_pixels
 def answers():
     renderer, rng = Renderer(), Random(11)
     answers = []
-    for question in write_questions(32):
+    for question in write_questions(20):
         clip = renderer.draw(plan_shot([question.scene], Format(96, 96, 33), rng))[0]
         answers.append(Answer(question, judge_clip(to_pixels(clip))))
     return answers

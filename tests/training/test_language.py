@@ -3,7 +3,7 @@
 from random import Random
 
 from training.flipbook.captions import HELD_OUT_PHRASINGS, Wording, write_caption
-from training.flipbook.prompts import write_questions
+from training.flipbook.prompts import write_questions, write_verb_questions
 from training.flipbook.velocity import TEXT_SLOTS
 from training.flipbook.words import build_tokenizer, tokenize
 from training.flipbook.world import Actor, Scene, sample_training_scene
@@ -43,6 +43,29 @@ def test_evaluation_asks_only_held_out_combinations_half_in_held_out_phrasings()
     spoken = [prompt for prompt in single if any(words in prompt for words in unseen) or ":" in prompt]
     assert spoken == single
     assert len(HELD_OUT_PHRASINGS) == 5
+
+
+def test_a_fish_swims_and_a_ball_of_the_evaluation_does_not():
+    rng = Random(4)
+    scene = Scene((Actor("fish", "blue", "medium", "right"),), "sea")
+    captions = [write_caption(scene, rng).lower() for _ in range(300)]
+    assert any("swims to the right" in caption for caption in captions)
+    assert not any("swim" in question.prompt for question in write_questions(200))
+
+
+def test_questions_with_own_verbs_are_held_out_and_say_where_to():
+    questions = write_verb_questions(12)
+    assert all(question.scene.is_held_out for question in questions)
+    assert {question.scene.actors[0].motion for question in questions} <= {"left", "right", "up", "down"}
+    directions = ("left", "right", "up", "down", "higher", "lower")
+    assert all(any(word in question.prompt for word in directions) for question in questions)
+
+
+def test_no_word_of_the_grammar_falls_apart():
+    rng, tokenizer = Random(5), build_tokenizer()
+    prompts = [question.prompt for question in write_verb_questions(50)]
+    prompts += [write_caption(sample_training_scene(rng), rng, Wording(is_complete=True)) for _ in range(200)]
+    assert all(len(piece) > 2 or piece == "▁a" for prompt in prompts for piece in tokenizer.tokenize(prompt))
 
 
 def test_every_word_of_the_grammar_is_one_piece():

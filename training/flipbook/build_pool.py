@@ -33,7 +33,7 @@ class PoolPlan:
     clips: int = 60_000
     batch: int = 32
     captions: int = 6
-    planners: int = 8
+    planners: int = 0  # processes that lay scenes out; in-process has been faster
     shares: tuple[tuple[Format, float], ...] = tuple(SHARES.items())
 
 

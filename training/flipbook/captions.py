@@ -125,6 +125,19 @@ MOTION_WORDS = {
     ),
 }  # fmt: skip
 
+# What some objects do when they travel: what people type, and it needs a direction to be drawn.
+OWN_VERBS = {
+    "fish": ("swims", "swimming"), "bird": ("flies", "flying"), "car": ("drives", "driving"),
+    "boat": ("sails", "sailing"), "ball": ("rolls", "rolling"), "ring": ("rolls", "rolling"),
+    "rocket": ("flies", "flying"), "balloon": ("floats", "floating"), "star": ("shoots", "shooting"),
+}  # fmt: skip
+DIRECTION_WORDS = {
+    "left": ("left", "to the left", "leftwards", "towards the left", "from right to left"),
+    "right": ("right", "to the right", "rightwards", "towards the right", "from left to right"),
+    "up": ("up", "upwards", "higher"),
+    "down": ("down", "downwards", "lower"),
+}
+
 SETTING_WORDS = {
     "plain": (
         "on a plain background", "against a plain background", "on a plain backdrop",
@@ -223,11 +236,12 @@ class Wording:
 
     is_complete: bool = False
     is_held_out: bool = False
+    own_verb_share: float = 0.35  # how often a fish swims where a ball drifts
 
 
 def write_caption(scene: Scene, rng: Random, wording: Wording = Wording()) -> str:
     first = scene.actors[0]
-    does, doing = rng.choice(MOTION_WORDS[first.motion])
+    does, doing = _name_motion(first, rng, wording)
     words = {
         "it": _name_actor(first, rng, wording),
         "does": does,
@@ -252,7 +266,7 @@ def _choose_phrasing(scene: Scene, rng: Random, wording: Wording) -> str:
 
 def _name_second(scene: Scene, rng: Random, wording: Wording) -> dict[str, str]:
     other = scene.actors[1]
-    does, doing = rng.choice(MOTION_WORDS[other.motion])
+    does, doing = _name_motion(other, rng, wording)
     relation = rng.choice(RELATION_WORDS[scene.relation or "behind"])
     return {
         "other": _name_actor(other, rng, wording),
@@ -260,6 +274,18 @@ def _name_second(scene: Scene, rng: Random, wording: Wording) -> dict[str, str]:
         "other_doing": doing,
         "rel": relation,
     }
+
+
+def _name_motion(actor: Actor, rng: Random, wording: Wording) -> tuple[str, str]:
+    has_verb = actor.object in OWN_VERBS and actor.motion in DIRECTION_WORDS
+    if not (has_verb and wording.own_verb_share and rng.random() < wording.own_verb_share):
+        return rng.choice(MOTION_WORDS[actor.motion])
+    does, doing = OWN_VERBS[actor.object]
+    direction = rng.choice(DIRECTION_WORDS[actor.motion])
+    is_vague = actor.motion in {"left", "right"} and not (wording.is_complete or wording.is_held_out)
+    if is_vague and rng.random() < 0.15:
+        direction = rng.choice(("", "across", "past", "along"))
+    return f"{does} {direction}", f"{doing} {direction}"
 
 
 def _name_setting(scene: Scene, rng: Random, wording: Wording) -> str:

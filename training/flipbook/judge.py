@@ -120,15 +120,25 @@ def find_regions(rgb: Tensor, setting: str) -> Tensor:
 
 
 @cache
-def colour_lookup(setting: str) -> Tensor:
-    """The colour of every coarse sRGB value in this setting, or -1 where the setting explains it better."""
+def nearest_colours() -> tuple[Tensor, Tensor, Tensor]:
+    """Every coarse sRGB value in OKLab, how far it is from the nearest colour, and which that is."""
     axis = torch.linspace(0, 1, LEVELS)
     pixels = to_oklab(torch.cartesian_prod(axis, axis, axis))
     tones = colour_tones()
     distance = torch.cdist(pixels, tones.reshape(-1, 3)).view(-1, *tones.shape[:2]).amin(2)
-    nearest, index = distance.min(1)
-    is_actor = (nearest < NEAR) & (nearest + MARGIN < torch.cdist(pixels, backdrop_palette(setting)).amin(1))
-    return torch.where(is_actor, index, torch.tensor(-1))
+    return pixels, *distance.min(1)
+
+
+@cache
+def colour_lookup(setting: str) -> Tensor:
+    """The colour of every coarse sRGB value in this setting, or -1 where the setting explains it better."""
+    pixels, nearest, index = nearest_colours()
+    near = (nearest < NEAR).nonzero().squeeze(1)
+    to_backdrop = torch.cdist(pixels[near], backdrop_palette(setting)).amin(1)
+    actors = near[nearest[near] + MARGIN < to_backdrop]
+    colours = torch.full_like(index, -1)
+    colours[actors] = index[actors]
+    return colours
 
 
 def _sight(colour: str, region: Tensor, lab: Tensor) -> Sighting:
@@ -239,7 +249,9 @@ def known_backdrops() -> tuple[Tensor, list[str]]:
 def backdrop_palette(setting: str) -> Tensor:
     """Colours an empty setting has by itself, in light and in an actor's shadow: [colours, 3]."""
     pixels = torch.cat([clip[0].reshape(-1, 3) for clip, name in _draw_empty_settings() if name == setting])
-    coarse = (pixels / 0.016).round().unique(dim=0) * 0.016
+    light, a, b = ((pixels / 0.016).round().long() + 128).unbind(1)
+    packed = ((light << 16) + (a << 8) + b).unique()  # rows as one number each: far quicker to sort
+    coarse = (torch.stack([packed >> 16, packed >> 8 & 255, packed & 255], dim=1) - 128) * 0.016
     shadow = torch.tensor([0.92, 1.0, 1.0])
     return torch.cat([coarse, coarse * shadow])
 

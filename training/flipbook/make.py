@@ -1,7 +1,7 @@
 """The whole training from one command, or the part of it that fits into one call on a rented machine.
 
 A stage is named with its seconds and, where it takes two calls, with the place in its schedule to stop at:
-`vae:260 pool:85`, then `transformer:400@0.8`, then `transformer:120 distill:110 export evaluate pack`.
+`vae:450@0.8`, then `vae:110 pool:95 transformer:250@0.5`, then `transformer:230 distill:90 export pack`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ MODULES = {
     "pack": "parcel",
 }
 COMPILED = {"smoke", "vae", "transformer", "distill"}
-WHOLE = "vae:260 pool:85 transformer:520 distill:110 export evaluate"
+WHOLE = "vae:560 pool:95 transformer:480 distill:90 export evaluate"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class VaePlan:
     """How the VAE is trained. Crops first; the last part of the schedule sees whole frames."""
 
     crop: int = 128
-    crop_batch: int = 16
-    whole_batch: int = 4
+    crop_batch: int = 8
+    whole_batch: int = 2
     crops_until: float = 0.8
     crop_from: tuple[Format, ...] = (SQUARE, Format(384, 192, 33), Format(192, 384, 33))
     whole: Format = SQUARE

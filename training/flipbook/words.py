@@ -21,6 +21,9 @@ def collect_words() -> list[str]:
     tables = (captions.OBJECT_WORDS, captions.COLOUR_WORDS, captions.SIZE_WORDS, captions.SETTING_WORDS)
     phrases = [phrase for table in tables for phrases in table.values() for phrase in phrases]
     phrases += [phrase for forms in captions.MOTION_WORDS.values() for form in forms for phrase in form]
+    phrases += [form for forms in captions.OWN_VERBS.values() for form in forms]
+    phrases += [phrase for phrases in captions.DIRECTION_WORDS.values() for phrase in phrases]
+    phrases += ["across past along"]
     phrases += [phrase for phrases in captions.RELATION_WORDS.values() for phrase in phrases]
     phrases += [*captions.FILLERS, *captions.PHRASINGS, *captions.PAIR_PHRASINGS, *captions.BOTH_PHRASINGS]
     phrases += ["a an the one of that is coloured colored colour color"]

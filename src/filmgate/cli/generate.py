@@ -11,7 +11,7 @@ from filmgate.settings import load_settings
 if TYPE_CHECKING:
     from filmgate.pipeline.render import RenderReport
 
-DEFAULT_MODEL = "miniature"
+DEFAULT_MODEL = "flipbook"
 
 
 def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
@@ -54,8 +54,6 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         )
         asked = Prompt(prompt, negative, request.guidance)
         report = Renderer(loaded, settings).render(asked, request, output, delivery, control)
-    if model == "miniature":
-        typer.echo("note: miniature has random weights: the path is real, the picture is abstract", err=True)
     typer.echo(json.dumps(as_dict(report, model)) if is_json else summary(report, model))
 
 

@@ -73,11 +73,13 @@ class Ending:
         options: EncodeOptions | None = None,
         slots: tuple[int, int] = (2, 8),
         carry: Carry = carry_overlapped,
+        latents_per_chunk: int = 1,
     ) -> None:
         self._vae = vae
         self._options = options or EncodeOptions()
         self._slots = slots
         self._carry = carry
+        self._latents_per_chunk = latents_per_chunk
         self._rings: tuple[ClipShape, Rings] | None = None
 
     def write(
@@ -91,7 +93,7 @@ class Ending:
         """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
         started = time.perf_counter()
         delivery, control = delivery or Delivery(), control or Control()
-        decoder, latents = prepare(self._vae, latents)
+        decoder, latents = prepare(self._vae, latents, self._latents_per_chunk)
         shape, rung = decoder.shape(latents), ["whole frame"]
         rings = self._rings_for(shape, latents.device)
         stills = Stills(delivery.stills, shape.frames, delivery.on_still)
@@ -146,9 +148,9 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
 
-def prepare(vae: Vae, latents: Tensor) -> tuple[VideoDecoder, Tensor]:
+def prepare(vae: Vae, latents: Tensor, latents_per_chunk: int = 1) -> tuple[VideoDecoder, Tensor]:
     """The decoder for this VAE, and the latents as it wants them, checked, where the VAE is."""
-    decoder = open_decoder(vae)
+    decoder = open_decoder(vae, latents_per_chunk)
     device = _bring_to_device(vae)
     with torch.inference_mode():
         ready = decoder.to_vae_latents(latents.to(device=device, dtype=vae.dtype))

@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from filmgate.pipeline.memory import (
     component_bytes,
     free_bytes,
 )
-from filmgate.pipeline.miniature import MINIATURE, build_miniature
 from filmgate.settings import PipelineSettings
 
 Pipeline = Any
@@ -28,6 +28,9 @@ Pipeline = Any
 
 DEFAULTS_FILE = "filmgate.json"
 """Optional, beside model_index.json: the model's own values for the fields of `Defaults`."""
+
+SHIPPED = ("flipbook",)
+"""Models in the package itself, under models/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,9 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
     """Load `name` (shipped model, folder or hub id); raises UsageError or ModelError with the remedy."""
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
-    if name == MINIATURE:
-        pipe, offload = build_miniature(), Offload.NONE
-    else:
-        pipe = _from_pretrained(name, dtype)
-        offload = _offload(settings, component_bytes(Path(name).expanduser(), dtype) or _loaded(pipe), device)
+    source = str(shipped_folder(name)) if name in SHIPPED else name
+    pipe = _from_pretrained(source, dtype)
+    offload = _offload(settings, component_bytes(Path(source).expanduser(), dtype) or _loaded(pipe), device)
     family = family_of(type(pipe).__name__)
     if family is None:
         raise ModelError(
@@ -82,10 +83,26 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
             + ", ".join(known_pipelines())
         )
     place(pipe, device, offload)
-    defaults = _own_defaults(name, read_defaults(pipe, family))
+    if device.type == "cpu":
+        use_channels_last(pipe.vae)
+    defaults = _own_defaults(source, read_defaults(pipe, family))
     return VideoModel(
         name, family, pipe, Placement(device, dtype, offload), defaults, read_limits(pipe, family)
     )
+
+
+def shipped_folder(name: str) -> Path:
+    """The diffusers folder of a model that comes with the package."""
+    return Path(str(files("filmgate") / "models" / name))
+
+
+def use_channels_last(vae: torch.nn.Module) -> None:
+    """Convolution weights in the layout a CPU's kernels want; activations follow, the numbers stay."""
+    for layer in vae.modules():
+        if isinstance(layer, torch.nn.Conv3d):
+            layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last_3d)
+        elif isinstance(layer, torch.nn.Conv2d):
+            layer.weight.data = layer.weight.data.to(memory_format=torch.channels_last)
 
 
 def place(pipe: Pipeline, device: torch.device, offload: Offload) -> None:
@@ -171,7 +188,7 @@ def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
         )
     if not is_local and name.count("/") != 1:
         raise UsageError(
-            f"there is no model {name!r}; use {MINIATURE}, a diffusers folder, "
+            f"there is no model {name!r}; use {', '.join(SHIPPED)}, a diffusers folder, "
             "or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
             option="--model",
         )
@@ -201,10 +218,8 @@ def _loaded(pipe: Pipeline) -> dict[str, int]:
     return {name: sum(weights.nbytes for weights in part.parameters()) for name, part in parts}
 
 
-def _own_defaults(name: str, defaults: Defaults) -> Defaults:
-    file = Path(name).expanduser() / DEFAULTS_FILE
-    if name == MINIATURE:
-        return Defaults(width=128, height=128, frames=17, fps=16, steps=4, guidance=1.0)
+def _own_defaults(source: str, defaults: Defaults) -> Defaults:
+    file = Path(source).expanduser() / DEFAULTS_FILE
     if not file.is_file():
         return defaults
     try:

@@ -19,6 +19,9 @@ from filmgate.pipeline.streams import open_streams
 from filmgate.pipeline.text import Prompt, encode_text
 from filmgate.settings import PipelineSettings
 
+CPU_LATENTS_PER_CHUNK = 2
+"""On a CPU, convolutions of one latent frame at a time take twice as long; more than two gain little."""
+
 
 @dataclass(frozen=True, slots=True)
 class RenderReport:
@@ -82,7 +85,9 @@ class Renderer:
         if self._ending is None or self._ending[0] != fps:
             s = self._settings
             options = EncodeOptions(fps=fps, codec=s.codec, encoder=s.encoder, preset=s.preset, crf=s.crf)
-            self._ending = (fps, Ending(self._model.pipe.vae, options, (s.device_slots, s.host_slots)))
+            together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
+            slots = (s.device_slots, s.host_slots)
+            self._ending = (fps, Ending(self._model.pipe.vae, options, slots, latents_per_chunk=together))
         return self._ending[1]
 
     @contextmanager

@@ -10,8 +10,8 @@ from filmgate.pipeline.decode.whole import WholeClipDecoder
 from filmgate.pipeline.decode.windowed import LtxDecoder, WindowedDecoder
 
 
-def _wan(vae: Vae) -> VideoDecoder:
-    family = Wan(vae)
+def _wan(vae: Vae, latents_per_chunk: int = 1) -> VideoDecoder:
+    family = Wan(vae, latents_per_chunk)
     return CausalDecoder(family, family.patch, starts_tiled=vae.use_tiling)
 
 
@@ -31,9 +31,15 @@ DECODERS: dict[str, Callable[[Vae], VideoDecoder]] = {
 }
 
 
-def open_decoder(vae: Vae) -> VideoDecoder:
-    """The decoder for this VAE; raises ModelError for a class nobody has driven yet."""
+def open_decoder(vae: Vae, latents_per_chunk: int = 1) -> VideoDecoder:
+    """The decoder for this VAE; raises ModelError for a class nobody has driven yet.
+
+    One latent frame a chunk is bit for bit the VAE's own decode and takes the least memory. A CPU likes more,
+    which Wan's VAEs allow: the same frames up to rounding. Other VAEs keep the chunks they have.
+    """
     name = type(vae).__name__
+    if name == "AutoencoderKLWan":
+        return _wan(vae, latents_per_chunk)
     if name not in DECODERS:
         raise ModelError(
             f"{name} is not a video VAE Filmgate can decode; known: {', '.join(sorted(DECODERS))}"

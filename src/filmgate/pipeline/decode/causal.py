@@ -106,14 +106,18 @@ def _moved(cache: Cache, device: torch.device) -> Cache:
 
 
 class Wan:
-    """AutoencoderKLWan: the first latent frame is one frame, every later one four."""
+    """AutoencoderKLWan: the first latent frame is one frame, every later one four.
+
+    The first goes alone, since it takes another way through the decoder; later ones may go together.
+    """
 
     tile_pixels: tuple[int, ...] = (256, 128)
 
-    def __init__(self, vae: Vae) -> None:
+    def __init__(self, vae: Vae, latents_per_chunk: int = 1) -> None:
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 
         self._vae = vae
+        self._latents_per_chunk = latents_per_chunk
         self._unpatchify = unpatchify
         self.patch = vae.config.patch_size or 1
         self.spatial_scale = vae.config.scale_factor_spatial // self.patch
@@ -126,10 +130,12 @@ class Wan:
         return shift_and_scale(latents, mean=config.latents_mean, std=config.latents_std)
 
     def spans(self, latent_frames: int) -> list[tuple[int, int]]:
-        return [(n, n + 1) for n in range(latent_frames)]
+        together = self._latents_per_chunk
+        later = range(1, latent_frames, together)
+        return [(0, 1), *((start, min(start + together, latent_frames)) for start in later)]
 
     def frames_of(self, span: tuple[int, int]) -> int:
-        return 1 if span[0] == 0 else self._temporal_scale
+        return 1 if span[0] == 0 else (span[1] - span[0]) * self._temporal_scale
 
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         is_first = cache is None
