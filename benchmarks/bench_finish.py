@@ -1,4 +1,4 @@
-"""What a clip costs after its last frame: noise at 1280x720, the worst case for encoder and disk. One JSON line.
+"""What a clip costs around its frames: each piece before the first and after the last, in one run.
 
 `remux` is the baseline that was replaced (ADR 5): the fragments copied into a second file, index first.
 """

@@ -8,7 +8,7 @@ import typer
 from filmgate.errors import UsageError
 from filmgate.settings import load_settings
 
-DEFAULT_MODEL = "miniature"
+DEFAULT_MODEL = "flipbook"
 
 
 def worker(

@@ -29,8 +29,8 @@ Pipeline = Any
 DEFAULTS_FILE = "filmgate.json"
 """Optional, beside model_index.json: the model's own values for the fields of `Defaults`."""
 
-SHIPPED = ("flipbook",)
-"""Models in the package itself, under models/."""
+SHIPPED = ("flipbook", "miniature")
+"""Models in the package itself, under models/: one that draws, one of random weights for drills."""
 
 
 @dataclass(frozen=True, slots=True)
