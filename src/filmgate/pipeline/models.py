@@ -179,7 +179,10 @@ def _ratio(pipe: Pipeline, *names_and_default: str | int) -> int:
 
 def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
     import diffusers
+    import transformers
 
+    for library in (diffusers, transformers):
+        library.utils.logging.disable_progress_bar()  # stderr is for our own lines
     folder = Path(name)
     is_local = bool(name) and (folder.exists() or name.startswith((".", "/", "~")))
     if is_local and not (folder.expanduser() / "model_index.json").is_file():
