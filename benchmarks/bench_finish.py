@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""What a clip costs around its frames: each piece before the first and after the last, in one run.
-=======
 """What a clip costs after its last frame: 1280x720 of noise, the worst case for the disk. One JSON line.
->>>>>>> finish
 
 `remux` is the baseline that was replaced (ADR 5): the fragments copied into a second file, index first.
 """
