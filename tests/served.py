@@ -1,4 +1,4 @@
-"""`filmgate serve` as a process of its own, rendering with the miniature."""
+"""`filmgate serve` as a process of its own, rendering with the miniature unless told otherwise."""
 
 import os
 import re
@@ -17,12 +17,12 @@ COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
 class Served:
     """A server process and what it said at the start."""
 
-    def __init__(self, folder, *options):
+    def __init__(self, folder, *options, model="miniature"):
         self.folder = folder
         self.log = folder / "serve.log"
         given = {
             "FILMGATE_DATA": str(folder / "data"),
-            "FILMGATE_ADMISSION__DEFAULT_MODEL": "miniature",
+            "FILMGATE_ADMISSION__DEFAULT_MODEL": model,
             "FILMGATE_ADMISSION__MODELS_FILE": str(MODELS),
             "FILMGATE_STORE__MIN_FREE_BYTES": "0",
             "FILMGATE_WORKER__POLL_SECONDS": "0.05",

@@ -89,11 +89,11 @@ def test_the_first_frame_is_shown_while_the_rest_does_not_exist_yet(page, tmp_pa
         assert page.evaluate("window.video.duration") == pytest.approx(3.0, abs=0.2)
 
 
-def test_a_prompt_becomes_a_clip_on_the_screen_with_a_real_worker(page, tmp_path):
-    served = Served(tmp_path, "--open")
+def test_a_prompt_becomes_a_flipbook_clip_on_the_screen_while_it_is_decoded(page, tmp_path):
+    served = Served(tmp_path, "--open", model="flipbook")
     try:
         page.goto(served.said(r"filmgate serves (\S+)")[1] + "/healthz")
-        asked = {"prompt": "a red ball bounces", "seconds": "5", "size": "128x128", "steps": 2, "fps": 8}
+        asked = {"prompt": "a red ball bounces on the grass", "seconds": "5", "size": "256x256", "steps": 4}
         video_id = page.evaluate(CREATE, asked)["id"]
         page.evaluate(PLAY, video_id)
         page.wait_for_function("window.frames_shown > 0", timeout=120_000)
