@@ -224,7 +224,9 @@ def test_the_image_twin_shares_every_weight_and_changes_none(model_folder):
 
 @pytest.mark.parametrize("name", ["no-such-model", "a/b/c", ""])
 def test_an_unknown_name_says_what_names_there_are(name):
-    with pytest.raises(UsageError, match="use flipbook, a diffusers folder, or a hub id") as caught:
+    with pytest.raises(
+        UsageError, match="use flipbook, miniature, a diffusers folder, or a hub id"
+    ) as caught:
         load_model(name, CPU)
     assert caught.value.option == "--model"
 

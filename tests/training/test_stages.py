@@ -42,7 +42,7 @@ def workshop(tmp_path_factory):
     vae.train(1.0, until=0.9)
     vae.train(0.5)
     finish_vae(workshop, vae, clips=8)
-    build_pool(workshop, PoolPlan(clips=8, batch=4, planners=0, shares=((TOY, 1.0),)), 60)
+    build_pool(workshop, PoolPlan(clips=8, batch=4, shares=((TOY, 1.0),)), 60)
     FlowTrainer(workshop, TINY, FLOW_PLAN).train(1.0, until=0.5)
     DistillTrainer(workshop, TINY, FLOW_PLAN, Guidance()).train(0.5)
     return workshop

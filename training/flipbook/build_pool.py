@@ -1,12 +1,8 @@
 """Stage 2: a pool of latents with captions, drawn and encoded once. Training then never waits for pixels."""
 
 import argparse
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -33,13 +29,12 @@ class PoolPlan:
     clips: int = 60_000
     batch: int = 32
     captions: int = 6
-    planners: int = 0  # processes that lay scenes out; in-process has been faster
     shares: tuple[tuple[Format, float], ...] = tuple(SHARES.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of scenes laid out on a planner process, with several tokenized captions for each."""
+    """One batch of scenes laid out, with several tokenized captions for each."""
 
     shot: Shot
     ids: Tensor  # int16 [clips, captions, slots]
@@ -52,7 +47,6 @@ def _tokenizer() -> Any:
 
 
 def plan_batch(seed: int, plan: PoolPlan) -> Batch:
-    torch.set_num_threads(1)
     rng = Random(seed)
     sizes, weights = zip(*plan.shares, strict=True)
     size = rng.choices(sizes, weights)[0]
@@ -67,35 +61,17 @@ def plan_batch(seed: int, plan: PoolPlan) -> Batch:
     )
 
 
-def plan_ahead(plan: PoolPlan, batches: int) -> Iterator[Batch]:
-    """Batches in order, laid out by other processes a little ahead of the GPU."""
-    if plan.planners == 0:
-        yield from (plan_batch(seed, plan) for seed in range(batches))
-        return
-    with ProcessPoolExecutor(plan.planners, mp_context=get_context("spawn")) as planners:
-        waiting: deque[Future[Batch]] = deque()
-        seeds = iter(range(batches))
-        try:
-            for seed in seeds:
-                waiting.append(planners.submit(plan_batch, seed, plan))
-                if len(waiting) >= 4 * plan.planners:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
 @torch.no_grad()
 def build_pool(workshop: Workshop, plan: PoolPlan, seconds: float) -> None:
+    torch.set_num_threads(1)  # scenes are laid out in tiny tensors, for which threads are no help
     vae, renderer, box = load_vae(workshop), Renderer(workshop.device), TimeBox(seconds)
     channels = vae.config.z_dim
     mean = torch.tensor(vae.config.latents_mean, device=workshop.device).view(1, channels, 1, 1, 1)
     std = torch.tensor(vae.config.latents_std, device=workshop.device).view(1, channels, 1, 1, 1)
     shelves: dict[Format, list[tuple[Tensor, Tensor, Tensor]]] = {size: [] for size, _ in plan.shares}
     logging, pace, made = Every(5), Pace(), 0
-    for batch in plan_ahead(plan, plan.clips // plan.batch):
+    for seed in range(plan.clips // plan.batch):
+        batch = plan_batch(seed, plan)
         with workshop.autocast():
             latents, _ = encode_clips(vae, renderer.draw(batch.shot))
         tokens = cut_tokens(((latents.float() - mean) / std).contiguous()).bfloat16()

@@ -50,7 +50,7 @@ class Smoke:
         return (
             build_pool.PoolPlan(clips=1536)
             if self.is_real
-            else build_pool.PoolPlan(8, 2, planners=1, shares=((TOY, 1.0),))
+            else build_pool.PoolPlan(8, 2, shares=((TOY, 1.0),))
         )
 
     @property
