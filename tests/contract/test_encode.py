@@ -145,12 +145,15 @@ def test_a_full_sink_is_a_write_error_with_its_cause(room):
     assert caught.value.__cause__.errno == errno.ENOSPC
 
 
-def test_an_abandoned_encoder_says_nothing_when_it_is_collected():
+def test_an_abandoned_encoder_says_nothing_when_it_is_collected(monkeypatch):
+    said = []
+    monkeypatch.setattr("sys.unraisablehook", said.append)
     sink = WriteOnly()
     encoder = opened(sink, 8)
     encoder.write(moving(8))
     del encoder
     gc.collect()
+    assert said == []
 
 
 def test_an_unknown_preset_is_an_encode_error():

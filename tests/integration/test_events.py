@@ -45,9 +45,10 @@ class Listener:
 
     def wait_for(self, is_seen, seconds=10):
         deadline = time.monotonic() + seconds
-        while not any(is_seen(*event) for event in list(self.events)):
+        while not (seen := [event for event in list(self.events) if is_seen(*event)]):
             assert time.monotonic() < deadline, self.events
             time.sleep(0.01)
+        return seen[0]
 
     def join(self):
         self._thread.join(10)
@@ -80,7 +81,8 @@ def test_progress_between_stages_carries_finished_work_and_an_eta(service, video
     hand.report(done=0)
     listener.wait_for(lambda _n, _i, data: data["stage"] == "denoise")
     hand.report(done=5, fraction=0.5)
-    listener.wait_for(lambda name, _i, data: name == "progress" and data["progress"] == 50)
+    _, _, halfway = listener.wait_for(lambda name, _i, data: name == "progress" and data["progress"] == 50)
+    assert halfway["eta_seconds"] > 0
     hand.finish()
     listener.join()
 

@@ -1,5 +1,6 @@
 """filmgate.save_video and filmgate.stream_frames: two lines for someone who has a VAE and latents."""
 
+import gc
 import threading
 
 import av
@@ -69,6 +70,8 @@ def test_closing_the_generator_early_ends_the_decoding(vae, taken):
 def test_a_reader_that_stops_in_a_loop_leaves_no_thread(vae):
     for _ in filmgate.stream_frames(vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1"), 40)):
         break
+    gc.collect()
+    assert not [t for t in threading.enumerate() if t.name.startswith("filmgate-")]
 
 
 def test_an_error_in_the_middle_is_raised_and_what_came_before_is_in_order(vae):
