@@ -18,7 +18,7 @@ def test_held_out_prompts_are_answered_with_the_right_colours_and_settings(pipel
     questions = write_questions(4)
     scores = []
     for seed, question in enumerate(questions):
-        (clip,) = generate(pipeline, [question.prompt], Format(256, 256, 17), seed=seed)
+        (clip,) = generate(pipeline, [question.prompt], Format(192, 192, 17), seed=seed)
         scores.append(Answer(question, judge_clip(clip)).score())
     marks = [is_right for score in scores for name, is_right in score.items() if name != "motion"]
     assert sum(marks) >= 0.75 * len(marks), scores
