@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
 class Served:
     """A server process and what it said at the start."""
 
-    def __init__(self, folder, *options, model="miniature"):
+    def __init__(self, folder, *options, model="miniature", **environ):
         self.folder = folder
         self.log = folder / "serve.log"
         given = {
@@ -28,7 +28,8 @@ class Served:
             "FILMGATE_WORKER__POLL_SECONDS": "0.05",
         }
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([*COMMAND, *options], stderr=log, env=os.environ | given)
+            environ = os.environ | given | environ
+            self.process = subprocess.Popen([*COMMAND, *options], stderr=log, env=environ)
 
     def said(self, pattern, seconds=60):
         deadline = time.monotonic() + seconds
