@@ -1,4 +1,4 @@
-"""The decoder is polished at toy size: stopped, taken up again, exported; everything but the decoder stays."""
+"""The decoder is polished at toy size: stopped, taken up again, exported; all but the decoder stays."""
 
 import json
 import sys
@@ -8,20 +8,20 @@ from random import Random
 
 import pytest
 import torch
-from diffusers import WanPipeline
 from safetensors.torch import load_file
 from training.flipbook import parcel
-from training.flipbook.export import build_scheduler, check_folder, export
+from training.flipbook.export import check_folder
 from training.flipbook.kernels import WAYS, Shape, Tryout, Way, find_loss, load_learner, try_all
-from training.flipbook.networks import TINY, build_text_encoder, build_transformer, build_vae
+from training.flipbook.networks import TINY
 from training.flipbook.polish import WEIGHTS, PolishPlan, PolishTrainer, polish
 from training.flipbook.reel import Cut, Reel, cut_shot, to_unit
 from training.flipbook.renderer import Format, Renderer, plan_shot
 from training.flipbook.time_box import TimeBox
 from training.flipbook.whole_clip import encode_clips
-from training.flipbook.words import build_tokenizer
 from training.flipbook.workshop import Workshop
 from training.flipbook.world import Actor, Scene
+
+from tests.toys import export_untrained
 
 TOY = Format(64, 64, 9)
 CROPS = Cut((TOY,), frames=5, crop=32, batch=2, slots=6)
@@ -36,18 +36,7 @@ PLAN = PolishPlan(
 def model(tmp_path_factory):
     """A model folder whose parts know nothing yet."""
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer()
-    pipeline = WanPipeline(
-        tokenizer=tokenizer,
-        text_encoder=build_text_encoder(TINY, len(tokenizer)),
-        vae=build_vae(TINY),
-        scheduler=build_scheduler(),
-        transformer=build_transformer(TINY),
-    )
-    folder = tmp_path_factory.mktemp("model") / "model"
-    export(pipeline, folder)
-    return folder
+    return export_untrained(tmp_path_factory.mktemp("model") / "model", TINY)
 
 
 @pytest.fixture(scope="module")

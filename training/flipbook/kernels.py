@@ -33,7 +33,7 @@ TRIALS = 8
 
 
 def find_loss(vae: AutoencoderKLWan, latents: Tensor, frames: Tensor, decibels: Tensor) -> Tensor:
-    """Crisp edges at first, `decibels` 0; at 1 the logarithm of each clip's squared error, which is its PSNR."""
+    """Crisp edges where `decibels` is 0; at 1 the logarithm of each clip's squared error: its PSNR."""
     output, target = decode_latents(vae, latents).float(), to_unit(frames)
     squared = (output - target).square().flatten(1).mean(1)
     crisp = weigh_reconstruction(output, target, EDGE_WEIGHT)

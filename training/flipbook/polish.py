@@ -255,7 +255,7 @@ def export_polished(trainer: PolishTrainer, folder: Path) -> None:
 
 @dataclass(slots=True)
 class Delivery:
-    """Results as far as they have come: the polished folder, and for the way home one parcel and one report."""
+    """Results as far as they have come: the polished folder, and one parcel and one report of it."""
 
     trainer: PolishTrainer
     out: Path
