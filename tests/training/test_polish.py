@@ -11,9 +11,18 @@ import torch
 from safetensors.torch import load_file
 from training.flipbook import parcel
 from training.flipbook.export import check_folder
-from training.flipbook.kernels import WAYS, Shape, Tryout, Way, find_loss, load_learner, try_all
+from training.flipbook.kernels import (
+    WAYS,
+    Shape,
+    Tryout,
+    Way,
+    find_loss,
+    load_learner,
+    read_findings,
+    try_all,
+)
 from training.flipbook.networks import TINY
-from training.flipbook.polish import WEIGHTS, PolishPlan, PolishTrainer, polish
+from training.flipbook.polish import WEIGHTS, Course, Courses, PolishPlan, PolishTrainer, polish
 from training.flipbook.reel import Cut, Reel, cut_shot, to_unit
 from training.flipbook.renderer import Format, Renderer, plan_shot
 from training.flipbook.time_box import TimeBox
@@ -156,27 +165,64 @@ def test_the_loss_turns_into_the_psnr(model):
     )
 
 
-def test_the_quickest_way_that_was_tried_is_taken(workshop, model, tmp_path):
-    shape = Shape(1, Format(32, 32, 5))
-    try_all(workshop, model, [shape], tmp_path / "found.json", [Way(), Way(is_folded=True)])
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert set(found[shape.name]) == {"eager", "eager folded"}
-    assert all(0 < milliseconds < 60_000 for milliseconds in found[shape.name].values())
-    tryout = Tryout(None, tmp_path / "made_up.json", 60)
-    tryout.report.write_text(json.dumps({shape.name: {"eager": 9.0, "compiled folded": 4.0}}))
-    assert tryout.choose(shape) == WAYS["compiled folded"]
+def test_the_ways_are_timed_and_the_quickest_is_taken(workshop, model, tmp_path):
+    shapes = [Shape(1, Format(32, 32, 5)), Shape(1, TOY)]
+    try_all(workshop, model, shapes, tmp_path / "found.json", [Way(), Way(is_folded=True)])
+    found = read_findings(tmp_path / "found.json")
+    assert set(found) == {"eager", "eager folded"}
+    assert all(0 < milliseconds < 60_000 for milliseconds in found.values())
+    words = "import sys; open(sys.argv[1], 'w').write(sys.argv[2])"
+    report, findings = tmp_path / "made_up.json", json.dumps({"eager": 9.0, "compiled folded": 4.0})
+    tryout = Tryout([sys.executable, "-c", words, str(report), findings], report, 60)
+    tryout.child.wait()
+    assert tryout.choose() == WAYS["compiled folded"]
+
+
+def test_a_way_that_does_not_run_is_left_out(workshop, model, tmp_path, monkeypatch, capsys):
+    def stumble(_, __, way, ___):
+        if way.is_folded:
+            raise RuntimeError("no such kernel")
+        return 3.0
+
+    monkeypatch.setattr("training.flipbook.kernels.time_way", stumble)
+    try_all(workshop, model, [Shape(1, TOY)], tmp_path / "found.json", [Way(), Way(is_folded=True)])
+    assert read_findings(tmp_path / "found.json") == {"eager": 3.0}
+    assert "eager folded does not run" in capsys.readouterr().err
 
 
 def test_without_findings_the_plain_way_is_taken(tmp_path):
-    shape = Shape(1, TOY)
     broken = Tryout([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none.json", 60)
     broken.child.wait()
-    assert broken.choose(shape) == Way()
+    assert broken.choose() == Way()
     endless = Tryout([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "none.json", 0.2)
-    assert endless.choose(shape) is None
+    assert endless.choose() is None
     time.sleep(0.3)
-    assert endless.choose(shape) == Way()
+    assert endless.choose() == Way()
     assert endless.child.poll() is not None
+
+
+def test_training_goes_over_to_the_way_that_was_found(workshop, model, monkeypatch):
+    found = Way(is_folded=True)
+    monkeypatch.setattr("training.flipbook.polish.Every.is_due", lambda _: True)
+    courses = Courses(PolishTrainer(workshop, model, PLAN))
+    courses.tryout = Tryout([sys.executable, "-c", ""], workshop.folder / "found.json", 60)
+    assert courses.now().way == Way()
+    courses.tryout.child.wait()
+    courses.tryout.report.write_text(json.dumps({found.name: 1.0}))
+    assert courses.now().way == found
+    assert courses.trainer.step == 1
+    courses.trainer.progress = 1.0
+    assert courses.now().way == found
+    assert courses.now().reel.cut == WHOLE
+
+
+def test_a_way_that_fails_in_training_gives_place_to_the_plain_one(workshop, model, monkeypatch):
+    def stumble(*_):
+        raise RuntimeError("out of memory")
+
+    trainer = PolishTrainer(workshop, model, PLAN)
+    monkeypatch.setattr(trainer, "train_step", stumble)
+    assert Course(trainer, CROPS, Way(is_folded=True)).way == Way()
 
 
 def test_a_shape_is_read_as_it_is_written():

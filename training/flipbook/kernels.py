@@ -6,12 +6,9 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +76,8 @@ class Way:
         return torch.compile(find_loss, dynamic=False) if self.is_compiled else find_loss
 
 
-WAYS = {way.name: way for way in (Way(), Way(is_folded=True), Way(True), Way(True, True))}
+# The likeliest winners first, should time run out.
+WAYS = {way.name: way for way in (Way(), Way(is_compiled=True), Way(True, True), Way(is_folded=True))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,66 +140,66 @@ def time_way(workshop: Workshop, vae: AutoencoderKLWan, way: Way, shape: Shape) 
 class Tryout:
     """The child process that tries the ways, and what it has found so far."""
 
-    command: Sequence[str] | None
+    command: Sequence[str]
     report: Path
     limit_seconds: float
-    child: Any = field(init=False, default=None)
-    started: float = field(init=False, default_factory=time.monotonic)
+    child: subprocess.Popen[bytes] = field(init=False)
+    box: TimeBox = field(init=False)
 
     def __post_init__(self) -> None:
         self.report.unlink(missing_ok=True)
-        if self.command is not None:
-            self.child = subprocess.Popen(self.command, stdout=subprocess.DEVNULL)
+        self.child = subprocess.Popen(self.command)
+        self.box = TimeBox(self.limit_seconds)
 
     @classmethod
     def start(cls, model: Path, shapes: Sequence[Shape], report: Path, limit_seconds: float) -> "Tryout":
-        words = [
-            sys.executable,
-            "-m",
-            "training.flipbook.kernels",
-            "--model",
-            str(model),
-            "--out",
-            str(report),
-        ]
-        return cls([*words, *(shape.name for shape in shapes)], report, limit_seconds)
+        words = [sys.executable, "-m", "training.flipbook.kernels", "--model", str(model)]
+        return cls([*words, "--out", str(report), *(shape.name for shape in shapes)], report, limit_seconds)
 
-    def findings(self) -> dict[str, dict[str, float]]:
-        return json.loads(self.report.read_text()) if self.report.exists() else {}
-
-    def choose(self, shape: Shape) -> Way | None:
-        """The quickest way for a shape; None as long as some are still being tried."""
-        found = self.findings().get(shape.name, {})
-        if len(found) < len(WAYS) and self.is_running():
+    def choose(self) -> Way | None:
+        """The quickest way; None as long as the child is busy and its time is not up."""
+        if self.child.poll() is None and not self.box.is_over:
             return None
+        self.stop()
+        found = read_findings(self.report)
         return WAYS[min(found, key=found.__getitem__)] if found else Way()
 
-    def is_running(self) -> bool:
-        if self.child is None or self.child.poll() is not None:
-            return False
-        if time.monotonic() - self.started > self.limit_seconds:
-            self.stop()
-        return self.child.poll() is None
-
     def stop(self) -> None:
-        if self.child is not None and self.child.poll() is None:
+        if self.child.poll() is None:
             self.child.kill()
             self.child.wait()
 
 
+def read_findings(report: Path) -> dict[str, float]:
+    """Milliseconds a step in each way that ran."""
+    return json.loads(report.read_text()) if report.exists() else {}
+
+
 def try_all(workshop: Workshop, model: Path, shapes: Sequence[Shape], out: Path, ways: Sequence[Way]) -> None:
-    """Every way of every shape, written down as soon as it is known; one that fails is left out."""
-    found: dict[str, dict[str, float]] = {shape.name: {} for shape in shapes}
-    for shape, way in product(shapes, ways):
-        vae, _ = load_learner(model, workshop.device)
-        try:
-            found[shape.name][way.name] = time_way(workshop, vae, way, shape)
-        except Exception as problem:  # noqa: BLE001 - whatever a compiler throws, the other ways remain
-            print(f"{way.name} at {shape.name} does not run: {problem!r:.300}", file=sys.stderr, flush=True)
-            found[shape.name][way.name] = float("inf")
-        part = out.with_suffix(".part")
-        part.write_text(json.dumps(found))
-        part.replace(out)
+    """Every way at the first shape, each written down as soon as it is known. The others run once in the
+    quickest way, to have it compiled.
+    """
+    first, *others = shapes
+    found: dict[str, float] = {}
+    for way in ways:
+        if (milliseconds := _try(workshop, model, way, first)) is not None:
+            found[way.name] = milliseconds
+            part = out.with_suffix(".part")
+            part.write_text(json.dumps(found))
+            part.replace(out)
+    for shape in others:
+        _try(workshop, model, WAYS[min(found, key=found.__getitem__)], shape)
+
+
+def _try(workshop: Workshop, model: Path, way: Way, shape: Shape) -> float | None:
+    vae, _ = load_learner(model, workshop.device)
+    try:
+        milliseconds = time_way(workshop, vae, way, shape)
+    except Exception as problem:  # noqa: BLE001 - whatever a compiler throws, the other ways remain
+        print(f"{way.name} does not run at {shape.name}: {problem!r:.300}", file=sys.stderr, flush=True)
+        return None
+    workshop.log("kernels", way=way.name, shape=shape.name, milliseconds=milliseconds)
+    return milliseconds
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from training.flipbook import parcel
-from training.flipbook.kernels import Shape, Tryout, Way, load_learner
+from training.flipbook.kernels import Shape, Tryout, Way, load_learner, read_findings
 from training.flipbook.reel import Cut, Reel
 from training.flipbook.renderer import Format, Renderer, plan_shot
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
@@ -29,6 +29,7 @@ from training.flipbook.whole_clip import decode_latents, encode_clips
 from training.flipbook.workshop import Workshop
 from training.flipbook.world import sample_held_out_scene
 
+KERNELS = "kernels.json"
 WEIGHTS = Path("vae") / "diffusion_pytorch_model.safetensors"
 CROPS = Cut((SQUARE, Format(384, 192, 33), Format(192, 384, 33)), frames=17, crop=128, batch=16, slots=8192)
 WHOLE = Cut((SQUARE,), frames=33, crop=None, batch=4, slots=1024)
@@ -187,26 +188,19 @@ class PolishTrainer:
 
 
 class Course:
-    """One cut of the clips: its reel, and the way of running the decoder on it."""
+    """One cut of the clips: its reel, and the decoder run on it in some way."""
 
-    def __init__(self, trainer: PolishTrainer, cut: Cut, tryout: Tryout | None) -> None:
-        self.trainer, self.tryout = trainer, tryout
-        self.shape = Shape(cut.batch, cut.size)
+    def __init__(self, trainer: PolishTrainer, cut: Cut, way: Way) -> None:
+        self.trainer, self.shape = trainer, Shape(cut.batch, cut.size)
         self.reel = Reel(trainer.workshop, trainer.vae, cut, seed=trainer.step)
         self.reel.refill(min(cut.slots, 32 * cut.batch))
-        self.take(Way())
+        self.take(way)
 
     def take(self, way: Way) -> None:
+        """Run the decoder this way from now on, or in the plain one should it fail at the first step."""
         self.way, self.find_loss = way, way.prepare(self.trainer.vae)
-
-    def settle(self) -> None:
-        """Go over to the quickest way as soon as it is known; back to the plain one should it fail here."""
-        way = self.tryout.choose(self.shape) if self.tryout else None
-        if way is None:
+        if way == Way():
             return
-        self.tryout = None
-        self.trainer.workshop.log("polish", shape=self.shape.name, way=way.name)
-        self.take(way)
         try:
             self.trainer.train_step(self.reel, self.find_loss)
         except RuntimeError as problem:
@@ -215,24 +209,27 @@ class Course:
 
 
 class Courses:
-    """Crops first, then whole frames, each in the way that the tryout finds quickest."""
+    """Crops first, then whole frames; the plain way first, then the one that the tryout finds quickest."""
 
     def __init__(self, trainer: PolishTrainer) -> None:
         self.trainer, plan = trainer, trainer.plan
-        self.tryout, self.course, self.looking = None, None, Every(2)
+        self.way, self.looking = Way(), Every(1)
+        self.course: Course | None = None
+        self.tryout: Tryout | None = None
         if plan.is_tried_out:
             shapes = [Shape(cut.batch, cut.size) for cut in (plan.crops, plan.whole)]
-            report = trainer.workshop.folder / "kernels.json"
+            report = trainer.workshop.folder / KERNELS
             self.tryout = Tryout.start(trainer.model, shapes, report, plan.tryout_seconds)
 
     def now(self) -> Course:
         plan = self.trainer.plan
         cut = plan.whole if self.trainer.is_whole else plan.crops
         if self.course is None or self.course.reel.cut != cut:
-            self.course = None  # its reel's memory first
-            self.course = Course(self.trainer, cut, self.tryout)
-        elif self.looking.is_due():
-            self.course.settle()
+            self.course = None  # gives its memory back before the next one takes some
+            self.course = Course(self.trainer, cut, self.way)
+        elif self.tryout is not None and self.looking.is_due() and (way := self.tryout.choose()):
+            self.tryout, self.way = None, way
+            self.course.take(way)
         return self.course
 
     def close(self) -> None:
@@ -269,14 +266,13 @@ class Delivery:
         export_polished(self.trainer, self.folder)
         self.out.mkdir(parents=True, exist_ok=True)
         parcel.pack([self.folder / "vae"], self.out, "polish")
-        kernels = self.trainer.workshop.folder / "kernels.json"
         report = {
             "step": self.trainer.step,
             "progress": self.trainer.progress,
             "before": self.before,
             "after": after,
             "curve": self.trainer.curve,
-            "milliseconds": json.loads(kernels.read_text()) if kernels.exists() else {},
+            "milliseconds": read_findings(self.trainer.workshop.folder / KERNELS),
         }
         (self.out / "polish.json").write_text(json.dumps(report, indent=1))
 
