@@ -21,6 +21,7 @@ from training.flipbook.kernels import (
     read_findings,
     try_all,
 )
+from training.flipbook.muon import Rates
 from training.flipbook.networks import TINY
 from training.flipbook.polish import WEIGHTS, Course, Courses, PolishPlan, PolishTrainer, polish
 from training.flipbook.reel import Cut, Reel, cut_shot, to_unit
@@ -36,7 +37,7 @@ TOY = Format(64, 64, 9)
 CROPS = Cut((TOY,), frames=5, crop=32, batch=2, slots=6)
 WHOLE = Cut((TOY,), frames=9, crop=None, batch=1, slots=4)
 PLAN = PolishPlan(
-    CROPS, WHOLE, learning_rate=5e-3, warmup_steps=2, refill_steps=4, held_out_clips=1, judged_clips=2,
+    CROPS, WHOLE, rates=Rates(2e-2, 5e-3), warmup_steps=2, refill_steps=4, held_out_clips=1, judged_clips=2,
     is_tried_out=False,
 )  # fmt: skip
 
@@ -78,7 +79,8 @@ def test_a_stopped_polish_goes_on_where_it_stopped(workshop, model, report):
     assert (trainer.step, trainer.progress) == (steps[-1], 1.0)
     assert all(torch.equal(*pair) for pair in zip(trainer.learning, saved["weights"], strict=True))
     assert all(torch.equal(*pair) for pair in zip(trainer.average_weights, saved["average"], strict=True))
-    assert len(trainer.optimizer.state) == len(trainer.learning)
+    momenta = [state for player in trainer.optimizer.players for state in player.state.values()]
+    assert len(momenta) == len(trainer.learning)
 
 
 def test_only_the_decoder_changes(workshop, model):

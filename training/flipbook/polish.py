@@ -21,6 +21,7 @@ from torch import Tensor
 
 from training.flipbook import parcel
 from training.flipbook.kernels import Shape, Tryout, Way, load_learner, read_findings
+from training.flipbook.muon import Duet, Rates
 from training.flipbook.reel import Cut, Reel
 from training.flipbook.renderer import Format, Renderer, plan_shot
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
@@ -32,6 +33,7 @@ from training.flipbook.world import sample_held_out_scene
 KERNELS = "kernels.json"
 WEIGHTS = Path("vae") / "diffusion_pytorch_model.safetensors"
 CROPS = Cut((SQUARE, Format(384, 192, 33), Format(192, 384, 33)), frames=17, crop=128, batch=16, slots=8192)
+RATES = Rates(matrices=2e-3, others=5e-4)
 WHOLE = Cut((SQUARE,), frames=33, crop=None, batch=4, slots=1024)
 
 
@@ -44,7 +46,7 @@ class PolishPlan:
     crops_until: float = 0.65
     decibels_from: float = 0.3  # from here on the loss turns into the PSNR itself, bit by bit
     decibels_at: float = 0.6
-    learning_rate: float = 1e-3
+    rates: Rates = RATES
     warmup_steps: int = 200
     hold_until: float = 0.1
     average_decay: float = 0.999
@@ -90,10 +92,11 @@ class PolishTrainer:
             *self.average.decoder.parameters(),
             *self.average.post_quant_conv.parameters(),
         ]
-        self.optimizer = torch.optim.AdamW(
-            self.learning, lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.0,
-            fused=workshop.device.type == "cuda",
-        )  # fmt: skip
+        last = (
+            self.vae.decoder.conv_out.weight
+        )  # its rows are colours of pixels: no matrix to make orthogonal
+        matrices = [one for one in self.learning if one.numel() > len(one) and one is not last]
+        self.optimizer = Duet(matrices, self.learning, plan.rates)
         self.step, self.progress = 0, 0.0
         self.curve: list[dict[str, float]] = []
 
@@ -135,15 +138,13 @@ class PolishTrainer:
         decibels = torch.full((), min(1.0, max(0.0, share)), device=self.workshop.device)
         with self.workshop.autocast():
             loss = find_loss(self.vae, lesson.latents, lesson.frames, decibels)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.learning, 1.0)
         scale = learning_rate_scale(
             self.progress, self.step, warmup_steps=plan.warmup_steps, hold_until=plan.hold_until
         )
-        for group in self.optimizer.param_groups:
-            group["lr"] = plan.learning_rate * scale
-        self.optimizer.step()
+        self.optimizer.step(scale)
         self._follow()
         self.step += 1
         return loss.detach()
@@ -313,14 +314,13 @@ def main() -> None:
     parser.add_argument(
         "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
     )
-    parser.add_argument("--learning-rate", type=float, default=PolishPlan().learning_rate)
     parser.add_argument(
         "--no-compile", action="store_true", help="plain kernels, and no looking for better ones"
     )
     options = parser.parse_args()
     workshop = Workshop.open(options.work)
     is_tried_out = not options.no_compile and workshop.device.type == "cuda"
-    plan = PolishPlan(learning_rate=options.learning_rate, is_tried_out=is_tried_out)
+    plan = PolishPlan(is_tried_out=is_tried_out)
     model = options.model or options.work / "model"
     polish(workshop, model, plan, TimeBox(options.seconds, until=options.until), options.out or options.work)
 
