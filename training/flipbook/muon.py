@@ -2,7 +2,6 @@
 takes what is no matrix.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +14,37 @@ A, B, C = 3.4445, -4.7750, 2.0315
 
 
 def orthogonalize(matrices: Tensor, rounds: int = 5) -> Tensor:
-    """The nearest (semi-)orthogonal matrices to a stack of them, roughly: singular values end near one."""
+    """The nearest semi-orthogonal matrices to a stack of wide ones, roughly: singular values end near one.
+
+    Rows and columns of nothing but zeros stay so, and change nothing for the others.
+    """
     x = matrices.bfloat16() if matrices.is_cuda else matrices
-    is_tall = x.shape[-2] > x.shape[-1]
-    x = x.mT if is_tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(rounds):
         gram = x @ x.mT
         x = A * x + (B * gram + C * gram @ gram) @ x
-    return (x.mT if is_tall else x).to(matrices.dtype)
+    return x.to(matrices.dtype)
+
+
+def find_extent(weight: Tensor) -> tuple[int, int]:
+    """Rows and columns of a weight as a wide matrix; a convolution is one of outputs by everything else."""
+    rows, columns = len(weight), weight[0].numel()
+    return min(rows, columns), max(rows, columns)
+
+
+def open_windows(stack: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """A view into each page of the stack that has the shape of its weight."""
+    windows = []
+    for page, weight in zip(stack, weights, strict=True):
+        rows, columns = find_extent(weight)
+        window = page[:rows, :columns]
+        windows.append((window if len(weight) == rows else window.mT).unflatten(1, weight.shape[1:]))
+    return windows
 
 
 class Muon(torch.optim.Optimizer):
-    """For weight matrices, and for convolutions as matrices of outputs by everything else. Equal shapes are
-    worked on together. The step is scaled to the size AdamW would take.
+    """For weight matrices and convolutions, all in one stack, the smaller ones padded: a hundred kernels a
+    step instead of thousands. The step is scaled to the size AdamW would take.
     """
 
     def __init__(
@@ -39,25 +55,27 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # noqa: ARG002 - the base class asks for it
         for group in self.param_groups:
-            by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    by_shape[weight.shape].append(weight)
-            for weights in by_shape.values():
-                self._step_stack(weights, group["lr"], group["momentum"], group["weight_decay"])
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            for weight in weights:
+                if "momentum" not in self.state[weight]:
+                    self.state[weight]["momentum"] = torch.zeros_like(weight)
+            gradients = [weight.grad for weight in weights]
+            buffers = [self.state[weight]["momentum"] for weight in weights]
+            torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
+            ahead = torch._foreach_lerp(gradients, buffers, group["momentum"])  # noqa: SLF001 - no public name
+            torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
+            turned = self._turn(weights, ahead)
+            torch._foreach_add_(weights, open_windows(turned, weights), alpha=-group["lr"])
 
-    def _step_stack(self, weights: list[Tensor], lr: float, momentum: float, weight_decay: float) -> None:
-        for weight in weights:
-            if "momentum" not in self.state[weight]:
-                self.state[weight]["momentum"] = torch.zeros_like(weight)
-        gradients = [weight.grad for weight in weights]
-        buffers = [self.state[weight]["momentum"] for weight in weights]
-        torch._foreach_lerp_(buffers, gradients, 1 - momentum)
-        ahead = torch.lerp(torch.stack(gradients), torch.stack(buffers), momentum)
-        updates = orthogonalize(ahead.flatten(2))
-        scale = 0.2 * max(updates.shape[1:]) ** 0.5
-        torch._foreach_mul_(weights, 1 - lr * weight_decay)
-        torch._foreach_add_(weights, list(updates.view_as(ahead).unbind(0)), alpha=-lr * scale)
+    @staticmethod
+    def _turn(weights: list[Tensor], ahead: Sequence[Tensor]) -> Tensor:
+        """The stack of updates, orthogonal and scaled."""
+        extents = [find_extent(weight) for weight in weights]
+        rows, columns = (max(side) for side in zip(*extents, strict=True))
+        stack = ahead[0].new_zeros(len(weights), rows, columns)
+        torch._foreach_copy_(open_windows(stack, weights), ahead)
+        scales = torch.tensor([0.2 * wide**0.5 for _, wide in extents]).to(stack.device, non_blocking=True)
+        return orthogonalize(stack) * scales.view(-1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
