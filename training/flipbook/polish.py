@@ -9,6 +9,7 @@ import copy
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -92,9 +93,8 @@ class PolishTrainer:
             *self.average.decoder.parameters(),
             *self.average.post_quant_conv.parameters(),
         ]
-        last = (
-            self.vae.decoder.conv_out.weight
-        )  # its rows are colours of pixels: no matrix to make orthogonal
+        # The last layer's rows are colours of pixels, which have no reason to be orthogonal.
+        last = self.vae.decoder.conv_out.weight
         matrices = [one for one in self.learning if one.numel() > len(one) and one is not last]
         self.optimizer = Duet(matrices, self.learning, plan.rates)
         self.step, self.progress = 0, 0.0
@@ -158,20 +158,19 @@ class PolishTrainer:
         """`deliver` is called every now and then, for whoever waits for results."""
         plan, workshop = self.plan, self.workshop
         held_out = HeldOut(workshop, self.vae, plan.held_out_clips, plan.whole.size)
-        courses = Courses(self)
         logging, saving, measuring, pace = Every(10), Every(25), Every(60), Pace()
-        while not box.is_over:
-            self.progress = box.progress
-            course = courses.now()
-            loss = self.train_step(course.reel, course.find_loss)
-            if logging.is_due():
-                self._log(loss.item(), course, pace.read(self.step))
-            if measuring.is_due():
-                self._measure(held_out, box.elapsed)
-            if saving.is_due():
-                self.save()
-                deliver()
-        courses.close()
+        with closing(Courses(self)) as courses:
+            while not box.is_over:
+                self.progress = box.progress
+                course = courses.now()
+                loss = self.train_step(course.reel, course.find_loss)
+                if logging.is_due():
+                    self._log(loss.item(), course, pace.read(self.step))
+                if measuring.is_due():
+                    self._measure(held_out, box.elapsed)
+                if saving.is_due():
+                    self.save()
+                    deliver()
         self.progress = box.until
         self._measure(held_out, box.elapsed)
         self.save()
@@ -291,12 +290,12 @@ def polish(workshop: Workshop, model: Path, plan: PolishPlan, box: TimeBox, out:
     trainer = PolishTrainer(workshop, model, plan)
     trainer.resume()
     before = judge_folder(workshop, model, plan)
-    workshop.log("polish", before="", **before)
+    workshop.log("before", **before)
     delivery = Delivery(trainer, out, before)
     trainer.train(replace(box, begins_at=trainer.progress), delivery.deliver)
     delivery.deliver()
     after = judge_folder(workshop, delivery.folder, plan)
-    workshop.log("polish", after="", **after)
+    workshop.log("after", **after)
     delivery.deliver(after)
     return delivery.folder
 
