@@ -5,6 +5,7 @@ heart, and how far do latents come that may be anything?
 import argparse
 import copy
 import math
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -14,6 +15,8 @@ from diffusers import AutoencoderKLWan
 from torch import Tensor
 
 from training.flipbook.kernels import load_learner
+from training.flipbook.muon import Duet
+from training.flipbook.polish import RATES
 from training.flipbook.reel import Cut, Reel, to_unit
 from training.flipbook.renderer import Renderer, plan_shot
 from training.flipbook.train_vae import SQUARE
@@ -67,27 +70,34 @@ def learn_by_heart(vae: AutoencoderKLWan, reel: Reel, steps: int) -> list[float]
     """PSNR of the reel's clips, every ten steps of a decoder that sees nothing else."""
     vae = copy.deepcopy(vae)
     learning = [*vae.decoder.parameters(), *vae.post_quant_conv.parameters()]
-    return _descend(vae, reel, torch.zeros_like(reel.means), torch.optim.Adam(learning, lr=1e-3), steps)
+    duet = Duet([weight for weight in learning if weight.numel() > len(weight)], learning, RATES)
+    return _descend(vae, reel, torch.zeros_like(reel.means), duet.step, steps)
 
 
 def free_latents(vae: AutoencoderKLWan, reel: Reel, steps: int) -> list[float]:
     """The same with the decoder as it is and latents that go wherever the error falls."""
     offset = torch.zeros_like(reel.means).requires_grad_(True)
-    return _descend(vae, reel, offset, torch.optim.Adam([offset], lr=0.03), steps)
+    adam = torch.optim.Adam([offset], lr=0.03)
+
+    def step(scale: float) -> None:
+        adam.param_groups[0]["lr"] = 0.03 * scale
+        adam.step()
+
+    return _descend(vae, reel, offset, step, steps)
 
 
 def _descend(
-    vae: AutoencoderKLWan, reel: Reel, offset: Tensor, optimizer: torch.optim.Optimizer, steps: int
+    vae: AutoencoderKLWan, reel: Reel, offset: Tensor, move: Callable[[float], None], steps: int
 ) -> list[float]:
-    curve, peak = [], optimizer.param_groups[0]["lr"]
+    curve = []
     for step in range(steps + 1):
-        optimizer.param_groups[0]["lr"] = peak * 0.5 * (1 + math.cos(math.pi * step / (steps + 1)))
         psnr = measure_psnr(decode_latents(vae, reel.means + offset), to_unit(reel.frames)).mean()
         if step % 10 == 0:
             curve.append(psnr.item())
-        optimizer.zero_grad()
+        vae.zero_grad()
+        offset.grad = None
         (-psnr).backward()
-        optimizer.step()
+        move(0.5 * (1 + math.cos(math.pi * step / (steps + 1))))
     return curve
 
 
