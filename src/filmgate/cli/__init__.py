@@ -9,6 +9,7 @@ from filmgate import __version__
 from filmgate.cli import (
     bench,
     bench_api,
+    bench_denoise,
     bench_queue,
     config,
     doctor,
@@ -34,6 +35,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("denoise")(bench_denoise.denoise)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)
