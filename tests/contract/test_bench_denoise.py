@@ -1,4 +1,4 @@
-"""The denoise benchmark: every variant is timed and compared, a failure is named, what is measured is kept."""
+"""The denoise benchmark: every variant is timed and compared, failures are named, figures kept at once."""
 
 import json
 

@@ -7,11 +7,15 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled
+from filmgate.health import Verdict
+from filmgate.pipeline import compilation
 from filmgate.pipeline.canary import canary_request
+from filmgate.pipeline.checkup import examine_compiler
 from filmgate.pipeline.compilation import (
     CACHE_VARIABLE,
     WORTHWHILE_FORWARDS,
     BlockCompiler,
+    find_obstacle,
     is_worthwhile,
     open_compiler,
 )
@@ -216,3 +220,13 @@ def test_torch_forgets_a_compiled_call_by_the_attribute_we_clear():
     assert block._compiled_call_impl is not None
     block._compiled_call_impl = None
     assert block(torch.zeros(1, 2)).shape == (1, 2)
+
+
+def test_the_doctor_names_what_the_compiler_lacks(monkeypatch, tmp_path):
+    monkeypatch.setattr(compilation, "find_spec", lambda name: object())
+    assert examine_compiler().verdict is Verdict.OK
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert find_obstacle() == "there is no C compiler"
+    monkeypatch.setattr(compilation, "find_spec", lambda name: None)
+    assert (examine_compiler().verdict, find_obstacle()) == (Verdict.WARN, "Triton is not installed")

@@ -6,7 +6,6 @@ import torch
 from filmgate.errors import Cancelled, SettingsError
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.models import load_model
-from filmgate.pipeline.quality import THRESHOLDS
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text import Prompt
 from filmgate.pipeline.wishes import Wish, to_request
@@ -65,7 +64,7 @@ def test_a_family_that_was_not_tried_refuses_the_level_by_the_settings_name(load
 
 
 def test_a_cancelled_clip_leaves_nothing_for_the_next(load):
-    """Cancelled in its first step, then another prompt with the same noise: what is nearest to a false hit."""
+    """Cancelled in its first step, then another prompt on the same noise: the likeliest false hit."""
     control = Control(lambda progress: control.cancel() if progress.stage is Stage.DENOISE else None)
     model = load("draft")
     with pytest.raises(Cancelled):

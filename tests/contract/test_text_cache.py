@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from filmgate.pipeline.control import Control
+from filmgate.pipeline.ending import Delivery
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text import Prompt, encode_text
 from filmgate.pipeline.text_cache import TextCache, digest
@@ -155,3 +156,18 @@ def test_no_prompt_is_held_by_a_renderer_that_cached_it(model):
     ((key, kept),) = renderer._texts._entries.items()
     assert "zebrafish" not in key
     assert all(isinstance(value, torch.Tensor) for value in kept.values())
+
+
+def test_a_report_says_whether_the_text_was_cached_and_a_checkpoint_inherits_nothing(model):
+    loaded = model("wan2.1")
+    renderer = Renderer(loaded, CPU)
+    request = to_request(loaded, Wish(size="64x64", frames=5, steps=1, seed=3))
+
+    def render():
+        return renderer.render(Prompt("a cat"), request, None, Delivery(), Control())
+
+    assert [render().is_text_cached for _ in range(2)] == [False, True]
+    latents = renderer.denoise(Prompt("a cat"), request, Control())
+    renderer.finish(latents, request, None, Delivery(), Control())
+    resumed = renderer.finish(latents, request, None, Delivery(), Control())
+    assert (resumed.is_text_cached, set(resumed.stage_seconds)) == (False, {"decode"})

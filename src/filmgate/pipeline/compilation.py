@@ -4,7 +4,9 @@ One block is compiled once and serves all its copies, so a model costs seconds o
 """
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import torch
@@ -104,3 +106,12 @@ def is_worthwhile(model: VideoModel, settings: PipelineSettings, forwards: int, 
         and settings.quality == "full"
         and forwards >= WORTHWHILE_FORWARDS
     )
+
+
+def find_obstacle() -> str | None:
+    """What torch.compile would miss on a GPU; None where it has what it needs."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")):
+        return "there is no C compiler"
+    return None

@@ -95,7 +95,9 @@ class Renderer:
         with self._timed(Stage.DECODE):
             clip = self._ending_for(request.fps).write(denoised.latents, path, delivery, control)
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
-        return RenderReport(clip, request, self._seconds, self._is_text_cached, peak, peak_host_bytes())
+        report = RenderReport(clip, request, self._seconds, self._is_text_cached, peak, peak_host_bytes())
+        self._seconds, self._is_text_cached = {}, False  # the next clip may start from a checkpoint
+        return report
 
     def _ending_for(self, fps: int) -> Ending:
         if self._ending is None or self._ending[0] != fps:

@@ -140,4 +140,4 @@ def forward_flops(name: str, size: tuple[int, int], frames: int) -> float:
     tokens = length * (size[0] // recipe.spatial // 2) * (size[1] // recipe.spatial // 2)
     projections = tokens * (6 * width**2 + 2 * width * config["ffn_dim"]) + TEXT_TOKENS * 2 * width**2
     attention = 2 * width * tokens * (tokens + TEXT_TOKENS)
-    return 2.0 * config["num_layers"] * (projections + attention)
+    return float(2 * config["num_layers"] * (projections + attention))
