@@ -2,13 +2,13 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ from filmgate.pipeline.text_cache import TextCache
 from filmgate.settings import PipelineSettings
 
 Size = tuple[int, int]
+T = TypeVar("T")
 
 EAGER, COMPILED, CUDNN, FLASH = "eager", "compiled", "cudnn", "flash"
 COMPILED_CUDNN, WHOLE = "compiled_cudnn", "whole"
@@ -130,7 +131,7 @@ class DenoiseBench:
 
     @torch.inference_mode()
     def measure(self, variant: str, size: Size) -> Measured:
-        """One pass that warms up or compiles, `rounds` timed ones, and the output of a fixed input."""
+        """One pass that warms up or compiles, then `rounds` timed ones."""
         if variant in (TEXT, TEXT_CACHED):
             return self._measure_text(self._encoding() if variant == TEXT else self._finding(size))
         if variant == FLOAT32:
@@ -156,22 +157,28 @@ class DenoiseBench:
         self._compiler.switch_on()
 
     def _measure_forward(self, name: str, size: Size, variant: Variant, network: Any) -> Measured:
-        draw = partial(self._draw, size, is_doubled=variant.is_doubled)
+        """The first pass is of the input all variants share; it warms up or compiles, and is compared."""
+        run = partial(_forward, network, passes=variant.passes)
+        hits = _compiler_cache_hits()
         with _attention(variant.attention):
-            run = partial(_forward, network, passes=variant.passes)
-            hits = _compiler_cache_hits()
-            first = self._timed(run, draw())
+            # A profiler beside the compiler would record the compiler.
+            with nullcontext([]) if variant.is_compiled else _watched_attention() as watched:
+                first, output = self._timed(run, self._sample(size, is_doubled=variant.is_doubled))
             hits = _compiler_cache_hits() - hits
             self._reset_peak()
-            seconds = tuple(self._timed(run, draw()) for _ in range(self._case.rounds))
-            peak = self._peak()
-            sample = self._sample(size)
-            output = run(sample.doubled() if variant.is_doubled else sample)[:1].float()
-            attention = _attention_ops(partial(run, draw())) if name == EAGER else ()
-        differences = self._compare(name, size, output)
-        median = statistics.median(seconds)
-        is_compiled = variant.is_compiled
-        return Measured(median, seconds, first, peak, differences, attention, hits if is_compiled else None)
+            rounds = [
+                self._timed(run, self._draw(size, is_doubled=variant.is_doubled))[0]
+                for _ in range(self._case.rounds)
+            ]
+        return Measured(
+            statistics.median(rounds),
+            tuple(rounds),
+            first,
+            self._peak(),
+            self._compare(name, size, output[:1].float()),
+            tuple(watched),
+            hits if variant.is_compiled else None,
+        )
 
     def _measure_float32(self, size: Size) -> Measured:
         """The same weights in float32, once: how far rounding alone takes each variant from the truth."""
@@ -179,19 +186,14 @@ class DenoiseBench:
         precise = deepcopy(self._network).float()
         sample = self._sample(size).to_dtype(torch.float32)
         self._reset_peak()
-        self._synchronise()
-        started = time.perf_counter()
-        truth = _forward(precise, sample)
-        self._synchronise()
-        seconds = time.perf_counter() - started
+        seconds, truth = self._timed(partial(_forward, precise), sample)
         distances = {n: relative_norm(out, truth) for n, out in self._outputs.get(size, {}).items()}
         return Measured(seconds, (seconds,), seconds, self._peak(), distances)
 
     def _measure_text(self, run: Callable[[], object]) -> Measured:
         self._reset_peak()
-        first = self._timed(lambda _: run(), None)
-        seconds = tuple(self._timed(lambda _: run(), None) for _ in range(self._case.rounds))
-        return Measured(statistics.median(seconds), seconds, first, self._peak())
+        first, *seconds = (self._timed(lambda _: run(), None)[0] for _ in range(1 + self._case.rounds))
+        return Measured(statistics.median(seconds), tuple(seconds), first, self._peak())
 
     def _encoding(self) -> Callable[[], object]:
         """A prompt and a negative prompt, one after the other, as the pipelines encode them."""
@@ -215,17 +217,17 @@ class DenoiseBench:
         drawn = draw_inputs(self._case.model, size, self._case.frames, self._place)
         return drawn.doubled() if is_doubled else drawn
 
-    def _sample(self, size: Size) -> Inputs:
+    def _sample(self, size: Size, *, is_doubled: bool = False) -> Inputs:
         if size not in self._samples:
             self._samples[size] = self._draw(size)
-        return self._samples[size]
+        return self._samples[size].doubled() if is_doubled else self._samples[size]
 
-    def _timed(self, run: Callable[[Any], object], given: object) -> float:
+    def _timed(self, run: Callable[[Any], T], given: object) -> tuple[float, T]:
         self._synchronise()
         started = time.perf_counter()
-        run(given)
+        result = run(given)
         self._synchronise()
-        return time.perf_counter() - started
+        return time.perf_counter() - started, result
 
     def _synchronise(self) -> None:
         if self._is_cuda:
@@ -233,7 +235,6 @@ class DenoiseBench:
 
     def _reset_peak(self) -> None:
         if self._is_cuda:
-            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
     def _peak(self) -> int | None:
@@ -261,14 +262,16 @@ def _attention(backend: SDPBackend | None) -> AbstractContextManager[object]:
     return nullcontext() if backend is None else sdpa_kernel(backend)
 
 
-def _attention_ops(run: Callable[[], object]) -> tuple[str, ...]:
-    """The attention kernels a run calls, by torch's names for them."""
+@contextmanager
+def _watched_attention() -> Iterator[list[str]]:
+    """The attention kernels called inside, by torch's names for them; known when it ends."""
     from torch.profiler import ProfilerActivity, profile
 
+    watched: list[str] = []
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        run()
+        yield watched
     names = {event.key.removeprefix("aten::") for event in profiler.key_averages()}
-    return tuple(sorted(name for name in names if name.startswith("_scaled_dot_product_")))
+    watched += sorted(name for name in names if name.startswith("_scaled_dot_product_"))
 
 
 def _compiler_cache_hits() -> int:
