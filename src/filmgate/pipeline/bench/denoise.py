@@ -161,8 +161,7 @@ class DenoiseBench:
         run = partial(_forward, network, passes=variant.passes)
         hits = _compiler_cache_hits()
         with _attention(variant.attention):
-            # A profiler beside the compiler would record the compiler.
-            with nullcontext([]) if variant.is_compiled else _watched_attention() as watched:
+            with _watched_attention(is_watching=not variant.is_compiled) as watched:
                 first, output = self._timed(run, self._sample(size, is_doubled=variant.is_doubled))
             hits = _compiler_cache_hits() - hits
             self._reset_peak()
@@ -263,11 +262,14 @@ def _attention(backend: SDPBackend | None) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _watched_attention() -> Iterator[list[str]]:
+def _watched_attention(*, is_watching: bool) -> Iterator[list[str]]:
     """The attention kernels called inside, by torch's names for them; known when it ends."""
     from torch.profiler import ProfilerActivity, profile
 
     watched: list[str] = []
+    if not is_watching:  # beside the compiler a profiler would record the compiler
+        yield watched
+        return
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         yield watched
     names = {event.key.removeprefix("aten::") for event in profiler.key_averages()}
