@@ -115,10 +115,20 @@ def test_switching_off_leaves_no_block_compiled():
     assert not compiler.is_on
 
 
+def test_a_clip_runs_compiled_by_its_own_merit_whatever_ran_before():
+    """So that the same request gives the same clip, late or early in a worker's life."""
+    pipe = build_pipeline("wan2.1")
+    compiler = open_compiler(pipe, CPU)
+    was_on = [compiler.run(lambda: compiler.is_on, is_worthwhile=w) for w in (False, True, False, True)]
+    assert was_on == [False, True, False, True]
+    compiler.run(lambda: None, is_worthwhile=False)
+    assert compiled(pipe.transformer) == []
+
+
 @pytest.mark.parametrize("name", ["svd", "cogvideox"])
 def test_a_network_without_repeated_blocks_runs_as_it_is(name):
     compiler = open_compiler(build_pipeline(name), CPU)
-    assert compiler.run(lambda: "done") == "done"
+    assert compiler.run(lambda: "done", is_worthwhile=True) == "done"
     assert not compiler.is_on
 
 
@@ -149,7 +159,7 @@ class Flaky:
 def test_a_compiler_that_fails_costs_one_warning_and_is_not_tried_again(caplog):
     compiler, flaky = open_compiler(build_pipeline("wan2.1"), CPU), Flaky(OSError("no space left"))
     with caplog.at_level(logging.WARNING):
-        assert [compiler.run(flaky.attach(compiler)) for _ in range(3)] == ["done"] * 3
+        assert [compiler.run(flaky.attach(compiler), is_worthwhile=True) for _ in range(3)] == ["done"] * 3
     assert flaky.runs == 1 + 3
     assert len(caplog.records) == 1
     assert "uncompiled" in caplog.text
@@ -160,7 +170,7 @@ def test_a_compiler_that_fails_costs_one_warning_and_is_not_tried_again(caplog):
 def test_a_cancel_or_a_full_gpu_is_no_fault_of_the_compiler(error):
     compiler, flaky = open_compiler(build_pipeline("wan2.1"), CPU), Flaky(error)
     with pytest.raises(type(error)):
-        compiler.run(flaky.attach(compiler))
+        compiler.run(flaky.attach(compiler), is_worthwhile=True)
     assert (flaky.runs, compiler.is_on) == (1, True)
 
 
@@ -169,7 +179,7 @@ def test_an_error_of_another_cause_comes_back_from_the_second_run():
         raise RuntimeError("the weights are wrong")
 
     with pytest.raises(RuntimeError, match="the weights are wrong"):
-        open_compiler(build_pipeline("wan2.1"), CPU).run(broken)
+        open_compiler(build_pipeline("wan2.1"), CPU).run(broken, is_worthwhile=True)
 
 
 @pytest.fixture

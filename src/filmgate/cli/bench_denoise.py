@@ -24,16 +24,15 @@ def denoise(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     frames: Annotated[int, typer.Option(help="Length of the clip.")] = 81,
     rounds: Annotated[int, typer.Option(min=1, help="Timed passes after the first; the median counts.")] = 3,
     variants: Annotated[str, typer.Option(help="Comma-separated; all but `whole` if left out.")] = "",
-    limit_seconds: Annotated[float, typer.Option(min=0, help="Start nothing new after this long.")] = float(
-        "inf"
-    ),
+    limit_seconds: Annotated[float, typer.Option(min=0, help="Start nothing new after this long.")] = 3600,
     backend: Annotated[str, typer.Option(help="What torch.compile hands its graphs to.")] = "inductor",
     out: Annotated[
         Path | None,
         typer.Option(help="Keep what is measured so far in this JSON file, should the run be cut off."),
     ] = None,
     show: Annotated[
-        Path | None, typer.Option(help="Print the table of such a file instead of measuring.")
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Print the table of such a file, measure nothing."),
     ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -111,14 +110,9 @@ def table(result: Result) -> str:
     for size, rows in result["results"].items():
         truth = rows.get("float32", {}).get("relative_differences", {})
         lines += [_line(_cells(result, size, name, truth)) for name in rows]
-    lines += [
-        "",
-        *(
-            f"{size} {name}: {ratio}"
-            for size, named in result["ratios"].items()
-            for name, ratio in named.items()
-        ),
-    ]
+    lines.append("")
+    for size, ratios in result["ratios"].items():
+        lines += [f"{size} {name.replace('_', ' ')}: {ratio}" for name, ratio in ratios.items()]
     lines += [f"left out: {what}: {reason}" for what, reason in result["left_out"].items()]
     return "\n".join(lines)
 

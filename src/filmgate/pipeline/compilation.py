@@ -49,13 +49,15 @@ class BlockCompiler:
             block._compiled_call_impl = None  # noqa: SLF001 - torch has no public way back; tests/contract
         self.is_on = False
 
-    def run(self, work: Callable[[], T]) -> T:
-        """Run `work` on compiled blocks; should it fail, once more without them, and so from then on.
+    def run(self, work: Callable[[], T], *, is_worthwhile: bool) -> T:
+        """Run `work`, on compiled blocks if that is worthwhile, whatever ran before.
 
-        Compilers fail at the first pass of a shape, so little is done twice. An error of another cause comes
+        Should it fail on compiled blocks, it runs once more without them, and so does all later work.
+        Compilers fail at the first pass of a shape, so little is done twice; an error of another cause comes
         back from the second run.
         """
-        if self._has_failed or not self._networks:
+        if self._has_failed or not self._networks or not is_worthwhile:
+            self.switch_off()
             return work()
         self.switch_on()
         try:

@@ -81,7 +81,7 @@ class Renderer:
             is_compiled = is_worthwhile(
                 self._model, self._settings, request.forwards, is_reused=self._is_reused
             )
-            return self._compiler.run(work) if is_compiled else work()
+            return self._compiler.run(work, is_worthwhile=is_compiled)
 
     def finish(
         self,

@@ -65,8 +65,12 @@ class Inputs:
     text: Tensor
 
     def doubled(self) -> "Inputs":
-        """A batch of two: the same latents with and without the prompt."""
-        return Inputs(*(torch.cat([part, part]) for part in (self.latents, self.timestep, self.text)))
+        """A batch of two: the same latents with the prompt and with another."""
+        return Inputs(
+            latents=torch.cat([self.latents] * 2),
+            timestep=torch.cat([self.timestep] * 2),
+            text=torch.cat([self.text, -self.text]),
+        )
 
     def to_dtype(self, dtype: torch.dtype) -> "Inputs":
         return Inputs(self.latents.to(dtype), self.timestep, self.text.to(dtype))
