@@ -86,9 +86,14 @@ class BlockCompiler:
 
 def open_compiler(pipe: Pipeline, settings: PipelineSettings) -> BlockCompiler:
     """The compiler for every denoiser of this pipeline that has repeated blocks: both experts of Wan 2.2."""
+    place_cache(settings)
+    return BlockCompiler([n for n in denoisers_of(pipe) if getattr(n, "_repeated_blocks", None)])
+
+
+def place_cache(settings: PipelineSettings) -> None:
+    """Have compiled kernels kept where the setting says; before anything is compiled."""
     if settings.compile_cache:
         os.environ[CACHE_VARIABLE] = settings.compile_cache  # torch reads this variable and nothing else
-    return BlockCompiler([n for n in denoisers_of(pipe) if getattr(n, "_repeated_blocks", None)])
 
 
 def is_worthwhile(model: VideoModel, settings: PipelineSettings, forwards: int, *, is_reused: bool) -> bool:

@@ -24,7 +24,7 @@ from filmgate.pipeline.bench.denoisers import (
     draw_inputs,
     forward_flops,
 )
-from filmgate.pipeline.compilation import BlockCompiler
+from filmgate.pipeline.compilation import BlockCompiler, place_cache
 from filmgate.pipeline.memory import choose_device, choose_dtype
 from filmgate.pipeline.text_cache import TextCache
 from filmgate.settings import PipelineSettings
@@ -103,6 +103,7 @@ def open_bench(
     """The benchmark, and the words that go with its figures."""
     for size in sizes:
         check_shape(case.model, size, case.frames)
+    place_cache(settings)
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     flops = {f"{w}x{h}": forward_flops(case.model, (w, h), case.frames) for w, h in sizes}
