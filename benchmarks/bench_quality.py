@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from training.flipbook.evaluate import DEFAULT_FORMAT, MODEL, Answer, Frames, decode, load_pipeline, tabulate
+from training.flipbook.evaluate import DEFAULT_FORMAT, MODEL, Frames, decode, load_pipeline
 from training.flipbook.judge import judge_clip
+from training.flipbook.marks import Answer, tally
 from training.flipbook.prompts import Question, write_questions
 
 from filmgate.pipeline.families import family_of
@@ -20,6 +21,7 @@ from filmgate.pipeline.quality import THRESHOLDS, Quality, apply_quality, forget
 LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
 
 
+@torch.inference_mode()
 def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> tuple[list[Frames], float]:
     """The clips, and the share of passes that went through every block."""
     pipe = load_pipeline(MODEL, "cpu")
@@ -69,7 +71,7 @@ def main() -> None:
             "share_of_full_passes": round(share, 3),
             "psnr_to_full_mean": round(float(np.mean(distances)), 2) if level != "full" else None,
             "psnr_to_full_worst": round(min(distances), 2) if level != "full" else None,
-            "judged_right_percent": tabulate(answers),
+            "judged_right": {name: f"{mark.right} of {mark.of}" for name, mark in tally(answers).items()},
         }
     about = {"bench": "quality", "model": "flipbook", "device": "CPU", "torch": torch.__version__}
     print(json.dumps({**about, **vars(options), "levels": levels}))

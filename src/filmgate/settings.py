@@ -49,6 +49,10 @@ class PipelineSettings(Slice):
     quality: Literal["full", "balanced", "draft"] = Field(
         default="full", description="full: every step in whole; others reuse parts of steps and lose a little"
     )
+    decoder: Literal["auto", "exact", "fast"] = Field(
+        default="auto",
+        description="exact: bit for bit the VAE's own; fast: kernels of our own; auto: fast where proven",
+    )
     codec: Literal["h264", "hevc", "av1"] = Field(
         default="h264", description="video codec of the finished file"
     )
