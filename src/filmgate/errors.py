@@ -30,7 +30,8 @@ FilmgateError
     |-- LeaseLost         another worker has the job now; this one's writes are refused
     |-- QueueUnavailable  the database cannot be reached
     |-- StoreUnavailable  the object store cannot be reached
-    |   `-- StoreFull     no room for the object; nothing was written
+    |   |-- StoreFull     no room for the object; nothing was written
+    |   `-- StoreForbidden  our own credentials may not do this; the message names the permission
     |-- ObjectNotFound    no object of that name
     |-- ObjectCorrupt     stored bytes do not verify
     |-- KeyringUnavailable, KeyRefused   tenant keys: unreachable, or not the key this was wrapped with
@@ -204,6 +205,12 @@ class StoreFull(StoreUnavailable):
     """No room for the object; nothing was written."""
 
     code: ClassVar[str] = "storage_full"
+
+
+class StoreForbidden(StoreUnavailable):
+    """Our own credentials may not do this; the message names the permission that is missing."""
+
+    code: ClassVar[str] = "storage_forbidden"
 
 
 class ObjectNotFound(RunError):  # noqa: N818

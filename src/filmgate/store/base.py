@@ -13,6 +13,8 @@ from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
 PART_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
 LIVE_PREFIX = "live/"
+# No writer takes this long: what is older was left by one that was killed.
+LEFTOVER_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -101,6 +103,10 @@ class ObjectStore(Protocol):
 
     def room(self) -> Room:
         """What is left, for admission."""
+        ...
+
+    def sweep(self, older_than_seconds: float) -> int:
+        """Drop what killed writers left unpublished, if it is older than this; how many. Idempotent."""
         ...
 
 
