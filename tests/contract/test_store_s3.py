@@ -8,11 +8,12 @@ import time
 import httpx
 import pytest
 
+from filmgate.aws.place import Place
 from filmgate.errors import KeyRefused, ObjectCorrupt, SettingsError, StoreForbidden, StoreUnavailable
 from filmgate.jobs import Reason, TenantId, new_job_id
 from filmgate.store.base import LEFTOVER_SECONDS, ObjectName
 from filmgate.store.multipart import PARALLEL_PARTS, PART_BYTES
-from filmgate.store.s3 import Place, S3Store, open_s3_store
+from filmgate.store.s3 import S3Store, open_s3_store
 from tests.aws import CREDENTIALS, REGION
 from tests.proxy import LinkGuard, Proxy, s3_error
 

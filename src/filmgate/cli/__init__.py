@@ -7,6 +7,7 @@ import typer
 
 from filmgate import __version__
 from filmgate.cli import (
+    aws,
     bench,
     bench_api,
     bench_queue,
@@ -36,6 +37,7 @@ bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
+app.add_typer(aws.aws, name="aws")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)

@@ -7,15 +7,14 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from filmgate.aws.clients import open_s3
+from filmgate.aws.place import Place
 from filmgate.aws.tenant_key import KeyTemplate, context_of
-from filmgate.errors import LinkInvalid, SettingsError
+from filmgate.errors import LinkInvalid
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.base import PART_PATTERN, ObjectName, Room, StoredObject
@@ -30,23 +29,6 @@ if TYPE_CHECKING:
 
 LONGEST_LINK_SECONDS = 604_800
 _TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket, and the prefix in it under which everything lies: empty, or ending in a slash."""
-
-    bucket: str
-    prefix: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> "Place":
-        """Raises SettingsError unless this is s3://BUCKET or s3://BUCKET/PREFIX."""
-        parts = urlsplit(url)
-        path = parts.path.strip("/")
-        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
-            raise SettingsError(f"expected s3://BUCKET/PREFIX, got {url!r}", option="store.url")
-        return cls(parts.netloc, f"{path}/" if path else "")
 
 
 def open_s3_store(settings: StoreSettings) -> "S3Store":
