@@ -17,9 +17,14 @@ ATTEMPTS = 4
 CONNECTIONS = 32
 
 
+def has_boto3() -> bool:
+    """Whether the `aws` extra is installed."""
+    return find_spec("boto3") is not None
+
+
 def check_boto3(option: str) -> None:
     """Raises SettingsError, with the remedy, when the `aws` extra is not installed."""
-    if find_spec("boto3") is None:
+    if not has_boto3():
         raise SettingsError('boto3 is not installed; run: pip install "filmgate[aws]"', option=option)
 
 
