@@ -137,8 +137,9 @@ def guarded():
         "s = S(ip_address='127.0.0.1', port=0, verbose=False); s.start()\n"
         "print(s.get_host_and_port()[1], flush=True); sys.stdin.read(); s.stop()"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with process:  # closing its input ends it
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=null) as process:
+        # Leaving the block closes its input, which ends it.
         yield Guarded(f"http://127.0.0.1:{int(process.stdout.readline())}")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from filmgate.errors import SettingsError
 
 if TYPE_CHECKING:
+    from boto3 import Session
     from botocore.config import Config
     from mypy_boto3_kms import KMSClient
     from mypy_boto3_s3 import S3Client
@@ -30,11 +31,10 @@ def check_boto3(option: str) -> None:
 
 def open_s3(region: str, endpoint: str) -> "S3Client":
     """An S3 client; empty means what boto3 finds in the environment."""
-    import boto3
-
-    return boto3.Session().client(
+    session, region = _session(region)
+    return session.client(
         "s3",
-        region_name=_region(region),
+        region_name=region,
         endpoint_url=endpoint or None,
         config=_config().merge(_s3_config(is_own_endpoint=bool(endpoint))),
     )
@@ -42,20 +42,18 @@ def open_s3(region: str, endpoint: str) -> "S3Client":
 
 def open_kms(region: str, endpoint: str) -> "KMSClient":
     """A KMS client; empty means what boto3 finds in the environment."""
-    import boto3
-
-    return boto3.Session().client(
-        "kms", region_name=_region(region), endpoint_url=endpoint or None, config=_config()
-    )
+    session, region = _session(region)
+    return session.client("kms", region_name=region, endpoint_url=endpoint or None, config=_config())
 
 
-def _region(given: str) -> str:
-    import boto3
+def _session(region: str) -> "tuple[Session, str]":
+    """A session and the region it is for. Raises SettingsError when nobody has named one."""
+    from boto3 import Session
 
-    region = given or boto3.Session().region_name
-    if not region:
+    session = Session()
+    if not (region or session.region_name):
         raise SettingsError("no AWS region is known; set it, or AWS_DEFAULT_REGION", option="store.region")
-    return region
+    return session, region or session.region_name
 
 
 def _config() -> "Config":

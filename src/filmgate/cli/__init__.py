@@ -11,6 +11,7 @@ from filmgate.cli import (
     bench,
     bench_api,
     bench_queue,
+    bench_store,
     config,
     doctor,
     generate,
@@ -35,6 +36,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("store")(bench_store.store)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(aws.aws, name="aws")
