@@ -43,6 +43,9 @@ def test_a_clip_waits_while_s3_fails_and_ends_whole(site, proxy, cloud, how):
     assert site.is_whole(job, CHUNK_BYTES)
     site.wait_until(lambda: site.parts(job) == ["clip-1.mp4", "spritesheet-1.jpg", "thumbnail-1.jpg"])
     assert cloud.uploads() == []
+    said = site.log.read_text()
+    assert "the clip waits for the store" in said
+    assert ('"permission": "s3:PutObject"' in said) is (how.get("status") == 403)
 
 
 def test_a_worker_killed_between_two_parts_leaves_nothing_once_the_job_is_done(site, proxy, cloud):

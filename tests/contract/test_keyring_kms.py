@@ -3,7 +3,7 @@
 import pytest
 
 from filmgate.aws.tenant_key import KeyTemplate
-from filmgate.errors import KeyRefused, KeyringUnavailable, SettingsError
+from filmgate.errors import KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.keyring import open_keyring
 from filmgate.keyring.kms import KmsKeyring, key_template
@@ -80,14 +80,14 @@ def test_a_tenant_without_a_key_is_refused_by_the_name_of_the_key(keyring):
         (kms_error("IncorrectKeyException"), KeyRefused, "IncorrectKeyException"),
         (kms_error("ThrottlingException"), KeyringUnavailable, "ThrottlingException"),
         (kms_error("KMSInternalException", status=500), KeyringUnavailable, "KMSInternalException"),
-        (kms_error("AccessDeniedException"), KeyringUnavailable, "kms:Decrypt is missing"),
+        (kms_error("AccessDeniedException"), KeyringForbidden, "kms:Decrypt is missing"),
         (
             kms_error(
                 "AccessDeniedException",
                 "User: arn:aws:sts::1:assumed-role/api/i is not authorized to perform: kms:Decrypt "
                 "on resource: arn:aws:kms:eu-central-1:1:key/k because no resource-based policy allows it",
             ),
-            KeyringUnavailable,
+            KeyringForbidden,
             "kms:Decrypt is missing on arn:aws:kms:eu-central-1:1:key/k",
         ),
         ({}, KeyringUnavailable, "cannot be reached"),
@@ -98,7 +98,7 @@ def test_every_refusal_of_kms_has_its_error(far, proxy, error, kind, words):
     proxy.fail("Decrypt", **error)
     with pytest.raises(kind, match=words) as caught:
         far.open_data_key(ACME, key.wrapped)
-    assert caught.value.retryable is (kind is KeyringUnavailable)
+    assert caught.value.retryable is (kind is not KeyRefused)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from filmgate.errors import FilmgateError, KeyRefused, StoreForbidden, UsageError
+from filmgate.errors import FilmgateError, KeyRefused, KeyringForbidden, StoreForbidden, UsageError
 from filmgate.health import Finding, Verdict
 
 
@@ -20,7 +20,7 @@ def remedy_of(error: FilmgateError) -> str:
         return f"set {error.option}"
     if isinstance(error, KeyRefused):
         return "make the tenant's key, or enable it: docs/aws.md, section Keys"
-    if isinstance(error, StoreForbidden) or " is missing" in str(error):
+    if isinstance(error, StoreForbidden | KeyringForbidden):
         return "grant it: `filmgate aws policy` prints the policy of each role"
     if "NoCredentials" in str(error):
         return "give this machine a role, or set AWS_PROFILE"

@@ -9,7 +9,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from filmgate.aws.clients import open_kms
 from filmgate.aws.refusals import read_refusal
 from filmgate.aws.tenant_key import KeyTemplate, context_of
-from filmgate.errors import KeyRefused, KeyringUnavailable, SettingsError
+from filmgate.errors import KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.keyring.base import DataKey
 from filmgate.settings import StoreSettings
@@ -89,6 +89,9 @@ def _translated(key_id: str) -> Iterator[None]:
         refusal = read_refusal(exc)
         if refusal.is_of_key:
             raise KeyRefused(f"KMS refuses {key_id}: {refusal.words}") from exc
+        if refusal.is_denied:
+            words = f"KMS refuses {key_id}: {refusal.words}"
+            raise KeyringForbidden(words, permission=refusal.permission) from exc
         raise KeyringUnavailable(f"KMS refuses {key_id}: {refusal.words}") from exc
     except BotoCoreError as exc:
         raise KeyringUnavailable(f"KMS cannot be reached: {type(exc).__name__}") from exc

@@ -15,7 +15,7 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.settings import StoreSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.store.refusals import translated
-from filmgate.store.s3 import open_s3_store
+from filmgate.store.s3 import S3Store, key_template
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -26,7 +26,7 @@ _PROBE = b"filmgate doctor was here"
 def examine(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Finding]:
     """Findings about the bucket; its probe is written with the tenant's key."""
     try:
-        place, store = Place.parse(settings.url), open_s3_store(settings)
+        place, key = Place.parse(settings.url), key_template(settings)
         client = open_s3(settings.region, settings.endpoint)
     except SettingsError as exc:
         yield Finding("S3", Verdict.FAIL, str(exc), remedy_of(exc))
@@ -34,8 +34,8 @@ def examine(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Finding]:
     found = look("S3 bucket", lambda: _reach(client, place))
     yield found
     if found.verdict is Verdict.OK:
-        yield look("S3 objects", lambda: _probe(store, tenant_id))
-        yield from _setup(client, place, has_tenant_key=bool(settings.kms_key))
+        yield look("S3 objects", lambda: _probe(S3Store(client, place, key), tenant_id))
+        yield from _setup(client, place, has_tenant_key=key is not None)
 
 
 def _reach(client: "S3Client", place: Place) -> str:

@@ -37,5 +37,5 @@ def explain(error: ClientError) -> FilmgateError:
     if refusal.is_of_key:
         return KeyRefused(f"S3 cannot use the tenant's key: {refusal.words}")
     if refusal.is_denied:
-        return StoreForbidden(f"S3 refuses: {refusal.words}")
+        return StoreForbidden(f"S3 refuses: {refusal.words}", permission=refusal.permission)
     return StoreUnavailable(f"S3 refuses: {refusal.words}")

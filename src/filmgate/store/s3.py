@@ -33,8 +33,13 @@ _TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
 
 def open_s3_store(settings: StoreSettings) -> "S3Store":
     """The store the settings describe. Nothing is asked of S3 yet."""
-    key = KeyTemplate(settings.kms_key) if settings.kms_key else None
-    return S3Store(open_s3(settings.region, settings.endpoint), Place.parse(settings.url), key)
+    place, key = Place.parse(settings.url), key_template(settings)
+    return S3Store(open_s3(settings.region, settings.endpoint), place, key)
+
+
+def key_template(settings: StoreSettings) -> KeyTemplate | None:
+    """Which key encrypts a tenant's objects; None where the bucket's own default does."""
+    return KeyTemplate(settings.kms_key) if settings.kms_key else None
 
 
 class S3Store:

@@ -40,5 +40,7 @@ def _remove(client: "S3Client", bucket: str, batch: "list[ObjectIdentifierTypeDe
     # S3 answers 200 and lists what it did not remove.
     for error in answer.get("Errors", []):
         refusal = Refusal(error.get("Code", ""), "DeleteObjects", error.get("Message", ""))
-        kind = StoreForbidden if refusal.is_denied else StoreUnavailable
-        raise kind(f"S3 kept {len(answer['Errors'])} objects: {refusal.words}")
+        words = f"S3 kept {len(answer['Errors'])} objects: {refusal.words}"
+        if refusal.is_denied:
+            raise StoreForbidden(words, permission=refusal.permission)
+        raise StoreUnavailable(words)

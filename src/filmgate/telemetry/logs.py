@@ -7,7 +7,7 @@ import time
 import traceback
 from typing import TextIO
 
-from filmgate.errors import FilmgateError
+from filmgate.errors import FilmgateError, KeyringForbidden, StoreForbidden
 
 Field = str | int | float | bool | None
 
@@ -74,11 +74,14 @@ class JsonFormatter(logging.Formatter):
 def _describe(error: BaseException) -> dict[str, object]:
     """What went wrong and where, without the message: a library may quote the request in it."""
     frames = traceback.extract_tb(error.__traceback__)
-    return {
+    described: dict[str, object] = {
         "error": type(error).__name__,
         "code": error.code if isinstance(error, FilmgateError) else None,
         "at": [f"{frame.filename.rpartition('/src/')[2]}:{frame.lineno}" for frame in frames],
     }
+    if isinstance(error, StoreForbidden | KeyringForbidden):
+        described["permission"] = error.permission
+    return described
 
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:

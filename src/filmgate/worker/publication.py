@@ -39,7 +39,7 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self._patiently(lambda: self._upload(rendering), lifeline.check)
+        clip = self._patiently(lambda: self._upload(rendering), lifeline.check, log)
         timer.open(None)
         finish = Finish(clip, timer.seconds)
         job = self._insist(lambda: self._queue.complete(lease, finish))
@@ -83,16 +83,17 @@ class Publisher:
             spritesheet=parts.get(PictureKind.SPRITESHEET),
         )
 
-    def _patiently(self, action: Callable[[], _T], check: Callable[[], None]) -> _T:
+    def _patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
         """Try until the store takes it: a full disk must not cost a finished clip."""
         pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
         while True:
             check()
             try:
                 return action()
-            except StoreUnavailable:
+            except StoreUnavailable as exc:
                 if time.monotonic() + pause > ends:
                     raise
+                log.error("the clip waits for the store", error=exc, seconds=pause)
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
