@@ -38,8 +38,8 @@ class Log:
     def info(self, message: str, **fields: Field) -> None:
         self._write(logging.INFO, message, fields)
 
-    def warning(self, message: str, **fields: Field) -> None:
-        self._write(logging.WARNING, message, fields)
+    def warning(self, message: str, *, error: BaseException | None = None, **fields: Field) -> None:
+        self._write(logging.WARNING, message, fields, error)
 
     def error(self, message: str, *, error: BaseException | None = None, **fields: Field) -> None:
         self._write(logging.ERROR, message, fields, error)

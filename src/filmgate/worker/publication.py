@@ -93,7 +93,7 @@ class Publisher:
             except StoreUnavailable as exc:
                 if time.monotonic() + pause > ends:
                     raise
-                log.error("the clip waits for the store", error=exc, seconds=pause)
+                log.warning("the clip waits for the store", error=exc, seconds=pause)
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
