@@ -58,6 +58,32 @@ def test_objects_of_any_size_come_back_as_they_were_with_their_digest(store, siz
     assert [(part.name, part.size_bytes) for part in store.parts(ACME, JOB)] == [(CLIP, size)]
 
 
+@pytest.mark.parametrize("size", [0, 10, (5 << 20) - 3, 5 << 20, 11_000_000])
+def test_a_head_that_is_known_last_comes_first(rig, store, size):
+    body, asked = hashlib.shake_128(b"body").digest(size), []
+
+    def chunks():
+        yield from (body[at : at + 700_001] for at in range(0, size, 700_001))
+        asked.append("the body has ended")
+
+    def head():
+        assert asked == ["the body has ended"]
+        return b"index"
+
+    stored = store.put(CLIP, chunks(), late_head=head)
+    assert (stored.size_bytes, read(store, CLIP)) == (size + 5, b"index" + body)
+    assert rig.unpublished() == []
+
+
+def test_a_head_that_cannot_be_had_leaves_nothing(rig, store):
+    def head():
+        raise RuntimeError("the encoder died")
+
+    with pytest.raises(RuntimeError, match="encoder died"):
+        store.put(CLIP, [b"x" * 6_000_000], late_head=head)
+    assert (store.parts(ACME, JOB), rig.unpublished()) == ([], [])
+
+
 def test_ranges_across_parts_and_segments_are_exact(store):
     data = hashlib.shake_128(b"long clip").digest(11_000_000)
     store.put(CLIP, [data])

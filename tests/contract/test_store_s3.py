@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import threading
 import time
 
@@ -69,6 +70,28 @@ def test_parts_leave_while_the_rest_is_still_being_made(far, proxy):
     assert sum("partNumber" in request for request in seen_at_the_end) == 3
     assert not any("uploadId" in request and request.startswith("POST") for request in seen_at_the_end)
     assert read(far, CLIP)[-14:] == b"the last frame"
+
+
+def test_with_a_late_head_all_parts_but_the_first_leave_early(far, proxy):
+    numbers = []
+
+    def sent():
+        return [
+            re.search(r"partNumber=(\d+)", request)[1] for request in proxy.requests if "partN" in request
+        ]
+
+    def frames():
+        for _ in range(4):
+            yield b"x" * PART_BYTES
+        deadline = time.monotonic() + 20
+        while len(sent()) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        numbers.extend(sent())
+
+    far.put(CLIP, frames(), late_head=lambda: b"index")
+    assert (sorted(numbers), sent()[-1]) == (["2", "3", "4"], "1")
+    assert read(far, CLIP, 0, 6) == b"indexx"
 
 
 def test_memory_is_bounded_when_s3_is_slower_than_the_encoder(cloud, far, proxy, monkeypatch):

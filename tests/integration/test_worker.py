@@ -1,5 +1,6 @@
 """The worker with its real parts: SQLite, encrypted files, the pattern runner."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Generator
@@ -25,7 +26,7 @@ from filmgate.queue import open_book, open_queue
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.store.local import LocalStore
-from filmgate.worker.base import Latents, Movie, Output, Step
+from filmgate.worker.base import Growth, Latents, Movie, Output, Step
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern import MODEL, PatternRunner, pattern_clip
 from tests.tickets import make_ticket
@@ -157,6 +158,47 @@ def test_progress_is_what_the_runner_finished(shop):
         assert shop.wait_for(job).state is JobState.COMPLETED
 
 
+def test_the_clip_is_on_its_way_to_the_store_before_its_last_frame(shop, monkeypatch):
+    """The head comes last; the clip and its digest are those of the spec all the same."""
+    puts, has_begun = [], threading.Event()
+    put = LocalStore.put
+
+    def watched(store, name, chunks, **options):
+        if name.part == "clip-1.mp4":
+            puts.append("late_head" in options)
+            has_begun.set()
+        return put(store, name, chunks, **options)
+
+    monkeypatch.setattr(LocalStore, "put", watched)
+
+    def tap(_task, output):
+        if isinstance(output, Step) and output == Step(Stage.DECODE, 2, output.total):
+            assert has_begun.wait(10)
+
+    job = shop.enqueue()
+    with shop.worker(Tapped(tap)):
+        done = shop.wait_for(job)
+    clip = pattern_clip(job.spec)
+    assert puts == [True]
+    assert (done.clip.size_bytes, done.clip.sha256) == (len(clip), hashlib.sha256(clip).hexdigest())
+    assert shop.read(job, "clip-1.mp4") == clip
+
+
+def test_a_clip_that_could_not_be_stored_early_is_stored_whole(shop, monkeypatch):
+    put = LocalStore.put
+
+    def failing(store, name, chunks, *, late_head=None, **options):
+        if late_head is not None:
+            raise StoreFull("no room yet")
+        return put(store, name, chunks, **options)
+
+    monkeypatch.setattr(LocalStore, "put", failing)
+    job = shop.enqueue()
+    with shop.worker(Tapped(lambda *_: None)):
+        assert shop.wait_for(job).state is JobState.COMPLETED
+    assert shop.read(job, "clip-1.mp4") == pattern_clip(job.spec)
+
+
 def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
     first, second = shop.enqueue(slo_seconds=10), shop.enqueue(slo_seconds=20, seed=8)
     may_upload, has_second_begun = threading.Event(), threading.Event()
@@ -167,7 +209,8 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
                 has_second_begun.set()
             for output in PatternRunner().render(task):
                 is_held = isinstance(output, Movie) and task.job_id == first.id
-                yield Movie(lambda: may_upload.wait(10) and iter([b"late"])) if is_held else output
+                if not isinstance(output, Growth):
+                    yield Movie(lambda: may_upload.wait(10) and iter([b"late"])) if is_held else output
 
     with shop.worker(SlowUpload()):
         assert has_second_begun.wait(10)
@@ -201,7 +244,7 @@ def test_after_a_failure_in_decode_the_retry_only_decodes(shop):
 
     def tap(task, output):
         outputs.append(output)
-        if output == Step(Stage.DECODE, 3, 8) and len(outputs) < 20:
+        if output == Step(Stage.DECODE, 3, 8) and len(outputs) < 21:
             raise OutOfMemory("no rung held")
 
     with shop.worker(Tapped(tap)):
@@ -330,15 +373,17 @@ def test_a_full_store_costs_live_playback_but_never_the_clip(shop):
         def __getattr__(self, name):
             return getattr(shop.store, name)
 
-        def put(self, name, chunks, *, is_durable=True):
+        def put(self, name, chunks, **options):
             if len([part for part in refusals if part.startswith("thumbnail")]) < 2:
                 refusals.append(name.part)
                 raise StoreFull("full")
-            return shop.store.put(name, chunks)
+            return shop.store.put(name, chunks, **options)
 
     with shop.worker(PatternRunner(), store=TightStore()):
         done = shop.wait_for(job)
     assert done.state is JobState.COMPLETED
+    assert refusals.count("clip-1.mp4") == 1  # while it was made, on a thread of its own
+    refusals.remove("clip-1.mp4")
     assert refusals == ["latents", "live/1/000000", "preview-1.jpg", "thumbnail-1.jpg", "thumbnail-1.jpg"]
 
 

@@ -8,8 +8,9 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -42,7 +43,18 @@ class LocalStore:
         self.sweep(LEFTOVER_SECONDS)
         self._links = LinkSigner(read_or_make_key(folder / ".links.key"))
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:
+    def put(
+        self,
+        name: ObjectName,
+        chunks: Iterable[bytes],
+        *,
+        is_durable: bool = True,
+        late_head: Callable[[], bytes] | None = None,
+    ) -> StoredObject:
+        if late_head is not None:
+            # A file is written from its front; a disk is near, so that waiting costs little.
+            body = list(chunks)
+            chunks = chain([late_head()], body)
         draft = self._folder / _INCOMING / secrets.token_hex(16)
         meter = Meter(chunks)
         try:

@@ -1,7 +1,7 @@
 """One S3 object in parts, which go up on threads while the rest of it is still being made."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,15 +35,36 @@ def split(chunks: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
         yield bytes(pending)
 
 
+@dataclass(slots=True)
+class Front:
+    """What belongs in front of a stream and may only be known at its end."""
+
+    ask: Callable[[], bytes] | None
+    size_bytes: int = 0
+
+    def read(self) -> bytes:
+        head = self.ask() if self.ask else b""
+        self.size_bytes = len(head)
+        return head
+
+    def number(self, first: bytes, rest: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+        """The parts and their numbers, each when it is known: S3 takes them in any order."""
+        if self.ask is None:
+            yield 1, first
+        yield from enumerate(rest, start=2)
+        if self.ask is not None:
+            yield 1, self.read() + first
+
+
 @dataclass(frozen=True, slots=True)
 class PartsUpload:
-    """Publishes a stream of parts under a key: all of them in one step, or nothing."""
+    """Publishes numbered parts under a key: all of them in one step, or nothing."""
 
     client: "S3Client"
     bucket: str
     key: str
 
-    def publish(self, parts: Iterable[bytes], headers: Mapping[str, Any]) -> None:
+    def publish(self, parts: Iterable[tuple[int, bytes]], headers: Mapping[str, Any]) -> None:
         """`headers` say how the object is stored: its type and its encryption."""
         with translated():
             upload_id = self.client.create_multipart_upload(
@@ -59,13 +80,13 @@ class PartsUpload:
             self._abort(upload_id)
             raise
 
-    def _send_all(self, upload_id: str, parts: Iterable[bytes]) -> "list[CompletedPartTypeDef]":
+    def _send_all(self, upload_id: str, parts: Iterable[tuple[int, bytes]]) -> "list[CompletedPartTypeDef]":
         sent: list[CompletedPartTypeDef] = []
         flying: deque[Future[CompletedPartTypeDef]] = deque()
         # Leaving the block waits for every part in the air: an abort before that would miss it.
         with ThreadPoolExecutor(PARALLEL_PARTS, thread_name_prefix="s3-part") as pool:
             try:
-                for number, part in enumerate(parts, start=1):
+                for number, part in parts:
                     if len(flying) == PARALLEL_PARTS:
                         sent.append(flying.popleft().result())
                     flying.append(pool.submit(self._send, upload_id, number, part))
@@ -73,7 +94,7 @@ class PartsUpload:
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        return sent
+        return sorted(sent, key=lambda part: part["PartNumber"])
 
     def _send(self, upload_id: str, number: int, part: bytes) -> "CompletedPartTypeDef":
         with translated():

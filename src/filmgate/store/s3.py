@@ -7,7 +7,6 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.base import PART_PATTERN, ObjectName, Room, StoredObject
 from filmgate.store.metering import Meter
-from filmgate.store.multipart import PART_BYTES, PartsUpload, abort, split
+from filmgate.store.multipart import PART_BYTES, Front, PartsUpload, abort, split
 from filmgate.store.ranged import open_range
 from filmgate.store.refusals import translated
 from filmgate.store.versions import remove_versions
@@ -58,16 +57,24 @@ class S3Store:
         self._key = key
         self._clock = clock
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:  # noqa: ARG002 - S3 knows no other objects
+    def put(
+        self,
+        name: ObjectName,
+        chunks: Iterable[bytes],
+        *,
+        is_durable: bool = True,  # noqa: ARG002 - S3 knows no other objects
+        late_head: Callable[[], bytes] | None = None,
+    ) -> StoredObject:
         meter = Meter(chunks)
         parts = split(meter, PART_BYTES)
-        first = next(parts, b"")
+        first, front = next(parts, b""), Front(late_head)
         if len(first) < PART_BYTES:
-            self._put_small(name, first)
+            self._put_small(name, front.read() + first)
         else:
             upload = PartsUpload(self._client, self._bucket, self._key_of(name))
-            upload.publish(chain([first], parts), self._headers(name))
-        return StoredObject(name, meter.size_bytes, meter.sha256, self._clock())
+            upload.publish(front.number(first, parts), self._headers(name))
+        sha256 = meter.sha256 if late_head is None else None
+        return StoredObject(name, meter.size_bytes + front.size_bytes, sha256, self._clock())
 
     def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         if stop is not None and stop <= start:

@@ -1,7 +1,8 @@
 """The end of a job, on the upload thread: clip to the store, word to the queue, scraps away."""
 
+import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from filmgate.errors import QueueUnavailable, StoreUnavailable
@@ -73,11 +74,13 @@ class Publisher:
             parts[kind] = picture_part(kind, lease.fence)
             self._store.put(ObjectName(job.tenant_id, job.id, parts[kind]), [data])
         name = ObjectName(job.tenant_id, job.id, clip_part(lease.fence))
-        stored = self._store.put(name, rendering.movie.open_chunks())
+        stored = rendering.early.take() if rendering.early is not None else None
+        if stored is None:
+            stored = self._store.put(name, rendering.movie.open_chunks())
         return Clip(
             part=name.part,
             size_bytes=stored.size_bytes,
-            sha256=stored.sha256 or "",
+            sha256=stored.sha256 or digest(rendering.movie.open_chunks()),
             media_type=rendering.movie.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
             spritesheet=parts.get(PictureKind.SPRITESHEET),
@@ -115,6 +118,14 @@ class Publisher:
                 self._store.delete(job.tenant_id, job.id, prefix)
             except StoreUnavailable as exc:
                 Log("worker", job_id=job.id, trace_id=job.trace_id).warning("scraps stay", code=exc.code)
+
+
+def digest(chunks: Iterable[bytes]) -> str:
+    """The SHA-256 of a clip whose head was stored last: a digest takes its bytes in order."""
+    sha256 = hashlib.sha256()
+    for chunk in chunks:
+        sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 def _parts_of(fence: int) -> list[str]:
