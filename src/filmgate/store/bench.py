@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName, ObjectStore, clip_part
+from filmgate.store.metering import digest
 
 _LINK_SECONDS = 60.0
+_HEAD = bytes(12_000)  # the index of a clip of a few seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +45,48 @@ class Endings:
 
 def measure_endings(store: ObjectStore, tenant_id: TenantId, plan: ClipPlan, rounds: int) -> Endings:
     """Both ways in turns, so that a busy machine is unfair to neither. Leaves nothing in the store."""
-    times: dict[Callable[[Iterable[bytes]], Iterable[bytes]], list[float]] = {iter: [], list: []}
+    while_made, afterwards = [], []
     for _ in range(rounds):
-        for gather, seconds in times.items():
-            seconds.append(_time_ending(store, tenant_id, plan, gather))
-    return Endings(tuple(times[iter]), tuple(times[list]))
+        while_made.append(_time_ending(store, tenant_id, plan, _put_while_made))
+        afterwards.append(_time_ending(store, tenant_id, plan, _put_afterwards))
+    return Endings(tuple(while_made), tuple(afterwards))
 
 
-def _time_ending(
-    store: ObjectStore,
-    tenant_id: TenantId,
-    plan: ClipPlan,
-    gather: Callable[[Iterable[bytes]], Iterable[bytes]],
-) -> float:
+Put = Callable[[ObjectStore, ObjectName, Iterable[bytes]], None]
+
+
+def _put_while_made(store: ObjectStore, name: ObjectName, frames: Iterable[bytes]) -> None:
+    """As a worker does: the head last, and then the digest, which takes the bytes in order."""
+    made: list[bytes] = []
+
+    def keep() -> Iterator[bytes]:
+        for frame in frames:
+            made.append(frame)
+            yield frame
+
+    store.put(name, keep(), late_head=lambda: _HEAD)
+    digest([_HEAD, *made])
+
+
+def _put_afterwards(store: ObjectStore, name: ObjectName, frames: Iterable[bytes]) -> None:
+    made = list(frames)
+    store.put(name, [_HEAD, *made])
+
+
+def _time_ending(store: ObjectStore, tenant_id: TenantId, plan: ClipPlan, put: Put) -> float:
+    """Seconds from the last frame to a link."""
     name = ObjectName(tenant_id, new_job_id(), clip_part(1))
-    watch = _LastFrame()
+    ended_at = 0.0
+
+    def watched() -> Iterator[bytes]:
+        nonlocal ended_at
+        for frame in plan.frames():
+            ended_at = time.monotonic()
+            yield frame
+
     try:
-        store.put(name, gather(watch.over(plan.frames())))
-        link = store.link(name, _LINK_SECONDS)
-        assert link
-        return time.monotonic() - watch.at
+        put(store, name, watched())
+        store.link(name, _LINK_SECONDS)
+        return time.monotonic() - ended_at
     finally:
         store.delete(tenant_id, name.job_id)
-
-
-class _LastFrame:
-    """Remembers when the last chunk was made."""
-
-    def __init__(self) -> None:
-        self.at = 0.0
-
-    def over(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.at = time.monotonic()
-            yield chunk

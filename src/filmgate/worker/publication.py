@@ -1,8 +1,7 @@
 """The end of a job, on the upload thread: clip to the store, word to the queue, scraps away."""
 
-import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
 
 from filmgate.errors import QueueUnavailable, StoreUnavailable
@@ -18,6 +17,7 @@ from filmgate.store.base import (
     live_prefix,
     picture_part,
 )
+from filmgate.store.metering import digest
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Rendering
 from filmgate.worker.base import PictureKind
@@ -80,6 +80,7 @@ class Publisher:
         return Clip(
             part=name.part,
             size_bytes=stored.size_bytes,
+            # None where the head was stored last: a digest takes its bytes in order.
             sha256=stored.sha256 or digest(rendering.movie.open_chunks()),
             media_type=rendering.movie.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
@@ -118,14 +119,6 @@ class Publisher:
                 self._store.delete(job.tenant_id, job.id, prefix)
             except StoreUnavailable as exc:
                 Log("worker", job_id=job.id, trace_id=job.trace_id).warning("scraps stay", code=exc.code)
-
-
-def digest(chunks: Iterable[bytes]) -> str:
-    """The SHA-256 of a clip whose head was stored last: a digest takes its bytes in order."""
-    sha256 = hashlib.sha256()
-    for chunk in chunks:
-        sha256.update(chunk)
-    return sha256.hexdigest()
 
 
 def _parts_of(fence: int) -> list[str]:
