@@ -122,6 +122,7 @@ def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):
         done = shop.wait_for(job)
     assert done.state is JobState.COMPLETED
     assert shop.read(job, done.clip.part) == pattern_clip(job.spec)
+    assert done.clip.sha256 == hashlib.sha256(pattern_clip(job.spec)).hexdigest()
     assert (done.clip.size_bytes, done.device, done.worker_id) == (8 * 4096, "pattern", "worker-1")
     assert shop.parts(job) == ["clip-1.mp4", "spritesheet-1.jpg", "thumbnail-1.jpg"]
     stages = [event.stage for event in shop.book.events(ACME, job.id) if event.stage]
@@ -156,47 +157,6 @@ def test_progress_is_what_the_runner_finished(shop):
         assert at_three.progress.fraction == pytest.approx((1 + 6 * 3 / 8) / 10.5)
         gate.set()
         assert shop.wait_for(job).state is JobState.COMPLETED
-
-
-def test_the_clip_is_on_its_way_to_the_store_before_its_last_frame(shop, monkeypatch):
-    """The head comes last; the clip and its digest are those of the spec all the same."""
-    puts, has_begun = [], threading.Event()
-    put = LocalStore.put
-
-    def watched(store, name, chunks, **options):
-        if name.part == "clip-1.mp4":
-            puts.append("late_head" in options)
-            has_begun.set()
-        return put(store, name, chunks, **options)
-
-    monkeypatch.setattr(LocalStore, "put", watched)
-
-    def tap(_task, output):
-        if isinstance(output, Step) and output == Step(Stage.DECODE, 2, output.total):
-            assert has_begun.wait(10)
-
-    job = shop.enqueue()
-    with shop.worker(Tapped(tap)):
-        done = shop.wait_for(job)
-    clip = pattern_clip(job.spec)
-    assert puts == [True]
-    assert (done.clip.size_bytes, done.clip.sha256) == (len(clip), hashlib.sha256(clip).hexdigest())
-    assert shop.read(job, "clip-1.mp4") == clip
-
-
-def test_a_clip_that_could_not_be_stored_early_is_stored_whole(shop, monkeypatch):
-    put = LocalStore.put
-
-    def failing(store, name, chunks, *, late_head=None, **options):
-        if late_head is not None:
-            raise StoreFull("no room yet")
-        return put(store, name, chunks, **options)
-
-    monkeypatch.setattr(LocalStore, "put", failing)
-    job = shop.enqueue()
-    with shop.worker(Tapped(lambda *_: None)):
-        assert shop.wait_for(job).state is JobState.COMPLETED
-    assert shop.read(job, "clip-1.mp4") == pattern_clip(job.spec)
 
 
 def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
