@@ -13,7 +13,7 @@ from sqlalchemy import exc as sa_exc
 from filmgate.database import Database
 from filmgate.database.schema import api_keys, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
-from filmgate.jobs import TENANT_ID_PATTERN, ScreeningAction, Share, TenantId
+from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
 KEY_PREFIX = "fg"
@@ -116,6 +116,7 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
         "created_at": tenant.created_at,
         "certificate": tenant.certificate,
         "screening": json.dumps(dict(tenant.screening)),
+        "managed": json.dumps(asdict(tenant.managed)),
     }
 
 
@@ -128,4 +129,10 @@ def _to_tenant(row: sa.RowMapping) -> Tenant:
         created_at=row["created_at"],
         certificate=row["certificate"],
         screening={name: ScreeningAction(action) for name, action in json.loads(row["screening"]).items()},
+        managed=_to_policy(row["managed"]),
     )
+
+
+def _to_policy(text: str) -> ManagedPolicy:
+    fields = json.loads(text)
+    return ManagedPolicy(**fields | {"regions": tuple(fields.get("regions", ()))})
