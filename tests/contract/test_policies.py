@@ -37,7 +37,7 @@ DOCUMENTS = [
     key_policy(Scope(ESTATE, "acme"), [ESTATE.role_arn(Role.API)]),
     bucket_policy(ESTATE),
 ]
-# Actions without an operation of the same name (Service Authorization Reference, read 2026-11-15).
+# Actions without an operation of the same name (Service Authorization Reference; not re-fetched, 2026-11-15).
 PERMISSION_ONLY = {
     "s3:ListBucket",
     "s3:ListBucketVersions",
@@ -51,7 +51,8 @@ PERMISSION_ONLY = {
     "kms:ReEncryptTo",
     "s3:*",
 }
-# Condition keys that exist, and where AWS says so (all read 2026-11-15).
+# Condition keys that exist, and where AWS says so. A stored copy of the KMS page was read on 2026-11-15; the
+# lists of S3 and of global keys were not re-fetched.
 S3_KEYS = "docs.aws.amazon.com/service-authorization/latest/reference/list_amazons3.html"
 KMS_KEYS = "docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html"
 GLOBAL_KEYS = "docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_condition-keys.html"
@@ -64,7 +65,8 @@ CONDITION_KEYS = {
     "kms:KeySpec": KMS_KEYS,
     "aws:SecureTransport": GLOBAL_KEYS,
 }
-# The only actions for which S3 fills in the prefix; a condition on it denies every other (S3_KEYS).
+# The only actions for which S3 fills in the prefix; a condition on it denies every other (S3_KEYS; the case of
+# ListBucketMultipartUploads is also told in seaweedfs/seaweedfs pull request 10777 of 2026-08-16).
 WITH_PREFIX = {"s3:ListBucket", "s3:ListBucketVersions"}
 # Many values a request: these need ForAnyValue or ForAllValues, all others may not have it (KMS_KEYS).
 MULTIVALUED = {"kms:ResourceAliases"}

@@ -189,12 +189,12 @@ def _tend(scope: Scope) -> list[Document]:
     """Look after the bucket and the tenants' keys, without a way to read what they protect."""
     settings = ["s3:GetBucketVersioning", "s3:GetEncryptionConfiguration", "s3:GetLifecycleConfiguration"]
     alias = f"arn:{scope.estate.partition}:kms:{scope.estate.region}:{scope.estate.account}:{scope.alias}"
-    ends = ["kms:DescribeKey", "kms:DisableKey", "kms:ScheduleKeyDeletion"]
+    tending = ["kms:DescribeKey", "kms:DisableKey", "kms:EnableKeyRotation", "kms:ScheduleKeyDeletion"]
     of_alias: Conditions = {"ForAnyValue:StringLike": {"kms:ResourceAliases": scope.alias}}
     changes = ["s3:PutLifecycleConfiguration", "s3:PutEncryptionConfiguration", "s3:PutBucketVersioning"]
     statements = [
         allow("TendBucket", [*settings, *changes], scope.estate.bucket_arn),
-        allow("EndKeys", ends, scope.keys, of_alias if scope.alias else {}),
+        allow("TendKeys", tending, scope.keys, of_alias if scope.alias else {}),
         allow("MakeKeys", ["kms:CreateKey"], "*", {"StringEquals": {"kms:KeySpec": "SYMMETRIC_DEFAULT"}}),
     ]
     if scope.alias:
