@@ -37,7 +37,7 @@ DOCUMENTS = [
     key_policy(Scope(ESTATE, "acme"), [ESTATE.role_arn(Role.API)]),
     bucket_policy(ESTATE),
 ]
-# Actions without an operation of the same name (Service Authorization Reference; not re-fetched, 2026-11-15).
+# Actions without an operation of the same name (Service Authorization Reference, not re-fetched).
 PERMISSION_ONLY = {
     "s3:ListBucket",
     "s3:ListBucketVersions",

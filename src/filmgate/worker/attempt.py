@@ -64,8 +64,8 @@ class Rendering:
 class Attempt:
     """Renders one lease.
 
-    Fragments, previews and the checkpoint are a help, not a duty: a store that fails them costs live
-    playback or a second denoising, never the job.
+    Fragments, previews, the checkpoint and the early upload are a help, not a duty: a store that fails them
+    costs live playback, a second denoising or a second upload, never the job.
     """
 
     def __init__(self, lease: Lease, lifeline: Lifeline, store: ObjectStore, log: Log) -> None:

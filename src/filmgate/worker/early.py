@@ -1,6 +1,6 @@
 """A clip on its way to the store while it is still being made: little is left after its last frame."""
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from filmgate.errors import FilmgateError
 from filmgate.store.base import ObjectName, ObjectStore, StoredObject
@@ -23,7 +23,8 @@ class EarlyUpload:
     def cancel(self) -> None:
         """There will be no Movie: end, and wait until nothing is being stored any more."""
         self._give_up()
-        self.take()
+        if self._future is not None:
+            wait([self._future])
 
     def take(self) -> StoredObject | None:
         """What was stored, once; None when it was not. Waits for the end either way."""
