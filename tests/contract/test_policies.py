@@ -65,8 +65,8 @@ CONDITION_KEYS = {
     "kms:KeySpec": KMS_KEYS,
     "aws:SecureTransport": GLOBAL_KEYS,
 }
-# The only actions for which S3 fills in the prefix; a condition on it denies every other (S3_KEYS; the case of
-# ListBucketMultipartUploads is also told in seaweedfs/seaweedfs pull request 10777 of 2026-08-16).
+# The only actions for which S3 fills in the prefix; a condition on it denies every other (S3_KEYS; for
+# ListBucketMultipartUploads also seaweedfs/seaweedfs pull request 10777 of 2026-08-16).
 WITH_PREFIX = {"s3:ListBucket", "s3:ListBucketVersions"}
 # Many values a request: these need ForAnyValue or ForAllValues, all others may not have it (KMS_KEYS).
 MULTIVALUED = {"kms:ResourceAliases"}
