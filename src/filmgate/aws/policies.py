@@ -5,9 +5,9 @@ Allows name their resources; conditions are only those AWS lists for the action 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from filmgate.aws.place import Place
+from filmgate.aws.roles import Role
 from filmgate.aws.tenant_key import CONTEXT_KEY, KeyTemplate
 
 Document = dict[str, object]
@@ -19,15 +19,6 @@ TENANT_TAG = "${aws:PrincipalTag/tenant}"
 CONTEXT = f"kms:EncryptionContext:{CONTEXT_KEY}"
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
 _ENCRYPTION = "s3:x-amz-server-side-encryption"
-
-
-class Role(StrEnum):
-    """Who asks AWS for something."""
-
-    API = "api"
-    WORKER = "worker"
-    MANAGED = "managed"
-    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,26 +3,17 @@
 import json
 import re
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.aws.place import Place
-from filmgate.aws.policies import (
-    TENANT_TAG,
-    Document,
-    Estate,
-    Role,
-    Scope,
-    bucket_policy,
-    key_policy,
-    lifecycle,
-    role_policy,
-)
-from filmgate.aws.tenant_key import KeyTemplate
+from filmgate.aws.roles import Role
 from filmgate.errors import UsageError
 from filmgate.jobs import TENANT_ID_PATTERN
 from filmgate.settings import StoreSettings, load_settings
+
+if TYPE_CHECKING:
+    from filmgate.aws.policies import Document, Estate, Scope
 
 aws = typer.Typer(help="Policy documents for an installation on AWS.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
@@ -63,6 +54,8 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     ] = None,
 ) -> None:
     """Print one least-privilege policy document as JSON."""
+    from filmgate.aws.policies import TENANT_TAG, Scope
+
     settings = load_settings().store
     given = {"url": f"s3://{bucket}" if bucket else settings.url, "region": region or settings.region}
     settings = settings.model_copy(update=given | {"kms_key": kms_key or settings.kms_key})
@@ -70,7 +63,9 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
 
 
-def _render(document: Kind, role: Role | None, scope: Scope, users: list[str] | None) -> Document:
+def _render(document: Kind, role: Role | None, scope: "Scope", users: list[str] | None) -> "Document":
+    from filmgate.aws.policies import bucket_policy, key_policy, lifecycle, role_policy
+
     match document:
         case Kind.IAM:
             if role is None:
@@ -86,7 +81,11 @@ def _render(document: Kind, role: Role | None, scope: Scope, users: list[str] | 
             return lifecycle(scope.estate)
 
 
-def _estate(settings: StoreSettings, account: str, staging: str) -> Estate:
+def _estate(settings: StoreSettings, account: str, staging: str) -> "Estate":
+    from filmgate.aws.place import Place
+    from filmgate.aws.policies import Estate
+    from filmgate.aws.tenant_key import KeyTemplate
+
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(f"expected twelve digits, got {account!r}", option="--account")
     if not settings.region:

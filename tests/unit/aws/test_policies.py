@@ -6,13 +6,13 @@ from filmgate.aws.place import Place
 from filmgate.aws.policies import (
     TENANT_TAG,
     Estate,
-    Role,
     Scope,
     bucket_policy,
     key_policy,
     lifecycle,
     role_policy,
 )
+from filmgate.aws.roles import Role
 from filmgate.aws.tenant_key import KeyTemplate
 from tests.iam import is_allowed
 
