@@ -10,6 +10,7 @@ from filmgate.cli import (
     aws,
     bench,
     bench_api,
+    bench_fidelity,
     bench_queue,
     bench_store,
     config,
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
+bench.bench.command("fidelity")(bench_fidelity.fidelity)
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
 bench.bench.command("store")(bench_store.store)
