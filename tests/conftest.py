@@ -17,6 +17,7 @@ from threading import enumerate as live_threads
 import numpy as np
 import pytest
 
+from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
 
 

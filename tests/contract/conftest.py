@@ -1,4 +1,4 @@
-"""The queue under contract, with clocks the test turns by hand."""
+"""The queue under contract, with clocks the test turns by hand, and every store."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
+from tests.stores import rig  # noqa: F401 - fixture
 
 NOON = 1_800_000_000.0 - 1_800_000_000 % 86400 + 43200
 
