@@ -86,7 +86,7 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
     try:
         print_welcome(settings, listener.getsockname()[1])
         retention = Retention(stations.queue, stations.book, stations.store, stations.tenants)
-        with sweeping(retention), embedded_worker(settings) if has_worker else nullcontext():
+        with sweeping(retention), embedded_workers(settings) if has_worker else nullcontext():
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
@@ -209,14 +209,20 @@ def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[N
 
 
 @contextmanager
-def embedded_worker(settings: Settings) -> Iterator["WorkerChild"]:
-    """A worker child for as long as the server runs."""
-    child = WorkerChild(settings)
-    child.start()
+def embedded_workers(settings: Settings) -> Iterator[list["WorkerChild"]]:
+    """A worker child for as long as the server runs, and one for the managed route where there is one."""
+    children = [WorkerChild(settings, "--model", settings.admission.default_model)]
+    if settings.fallback.provider != "disabled":
+        children.append(WorkerChild(settings, "--managed"))
+    for child in children:
+        child.start()
     try:
-        yield child
+        yield children
     finally:
-        child.stop()
+        for child in children:
+            child.drain()
+        for child in children:
+            child.stop()
 
 
 _PR_SET_PDEATHSIG = 1
@@ -232,9 +238,8 @@ def _die_with_parent() -> None:
 class WorkerChild:
     """One worker process, started again when it dies: at once at first, more slowly if it keeps dying."""
 
-    def __init__(self, settings: Settings) -> None:
-        model = settings.admission.default_model
-        self._command = [sys.executable, "-m", "filmgate", "worker", "--model", model]
+    def __init__(self, settings: Settings, *options: str) -> None:
+        self._command = [sys.executable, "-m", "filmgate", "worker", *options]
         self._environ = os.environ | {"FILMGATE_DATA": str(settings.data)}
         self._is_stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -247,12 +252,16 @@ class WorkerChild:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Let it drain, then make sure that it is gone."""
+    def drain(self) -> None:
+        """Tell it to end, and start no other."""
         self._is_stopping.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Make sure that it is gone; it has had its signal."""
         process = self._process
         if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
             try:
                 process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
