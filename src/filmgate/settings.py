@@ -173,6 +173,44 @@ class FallbackSettings(Slice):
     )
 
 
+class RoutingSettings(Slice):
+    """When a job leaves for a managed provider, and when that provider is left alone."""
+
+    spill_after_seconds: float = Field(
+        default=120.0, ge=0, le=86400, description="a job that has waited this long may leave for a provider"
+    )
+    spill_seconds: float = Field(
+        default=2.0, gt=0, le=600, description="how often waiting jobs are looked at"
+    )
+    safety_factor: float = Field(
+        default=1.2,
+        ge=1,
+        le=10,
+        description="predicted seconds count this many times when a deadline is near",
+    )
+    silence_seconds: float = Field(
+        default=30.0, ge=1, le=3600, description="GPU workers not heard of for this long are not waited for"
+    )
+    failures_to_open: int = Field(
+        default=5, ge=1, le=10, description="bad answers among a provider's last ten that open its breaker"
+    )
+    slow_seconds: float = Field(
+        default=15.0, gt=0, le=600, description="a provider's answer that takes longer counts as a bad one"
+    )
+    open_seconds: float = Field(
+        default=5.0, gt=0, le=3600, description="rest before the first probe of a provider; doubles each time"
+    )
+    max_open_seconds: float = Field(
+        default=300.0, gt=0, le=86400, description="the longest rest between two probes"
+    )
+    probe_seconds: float = Field(
+        default=60.0, gt=0, le=3600, description="a probe without an answer for this long is given up"
+    )
+    retry_share: float = Field(
+        default=0.1, ge=0, le=1, description="retries a provider gets for each first try"
+    )
+
+
 class PlannerSettings(Slice):
     """What `filmgate plan` assumes when nothing is asked."""
 
@@ -192,6 +230,7 @@ class Settings(Slice):
     api: ApiSettings = ApiSettings()
     admission: AdmissionSettings = AdmissionSettings()
     fallback: FallbackSettings = FallbackSettings()
+    routing: RoutingSettings = RoutingSettings()
     planner: PlannerSettings = PlannerSettings()
 
 

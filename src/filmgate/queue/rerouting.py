@@ -1,0 +1,171 @@
+"""Jobs that wait change their route: read in the order of their deadlines, moved in one transaction."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from filmgate.database.schema import accounts, events, invocations, jobs
+from filmgate.jobs import JobId, JobState, Route, StageSeconds, TenantId
+from filmgate.queue import ledger
+from filmgate.queue.line import Line, Move, Turn, Waiting
+from filmgate.queue.rows import Row, from_routing, to_routing, to_spec
+
+_IDS_A_QUERY = 500
+_IS_QUEUED = sa.text("jobs.state = 'queued'")
+# What a provider has been asked to render is paid for: such a job stays where its invocation is.
+_IS_PAID = sa.and_(
+    sa.text("jobs.route = 'managed'"),
+    sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state != "failed"),
+)
+_WAITING = (
+    sa.select(
+        jobs.c.id,
+        jobs.c.tenant_id,
+        jobs.c.spec,
+        jobs.c.predicted,
+        jobs.c.created_at,
+        jobs.c.deadline_at,
+        jobs.c.routing,
+    )
+    .where(_IS_QUEUED, jobs.c.route == sa.bindparam("route"), sa.not_(_IS_PAID))
+    .order_by(jobs.c.deadline_at)
+    .limit(sa.bindparam("most"))
+)
+_TURNS = sa.select(accounts.c.tenant_id, accounts.c.weight, accounts.c.virtual_time).where(
+    sa.text("accounts.queued > 0")
+)
+_LOCK_ACCOUNTS = (
+    sa.select(accounts.c.tenant_id)
+    .where(accounts.c.tenant_id.in_(sa.bindparam("tenants", expanding=True)))
+    .order_by(accounts.c.tenant_id)
+    .with_for_update()
+)
+_FIND = (
+    sa.select(
+        jobs.c.seq,
+        jobs.c.id,
+        jobs.c.tenant_id,
+        jobs.c.route,
+        jobs.c.model,
+        jobs.c.attempt,
+        jobs.c.revision,
+        jobs.c.predicted_gpu_seconds,
+    )
+    .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), _IS_QUEUED, sa.not_(_IS_PAID))
+    .with_for_update(of=jobs)
+)
+_OWN = jobs.c.seq == sa.bindparam("the_seq")
+_REASON = sa.update(jobs).where(_OWN).values(routing=sa.bindparam("why"))
+_MOVE = (
+    sa.update(jobs)
+    .where(_OWN)
+    .values(
+        route=sa.bindparam("target"),
+        routing=sa.bindparam("why"),
+        revision=jobs.c.revision + 1,
+        wake_at=None,
+        wake_set_at=None,
+    )
+)
+_NOTE = sa.insert(events)
+
+
+def read_line(connection: sa.Connection, route: Route, limit: int, now: float) -> Line:
+    """The jobs that wait on a route, and whose turn is how far."""
+    rows = connection.execute(_WAITING, {"route": route, "most": limit})
+    return Line(
+        now=now,
+        jobs=tuple(_to_waiting(row) for row in rows.mappings()),
+        turns={
+            TenantId(row.tenant_id): Turn(row.weight, row.virtual_time) for row in connection.execute(_TURNS)
+        },
+    )
+
+
+def _to_waiting(row: Row) -> Waiting:
+    return Waiting(
+        job_id=JobId(row["id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        spec=to_spec(row["spec"]),
+        predicted=StageSeconds(**json.loads(row["predicted"])),
+        created_at=row["created_at"],
+        deadline_at=row["deadline_at"],
+        reason=to_routing(row["routing"]).reason,
+    )
+
+
+def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> int:
+    """Write the moves whose jobs still wait; how many changed their route.
+
+    The accounts are locked first, in order: whoever leases a job holds its tenant's account, so a job is
+    either leased before (and no longer found here) or moved before (and no longer found there).
+    """
+    wishes = {move.job_id: move for move in moves}
+    connection.execute(_LOCK_ACCOUNTS, {"tenants": sorted({move.tenant_id for move in moves})}).all()
+    pairs = [(row, wishes[row["id"]]) for row in _find_rows(connection, list(wishes))]
+    staying = [(row, move) for row, move in pairs if row["route"] == move.route]
+    moving = [(row, move) for row, move in pairs if row["route"] != move.route]
+    if staying:
+        connection.execute(_REASON, [_why(row, move) for row, move in staying])
+    if moving:
+        connection.execute(_MOVE, [_why(row, move) | {"target": move.route} for row, move in moving])
+        connection.execute(_NOTE, [_event(row, move, now) for row, move in moving])
+        _shift(connection, moving)
+    for lane, (count, gpu_seconds) in _sums((_routed(row, move), row) for row, move in pairs).items():
+        ledger.add_load(connection, dict(lane), count, gpu_seconds)
+    return len(moving)
+
+
+def _find_rows(connection: sa.Connection, ids: list[JobId]) -> Iterator[Row]:
+    for start in range(0, len(ids), _IDS_A_QUERY):
+        yield from connection.execute(_FIND, {"ids": ids[start : start + _IDS_A_QUERY]}).mappings()
+
+
+def _why(row: Row, move: Move) -> dict[str, Any]:
+    return {"the_seq": row["seq"], "why": from_routing(move.routing)}
+
+
+def _event(row: Row, move: Move, now: float) -> dict[str, Any]:
+    return {
+        "job_seq": row["seq"],
+        "revision": row["revision"] + 1,
+        "at": now,
+        "state": JobState.QUEUED,
+        "stage": None,
+        "attempt": row["attempt"],
+        "reason": None,
+        "route": move.route,
+        "route_reason": move.routing.reason,
+    }
+
+
+def _shift(connection: sa.Connection, moving: Sequence[tuple[Row, Move]]) -> None:
+    """Count the moved jobs on their new route instead of the old one."""
+    leaving = _sums((_queued(row, row["route"]), row) for row, _ in moving)
+    joining = _sums((_queued(row, move.route), row) for row, move in moving)
+    for sign, lanes in ((-1, leaving), (+1, joining)):
+        for lane, (count, gpu_seconds) in lanes.items():
+            ledger.add_load(connection, dict(lane), sign * count, sign * gpu_seconds)
+
+
+_Lane = tuple[tuple[str, str], ...]
+
+
+def _queued(row: Row, route: str) -> _Lane:
+    own = (("tenant_id", row["tenant_id"]), ("route", route), ("model", row["model"]))
+    return (*own, ("state", JobState.QUEUED.value), ("reason", ""))
+
+
+def _routed(row: Row, move: Move) -> _Lane:
+    return tuple(ledger.routed_lane(row, move.route, move.routing.reason).items())
+
+
+def _sums(entries: Iterable[tuple[_Lane, Row]]) -> Mapping[_Lane, tuple[int, float]]:
+    sums: dict[_Lane, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for lane, row in entries:
+        count, gpu_seconds = sums[lane]
+        sums[lane] = (count + 1, gpu_seconds + row["predicted_gpu_seconds"])
+    return sums
