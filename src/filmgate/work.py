@@ -17,6 +17,7 @@ from filmgate.jobs import WorkerId
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_invocations, open_queue
 from filmgate.queue.base import JobQueue
+from filmgate.routing.breaker import Breaker
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
@@ -26,6 +27,7 @@ from filmgate.worker.base import Runner
 from filmgate.worker.loop import Worker
 from filmgate.worker.managed.delivery import Courier
 from filmgate.worker.managed.errand import Parts
+from filmgate.worker.managed.guard import Guard
 from filmgate.worker.managed.loop import ManagedWorker
 from filmgate.worker.managed.returns import send_home
 from filmgate.worker.publication import Publisher
@@ -63,6 +65,7 @@ def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Pr
         parts = Parts(
             provider=provider,
             invocations=open_invocations(stations.database),
+            guard=Guard(Breaker(stations.database, provider.name, settings.routing)),
             store=stations.store,
             publisher=publisher,
             courier=Courier(provider, stations.store, publisher),

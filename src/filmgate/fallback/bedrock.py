@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,7 @@ class BedrockProvider:
             with _translated("GetFoundationModel"):
                 details = self._clients.control.get_foundation_model(modelIdentifier=self._model.id)
         except ProviderUnusable as exc:
-            if not _is_denied(exc):
+            if _code_of(exc.__cause__) != "AccessDeniedException":
                 raise
             return from_catalog(entries_of(self._model.id)[0], self._settings.region)
         told = details["modelDetails"].get("modelLifecycle", {})
@@ -126,7 +126,7 @@ class BedrockProvider:
         with _translated("GetObject"):
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=f"{place.prefix}/{_CLIP}")
             # boto3 checks the length that S3 announced when the stream ends.
-            with answer["Body"] as body:
+            with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(_CHUNK_BYTES)
 
     def discard(self, invocation_id: InvocationId) -> None:
@@ -230,7 +230,7 @@ def _translated(verb: str) -> Iterator[None]:
 
 
 def _judge(verb: str, error: "ClientError") -> ProviderError:
-    code = str(error.response.get("Error", {}).get("Code", "Unknown"))
+    code = _code_of(error)
     words = f"{verb}: {code}"
     if code in _THROTTLED:
         return ProviderThrottled(words)
@@ -241,5 +241,6 @@ def _judge(verb: str, error: "ClientError") -> ProviderError:
     return ProviderError(words)
 
 
-def _is_denied(error: ProviderUnusable) -> bool:
-    return "AccessDenied" in str(error)
+def _code_of(error: BaseException | None) -> str:
+    response = getattr(error, "response", {})
+    return str(response.get("Error", {}).get("Code", "Unknown"))

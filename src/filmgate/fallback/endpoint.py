@@ -81,7 +81,10 @@ class Endpoint:
             with exc:
                 raise _judge(exc) from exc
         except (OSError, http.client.HTTPException) as exc:
-            raise ProviderError(f"the provider cannot be reached ({type(exc).__name__})") from exc
+            # urllib wraps what went wrong while connecting; a timeout should be seen to be one.
+            reason = getattr(exc, "reason", None)
+            cause = reason if isinstance(reason, OSError) else exc
+            raise ProviderError(f"the provider cannot be reached ({type(cause).__name__})") from cause
 
 
 def _judge(error: urllib.error.HTTPError) -> ProviderError:

@@ -9,6 +9,7 @@ import resource
 import sys
 
 import av
+from PIL import Image
 
 from filmgate.pipeline.pictures import SPRITE_WIDTH, sheet, sprite_places, to_jpeg
 
@@ -36,15 +37,18 @@ def draw(clip: bytes) -> dict[str, bytes]:
     with av.open(io.BytesIO(clip), mode="r") as container:
         for number, frame in enumerate(container.decode(video=0)):
             if number == middle:
-                thumbnail = frame.to_image()
+                thumbnail = to_picture(frame, frame.width)
             if number in places:
-                width = min(SPRITE_WIDTH, frame.width)
-                sprites.append(
-                    frame.to_image(width=width, height=max(frame.height * width // frame.width, 1))
-                )
+                sprites.append(to_picture(frame, min(SPRITE_WIDTH, frame.width)))
     if thumbnail is None:
         raise ValueError("the clip has no frames")
     return {"thumbnail": to_jpeg(thumbnail), "spritesheet": to_jpeg(sheet(sprites))}
+
+
+def to_picture(frame: av.VideoFrame, width: int) -> Image.Image:
+    """The frame as an RGB picture, scaled to `width`."""
+    height = max(round(frame.height * width / frame.width), 1)
+    return Image.fromarray(frame.reformat(width, height, "rgb24").to_ndarray())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """The provider's side of a job, written down before it is relied on: who leases the job next goes on from
-here instead of paying again. One row a job, for ever: a job is started at a provider once.
+here instead of paying again. The token is the job's id: started twice, it is one job over there.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,15 +49,11 @@ _HELD = (
     .with_for_update()
 )
 _SEQ = sa.select(jobs.c.seq).where(jobs.c.id == sa.bindparam("the_id")).scalar_subquery()
-_FIND = (
-    sa.select(invocations, jobs.c.id)
-    .join(jobs, jobs.c.seq == invocations.c.job_seq)
-    .where(invocations.c.job_seq == sa.bindparam("the_seq"))
-)
+_RECORDS = sa.select(invocations, jobs.c.id).join(jobs, jobs.c.seq == invocations.c.job_seq)
+_FIND = _RECORDS.where(invocations.c.job_seq == sa.bindparam("the_seq"))
+_FIND_JOB = _RECORDS.where(jobs.c.id == sa.bindparam("the_id"))
 _LEFTOVERS = (
-    sa.select(invocations, jobs.c.id)
-    .join(jobs, jobs.c.seq == invocations.c.job_seq)
-    .where(invocations.c.provider == sa.bindparam("the_provider"))
+    _RECORDS.where(invocations.c.provider == sa.bindparam("the_provider"))
     .where(invocations.c.invocation.is_not(None), invocations.c.state != RecordState.CLOSED)
     .where(jobs.c.state.in_(["completed", "failed"]))
     .where(invocations.c.updated_at < sa.bindparam("before"))
@@ -97,12 +93,24 @@ class SqlInvocations:
                 connection.execute(told)
             return _to_record(connection.execute(_FIND, {"the_seq": seq}).mappings().one())
 
+    def find(self, job_id: JobId) -> InvocationRecord | None:
+        """What was written about the job, if anything."""
+        with self._database.read() as connection:
+            row = connection.execute(_FIND_JOB, {"the_id": job_id}).mappings().one_or_none()
+        return _to_record(row) if row is not None else None
+
     def note(self, job_id: JobId, invocation_id: InvocationId) -> None:
         """The provider's name for the job, before anyone waits for it. The first one written stays."""
         is_first = sa.and_(invocations.c.job_seq == _SEQ, invocations.c.invocation.is_(None))
         with self._database.write() as connection:
             values = {"invocation": invocation_id, "updated_at": self._database.now(connection)}
             connection.execute(sa.update(invocations).where(is_first).values(values), {"the_id": job_id})
+
+    def withdraw(self, job_id: JobId) -> None:
+        """Forget an intent that came to nothing: the job may go home, and be started another time."""
+        with self._database.write() as connection:
+            own = sa.delete(invocations).where(invocations.c.job_seq == _SEQ)
+            connection.execute(own.where(invocations.c.invocation.is_(None)), {"the_id": job_id})
 
     def settle(self, job_id: JobId, state: RecordState) -> None:
         """How it ended over there. A row that went with its job is no error."""

@@ -28,6 +28,7 @@ from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import find_source
 from filmgate.worker.managed.delivery import Courier
+from filmgate.worker.managed.guard import BreakerOpen, Guard
 from filmgate.worker.publication import Publisher
 from filmgate.worker.verdicts import judge
 
@@ -43,6 +44,7 @@ class Parts:
 
     provider: Provider
     invocations: SqlInvocations
+    guard: Guard
     store: ObjectStore
     publisher: Publisher
     courier: Courier
@@ -64,6 +66,8 @@ class Errand:
         self._asked_at: float | None = None
         self._failures = 0
         self._fraction = 0.0
+        self._told_fraction: float | None = None
+        self._is_ambiguous = False
         self._stage: Stage | None = None
         self._end: Exception | None = None
 
@@ -82,22 +86,27 @@ class Errand:
 
     def progress(self) -> Progress | None:
         """What a client may see: the provider's own fraction, or the time that has passed of the expected."""
-        if self._stage is None or self._rendition is None:
+        if self._stage is None:
             return None
-        expected = max(self._rendition.offer.expected_seconds, 1.0)
-        guess = _NEARLY * min((time.time() - self._started_at) / expected, 1.0)
-        self._fraction = max(self._fraction, guess if self._fraction == 0.0 else 0.0)
+        if self._told_fraction is None:
+            guess = (time.time() - self._started_at) / max(self._expected_seconds, 1.0)
+            self._fraction = max(self._fraction, min(guess, 1.0) * _NEARLY)
         return Progress(self._stage, max(int(self._fraction * _HUNDRED), 1), _HUNDRED, self._fraction)
 
     def opening(self) -> Progress | None:
         """The first word of a job that runs elsewhere; None until it does."""
         return Progress(self._stage, 0, _HUNDRED, self._fraction) if self._stage is not None else None
 
+    @property
+    def _expected_seconds(self) -> float:
+        offer = self._rendition.offer if self._rendition is not None else None
+        return offer.expected_seconds if offer is not None else self._parts.settings.expected_seconds
+
     def step(self) -> float | None:
         """Do what is due: seconds until the next step, or None when this process is done with the job."""
         try:
             self.check()
-            seconds = self._start() if self._invocation_id is None else self._look()
+            seconds = self._begin() if self._invocation_id is None else self._look()
         except (QueueUnavailable, ProviderError) as exc:
             return self._back_off(exc)
         except Exception as exc:  # noqa: BLE001 - the job's edge: every failure ends this attempt, no other
@@ -111,12 +120,28 @@ class Errand:
         if self._end is not None:
             self._give_up(self._end)
 
-    def _start(self) -> float:
-        """Intent, start, id: each durable before the next."""
+    def _begin(self) -> float | None:
+        """Go on with what an earlier worker started, or start: intent, start and id, each durable in turn."""
         job, parts = self.lease.job, self._parts
-        if self._rendition is None:
-            self._rendition = parts.provider.adapt(job.spec, parts.policy_of(job.tenant_id))
-        rendition = self._rendition
+        record = parts.invocations.find(job.id)
+        if record is None or record.invocation_id is None:
+            self._invocation_id = self._start()
+            pause = self._pause(None)
+        elif record.state is RecordState.OPEN and record.provider == parts.provider.name:
+            self._invocation_id, self._started_at = record.invocation_id, record.started_at
+            self._log.info("the wait at the provider goes on")
+            pause = 0.0
+        else:
+            # Left open at a provider we no longer have, or failed there: in both cases no longer waited for.
+            self._fail_there(f"the job was at {record.provider} before")
+            return None
+        self._stage = Stage.DENOISE
+        return pause
+
+    def _start(self) -> InvocationId:
+        job, parts = self.lease.job, self._parts
+        rendition = self._rendition or parts.provider.adapt(job.spec, parts.policy_of(job.tenant_id))
+        self._rendition = rendition
         routing = replace(
             job.routing,
             provider=parts.provider.name,
@@ -126,34 +151,28 @@ class Errand:
         )
         record = parts.invocations.begin(self.lease, parts.provider.name, routing)
         self._started_at = record.started_at
-        if record.state is not RecordState.OPEN or record.provider != parts.provider.name:
-            raise ProviderRefused(f"the job was at {record.provider} before and failed there")
-        if record.invocation_id is None:
-            self._asked_at = self._asked_at or time.monotonic()
-            read = find_source(parts.store, job)
-            invocation_id = parts.provider.start(ManagedTask(job.id, record.token, rendition, read))
-            parts.invocations.note(job.id, invocation_id)
-            self._log.info("started at the provider", model=rendition.offer.model)
-        else:
-            invocation_id = record.invocation_id
-            self._log.info("the wait at the provider goes on", model=rendition.offer.model)
-        self._invocation_id = invocation_id
-        self._stage = Stage.DENOISE
-        return self._pause(None) if record.invocation_id is None else 0.0
+        self._asked_at = self._asked_at or time.monotonic()
+        task = ManagedTask(job.id, record.token, rendition, find_source(parts.store, job))
+        invocation_id = parts.guard.start(lambda: parts.provider.start(task), is_retry=self._failures > 0)
+        parts.invocations.note(job.id, invocation_id)
+        self._log.info("started at the provider", model=rendition.offer.model)
+        return invocation_id
 
     def _look(self) -> float | None:
         assert self._invocation_id is not None
-        invocation = self._parts.provider.poll(self._invocation_id)
+        invocation_id = self._invocation_id
+        invocation = self._parts.guard.look(lambda: self._parts.provider.poll(invocation_id))
         if invocation.state is InvocationState.COMPLETED:
-            self._deliver(self._invocation_id)
+            self._deliver(invocation_id)
             return None
         if invocation.state is InvocationState.FAILED:
             self._fail_there(invocation.message)
             return None
         if time.time() - self._started_at > self._parts.settings.limit_seconds:
-            self._parts.provider.cancel(self._invocation_id)
+            self._parts.provider.cancel(invocation_id)
             self._fail_there(f"not finished within {self._parts.settings.limit_seconds:g} seconds")
             return None
+        self._told_fraction = invocation.fraction
         self._fraction = max(self._fraction, min(invocation.fraction or 0.0, _NEARLY))
         return self._pause(invocation.poll_after_seconds)
 
@@ -166,6 +185,7 @@ class Errand:
         try:
             parts.provider.discard(invocation_id)
             parts.invocations.settle(self.lease.job.id, RecordState.CLOSED)
+            parts.guard.observe(time.time() - self._started_at, self._expected_seconds)
         except (ProviderError, QueueUnavailable) as exc:
             # The job is done; the sweep of leftovers tries again.
             self._log.warning("the provider keeps its copy for now", code=exc.code)
@@ -181,13 +201,19 @@ class Errand:
     def _back_off(self, error: FilmgateError) -> float | None:
         """Try again later; a start that keeps failing goes home, a wait that was paid for goes on."""
         self._failures += 1
+        # No answer is no refusal: it may have begun over there, and the same token will tell.
+        self._is_ambiguous |= type(error) is ProviderError
         self._log.warning("the provider's turn is put off", code=error.code, attempt=self._failures)
-        if self._invocation_id is None and self._is_start_hopeless(error):
-            self._go_home(str(error))
-            return None
-        if self._is_wait_over(error):
-            self._end_wait(str(error))
-            return None
+        try:
+            if self._invocation_id is None and self._is_start_hopeless(error):
+                self._parts.invocations.withdraw(self.lease.job.id)
+                self._go_home(str(error))
+                return None
+            if self._is_wait_over(error):
+                self._fail_there(str(error))
+                return None
+        except QueueUnavailable as exc:
+            self._log.warning("the queue cannot be told yet", code=exc.code)
         first, longest = _BACKOFF_SECONDS
         seconds = min(first * 2.0 ** min(self._failures - 1, 10), longest)
         told = error.retry_after_seconds if isinstance(error, ProviderThrottled) else None
@@ -201,17 +227,12 @@ class Errand:
             self._asked_at is not None
             and time.monotonic() - self._asked_at > self._parts.settings.patience_seconds
         )
-        return isinstance(error, _NEVER) or is_late
+        is_shut_out = isinstance(error, BreakerOpen) and not self._is_ambiguous
+        return isinstance(error, _NEVER) or is_shut_out or is_late
 
     def _is_wait_over(self, error: FilmgateError) -> bool:
         is_late = time.time() - self._started_at > self._parts.settings.limit_seconds
         return self._invocation_id is not None and (isinstance(error, ProviderRefused) or is_late)
-
-    def _end_wait(self, words: str) -> None:
-        try:
-            self._fail_there(words)
-        except QueueUnavailable as exc:
-            self._log.warning("the queue cannot be told; the lease runs out instead", code=exc.code)
 
     def _go_home(self, words: str) -> None:
         try:
