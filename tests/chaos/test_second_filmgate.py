@@ -1,4 +1,4 @@
-"""Our own worker is gone; a second Filmgate makes the clips, all of it real processes. Clients see only jobs."""
+"""Our own worker is gone; a second Filmgate makes the clips, in real processes. Clients see only jobs."""
 
 import os
 import signal

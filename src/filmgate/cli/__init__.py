@@ -9,6 +9,7 @@ from filmgate import __version__
 from filmgate.cli import (
     bench,
     bench_api,
+    bench_managed,
     bench_queue,
     config,
     doctor,
@@ -34,6 +35,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("managed")(bench_managed.managed)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)
