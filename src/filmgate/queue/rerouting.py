@@ -18,7 +18,7 @@ _IS_QUEUED = sa.text("jobs.state = 'queued'")
 # What a provider has been asked to render is paid for: such a job stays where its invocation is.
 _IS_PAID = sa.and_(
     sa.text("jobs.route = 'managed'"),
-    sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state != "failed"),
+    sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state.not_in(["failed", "closed"])),
 )
 _WAITING = (
     sa.select(
