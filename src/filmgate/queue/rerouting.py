@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from filmgate.database.schema import accounts, events, invocations, jobs
-from filmgate.jobs import JobId, JobState, Route, StageSeconds, TenantId
+from filmgate.jobs import JobId, JobState, Route, RouteReason, StageSeconds, TenantId
 from filmgate.queue import ledger
 from filmgate.queue.line import Line, Move, Turn, Waiting
 from filmgate.queue.rows import Row, from_routing, to_routing, to_spec
@@ -114,7 +114,10 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
         connection.execute(_MOVE, [_why(row, move) | {"target": move.route} for row, move in moving])
         connection.execute(_NOTE, [_event(row, move, now) for row, move in moving])
         _shift(connection, moving)
-    for lane, (count, gpu_seconds) in _sums((_routed(row, move), row) for row, move in pairs).items():
+    unusual = [
+        (_routed(row, move), row) for row, move in pairs if move.routing.reason is not RouteReason.HOME
+    ]
+    for lane, (count, gpu_seconds) in _sums(unusual).items():
         ledger.add_load(connection, dict(lane), count, gpu_seconds)
     return len(moving)
 
