@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
-from filmgate.fallback.base import Invocation, InvocationId, InvocationState, Offer, Rendition
+from filmgate.fallback.base import Invocation, InvocationState, Offer, Rendition
+from filmgate.jobs import InvocationId
 
 OFFER = Offer(
     provider="elsewhere",

@@ -14,6 +14,7 @@ JobId = NewType("JobId", str)
 TenantId = NewType("TenantId", str)
 TraceId = NewType("TraceId", str)
 WorkerId = NewType("WorkerId", str)
+InvocationId = NewType("InvocationId", str)  # a provider's name for its side of a job
 
 JOB_ID_PATTERN = re.compile(r"video_[0-9a-f]{32}")
 TENANT_ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -136,6 +137,10 @@ _REASONS = {
     "storage_unavailable": Reason.STORE_FAILED,
     "object_corrupt": Reason.STORE_FAILED,
     "object_not_found": Reason.SOURCE_MISSING,
+    "provider_throttled": Reason.PROVIDER_FAILED,
+    "provider_refused": Reason.PROVIDER_FAILED,
+    "provider_unusable": Reason.PROVIDER_FAILED,
+    "provider_cannot": Reason.PROVIDER_FAILED,
 }
 
 

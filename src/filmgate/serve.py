@@ -26,6 +26,7 @@ from filmgate.api.certificates import CertificateProtocol
 from filmgate.api.stations import Stations
 from filmgate.database import Database, open_database
 from filmgate.errors import FilmgateError, SettingsError
+from filmgate.fallback import open_provider
 from filmgate.fallback.base import Provider
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_queue
@@ -33,7 +34,7 @@ from filmgate.queue.metrics import QueueCollector
 from filmgate.routing.breaker import Breaker
 from filmgate.routing.router import Router
 from filmgate.routing.spill import Spiller, spilling
-from filmgate.settings import ApiSettings, Settings
+from filmgate.settings import ApiSettings, FallbackSettings, Settings
 from filmgate.store import open_store
 from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.tenants import open_tenants
@@ -62,6 +63,11 @@ def open_stations(settings: Settings, provider: Provider | None = None) -> Stati
     router = open_router(database, provider, settings) if provider is not None else None
     gate = open_gate(Neighbours(queue, book, store, tenants, router), settings.admission)
     return Stations(gate, queue, book, store, tenants, settings.api, settings.store.link_seconds)
+
+
+def open_configured(fallback: FallbackSettings) -> Provider | None:
+    """The provider of the settings, if they name one: without it no job is ever routed."""
+    return None if fallback.provider == "disabled" else open_provider(fallback)
 
 
 def open_router(database: Database, provider: Provider, settings: Settings) -> Router:
@@ -94,7 +100,7 @@ def check_exposure(api: ApiSettings) -> None:
 def serve(settings: Settings, *, has_worker: bool = True) -> None:
     """Run until SIGTERM or SIGINT: stop accepting, finish what is being answered, stop the worker."""
     configure_logs()
-    stations = open_stations(settings)
+    stations = open_stations(settings, open_configured(settings.fallback))
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     app = build_app(stations, registry)
@@ -108,7 +114,7 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
         with (
             sweeping(retention),
             open_spill(stations),
-            embedded_worker(settings) if has_worker else nullcontext(),
+            embedded_workers(settings) if has_worker else nullcontext(),
         ):
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
@@ -232,14 +238,20 @@ def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[N
 
 
 @contextmanager
-def embedded_worker(settings: Settings) -> Iterator["WorkerChild"]:
-    """A worker child for as long as the server runs."""
-    child = WorkerChild(settings)
-    child.start()
+def embedded_workers(settings: Settings) -> Iterator[list["WorkerChild"]]:
+    """A worker child for as long as the server runs, and one for the managed route where there is one."""
+    children = [WorkerChild(settings, "--model", settings.admission.default_model)]
+    if settings.fallback.provider != "disabled":
+        children.append(WorkerChild(settings, "--managed"))
+    for child in children:
+        child.start()
     try:
-        yield child
+        yield children
     finally:
-        child.stop()
+        for child in children:
+            child.drain()
+        for child in children:
+            child.stop()
 
 
 _PR_SET_PDEATHSIG = 1
@@ -255,9 +267,8 @@ def _die_with_parent() -> None:
 class WorkerChild:
     """One worker process, started again when it dies: at once at first, more slowly if it keeps dying."""
 
-    def __init__(self, settings: Settings) -> None:
-        model = settings.admission.default_model
-        self._command = [sys.executable, "-m", "filmgate", "worker", "--model", model]
+    def __init__(self, settings: Settings, *options: str) -> None:
+        self._command = [sys.executable, "-m", "filmgate", "worker", *options]
         self._environ = os.environ | {"FILMGATE_DATA": str(settings.data)}
         self._is_stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -270,12 +281,16 @@ class WorkerChild:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Let it drain, then make sure that it is gone."""
+    def drain(self) -> None:
+        """Tell it to end, and start no other."""
         self._is_stopping.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Make sure that it is gone; it has had its signal."""
         process = self._process
         if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
             try:
                 process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
