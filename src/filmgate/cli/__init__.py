@@ -10,6 +10,7 @@ from filmgate.cli import (
     bench,
     bench_api,
     bench_queue,
+    bench_routing,
     config,
     doctor,
     generate,
@@ -34,6 +35,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("routing")(bench_routing.routing)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)

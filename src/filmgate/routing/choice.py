@@ -104,8 +104,12 @@ def choose(case: Case, options: tuple[Option, ...], settings: RoutingSettings) -
     if not able:
         reason, words = next(objection for objection in objections if objection is not None)
         return _stay(case, reason, words)
-    best = min(able, key=lambda option: (option.rendition.usd if option.rendition else 0.0, option.seconds))
+    best = able[0] if len(able) == 1 else min(able, key=_price)
     return _leave(case, best, wish, settings)
+
+
+def _price(option: Option) -> tuple[float, float]:
+    return (option.rendition.usd if option.rendition is not None else 0.0), option.seconds
 
 
 def _object(case: Case, option: Option, settings: RoutingSettings) -> tuple[RouteReason, str] | None:
@@ -117,11 +121,12 @@ def _object(case: Case, option: Option, settings: RoutingSettings) -> tuple[Rout
     is_well = option.health.phase is Phase.CLOSED or (option.health.can_probe and case.may_probe)
     if not is_well:
         return RouteReason.PROVIDER_UNHEALTHY, f"{option.provider} is {option.health.phase}"
-    if option.seconds >= case.home.seconds:
-        return RouteReason.PROVIDER_SLOWER, f"{option.provider} takes {option.seconds:.0f} s"
+    seconds = option.seconds
+    if seconds >= case.home.seconds:
+        return RouteReason.PROVIDER_SLOWER, f"{option.provider} takes {seconds:.0f} s"
     if _is_worth_it(case, option, settings):
         return None
-    return RouteReason.TOO_LATE, f"{option.provider} takes {option.seconds:.0f} s"
+    return RouteReason.TOO_LATE, f"{option.provider} takes {seconds:.0f} s"
 
 
 def _is_worth_it(case: Case, option: Option, settings: RoutingSettings) -> bool:

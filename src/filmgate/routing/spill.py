@@ -23,7 +23,7 @@ from filmgate.tenants.base import TenantRegistry
 log = Log("routing")
 
 # One transaction each: nobody who enqueues or leases waits for a whole spill.
-_MOVES_A_BATCH = 1000
+_MOVES_A_BATCH = 2000
 _STOP_SECONDS = 10.0
 _NOTHING = ManagedPolicy()
 
@@ -99,7 +99,8 @@ class _Look:
         self._backlog = backlog
         self._policies = policies
         self._ahead = count_managed(backlog)
-        self._gpus = {job.spec.model: router.count_gpus(backlog, job.spec.model) for job in line.jobs}
+        models = {job.spec.model for job in line.jobs}
+        self._gpus = {model: router.count_gpus(backlog, model) for model in models}
         self._may_probe = not any(
             load.route is Route.MANAGED and load.state is JobState.QUEUED for load in backlog.loads
         )
