@@ -54,7 +54,7 @@ class ChoiceCost:
 
 @dataclass(frozen=True, slots=True)
 class SpillCost:
-    """One look at so many waiting jobs: how many left, the seconds it took, and this process's CPU in them."""
+    """One look at so many waiting jobs: how many left, in how many seconds, and with how much CPU here."""
 
     waiting: int
     left: int
