@@ -6,10 +6,11 @@ It counts what would be paid for: one invocation for each client token, however 
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
+from itertools import count
 from urllib.parse import unquote, urlsplit
 
 import boto3
@@ -84,6 +85,7 @@ class Bedrock:
 
     def __post_init__(self):
         self.lock = threading.Lock()
+        self.numbers = count()
         self.s3 = boto3.client("s3", endpoint_url=self.s3_url, **KEYS)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
@@ -95,10 +97,22 @@ class Bedrock:
         self.server.server_close()
         self.s3.close()
 
+    def reset(self):
+        """As new, for the next test."""
+        fresh = {f.name: f.default for f in fields(self) if f.default is not MISSING}
+        for name, value in (fresh | {"starts": [], "paid": {}}).items():
+            setattr(self, name, value)
+
     def files(self, bucket):
         """Every version of every object in the bucket, markers included."""
         page = self.s3.list_object_versions(Bucket=bucket)
         return [one["Key"] for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))]
+
+    def finish(self):
+        """Every clip is ready now."""
+        self.seconds = 0.0
+        for paid in list(self.paid.values()):
+            paid.ready_at = 0.0
 
     def start(self, body):
         with self.lock:
@@ -109,7 +123,7 @@ class Bedrock:
             if known is not None and known.body != body:
                 return 400, "ConflictException"
             if known is None:
-                arn = f"arn:aws:bedrock:us-west-2:{ACCOUNT}:async-invoke/{len(self.paid):012d}"
+                arn = f"arn:aws:bedrock:us-west-2:{ACCOUNT}:async-invoke/{next(self.numbers):012d}"
                 known = Paid(arn, body["clientRequestToken"], body, ready_at=time.monotonic() + self.seconds)
                 self.paid[known.token] = known
         time.sleep(self.answer_seconds)
@@ -171,8 +185,8 @@ class Bedrock:
                     self.answer(*bedrock.get(path.removeprefix("/async-invoke/")))
 
             def answer(self, status, told):
-                fields = {"message": "words that quote a prompt"} if isinstance(told, str) else told
-                data = json.dumps(fields).encode()
+                shown = {"message": "words that quote a prompt"} if isinstance(told, str) else told
+                data = json.dumps(shown).encode()
                 self.send_response(status)
                 if isinstance(told, str):
                     self.send_header("x-amzn-ErrorType", told)

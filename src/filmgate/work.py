@@ -46,6 +46,7 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
 
     The runner is made last: it takes seconds and a GPU, a wrong setting should cost neither.
     """
+    configure_logs()
     with opened_stations(settings) as stations:
         worker = Worker(
             worker_id=new_worker_id(),
@@ -59,21 +60,9 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
     """Have the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
+    configure_logs()
     with opened_stations(settings) as stations:
-        publisher = Publisher(stations.queue, stations.store, settings.worker)
-        tenants = open_tenants(stations.database)
-        parts = Parts(
-            provider=provider,
-            invocations=open_invocations(stations.database),
-            guard=Guard(Breaker(stations.database, provider.name, settings.routing)),
-            store=stations.store,
-            publisher=publisher,
-            courier=Courier(provider, stations.store, publisher),
-            policy_of=lambda tenant_id: tenants.find(tenant_id).managed,
-            send_home=partial(send_home, publisher),
-            settings=settings.fallback,
-        )
-        run_until_drained(ManagedWorker(new_worker_id(), models, stations.queue, parts, settings.worker))
+        run_until_drained(build_managed_worker(stations, settings, models, provider))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,6 @@ class Stations:
 @contextmanager
 def opened_stations(settings: Settings) -> Iterator[Stations]:
     """Queue and store of these settings, for as long as the worker runs."""
-    configure_logs()
     if settings.worker.heartbeat_seconds * 2 > settings.queue.lease_seconds:
         raise SettingsError(
             "must be at most half of queue.lease_seconds, or leases expire between two heartbeats",
@@ -101,6 +89,26 @@ def opened_stations(settings: Settings) -> Iterator[Stations]:
         yield Stations(database, queue, open_store(settings.store, settings.data, keyring))
     finally:
         database.close()
+
+
+def build_managed_worker(
+    stations: Stations, settings: Settings, models: tuple[str, ...], provider: Provider
+) -> ManagedWorker:
+    """The worker of the managed route, with everything its errands need."""
+    publisher = Publisher(stations.queue, stations.store, settings.worker)
+    tenants = open_tenants(stations.database)
+    parts = Parts(
+        provider=provider,
+        invocations=open_invocations(stations.database),
+        guard=Guard(Breaker(stations.database, provider.name, settings.routing)),
+        store=stations.store,
+        publisher=publisher,
+        courier=Courier(provider, stations.store, publisher),
+        policy_of=lambda tenant_id: tenants.find(tenant_id).managed,
+        send_home=partial(send_home, publisher),
+        settings=settings.fallback,
+    )
+    return ManagedWorker(new_worker_id(), models, stations.queue, parts, settings.worker)
 
 
 def run_until_drained(worker: Drainable) -> None:

@@ -30,7 +30,7 @@ from filmgate.worker.attempt import find_source
 from filmgate.worker.managed.delivery import Courier
 from filmgate.worker.managed.guard import BreakerOpen, Guard
 from filmgate.worker.publication import Publisher
-from filmgate.worker.verdicts import judge
+from filmgate.worker.verdicts import Drained, judge
 
 _HUNDRED = 100
 _NEARLY = 0.95
@@ -249,6 +249,9 @@ class Errand:
                 raise error
             setback = judge(error)
             ended = self._parts.publisher.give_up(self.lease, setback)
+            if isinstance(error, Drained):
+                self._log.info("handed back", state=ended.state)
+                return
             self._log.error("attempt failed", error=error, reason=setback.failure.reason, state=ended.state)
         except LeaseLost:
             self._log.warning("the job has another worker; what this one made is thrown away")

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import chain
 
 from filmgate.worker.base import PictureKind
 
@@ -31,6 +32,10 @@ def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
     """Thumbnail and sprite sheet as JPEG. Raises NoStills, and whatever `chunks` raises."""
     if find_spec("av") is None:
         raise NoStills("av is not installed: pip install 'filmgate[worker]'")
+    rest = iter(chunks)
+    first = next(rest, b"")
+    if first[4:8] != b"ftyp":
+        raise NoStills("the clip is not an MP4")
     with (
         _turns,
         subprocess.Popen(
@@ -43,7 +48,7 @@ def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
         alarm = threading.Timer(_CHILD_SECONDS, child.kill)
         alarm.start()
         try:
-            _feed(child, chunks)
+            _feed(child, chain([first], rest))
             told = child.stdout.read() if child.stdout else b""
         finally:
             alarm.cancel()

@@ -1,0 +1,145 @@
+"""Our own worker is gone; a second Filmgate makes the clips, all of it real processes. Clients see only jobs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
+from filmgate.queue.line import Move
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from filmgate.worker.pattern import MODEL, pattern_clip
+from tests.chaos.conftest import ROOT
+from tests.second import CARDS
+from tests.served import Served
+
+BANK = TenantId("bank")
+CARD = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS)}
+
+
+class Second:
+    """The second Filmgate: a server, and a worker that renders patterns."""
+
+    def __init__(self, folder, pace="0.02"):
+        self.folder, self.pace = folder, pace
+        self.served = self.worker = None
+        self.start()
+        self.key = (folder / "data" / "local.key").read_text().strip()
+
+    def start(self, *options):
+        self.served = Served(self.folder, "--no-worker", *options, model=MODEL, **CARD)
+        self.url = self.served.said(r"filmgate serves (\S+)")[1]
+        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
+        environ = {"FILMGATE_DATA": str(self.folder / "data"), "FILMGATE_QUEUE__LEASE_SECONDS": "2"}
+        quick = {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.5", "FILMGATE_WORKER__POLL_SECONDS": "0.05"}
+        with self.served.log.open("ab") as log:
+            given = {**os.environ, **environ, **quick, "PYTHONPATH": str(ROOT)}
+            self.worker = subprocess.Popen(command, env=given, stderr=log, stdout=log)
+
+    def kill(self):
+        for process in (self.served.process, self.worker):
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait(30)
+
+    @property
+    def port(self):
+        return self.url.rpartition(":")[2]
+
+
+@pytest.fixture
+def second(tmp_path):
+    (tmp_path / "second").mkdir()
+    second = Second(tmp_path / "second")
+    yield second
+    second.kill()
+
+
+@pytest.fixture
+def first(make_site, second):
+    """A bank's Filmgate whose GPU worker is stopped: the API, and the worker of the managed route."""
+    site = make_site(
+        FILMGATE_FALLBACK__PROVIDER="http",
+        FILMGATE_FALLBACK__URL=f"{second.url}/v1",
+        FILMGATE_FALLBACK__API_KEY=second.key,
+        FILMGATE_FALLBACK__TIMEOUT_SECONDS="5",
+        FILMGATE_ADMISSION__DEFAULT_MODEL=MODEL,
+        **CARD,
+    )
+    policy = ManagedPolicy(is_allowed=True)
+    site.key = open_tenants(site.database).add(Tenant(BANK, managed=policy)).secret
+    command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
+    with site.log.open("ab") as log:
+        site.workers.append(subprocess.Popen(command, env=os.environ | site.environ, stderr=log))
+    served = Served(site.log.parent, "--no-worker", model=MODEL, **site.environ)
+    site.workers.append(served.process)
+    site.url = served.said(r"filmgate serves (\S+)")[1]
+    return site
+
+
+def ask(first, prompt):
+    """A client's create, and the spill that routing would do while our GPUs are away."""
+    headers = {"Authorization": f"Bearer {first.key}"}
+    body = {"prompt": prompt, "seconds": "2", "size": "128x128", "seed": 7}
+    video = httpx.post(f"{first.url}/v1/videos", json=body, headers=headers).raise_for_status().json()
+    why = Routing(RouteReason.DEADLINE, "no GPU worker is alive")
+    assert first.queue.reroute([Move(BANK, video["id"], Route.MANAGED, why)]) in (0, 1)
+    return video["id"]
+
+
+def wait_for(first, video_id, is_so, seconds=60):
+    headers, ends = {"Authorization": f"Bearer {first.key}"}, time.monotonic() + seconds
+    while True:
+        video = httpx.get(f"{first.url}/v1/videos/{video_id}", headers=headers).json()
+        if is_so(video):
+            return video
+        assert time.monotonic() < ends, f"{video}\n{first.log.read_text()[-3000:]}"
+        time.sleep(0.05)
+
+
+def content(first, video_id):
+    headers = {"Authorization": f"Bearer {first.key}"}
+    return httpx.get(f"{first.url}/v1/videos/{video_id}/content", headers=headers).content
+
+
+def is_whole(first, video_id):
+    return content(first, video_id) == pattern_clip(first.book.find(BANK, video_id).spec)
+
+
+def test_jobs_finish_through_a_second_filmgate_and_look_like_any_other(first, second):
+    videos = [ask(first, f"ball {number}") for number in range(3)]
+    for video_id in videos:
+        done = wait_for(first, video_id, lambda video: video["status"] in ("completed", "failed"))
+        assert (done["status"], done["progress"], done["size"], done["seconds"]) == (
+            "completed",
+            100,
+            "128x128",
+            "2",
+        )
+        assert is_whole(first, video_id)
+        assert "http" not in str({key: value for key, value in done.items() if key != "prompt"})
+    with httpx.Client(headers={"Authorization": f"Bearer {second.key}"}) as client:
+        first.wait_until(lambda: client.get(f"{second.url}/v1/videos").json()["data"] == [])
+    log = first.log.read_text()
+    assert "started at the provider" in log
+    assert second.key not in log
+    assert "ball 1" not in log
+
+
+def test_a_provider_that_dies_mid_job_is_waited_for_and_asked_for_one_clip(make_site, first, second):
+    second.worker.send_signal(signal.SIGSTOP)
+    video_id = ask(first, "a red ball")
+    first.wait_until(lambda: "started at the provider" in first.log.read_text())
+    port = second.port
+    second.kill()
+    first.wait_until(lambda: "put off" in first.log.read_text())
+    assert wait_for(first, video_id, lambda video: True)["status"] != "failed"
+    second.start("--port", port)
+    wait_for(first, video_id, lambda video: video["status"] == "completed")
+    assert is_whole(first, video_id)
+    assert first.log.read_text().count("started at the provider") == 1
