@@ -65,6 +65,7 @@ class RouteReason(StrEnum):
     DEADLINE = "deadline"  # our GPUs would miss it and the provider will not
     AGE = "age"  # it has waited longer than the limit
     PROVIDER_SLOWER = "provider_slower"  # it would be late here, and later there
+    TOO_LATE = "too_late"  # it would be late at both; not worth paying for until it is old
     PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or its breaker is open
     PROVIDER_CANNOT = "provider_cannot"  # no offer renders what was asked
     POLICY = "policy"  # the tenant allows no managed route, region, price or change that would do

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,12 +24,17 @@ from filmgate.api.app import build_app
 from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
 from filmgate.api.stations import Stations
-from filmgate.database import open_database
+from filmgate.database import Database, open_database
 from filmgate.errors import FilmgateError, SettingsError
+from filmgate.fallback import open_provider
+from filmgate.fallback.base import Provider
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.metrics import QueueCollector
-from filmgate.settings import ApiSettings, Settings
+from filmgate.routing.breaker import Breaker
+from filmgate.routing.router import Router
+from filmgate.routing.spill import Spiller, spilling
+from filmgate.settings import ApiSettings, FallbackSettings, Settings
 from filmgate.store import open_store
 from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.tenants import open_tenants
@@ -46,8 +51,8 @@ SWEEP_SECONDS = 60.0
 _ORPHANS_SECONDS = 3600.0
 
 
-def open_stations(settings: Settings) -> Stations:
-    """Every part of the server, opened once."""
+def open_stations(settings: Settings, provider: Provider | None = None) -> Stations:
+    """Every part of the server, opened once; with a provider, jobs may leave for it."""
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
     keyring = open_keyring(settings.store, settings.data)
@@ -55,8 +60,28 @@ def open_stations(settings: Settings) -> Stations:
     ensure_local_tenant(tenants, settings.data)
     store = open_store(settings.store, settings.data, keyring)
     queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
-    gate = open_gate(Neighbours(queue, book, store, tenants), settings.admission)
+    router = open_router(database, provider, settings) if provider is not None else None
+    gate = open_gate(Neighbours(queue, book, store, tenants, router), settings.admission)
     return Stations(gate, queue, book, store, tenants, settings.api, settings.store.link_seconds)
+
+
+def open_configured(fallback: FallbackSettings) -> Provider | None:
+    """The provider of the settings, if they name one: without it no job is ever routed."""
+    return None if fallback.provider == "disabled" else open_provider(fallback)
+
+
+def open_router(database: Database, provider: Provider, settings: Settings) -> Router:
+    """The choice between our GPUs and this provider."""
+    breaker = Breaker(database, provider.name, settings.routing)
+    return Router(provider, breaker, settings.routing, settings.admission.gpus)
+
+
+def open_spill(stations: Stations) -> AbstractContextManager[None]:
+    """A look at what waits every few seconds, where there is a provider to spill to."""
+    if (router := stations.gate.router) is None:
+        return nullcontext()
+    spiller = Spiller(router, stations.queue, stations.book, stations.tenants)
+    return spilling(spiller, router.settings.spill_seconds)
 
 
 def check_exposure(api: ApiSettings) -> None:
@@ -75,7 +100,7 @@ def check_exposure(api: ApiSettings) -> None:
 def serve(settings: Settings, *, has_worker: bool = True) -> None:
     """Run until SIGTERM or SIGINT: stop accepting, finish what is being answered, stop the worker."""
     configure_logs()
-    stations = open_stations(settings)
+    stations = open_stations(settings, open_configured(settings.fallback))
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     app = build_app(stations, registry)
@@ -86,7 +111,11 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
     try:
         print_welcome(settings, listener.getsockname()[1])
         retention = Retention(stations.queue, stations.book, stations.store, stations.tenants)
-        with sweeping(retention), embedded_workers(settings) if has_worker else nullcontext():
+        with (
+            sweeping(retention),
+            open_spill(stations),
+            embedded_workers(settings) if has_worker else nullcontext(),
+        ):
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()

@@ -209,7 +209,7 @@ def test_a_job_the_provider_has_no_room_for_goes_home_when_patience_ends(bank, b
     job = bank.enqueue()
     with bank.worker(patience_seconds=0.0):
         home = bank.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.RETURNED)
+    assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
     assert bank.record(job) is None, "an intent that came to nothing is no reason not to ask again"
     assert bedrock.paid == {}
 

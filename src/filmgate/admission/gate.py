@@ -13,12 +13,13 @@ from filmgate.admission.fetching import FetchLimits, fetch
 from filmgate.admission.images import Picture, clean_image
 from filmgate.admission.pressure import Demand, check_promise, place_in_queue, wait_seconds
 from filmgate.admission.screening import Screener, open_rules
-from filmgate.admission.validation import VideoRequest, complete_spec
+from filmgate.admission.validation import VideoRequest, complete_spec, source_kind
 from filmgate.errors import AddressRefused, InvalidField, JobActive, PromptRejected, StoreFull
 from filmgate.jobs import (
     Idempotency,
     Job,
     JobState,
+    Route,
     Screening,
     ScreeningAction,
     Source,
@@ -30,6 +31,8 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.queue.base import Backlog, JobBook, JobQueue
+from filmgate.routing.choice import AT_HOME, Choice
+from filmgate.routing.router import Arrival, Router
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectStore, Room
 from filmgate.telemetry.logs import Log
@@ -84,6 +87,7 @@ class Neighbours:
     book: JobBook
     store: ObjectStore
     tenants: TenantRegistry
+    router: Router | None = None  # none: everything stays home
 
 
 class Gate:
@@ -93,6 +97,7 @@ class Gate:
         self, shelf: ModelShelf, screener: Screener, neighbours: Neighbours, settings: AdmissionSettings
     ) -> None:
         self.shelf = shelf
+        self.router = neighbours.router
         self._screener = screener
         self._book = neighbours.book
         self._settings = settings
@@ -118,7 +123,7 @@ class Gate:
         predicted = self._estimator.estimate(spec, card)
         if self._room.get().is_low:
             raise StoreFull("the store has no room for new clips")
-        check_promise(self.wait_seconds(visit.tenant, predicted), predicted, self._settings.promise_seconds)
+        choice = self._choose(visit, request, spec, predicted)
         picture = self._picture(request)
         ticket = Ticket(
             tenant_id=visit.tenant.id,
@@ -127,6 +132,8 @@ class Gate:
             slo_seconds=self._settings.slo_seconds,
             idempotency=visit.idempotency,
             share=visit.tenant.share,
+            route=choice.route,
+            routing=choice.routing,
             screening=screening,
             trace_id=visit.trace_id,
         )
@@ -136,6 +143,23 @@ class Gate:
         """How long a job of this size would wait if it came now."""
         demand = Demand(tenant.id, tenant.share.weight, predicted.gpu_seconds, self._weights.get())
         return wait_seconds(self._backlog.get(), demand, self._settings.gpus)
+
+    def _choose(
+        self, visit: Visit, request: VideoRequest, spec: VideoSpec, predicted: StageSeconds
+    ) -> Choice:
+        """The route. Only what stays home is held to the promise: a provider may take what we cannot."""
+        wait, choice = self.wait_seconds(visit.tenant, predicted), AT_HOME
+        if self.router is not None:
+            kind = source_kind(request)
+            shaped = replace(spec, source=Source(kind) if kind else None)
+            arrival = Arrival(visit.tenant.managed, shaped, predicted, self._settings.slo_seconds, wait)
+            choice = self.router.choose(arrival, self._backlog.get())
+        if choice.route is Route.GPU:
+            check_promise(wait, predicted, self._settings.promise_seconds)
+        if choice is not AT_HOME:
+            reason = choice.routing.reason
+            log.info("routed", trace_id=visit.trace_id, route=choice.route, reason=reason, model=spec.model)
+        return choice
 
     def quick_place(self, tenant: Tenant, job: Job) -> int | None:
         """About where a job that has just joined a long queue stands; None where the queue is short enough

@@ -11,6 +11,7 @@ from filmgate.cli import (
     bench_api,
     bench_managed,
     bench_queue,
+    bench_routing,
     config,
     doctor,
     generate,
@@ -36,6 +37,7 @@ app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
 bench.bench.command("managed")(bench_managed.managed)
+bench.bench.command("routing")(bench_routing.routing)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.command("doctor")(doctor.doctor)

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from filmgate.database.schema import accounts, events, invocations, jobs
-from filmgate.jobs import JobId, JobState, Route, StageSeconds, TenantId
+from filmgate.jobs import JobId, JobState, Route, RouteReason, StageSeconds, TenantId
 from filmgate.queue import ledger
 from filmgate.queue.line import Line, Move, Turn, Waiting
 from filmgate.queue.rows import Row, from_routing, to_routing, to_spec
@@ -18,7 +18,7 @@ _IS_QUEUED = sa.text("jobs.state = 'queued'")
 # What a provider has been asked to render is paid for: such a job stays where its invocation is.
 _IS_PAID = sa.and_(
     sa.text("jobs.route = 'managed'"),
-    sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state != "failed"),
+    sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state.not_in(["failed", "closed"])),
 )
 _WAITING = (
     sa.select(
@@ -114,8 +114,7 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
         connection.execute(_MOVE, [_why(row, move) | {"target": move.route} for row, move in moving])
         connection.execute(_NOTE, [_event(row, move, now) for row, move in moving])
         _shift(connection, moving)
-    for lane, (count, gpu_seconds) in _sums((_routed(row, move), row) for row, move in pairs).items():
-        ledger.add_load(connection, dict(lane), count, gpu_seconds)
+    _count_decisions(connection, pairs)
     return len(moving)
 
 
@@ -144,28 +143,35 @@ def _event(row: Row, move: Move, now: float) -> dict[str, Any]:
 
 def _shift(connection: sa.Connection, moving: Sequence[tuple[Row, Move]]) -> None:
     """Count the moved jobs on their new route instead of the old one."""
-    leaving = _sums((_queued(row, row["route"]), row) for row, _ in moving)
-    joining = _sums((_queued(row, move.route), row) for row, move in moving)
+    leaving = _sum_lanes((row["route"], "", row) for row, _ in moving)
+    joining = _sum_lanes((move.route, "", row) for row, move in moving)
     for sign, lanes in ((-1, leaving), (+1, joining)):
-        for lane, (count, gpu_seconds) in lanes.items():
-            ledger.add_load(connection, dict(lane), sign * count, sign * gpu_seconds)
+        for (tenant_id, route, model, _), (count, gpu_seconds) in lanes.items():
+            lane = {"tenant_id": tenant_id, "route": route, "model": model}
+            lane |= {"state": JobState.QUEUED, "reason": ""}
+            ledger.add_load(connection, lane, sign * count, sign * gpu_seconds)
 
 
-_Lane = tuple[tuple[str, str], ...]
+def _count_decisions(connection: sa.Connection, pairs: Sequence[tuple[Row, Move]]) -> None:
+    """Staying home as usual is no decision worth counting."""
+    unusual = (
+        (move.route, move.routing.reason, row)
+        for row, move in pairs
+        if move.routing.reason is not RouteReason.HOME
+    )
+    for (tenant_id, route, model, reason), (count, gpu_seconds) in _sum_lanes(unusual).items():
+        lane = ledger.routed_lane({"tenant_id": tenant_id, "model": model}, route, RouteReason(reason))
+        ledger.add_load(connection, lane, count, gpu_seconds)
 
 
-def _queued(row: Row, route: str) -> _Lane:
-    own = (("tenant_id", row["tenant_id"]), ("route", route), ("model", row["model"]))
-    return (*own, ("state", JobState.QUEUED.value), ("reason", ""))
+_Lane = tuple[str, str, str, str]
 
 
-def _routed(row: Row, move: Move) -> _Lane:
-    return tuple(ledger.routed_lane(row, move.route, move.routing.reason).items())
-
-
-def _sums(entries: Iterable[tuple[_Lane, Row]]) -> Mapping[_Lane, tuple[int, float]]:
-    sums: dict[_Lane, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
-    for lane, row in entries:
+def _sum_lanes(entries: Iterable[tuple[str, str, Row]]) -> Mapping[_Lane, tuple[int, float]]:
+    """Jobs and GPU-seconds by tenant, route, model and reason: few rows to write, however many jobs."""
+    sums: defaultdict[_Lane, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+    for route, reason, row in entries:
+        lane = (row["tenant_id"], route, row["model"], reason)
         count, gpu_seconds = sums[lane]
         sums[lane] = (count + 1, gpu_seconds + row["predicted_gpu_seconds"])
     return sums

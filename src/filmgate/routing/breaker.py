@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -10,11 +10,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import breakers
-from filmgate.routing.circuit import Chance, Circuit, Outcome, Permit, Phase
+from filmgate.routing.circuit import Chance, Circuit, Health, Outcome, Permit, Phase
 from filmgate.settings import RoutingSettings
 from filmgate.telemetry.logs import Log
-
-__all__ = ["Breaker", "Health", "Outcome", "Permit", "Phase"]
 
 T = TypeVar("T")
 log = Log("breaker")
@@ -23,15 +21,6 @@ _OWN = breakers.c.provider == sa.bindparam("own")
 _READ = sa.select(breakers).where(_OWN)
 _LOCK = _READ.with_for_update()
 _WRITE = sa.update(breakers).where(_OWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """A provider's health as routing reads it; `can_probe` while it is not closed: one job may try it."""
-
-    phase: Phase = Phase.CLOSED
-    can_probe: bool = False
-    pace: float = 1.0
 
 
 class Breaker:

@@ -73,6 +73,15 @@ class Permit:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """A provider's health as routing reads it; `can_probe` while it is not closed: one job may try it."""
+
+    phase: Phase = Phase.CLOSED
+    can_probe: bool = False
+    pace: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Circuit:
     """All that is known about a provider's health. Times are on the clock the caller passes in."""
 

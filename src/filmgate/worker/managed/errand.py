@@ -21,7 +21,7 @@ from filmgate.errors import (
     QueueUnavailable,
 )
 from filmgate.fallback.base import InvocationState, ManagedTask, Provider, Rendition
-from filmgate.jobs import InvocationId, Job, Lease, ManagedPolicy, Progress, Stage, TenantId
+from filmgate.jobs import InvocationId, Job, Lease, ManagedPolicy, Progress, RouteReason, Stage, TenantId
 from filmgate.queue.invocations import RecordState, SqlInvocations
 from filmgate.settings import FallbackSettings
 from filmgate.store.base import ObjectStore
@@ -49,7 +49,7 @@ class Parts:
     publisher: Publisher
     courier: Courier
     policy_of: Callable[[TenantId], ManagedPolicy]
-    send_home: Callable[[Lease, str], Job]
+    send_home: Callable[[Lease, str, RouteReason], Job]
     settings: FallbackSettings
 
 
@@ -192,7 +192,7 @@ class Errand:
 
     def _fail_there(self, words: str) -> None:
         self._parts.invocations.settle(self.lease.job.id, RecordState.FAILED)
-        self._go_home(words)
+        self._go_home(words, RouteReason.RETURNED)
 
     def _pause(self, asked: float | None) -> float:
         seconds = self._parts.settings.poll_seconds if asked is None else asked
@@ -207,7 +207,9 @@ class Errand:
         try:
             if self._invocation_id is None and self._is_start_hopeless(error):
                 self._parts.invocations.withdraw(self.lease.job.id)
-                self._go_home(str(error))
+                is_for_good = isinstance(error, _NEVER)
+                reason = RouteReason.RETURNED if is_for_good else RouteReason.PROVIDER_UNHEALTHY
+                self._go_home(str(error), reason)
                 return None
             if self._is_wait_over(error):
                 self._fail_there(str(error))
@@ -234,9 +236,9 @@ class Errand:
         is_late = time.time() - self._started_at > self._parts.settings.limit_seconds
         return self._invocation_id is not None and (isinstance(error, ProviderRefused) or is_late)
 
-    def _go_home(self, words: str) -> None:
+    def _go_home(self, words: str, reason: RouteReason) -> None:
         try:
-            job = self._parts.send_home(self.lease, words)
+            job = self._parts.send_home(self.lease, words, reason)
             self._log.warning("the job leaves the provider", state=job.state, route=job.route)
         except LeaseLost:
             self._log.warning("the job has another worker")

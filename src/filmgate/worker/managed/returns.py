@@ -8,11 +8,14 @@ from filmgate.queue.base import Setback
 from filmgate.worker.publication import Publisher
 
 
-def send_home(publisher: Publisher, lease: Lease, words: str) -> Job:
-    """End this attempt; what the provider did not render is rendered here. Raises LeaseLost."""
+def send_home(publisher: Publisher, lease: Lease, words: str, reason: RouteReason) -> Job:
+    """End this attempt; what the provider did not render is rendered here. Raises LeaseLost.
+
+    A job that was RETURNED is never sent away again; one whose provider was not well may be.
+    """
     routing = replace(
         lease.job.routing,
-        reason=RouteReason.RETURNED,
+        reason=reason,
         detail=words,
         changes=(),
         usd=None,
