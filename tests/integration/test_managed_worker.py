@@ -32,7 +32,7 @@ def second(tmp_path_factory):
 
 @pytest.fixture
 def office(tmp_path, second):
-    with open_office(tmp_path, fallback_to(second)) as office:
+    with open_office(tmp_path / "office", fallback_to(second)) as office:
         yield office
 
 
@@ -276,6 +276,30 @@ def test_a_model_past_its_end_ends_the_worker(bank, bedrock):
     worker = build_managed_worker(bank.stations, bank.settings, ("pattern",), bank.provider)
     with pytest.raises(ProviderUnusable, match="2026-09-30"):
         worker.run()
+
+
+def test_a_provider_nobody_can_reach_gives_the_job_back(bank, bedrock):
+    bedrock.model_mood = "broken"
+    job = bank.enqueue()
+    provider = copy(bank.provider)
+    provider._offers = ()
+    with bank.worker(provider, patience_seconds=0.2):
+        home = bank.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
+    assert (bank.record(job), bedrock.starts) == (None, [])
+
+
+def test_a_job_that_waits_at_a_provider_we_no_longer_have_is_rendered_at_home(bank, bedrock, office):
+    bedrock.seconds = 60
+    job = bank.enqueue()
+    with bank.worker():
+        bank.wait_for(job, lambda job: job.has_started)
+    with bank.worker(office.provider):
+        home = bank.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (home.routing.detail, bank.record(job).state) == (
+        "the job was at bedrock before",
+        RecordState.FAILED,
+    )
 
 
 def test_a_provider_job_that_takes_too_long_is_given_up_and_rendered_at_home(bank, bedrock):
