@@ -4,6 +4,7 @@ It counts what would be paid for: one invocation for each client token, however 
 """
 
 import json
+import secrets
 import threading
 import time
 from dataclasses import MISSING, dataclass, field, fields
@@ -13,7 +14,7 @@ from io import BytesIO
 from itertools import count
 from urllib.parse import unquote, urlsplit
 
-import boto3
+import pytest
 
 ACCOUNT = "123456789012"
 KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-west-2"}
@@ -31,6 +32,37 @@ REFUSALS = {
     "denied": (403, "AccessDeniedException"),
     "gone": (404, "ResourceNotFoundException"),
 }
+
+
+@pytest.fixture(scope="session")
+def moto():
+    """The address of moto's server, and credentials for it."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRON.items():
+            patch.setenv(name, value)
+        yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def clip_bucket(moto):
+    """A bucket that receives clips, empty, with versions."""
+    name, s3 = f"clips-{secrets.token_hex(4)}", s3_client(moto)
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    return name
+
+
+@cache
+def s3_client(url):
+    import boto3
+
+    return boto3.client("s3", endpoint_url=url, **KEYS)
 
 
 @cache
@@ -86,7 +118,7 @@ class Bedrock:
     def __post_init__(self):
         self.lock = threading.Lock()
         self.numbers = count()
-        self.s3 = boto3.client("s3", endpoint_url=self.s3_url, **KEYS)
+        self.s3 = s3_client(self.s3_url)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
@@ -95,7 +127,6 @@ class Bedrock:
     def close(self):
         self.server.shutdown()
         self.server.server_close()
-        self.s3.close()
 
     def reset(self):
         """As new, for the next test."""

@@ -15,6 +15,7 @@ from threading import enumerate as live_threads
 import numpy as np
 import pytest
 
+from tests.bedrock import clip_bucket, moto  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
 
 

@@ -5,7 +5,6 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-import boto3
 import sqlalchemy as sa
 
 from filmgate.database.schema import invocations
@@ -19,7 +18,6 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.work import Stations, build_managed_worker, opened_stations
 from filmgate.worker.pattern import MODEL
-from tests.bedrock import KEYS
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")
@@ -27,15 +25,6 @@ ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=Tru
 QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=2)
 QUEUE = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
 WHY = Routing(RouteReason.DEADLINE, "the wait is too long", decided_at=1.0)
-
-
-def make_bucket(moto, name="clips-of-bedrock"):
-    """An empty bucket that keeps versions, and its settings' address."""
-    s3 = boto3.client("s3", endpoint_url=moto, **KEYS)
-    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
-    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
-    s3.close()
-    return name
 
 
 def fallback_to_bedrock(bedrock, moto, bucket, **fields):

@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from filmgate.fallback import open_provider
 from filmgate.jobs import JobState, Route, TenantId
@@ -20,22 +19,10 @@ from filmgate.worker.managed.leftovers import LeftoverSweep
 from filmgate.worker.pattern import MODEL
 from tests.bedrock import ENVIRON, Bedrock, make_mp4
 from tests.chaos.conftest import ROOT
-from tests.managed import ANYTHING, make_bucket
+from tests.managed import ANYTHING
 from tests.tickets import make_ticket
 
-BUCKET = "clips-of-chaos"
 ACME = TenantId("acme")
-
-
-@pytest.fixture(scope="module")
-def moto():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    make_bucket(url, BUCKET)
-    yield url
-    server.stop()
 
 
 @pytest.fixture
@@ -46,12 +33,12 @@ def bedrock(moto):
 
 
 @pytest.fixture
-def bank(make_site, bedrock, moto):
+def bank(make_site, bedrock, moto, clip_bucket):
     fallback = {
         "PROVIDER": "bedrock",
         "MODEL": "luma.ray-v2:0",
         "REGION": "us-west-2",
-        "BUCKET": f"s3://{BUCKET}/clips",
+        "BUCKET": f"s3://{clip_bucket}/clips",
         "ENDPOINT": bedrock.url,
         "BUCKET_ENDPOINT": moto,
         "POLL_SECONDS": "0.1",
@@ -89,7 +76,9 @@ def clips(site, job):
         ("publish", 1),
     ],
 )
-def test_a_managed_worker_killed_at_any_step_pays_once_and_leaves_one_clip(bank, bedrock, step, posts):
+def test_a_managed_worker_killed_at_any_step_pays_once_and_leaves_one_clip(
+    bank, bedrock, clip_bucket, step, posts
+):
     job = enqueue(bank)
     assert start_managed(bank, step).wait(60) == -signal.SIGKILL
     assert bank.find(job).state is JobState.RUNNING, "nobody was told"
@@ -99,20 +88,18 @@ def test_a_managed_worker_killed_at_any_step_pays_once_and_leaves_one_clip(bank,
     assert (len(bedrock.paid), bedrock.starts) == (1, [job.id] * posts)
     assert b"".join(bank.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
     bank.wait_until(lambda: clips(bank, job) == ["clip-2.mp4"])
-    bank.wait_until(lambda: bedrock.files(BUCKET) == [])
+    bank.wait_until(lambda: bedrock.files(clip_bucket) == [])
 
 
-def test_a_worker_killed_after_its_last_word_leaves_the_bucket_to_the_next(bank, bedrock, monkeypatch):
+def test_a_worker_killed_after_its_last_word_leaves_the_bucket_to_the_next(bank, bedrock, clip_bucket):
     job, records = enqueue(bank), open_invocations(bank.database)
     assert start_managed(bank, "acknowledge").wait(60) == -signal.SIGKILL
     done = bank.find(job)
     assert (done.state, clips(bank, job)) == (JobState.COMPLETED, ["clip-1.mp4"])
-    assert bedrock.files(BUCKET) != [], "it died before it could clean up"
-    for name, value in ENVIRON.items():
-        monkeypatch.setenv(name, value)
+    assert bedrock.files(clip_bucket) != [], "it died before it could clean up"
     sweep = LeftoverSweep(open_provider(bank.settings.fallback), records, idle_seconds=0.0)
     assert sweep.sweep() == 1
-    assert bedrock.files(BUCKET) == []
+    assert bedrock.files(clip_bucket) == []
     assert (records.find(job.id).state, len(bedrock.paid)) == (RecordState.CLOSED, 1)
 
 

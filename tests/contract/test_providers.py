@@ -4,25 +4,22 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from filmgate.errors import ProviderCannot, ProviderRefused
 from filmgate.fallback import open_provider
 from filmgate.fallback.base import InvocationState, ManagedTask
 from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
-from filmgate.settings import FallbackSettings
 from filmgate.worker.pattern import MODEL, pattern_clip
-from tests.bedrock import ENVIRON, KEYS, Bedrock, make_mp4
+from tests.bedrock import Bedrock, make_mp4
 from tests.images import png
+from tests.managed import fallback_to_bedrock
 from tests.second import fallback_to, second_filmgate
 
 POLICY = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
 SPEC = VideoSpec(
     model=MODEL, prompt="a red ball", width=128, height=128, seconds=2.0, fps=16, seed=7, steps=8
 )
-BUCKET = "clips-of-bedrock"
 
 
 @dataclass
@@ -49,15 +46,6 @@ class Rig:
         return told
 
 
-@pytest.fixture(scope="module")
-def moto():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
 @contextmanager
 def http_rig(folder):
     with second_filmgate(folder) as service:
@@ -76,40 +64,27 @@ def http_rig(folder):
 
 
 @contextmanager
-def bedrock_rig(moto, monkeypatch):
-    for name, value in ENVIRON.items():
-        monkeypatch.setenv(name, value)
-    s3 = boto3.client("s3", endpoint_url=moto, **KEYS)
-    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
-    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+def bedrock_rig(moto, bucket):
     bedrock = Bedrock(moto)
-    settings = FallbackSettings(
-        provider="bedrock",
-        model="luma.ray-v2:0",
-        region="us-west-2",
-        bucket=f"s3://{BUCKET}/clips",
-        endpoint=bedrock.url,
-        bucket_endpoint=moto,
-    )
+    settings = fallback_to_bedrock(bedrock, moto, bucket)
+    provider = open_provider(settings)
     yield Rig(
-        open_provider(settings),
+        provider,
         lambda _task: make_mp4(),
         lambda: len(bedrock.paid),
-        lambda: bedrock.files(BUCKET) == [],
+        lambda: bedrock.files(bucket) == [],
     )
+    for paid in bedrock.paid.values():
+        provider.discard(paid.arn)
     bedrock.close()
-    for one in s3.list_object_versions(Bucket=BUCKET).get("Versions", ()):
-        s3.delete_object(Bucket=BUCKET, Key=one["Key"], VersionId=one["VersionId"])
-    s3.delete_bucket(Bucket=BUCKET)
-    s3.close()
 
 
 @pytest.fixture(params=["http", "bedrock"])
-def rig(request, tmp_path, monkeypatch):
+def rig(request, tmp_path):
     if request.param == "http":
         context = http_rig(tmp_path)
     else:
-        context = bedrock_rig(request.getfixturevalue("moto"), monkeypatch)
+        context = bedrock_rig(request.getfixturevalue("moto"), request.getfixturevalue("clip_bucket"))
     with context as rig:
         yield rig
 

@@ -5,7 +5,6 @@ import time
 from copy import copy
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from filmgate.errors import ProviderError
 from filmgate.fallback import open_provider
@@ -16,8 +15,8 @@ from filmgate.routing.breaker import Breaker
 from filmgate.routing.circuit import Outcome, Phase, Signal
 from filmgate.worker.managed.leftovers import LeftoverSweep
 from filmgate.worker.pattern import pattern_clip
-from tests.bedrock import ENVIRON, Bedrock, make_mp4
-from tests.managed import ACME, fallback_to_bedrock, make_bucket, open_office
+from tests.bedrock import Bedrock, make_mp4
+from tests.managed import ACME, fallback_to_bedrock, open_office
 from tests.second import fallback_to, second_filmgate
 from tests.tickets import PROMPT
 
@@ -37,26 +36,12 @@ def office(tmp_path, second):
 
 
 @pytest.fixture(scope="module")
-def moto():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    make_bucket(url)
-    yield url
-    server.stop()
-
-
-@pytest.fixture(scope="module")
-def cloud(moto):
+def cloud(moto, clip_bucket):
     """Bedrock, and a provider that calls it: boto3 takes a while to build its clients."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ENVIRON.items():
-            patch.setenv(name, value)
-        bedrock = Bedrock(moto)
-        fallback = fallback_to_bedrock(bedrock, moto, "clips-of-bedrock", expected_seconds=2.0)
-        yield bedrock, fallback, open_provider(fallback)
-        bedrock.close()
+    bedrock = Bedrock(moto)
+    fallback = fallback_to_bedrock(bedrock, moto, clip_bucket, expected_seconds=2.0)
+    yield bedrock, fallback, open_provider(fallback)
+    bedrock.close()
 
 
 @pytest.fixture
@@ -102,7 +87,7 @@ def test_the_job_says_where_it_was_made_and_what_changed(bank):
     assert (done.routing.reason, done.routing.detail) == (RouteReason.DEADLINE, "the wait is too long")
 
 
-def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock):
+def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock, clip_bucket):
     job = bank.enqueue()
     with bank.worker():
         done = bank.wait_for(job)
@@ -110,7 +95,7 @@ def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock):
     assert bank.read(job, done.clip.part) == make_mp4()
     assert bank.read(job, done.clip.thumbnail).startswith(JPEG)
     assert bank.read(job, done.clip.spritesheet).startswith(JPEG)
-    assert bedrock.files("clips-of-bedrock") == []
+    assert bedrock.files(clip_bucket) == []
     assert len(bedrock.paid) == 1
 
 
@@ -181,7 +166,7 @@ def test_a_cancelled_job_is_cancelled_over_there_too(tmp_path):
             office.wait_until(lambda: client.get("/v1/videos").json()["data"][0]["status"] == "failed")
 
 
-def test_a_cancelled_job_leaves_nothing_at_bedrock_in_the_end(bank, bedrock):
+def test_a_cancelled_job_leaves_nothing_at_bedrock_in_the_end(bank, bedrock, clip_bucket):
     bedrock.seconds = 0.5
     job = bank.enqueue()
     with bank.worker():
@@ -190,7 +175,7 @@ def test_a_cancelled_job_leaves_nothing_at_bedrock_in_the_end(bank, bedrock):
         assert bank.wait_for(job).failure.reason is Reason.CANCELLED
     sweep = LeftoverSweep(bank.provider, bank.invocations, idle_seconds=0.0)
     bank.wait_until(lambda: sweep.sweep() == 1)
-    assert bedrock.files("clips-of-bedrock") == []
+    assert bedrock.files(clip_bucket) == []
     assert (bank.record(job).state, sweep.sweep()) == (RecordState.CLOSED, 0)
 
 

@@ -9,6 +9,7 @@ from filmgate import __version__
 from filmgate.cli import (
     bench,
     bench_api,
+    bench_managed,
     bench_queue,
     bench_routing,
     config,
@@ -35,6 +36,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("managed")(bench_managed.managed)
 bench.bench.command("routing")(bench_routing.routing)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from filmgate.fallback.checkup import examine_provider
 from filmgate.health import Finding, Verdict, examine_machine, missing_worker
+from filmgate.settings import load_settings
 
 
 def examine_all() -> list[Finding]:
     """Every finding; without the worker extra, that is the finding."""
-    found = list(examine_machine(Path()))
+    found = [*examine_machine(Path()), *examine_provider(load_settings().fallback)]
     try:
         from filmgate.pipeline.checkup import examine
     except ModuleNotFoundError as exc:
@@ -23,7 +25,7 @@ def examine_all() -> list[Finding]:
 def doctor(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Look at Python, torch, GPU, driver, memory, encoders and disk; a remedy for all that is not ok."""
+    """Look at Python, disk, provider, torch, GPU, driver, memory and encoders; a remedy for all not ok."""
     findings = examine_all()
     if is_json:
         typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))

@@ -149,12 +149,18 @@ class BedrockProvider:
     def cancel(self, invocation_id: InvocationId) -> None:
         """Bedrock has no such verb: the clip is paid for, and removed once it is there."""
 
-    def examine(self) -> Iterator[tuple[str, Callable[[], object]]]:
-        """Each thing that must be permitted, as a call that fails where it is not."""
-        bucket = Place.of(self._settings.bucket).bucket
-        yield "model", self.offers
-        yield "bedrock:ListAsyncInvokes", lambda: self._clients.runtime.list_async_invokes(maxResults=1)
-        yield "s3:ListBucketVersions", lambda: self._clients.s3.list_object_versions(Bucket=bucket, MaxKeys=1)
+    def list_jobs(self) -> str:
+        """Whether we may ask about jobs, for the doctor."""
+        with _translated("ListAsyncInvokes"):
+            self._clients.runtime.list_async_invokes(maxResults=1)
+        return "jobs may be listed"
+
+    def list_bucket(self) -> str:
+        """Whether the bucket is there and may be cleaned, for the doctor."""
+        place = Place.of(self._settings.bucket)
+        with _translated("ListObjectVersions"):
+            self._clients.s3.list_object_versions(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
+        return f"s3://{place.bucket} may be listed"
 
     def _get(self, invocation_id: InvocationId) -> dict[str, Any]:
         with _translated("GetAsyncInvoke"):

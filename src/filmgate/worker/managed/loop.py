@@ -91,7 +91,10 @@ class ManagedWorker:
         if time.monotonic() < self._lease_at:
             return
         for _ in range(_LEASES_A_TURN):
-            if self._is_draining or len(self._errands) >= self._capacity:
+            if self._is_draining:
+                return
+            if len(self._errands) >= self._capacity:
+                self._lease_at = time.monotonic() + self._settings.poll_seconds
                 return
             try:
                 lease = self._queue.lease(self._offer)
