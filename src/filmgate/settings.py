@@ -189,7 +189,7 @@ class RoutingSettings(Slice):
         description="predicted seconds count this many times when a deadline is near",
     )
     silence_seconds: float = Field(
-        default=30.0, ge=1, le=3600, description="GPU workers not heard of for this long are not waited for"
+        default=30.0, ge=5, le=3600, description="GPU workers not heard of for this long are not waited for"
     )
     failures_to_open: int = Field(
         default=5, ge=1, le=10, description="bad answers among a provider's last ten that open its breaker"

@@ -52,7 +52,7 @@ def test_the_record_says_why_and_the_client_is_told_no_name(tmp_path):
         busy.stations.tenants.allow("local", ALLOWED)
         busy.stations.gate.router.refresh()
         video = fill(busy, client).json()
-        assert (video["status"], video["route"]) == ("queued", "managed")
+        assert (video["status"], video["route"], video["eta_seconds"]) == ("queued", "managed", 30.0)
         assert "elsewhere" not in str(video)
         assert "ray" not in str(video)
         job = busy.stations.book.find("local", video["id"])

@@ -168,24 +168,35 @@ class Gate:
         backlog = self._backlog.get()
         if backlog.queued_jobs < LONG_QUEUE:
             return None
-        demand = Demand(tenant.id, tenant.share.weight, job.predicted.gpu_seconds, self._weights.get())
+        weight, seconds = tenant.share.weight, job.predicted.gpu_seconds
+        demand = Demand(tenant.id, weight, seconds, self._weights.get(), job.route)
         return place_in_queue(backlog, demand, job.spec.model)
 
     def eta_seconds(self, job: Job, position: int | None, now: float) -> float | None:
         """Seconds until the job is finished, None once it is."""
         if job.state.is_final:
             return None
-        whole = job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
+        whole = self._work_seconds(job)
         if job.has_started and job.started_at is not None and job.progress is not None:
             elapsed, fraction = now - job.started_at, job.progress.fraction
             # The job's own pace tells more than the prediction once a fifth of it is done.
             pace = elapsed / fraction if fraction >= 0.2 else max(whole, elapsed)
             return max(pace - elapsed, 0.0)
+        if job.route is Route.MANAGED:
+            return whole
         backlog = self._backlog.get()
-        jobs = max(backlog.queued_jobs, 1)
+        loads = [load for load in backlog.loads if load.route is job.route]
+        jobs = max(sum(load.jobs for load in loads if load.state is JobState.QUEUED), 1)
         ahead = min((position or 1) - 1, jobs) / jobs * backlog.queued_gpu_seconds(job.route)
-        running = sum(load.gpu_seconds for load in backlog.loads if load.state is JobState.RUNNING) / 2
+        running = sum(load.gpu_seconds for load in loads if load.state is JobState.RUNNING) / 2
         return (ahead + running) / self._settings.gpus + whole
+
+    def _work_seconds(self, job: Job) -> float:
+        """What the job takes once it starts, here or at the provider."""
+        here = job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
+        if job.route is Route.GPU or self.router is None:
+            return here
+        return self.router.expect_seconds(job.spec) or here
 
     def _source(self, tenant_id: TenantId, request: VideoRequest) -> Job | None:
         """The finished job that a remix, an edit or an extension starts from."""

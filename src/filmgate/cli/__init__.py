@@ -16,6 +16,7 @@ from filmgate.cli import (
     doctor,
     generate,
     plan,
+    route,
     serve,
     tenant,
     worker,
@@ -40,6 +41,7 @@ bench.bench.command("managed")(bench_managed.managed)
 bench.bench.command("routing")(bench_routing.routing)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
+app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)

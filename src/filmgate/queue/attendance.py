@@ -11,7 +11,7 @@ from filmgate.jobs import Route, WorkerId
 from filmgate.queue.base import Offer, Presence
 
 # A busy worker asks again within a job; an idle one twice a second. Writing that down now and then is enough.
-_MARK_SECONDS = 5.0
+_MARK_SECONDS = 2.0
 _FORGET_SECONDS = 3600.0
 
 _SEEN = sa.select(attendance)

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -50,27 +51,64 @@ _FIND = (
         jobs.c.tenant_id,
         jobs.c.route,
         jobs.c.model,
-        jobs.c.attempt,
-        jobs.c.revision,
         jobs.c.predicted_gpu_seconds,
     )
     .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), _IS_QUEUED, sa.not_(_IS_PAID))
     .with_for_update(of=jobs)
 )
-_OWN = jobs.c.seq == sa.bindparam("the_seq")
-_REASON = sa.update(jobs).where(_OWN).values(routing=sa.bindparam("why"))
-_MOVE = (
-    sa.update(jobs)
-    .where(_OWN)
-    .values(
-        route=sa.bindparam("target"),
-        routing=sa.bindparam("why"),
-        revision=jobs.c.revision + 1,
-        wake_at=None,
-        wake_set_at=None,
-    )
-)
-_NOTE = sa.insert(events)
+
+
+def _list_moves(dialect: str) -> sa.Subquery:
+    """The moves as a table: one parameter and one statement, however many there are."""
+    given = sa.bindparam("moves", type_=sa.Text)
+    if dialect == "sqlite":
+        value = sa.func.json_each(given).table_valued("value").c.value
+
+        def field(place: int) -> sa.ColumnElement[Any]:
+            return sa.func.json_extract(value, f"$[{place}]")
+    else:
+        value = sa.func.json_array_elements(sa.cast(given, sa.JSON)).table_valued("value").c.value
+
+        def field(place: int) -> sa.ColumnElement[Any]:
+            return value.op("->>")(place)
+
+    seq, why, reason = sa.cast(field(0), sa.BigInteger), field(1), field(2)
+    return sa.select(seq.label("seq"), why.label("why"), reason.label("reason")).subquery("moves")
+
+
+def _move_statement(dialect: str) -> sa.Update:
+    moves = _list_moves(dialect)
+    joined = {"route": sa.bindparam("target"), "revision": jobs.c.revision + 1, "wake_at": None}
+    joined |= {"routing": moves.c.why, "wake_set_at": None}
+    return sa.update(jobs).where(jobs.c.seq == moves.c.seq).values(joined)
+
+
+def _reason_statement(dialect: str) -> sa.Update:
+    moves = _list_moves(dialect)
+    return sa.update(jobs).where(jobs.c.seq == moves.c.seq).values(routing=moves.c.why)
+
+
+def _note_statement(dialect: str) -> sa.Insert:
+    """An event for each moved job, at the revision its move has just given it."""
+    moves = _list_moves(dialect)
+    at = sa.bindparam("at", type_=sa.Double)
+    happened = {
+        "job_seq": jobs.c.seq,
+        "revision": jobs.c.revision,
+        "at": at,
+        "state": jobs.c.state,
+        "attempt": jobs.c.attempt,
+        "route": jobs.c.route,
+        "route_reason": moves.c.reason,
+    }
+    chosen = sa.select(*happened.values()).join(moves, moves.c.seq == jobs.c.seq)
+    return sa.insert(events).from_select(list(happened), chosen)
+
+
+_DIALECTS = ("sqlite", "postgresql")
+_MOVE = {dialect: _move_statement(dialect) for dialect in _DIALECTS}
+_REASON = {dialect: _reason_statement(dialect) for dialect in _DIALECTS}
+_NOTE = {dialect: _note_statement(dialect) for dialect in _DIALECTS}
 
 
 def read_line(connection: sa.Connection, route: Route, limit: int, now: float) -> Line:
@@ -85,12 +123,18 @@ def read_line(connection: sa.Connection, route: Route, limit: int, now: float) -
     )
 
 
+@lru_cache(maxsize=1024)
+def _to_predicted(text: str) -> StageSeconds:
+    """Jobs of one shape have one prediction: most lines hold few different ones."""
+    return StageSeconds(**json.loads(text))
+
+
 def _to_waiting(row: Row) -> Waiting:
     return Waiting(
         job_id=JobId(row["id"]),
         tenant_id=TenantId(row["tenant_id"]),
         spec=to_spec(row["spec"]),
-        predicted=StageSeconds(**json.loads(row["predicted"])),
+        predicted=_to_predicted(row["predicted"]),
         created_at=row["created_at"],
         deadline_at=row["deadline_at"],
         reason=to_routing(row["routing"]).reason,
@@ -108,11 +152,14 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
     pairs = [(row, wishes[row["id"]]) for row in _find_rows(connection, list(wishes))]
     staying = [(row, move) for row, move in pairs if row["route"] == move.route]
     moving = [(row, move) for row, move in pairs if row["route"] != move.route]
+    dialect = connection.dialect.name
     if staying:
-        connection.execute(_REASON, [_why(row, move) for row, move in staying])
+        connection.execute(_REASON[dialect], {"moves": _to_json(staying)})
+    for target in {move.route for _, move in moving}:
+        those = _to_json([(row, move) for row, move in moving if move.route is target])
+        connection.execute(_MOVE[dialect], {"moves": those, "target": target})
+        connection.execute(_NOTE[dialect], {"moves": those, "at": now})
     if moving:
-        connection.execute(_MOVE, [_why(row, move) | {"target": move.route} for row, move in moving])
-        connection.execute(_NOTE, [_event(row, move, now) for row, move in moving])
         _shift(connection, moving)
     _count_decisions(connection, pairs)
     return len(moving)
@@ -123,22 +170,8 @@ def _find_rows(connection: sa.Connection, ids: list[JobId]) -> Iterator[Row]:
         yield from connection.execute(_FIND, {"ids": ids[start : start + _IDS_A_QUERY]}).mappings()
 
 
-def _why(row: Row, move: Move) -> dict[str, Any]:
-    return {"the_seq": row["seq"], "why": from_routing(move.routing)}
-
-
-def _event(row: Row, move: Move, now: float) -> dict[str, Any]:
-    return {
-        "job_seq": row["seq"],
-        "revision": row["revision"] + 1,
-        "at": now,
-        "state": JobState.QUEUED,
-        "stage": None,
-        "attempt": row["attempt"],
-        "reason": None,
-        "route": move.route,
-        "route_reason": move.routing.reason,
-    }
+def _to_json(pairs: Sequence[tuple[Row, Move]]) -> str:
+    return json.dumps([(row["seq"], from_routing(move.routing), move.routing.reason) for row, move in pairs])
 
 
 def _shift(connection: sa.Connection, moving: Sequence[tuple[Row, Move]]) -> None:

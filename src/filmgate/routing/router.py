@@ -129,6 +129,11 @@ class Router:
             return Option(name, self._health, found, ahead=ahead)
         return Option(name, self._health, obstacle=found, ahead=ahead)
 
+    def expect_seconds(self, spec: VideoSpec) -> float | None:
+        """From start to clip at the provider, as far as it is known."""
+        seconds = self.survey(replace(spec, prompt=""), _ANYTHING, 0).seconds
+        return None if seconds == float("inf") else seconds
+
     def _adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
         if self._offers_at is None:
             return _UNASKED
