@@ -65,6 +65,26 @@ def test_only_the_holder_of_the_lease_may_begin(records, lease, queue, bench):
     assert records.find(lease.job.id) is None
 
 
+def test_only_the_holder_of_the_lease_may_withdraw_or_fail(records, lease, queue, bench):
+    records.begin(lease, "http", WHY)
+    bench.clocks.pass_time(31)
+    queue.lease(make_offer("worker-2", route=Route.MANAGED))
+    for verb in (records.withdraw, records.fail):
+        with pytest.raises(LeaseLost):
+            verb(lease)
+    assert records.find(lease.job.id).state is RecordState.OPEN
+
+
+def test_an_intent_follows_the_provider_that_is_configured_now(records, lease, book):
+    records.begin(lease, "http", WHY)
+    again = records.begin(lease, "bedrock", replace(WHY, provider="bedrock"))
+    assert (again.provider, again.invocation_id) == ("bedrock", None)
+    assert book.find(lease.job.tenant_id, lease.job.id).routing.provider == "bedrock"
+    records.note(lease.job.id, MINE)
+    assert records.begin(lease, "http", WHY).provider == "bedrock", "what was started stays"
+    assert book.find(lease.job.tenant_id, lease.job.id).routing.provider == "bedrock"
+
+
 def test_the_first_id_stays(records, lease):
     records.begin(lease, "http", WHY)
     records.note(lease.job.id, MINE)
@@ -74,11 +94,11 @@ def test_the_first_id_stays(records, lease):
 
 def test_an_intent_can_be_withdrawn_but_a_started_job_cannot(records, lease):
     records.begin(lease, "http", WHY)
-    records.withdraw(lease.job.id)
+    records.withdraw(lease)
     assert records.find(lease.job.id) is None
     records.begin(lease, "http", WHY)
     records.note(lease.job.id, MINE)
-    records.withdraw(lease.job.id)
+    records.withdraw(lease)
     assert records.find(lease.job.id).invocation_id == MINE
 
 
@@ -89,7 +109,7 @@ def test_a_job_that_failed_there_may_go_home_and_one_that_waits_there_may_not(re
     records.note(lease.job.id, MINE)
     assert queue.give_up(lease, setback).route is Route.MANAGED
     again = queue.lease(make_offer(route=Route.MANAGED))
-    records.settle(again.job.id, RecordState.FAILED)
+    records.fail(again)
     assert queue.give_up(again, setback).route is Route.GPU
 
 

@@ -6,13 +6,14 @@ from copy import copy
 
 import pytest
 
-from filmgate.errors import ProviderError
+from filmgate.errors import ProviderError, ProviderUnusable
 from filmgate.fallback import open_provider
 from filmgate.jobs import JobState, ManagedPolicy, Reason, Route, RouteReason, Stage
 from filmgate.queue.base import Offer
 from filmgate.queue.invocations import RecordState
 from filmgate.routing.breaker import Breaker
 from filmgate.routing.circuit import Outcome, Phase, Signal
+from filmgate.work import build_managed_worker
 from filmgate.worker.managed.leftovers import LeftoverSweep
 from filmgate.worker.pattern import pattern_clip
 from tests.bedrock import Bedrock, make_mp4
@@ -31,7 +32,7 @@ def second(tmp_path_factory):
 
 @pytest.fixture
 def office(tmp_path, second):
-    with open_office(tmp_path, fallback_to(second)) as office:
+    with open_office(tmp_path / "office", fallback_to(second)) as office:
         yield office
 
 
@@ -256,6 +257,49 @@ def test_a_wait_that_was_paid_for_outlives_an_outage_of_the_provider(bank, bedro
         bedrock.poll_mood = None
         assert bank.wait_for(job).state is JobState.COMPLETED
     assert bedrock.starts == [job.id]
+
+
+def test_a_provider_that_is_down_when_the_worker_starts_is_waited_for(bank, bedrock):
+    bedrock.model_mood = "broken"
+    job = bank.enqueue()
+    provider = copy(bank.provider)
+    provider._offers = ()
+    with bank.worker(provider):
+        time.sleep(0.3)
+        assert bank.find(job).state is JobState.RUNNING
+        bedrock.model_mood = "denied"
+        assert bank.wait_for(job).state is JobState.COMPLETED
+
+
+def test_a_model_past_its_end_ends_the_worker(bank, bedrock):
+    bedrock.model_mood, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
+    worker = build_managed_worker(bank.stations, bank.settings, ("pattern",), bank.provider)
+    with pytest.raises(ProviderUnusable, match="2026-09-30"):
+        worker.run()
+
+
+def test_a_provider_nobody_can_reach_gives_the_job_back(bank, bedrock):
+    bedrock.model_mood = "broken"
+    job = bank.enqueue()
+    provider = copy(bank.provider)
+    provider._offers = ()
+    with bank.worker(provider, patience_seconds=0.2):
+        home = bank.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
+    assert (bank.record(job), bedrock.starts) == (None, [])
+
+
+def test_a_job_that_waits_at_a_provider_we_no_longer_have_is_rendered_at_home(bank, bedrock, office):
+    bedrock.seconds = 60
+    job = bank.enqueue()
+    with bank.worker():
+        bank.wait_for(job, lambda job: job.has_started)
+    with bank.worker(office.provider):
+        home = bank.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (home.routing.detail, bank.record(job).state) == (
+        "the job was at bedrock before",
+        RecordState.FAILED,
+    )
 
 
 def test_a_provider_job_that_takes_too_long_is_given_up_and_rendered_at_home(bank, bedrock):

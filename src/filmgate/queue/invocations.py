@@ -69,14 +69,11 @@ class SqlInvocations:
         self._database = database
 
     def begin(self, lease: Lease, provider: str, routing: Routing) -> InvocationRecord:
-        """Write down the intent to start, and on the job what the provider will do differently; or find what
-        an earlier attempt wrote. Raises LeaseLost when the fence is stale.
+        """Write down the intent to start, and on the job what the provider will do differently. What an
+        earlier attempt has started is left as it is and returned. Raises LeaseLost when the fence is stale.
         """
         with self._database.write() as connection:
-            held = {"the_id": lease.job.id, "the_fence": lease.fence}
-            seq = connection.execute(_HELD, held).scalar_one_or_none()
-            if seq is None:
-                raise LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} is no longer ours")
+            seq = self._require_held(connection, lease)
             now = self._database.now(connection)
             first = {
                 "job_seq": seq,
@@ -87,11 +84,17 @@ class SqlInvocations:
                 "updated_at": now,
             }
             insert = _INSERTS[connection.dialect.name](invocations).values(first)
-            made = connection.execute(insert.on_conflict_do_nothing(index_elements=["job_seq"]))
-            if made.rowcount:
+            again = insert.on_conflict_do_update(
+                index_elements=["job_seq"],
+                set_={"provider": insert.excluded.provider, "updated_at": now},
+                where=invocations.c.invocation.is_(None),
+            )
+            connection.execute(again)
+            record = _to_record(connection.execute(_FIND, {"the_seq": seq}).mappings().one())
+            if record.invocation_id is None:
                 told = sa.update(jobs).where(jobs.c.seq == seq).values(routing=from_routing(routing))
                 connection.execute(told)
-            return _to_record(connection.execute(_FIND, {"the_seq": seq}).mappings().one())
+            return record
 
     def find(self, job_id: JobId) -> InvocationRecord | None:
         """What was written about the job, if anything."""
@@ -106,14 +109,24 @@ class SqlInvocations:
             values = {"invocation": invocation_id, "updated_at": self._database.now(connection)}
             connection.execute(sa.update(invocations).where(is_first).values(values), {"the_id": job_id})
 
-    def withdraw(self, job_id: JobId) -> None:
-        """Forget an intent that came to nothing: the job may go home, and be started another time."""
+    def withdraw(self, lease: Lease) -> None:
+        """Forget an intent that came to nothing: the job may go home, and be started another time.
+
+        Raises LeaseLost: somebody else may be starting it this moment.
+        """
         with self._database.write() as connection:
-            own = sa.delete(invocations).where(invocations.c.job_seq == _SEQ)
-            connection.execute(own.where(invocations.c.invocation.is_(None)), {"the_id": job_id})
+            own = invocations.c.job_seq == self._require_held(connection, lease)
+            connection.execute(sa.delete(invocations).where(own, invocations.c.invocation.is_(None)))
+
+    def fail(self, lease: Lease) -> None:
+        """It failed over there: the job may go home, and is not started again. Raises LeaseLost."""
+        with self._database.write() as connection:
+            own = invocations.c.job_seq == self._require_held(connection, lease)
+            values = {"state": RecordState.FAILED, "updated_at": self._database.now(connection)}
+            connection.execute(sa.update(invocations).where(own).values(values))
 
     def settle(self, job_id: JobId, state: RecordState) -> None:
-        """How it ended over there. A row that went with its job is no error."""
+        """What is left over there of a job that has ended. A row that went with its job is no error."""
         with self._database.write() as connection:
             values = {"state": state, "updated_at": self._database.now(connection)}
             own = sa.update(invocations).where(invocations.c.job_seq == _SEQ)
@@ -125,6 +138,14 @@ class SqlInvocations:
             before = self._database.now(connection) - idle_seconds
             terms = {"the_provider": provider, "before": before, "most": limit}
             return [_to_record(row) for row in connection.execute(_LEFTOVERS, terms).mappings()]
+
+    @staticmethod
+    def _require_held(connection: sa.Connection, lease: Lease) -> int:
+        held = {"the_id": lease.job.id, "the_fence": lease.fence}
+        seq: int | None = connection.execute(_HELD, held).scalar_one_or_none()
+        if seq is None:
+            raise LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} is no longer ours")
+        return seq
 
 
 def _to_record(row: Row) -> InvocationRecord:

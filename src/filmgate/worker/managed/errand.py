@@ -35,6 +35,7 @@ from filmgate.worker.verdicts import Drained, judge
 _HUNDRED = 100
 _NEARLY = 0.95
 _BACKOFF_SECONDS = (0.5, 30.0)
+_FIRST_LOOK_SECONDS = 1.0
 _NEVER = (ProviderRefused, ProviderUnusable, ProviderCannot)
 
 
@@ -63,10 +64,11 @@ class Errand:
         self._rendition: Rendition | None = None
         self._invocation_id: InvocationId | None = None
         self._started_at = time.time()
-        self._asked_at: float | None = None
+        self._patience_ends = time.monotonic() + parts.settings.patience_seconds
         self._failures = 0
         self._fraction = 0.0
         self._told_fraction: float | None = None
+        self._has_asked = False
         self._is_ambiguous = False
         self._stage: Stage | None = None
         self._end: Exception | None = None
@@ -122,11 +124,11 @@ class Errand:
 
     def _begin(self) -> float | None:
         """Go on with what an earlier worker started, or start: intent, start and id, each durable in turn."""
-        job, parts = self.lease.job, self._parts
-        record = parts.invocations.find(job.id)
+        parts = self._parts
+        record = parts.invocations.find(self.lease.job.id)
         if record is None or record.invocation_id is None:
             self._invocation_id = self._start()
-            pause = self._pause(None)
+            pause = self._pause(min(_FIRST_LOOK_SECONDS, parts.settings.poll_seconds))
         elif record.state is RecordState.OPEN and record.provider == parts.provider.name:
             self._invocation_id, self._started_at = record.invocation_id, record.started_at
             self._log.info("the wait at the provider goes on")
@@ -151,8 +153,8 @@ class Errand:
         )
         record = parts.invocations.begin(self.lease, parts.provider.name, routing)
         self._started_at = record.started_at
-        self._asked_at = self._asked_at or time.monotonic()
         task = ManagedTask(job.id, record.token, rendition, find_source(parts.store, job))
+        self._has_asked = True
         invocation_id = parts.guard.start(lambda: parts.provider.start(task), is_retry=self._failures > 0)
         parts.invocations.note(job.id, invocation_id)
         self._log.info("started at the provider", model=rendition.offer.model)
@@ -191,7 +193,7 @@ class Errand:
             self._log.warning("the provider keeps its copy for now", code=exc.code)
 
     def _fail_there(self, words: str) -> None:
-        self._parts.invocations.settle(self.lease.job.id, RecordState.FAILED)
+        self._parts.invocations.fail(self.lease)
         self._go_home(words, RouteReason.RETURNED)
 
     def _pause(self, asked: float | None) -> float:
@@ -202,11 +204,11 @@ class Errand:
         """Try again later; a start that keeps failing goes home, a wait that was paid for goes on."""
         self._failures += 1
         # No answer is no refusal: it may have begun over there, and the same token will tell.
-        self._is_ambiguous |= type(error) is ProviderError
+        self._is_ambiguous |= self._has_asked and type(error) is ProviderError
         self._log.warning("the provider's turn is put off", code=error.code, attempt=self._failures)
         try:
             if self._invocation_id is None and self._is_start_hopeless(error):
-                self._parts.invocations.withdraw(self.lease.job.id)
+                self._parts.invocations.withdraw(self.lease)
                 is_for_good = isinstance(error, _NEVER)
                 reason = RouteReason.RETURNED if is_for_good else RouteReason.PROVIDER_UNHEALTHY
                 self._go_home(str(error), reason)
@@ -216,19 +218,19 @@ class Errand:
                 return None
         except QueueUnavailable as exc:
             self._log.warning("the queue cannot be told yet", code=exc.code)
+        except LeaseLost as exc:
+            self._give_up(exc)
+            return None
         first, longest = _BACKOFF_SECONDS
         seconds = min(first * 2.0 ** min(self._failures - 1, 10), longest)
         told = error.retry_after_seconds if isinstance(error, ProviderThrottled) else None
-        # Full jitter above a floor: those who were refused together do not come back together.
-        return max(told or 0.0, seconds * random.uniform(0.5, 1.0))  # noqa: S311
+        # Jitter above a floor: those who were refused together do not come back together.
+        return max(min(told or 0.0, longest), seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _is_start_hopeless(self, error: FilmgateError) -> bool:
         if isinstance(error, QueueUnavailable):
             return False
-        is_late = (
-            self._asked_at is not None
-            and time.monotonic() - self._asked_at > self._parts.settings.patience_seconds
-        )
+        is_late = time.monotonic() > self._patience_ends
         is_shut_out = isinstance(error, BreakerOpen) and not self._is_ambiguous
         return isinstance(error, _NEVER) or is_shut_out or is_late
 
@@ -237,11 +239,8 @@ class Errand:
         return self._invocation_id is not None and (isinstance(error, ProviderRefused) or is_late)
 
     def _go_home(self, words: str, reason: RouteReason) -> None:
-        try:
-            job = self._parts.send_home(self.lease, words, reason)
-            self._log.warning("the job leaves the provider", state=job.state, route=job.route)
-        except LeaseLost:
-            self._log.warning("the job has another worker")
+        job = self._parts.send_home(self.lease, words, reason)
+        self._log.warning("the job leaves the provider", state=job.state, route=job.route)
 
     def _give_up(self, error: Exception) -> None:
         if isinstance(error, Cancelled) and self._invocation_id is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
-from filmgate.errors import KeyringUnavailable, QueueUnavailable
+from filmgate.errors import KeyringUnavailable, ProviderError, ProviderUnusable, QueueUnavailable
 from filmgate.jobs import Lease, Route, WorkerId
 from filmgate.queue.base import JobQueue, Offer
 from filmgate.settings import WorkerSettings
@@ -83,9 +83,17 @@ class ManagedWorker:
 
     def _measure_capacity(self) -> int:
         """No more than the provider takes at once: what it would refuse is better off in the queue."""
-        rooms = [offer.max_concurrent for offer in self._parts.provider.offers()]
         most = self._parts.settings.max_jobs
-        return min(most, max((most if room is None else room) for room in rooms)) if rooms else most
+        try:
+            offers = self._parts.provider.offers()
+        except ProviderUnusable:
+            raise
+        except ProviderError as exc:
+            # It may be down for a moment, and jobs that wait there must be waited for all the same.
+            self._log.warning("the provider does not answer yet", code=exc.code)
+            return most
+        rooms = [most if offer.max_concurrent is None else offer.max_concurrent for offer in offers]
+        return min(most, max(rooms, default=most))
 
     def _lease_some(self) -> None:
         if time.monotonic() < self._lease_at:

@@ -2,15 +2,22 @@
 
 import threading
 import time
+from dataclasses import dataclass
 
 from filmgate.errors import Cancelled, LeaseLost, QueueUnavailable
-from filmgate.jobs import Progress
+from filmgate.jobs import Progress, Stage
 from filmgate.queue.base import JobQueue
 from filmgate.settings import WorkerSettings
 from filmgate.telemetry.logs import Log
 from filmgate.worker.managed.errand import Errand
 
-log = Log("worker")
+
+@dataclass(slots=True)
+class _Rhythm:
+    """When the next heartbeat is due, and the stage the last one told of."""
+
+    due_at: float
+    stage: Stage | None = None
 
 
 class Pulse:
@@ -22,9 +29,9 @@ class Pulse:
     def __init__(self, queue: JobQueue, settings: WorkerSettings) -> None:
         self._queue = queue
         self._settings = settings
+        self._log = Log("worker")
         self._lock = threading.Lock()
-        self._due: dict[Errand, float] = {}
-        self._opened: dict[Errand, object] = {}
+        self._rhythms: dict[Errand, _Rhythm] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="managed-pulse", daemon=True)
 
@@ -37,46 +44,42 @@ class Pulse:
 
     def add(self, errand: Errand) -> None:
         with self._lock:
-            self._due[errand] = time.monotonic() + self._settings.heartbeat_seconds
+            self._rhythms[errand] = _Rhythm(self._next_beat())
 
     def drop(self, errand: Errand) -> None:
         with self._lock:
-            self._due.pop(errand, None)
-            self._opened.pop(errand, None)
+            self._rhythms.pop(errand, None)
 
     def _run(self) -> None:
         while not self._is_over.wait(self._settings.progress_seconds):
             try:
                 self.beat()
             except QueueUnavailable as exc:
-                log.warning("heartbeats missed", code=exc.code)
+                self._log.warning("heartbeats missed", code=exc.code)
+            except Exception as exc:  # noqa: BLE001 - a thread's edge: every lease depends on it
+                self._log.error("a heartbeat failed", error=exc)
 
     def beat(self) -> None:
         """A heartbeat for every errand that is due or has opened a stage. Raises QueueUnavailable."""
         now = time.monotonic()
         with self._lock:
-            errands = [errand for errand, due in self._due.items() if due <= now or self._has_news(errand)]
-        for errand in errands:
-            self._beat_once(errand)
-            with self._lock:
-                if errand in self._due:
-                    self._due[errand] = time.monotonic() + self._settings.heartbeat_seconds
+            rhythms = list(self._rhythms.items())
+        for errand, rhythm in rhythms:
+            opening = errand.opening()
+            has_opened = opening is not None and opening.stage is not rhythm.stage
+            if has_opened or rhythm.due_at <= now:
+                self._beat_once(errand, opening if has_opened else errand.progress())
+                rhythm.stage = opening.stage if opening is not None else None
+                rhythm.due_at = self._next_beat()
 
-    def _has_news(self, errand: Errand) -> bool:
-        opening = errand.opening()
-        return opening is not None and self._opened.get(errand) is not opening.stage
+    def _next_beat(self) -> float:
+        return time.monotonic() + self._settings.heartbeat_seconds
 
-    def _beat_once(self, errand: Errand) -> None:
-        progress = self._news(errand)
+    def _beat_once(self, errand: Errand, progress: Progress | None) -> None:
         try:
             standing = self._queue.heartbeat(errand.lease, progress)
         except LeaseLost as exc:
             errand.stop(exc)
             return
-        if progress is not None:
-            self._opened[errand] = progress.stage
         if standing.is_cancelling:
             errand.stop(Cancelled("the video was cancelled"))
-
-    def _news(self, errand: Errand) -> Progress | None:
-        return errand.opening() if self._has_news(errand) else errand.progress()
