@@ -1,14 +1,13 @@
 """`filmgate bench routing`, small enough for every run."""
 
 import json
-import subprocess
-import sys
+
+from tests.commands import run_filmgate
 
 
-def test_the_bench_prints_one_json_object_with_both_figures():
-    command = [sys.executable, "-m", "filmgate", "bench", "routing", "--json"]
-    small = ["--waiting", "300", "--choices", "1000"]
-    asked = subprocess.run([*command, *small], capture_output=True, text=True, timeout=120, check=False)
+def test_the_bench_prints_one_json_object_with_both_figures(tmp_path):
+    small = ("--waiting", "300", "--choices", "1000")
+    asked = run_filmgate(tmp_path, "bench", "routing", "--json", *small)
     result = json.loads(asked.stdout)
     assert (asked.returncode, result["bench"], result["database"]) == (0, "routing", "sqlite")
     assert result["choice"]["leaves_us"] < 100

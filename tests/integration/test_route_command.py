@@ -1,9 +1,7 @@
 """`filmgate route`, as an operator types it."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 
@@ -13,6 +11,7 @@ from filmgate.keyring import open_keyring
 from filmgate.queue import open_queue
 from filmgate.queue.line import Move
 from filmgate.settings import Settings, with_values
+from tests.commands import run_filmgate
 from tests.tickets import PROMPT, make_ticket
 
 WHY = Routing(
@@ -28,17 +27,7 @@ WHY = Routing(
 
 @pytest.fixture
 def route(tmp_path):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "filmgate", "route", *arguments],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "FILMGATE_DATA": str(tmp_path)},
-            timeout=60,
-            check=False,
-        )
-
-    return run
+    return partial(run_filmgate, tmp_path, "route")
 
 
 @pytest.fixture

@@ -1,26 +1,16 @@
 """`filmgate tenant`, as an operator types it."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
+
+from tests.commands import run_filmgate
 
 
 @pytest.fixture
 def tenant(tmp_path):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "filmgate", "tenant", *arguments],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "FILMGATE_DATA": str(tmp_path)},
-            timeout=60,
-            check=False,
-        )
-
-    return run
+    return partial(run_filmgate, tmp_path, "tenant")
 
 
 def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):

@@ -44,18 +44,15 @@ _LOCK_ACCOUNTS = (
     .order_by(accounts.c.tenant_id)
     .with_for_update()
 )
-_FIND = (
-    sa.select(
-        jobs.c.seq,
-        jobs.c.id,
-        jobs.c.tenant_id,
-        jobs.c.route,
-        jobs.c.model,
-        jobs.c.predicted_gpu_seconds,
-    )
-    .where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), _IS_QUEUED, sa.not_(_IS_PAID))
-    .with_for_update(of=jobs)
-)
+# The accounts are locked by then, and with them every transition of these jobs: no row needs its own lock.
+_FIND = sa.select(
+    jobs.c.seq,
+    jobs.c.id,
+    jobs.c.tenant_id,
+    jobs.c.route,
+    jobs.c.model,
+    jobs.c.predicted_gpu_seconds,
+).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), _IS_QUEUED, sa.not_(_IS_PAID))
 
 
 def _list_moves(dialect: str) -> sa.Subquery:
@@ -80,12 +77,12 @@ def _move_statement(dialect: str) -> sa.Update:
     moves = _list_moves(dialect)
     joined = {"route": sa.bindparam("target"), "revision": jobs.c.revision + 1, "wake_at": None}
     joined |= {"routing": moves.c.why, "wake_set_at": None}
-    return sa.update(jobs).where(jobs.c.seq == moves.c.seq).values(joined)
+    return sa.update(jobs).where(jobs.c.seq == moves.c.seq, _IS_QUEUED).values(joined)
 
 
 def _reason_statement(dialect: str) -> sa.Update:
     moves = _list_moves(dialect)
-    return sa.update(jobs).where(jobs.c.seq == moves.c.seq).values(routing=moves.c.why)
+    return sa.update(jobs).where(jobs.c.seq == moves.c.seq, _IS_QUEUED).values(routing=moves.c.why)
 
 
 def _note_statement(dialect: str) -> sa.Insert:

@@ -6,13 +6,11 @@ provider that its tenant allows, that is well, and that will have the clip soone
 
 from dataclasses import dataclass
 
+from filmgate.fallback.adaptation import obstacles
 from filmgate.fallback.base import Rendition
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, VideoSpec
 from filmgate.routing.circuit import Health, Phase
 from filmgate.settings import RoutingSettings
-
-# 81 frames at 16 a second are a five-second clip to everybody.
-_SAME_LENGTH_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,6 @@ class Case:
     policy: ManagedPolicy
     spec: VideoSpec
     waited_seconds: float = 0.0
-    was_returned: bool = False  # a provider had it once and gave it back
     may_probe: bool = False  # this job may be the one that tries a provider that was not well
 
 
@@ -83,8 +80,6 @@ AT_HOME = Choice(Route.GPU, Routing())
 
 def find_wish(case: Case, settings: RoutingSettings) -> RouteReason | None:
     """Why the job should leave, if it should; asked first, because almost always it should not."""
-    if case.was_returned:
-        return None
     if case.now + case.home.seconds * settings.safety_factor > case.deadline_at:
         return RouteReason.DEADLINE
     return RouteReason.AGE if case.waited_seconds >= settings.spill_after_seconds else None
@@ -116,8 +111,9 @@ def _object(case: Case, option: Option, settings: RoutingSettings) -> tuple[Rout
     """What speaks against this option, the firmest reason first."""
     if option.rendition is None:
         return option.obstacle
-    if (words := find_breach(case.spec, option.rendition, case.policy)) is not None:
-        return RouteReason.POLICY, words
+    # Asked again, whoever proposed the rendition: what the tenant forbids is never chosen.
+    if found := obstacles(case.spec, option.rendition, case.policy):
+        return RouteReason.POLICY, found[0]
     is_well = option.health.phase is Phase.CLOSED or (option.health.can_probe and case.may_probe)
     if not is_well:
         return RouteReason.PROVIDER_UNHEALTHY, f"{option.provider} is {option.health.phase}"
@@ -139,20 +135,6 @@ def _is_worth_it(case: Case, option: Option, settings: RoutingSettings) -> bool:
 
 def _is_in_time(case: Case, option: Option, settings: RoutingSettings) -> bool:
     return case.now + option.seconds * settings.safety_factor <= case.deadline_at
-
-
-def find_breach(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy) -> str | None:
-    """How a rendition goes beyond what the tenant allows, whoever proposed it."""
-    offer, near = rendition.offer, rendition.spec
-    if policy.regions and offer.region not in policy.regions:
-        return f"region {offer.region or 'unknown'} is not allowed"
-    if policy.max_usd_a_clip is not None and rendition.usd > policy.max_usd_a_clip:
-        return f"{rendition.usd:g} USD is over the tenant's {policy.max_usd_a_clip:g} a clip"
-    if near.size != spec.size and not policy.may_resize:
-        return f"{spec.size} would become {near.size}"
-    if abs(near.seconds - spec.seconds) > _SAME_LENGTH_SECONDS and not policy.may_change_length:
-        return f"{spec.seconds:g} s would become {near.seconds:g} s"
-    return None
 
 
 def _stay(case: Case, reason: RouteReason, words: str) -> Choice:

@@ -158,6 +158,8 @@ def spilling(spiller: Spiller, seconds: float) -> Iterator[None]:
                 log.warning(
                     "waiting jobs were not looked at; it is tried again", code=exc.code, seconds=seconds
                 )
+            except Exception as exc:  # noqa: BLE001 - a thread's edge: the next look is another try
+                log.error("a look at waiting jobs broke off", error=exc)  # noqa: TRY400 - it says where
             is_over.wait(seconds)
 
     thread = threading.Thread(target=keep_looking, name="spill", daemon=True)

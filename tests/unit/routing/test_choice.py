@@ -7,9 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from filmgate.fallback.adaptation import obstacles
 from filmgate.fallback.base import Offer, Rendition
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing
-from filmgate.routing.choice import AT_HOME, Case, Home, Option, choose, find_breach
+from filmgate.routing.choice import AT_HOME, Case, Home, Option, choose
 from filmgate.routing.circuit import Health, Phase
 from filmgate.settings import RoutingSettings
 from tests.tickets import SPEC
@@ -90,10 +91,6 @@ def test_with_no_gpu_alive_even_a_late_provider_is_better_than_none():
     assert choice.routing.detail.startswith("no GPU worker is alive, 90 s left")
 
 
-def test_what_a_provider_gave_back_stays_home():
-    assert choose(case(wait=500.0, was_returned=True), (OPTION,), SETTINGS) == AT_HOME
-
-
 def test_a_provider_that_is_not_well_gets_one_probe_and_nothing_else():
     for phase in (Phase.OPEN, Phase.HALF_OPEN):
         ill = replace(OPTION, health=Health(phase))
@@ -131,17 +128,17 @@ def test_of_two_that_will_do_the_cheaper_is_taken_then_the_faster():
     ("policy", "changed", "words"),
     [
         ({"regions": ("eu-west-1",)}, {}, "region us-west-2"),
-        ({"max_usd_a_clip": 0.5}, {}, "1 USD is over the tenant's 0.5"),
+        ({"max_usd_a_clip": 0.5}, {}, "1 USD is more than the tenant pays"),
         ({"may_resize": False}, {"width": 1280, "height": 720}, "128x128 would become 1280x720"),
         ({"may_change_length": False}, {"seconds": 5.0}, "2 s would become 5 s"),
     ],
 )
 def test_a_rendition_beyond_the_policy_is_refused_whoever_proposed_it(policy, changed, words):
-    rendition = replace(RENDITION, spec=replace(SPEC, **changed))
-    assert find_breach(SPEC, rendition, ANYTHING) is None
-    assert words in find_breach(SPEC, rendition, replace(ANYTHING, **policy))
-    option = replace(OPTION, rendition=rendition)
-    assert decide(option, wait=500.0, policy=replace(ANYTHING, **policy)) == (Route.GPU, RouteReason.POLICY)
+    option = replace(OPTION, rendition=replace(RENDITION, spec=replace(SPEC, **changed)))
+    assert decide(option, wait=500.0)[0] is Route.MANAGED
+    refused = choose(case(wait=500.0, policy=replace(ANYTHING, **policy)), (option,), SETTINGS)
+    assert (refused.route, refused.routing.reason) == (Route.GPU, RouteReason.POLICY)
+    assert words in refused.routing.detail
 
 
 seconds = st.floats(0, 5000)
@@ -184,7 +181,6 @@ cases = st.builds(
     left=st.floats(-500, 1000),
     policy=policies,
     waited_seconds=st.floats(0, 300),
-    was_returned=st.booleans(),
     may_probe=st.booleans(),
 )
 
@@ -198,7 +194,7 @@ def test_never_managed_against_the_policy(case, options):
     choice = choose(case, options, SETTINGS)
     if choice.route is Route.MANAGED:
         assert case.policy.is_allowed
-        assert any(find_breach(case.spec, o.rendition, case.policy) is None for o in taken(choice, options))
+        assert any(not obstacles(case.spec, o.rendition, case.policy) for o in taken(choice, options))
 
 
 @given(cases, options)
