@@ -14,6 +14,7 @@ from filmgate.queue.invocations import RecordState
 from filmgate.routing.breaker import Breaker
 from filmgate.routing.circuit import Outcome, Phase, Signal
 from filmgate.work import build_managed_worker
+from filmgate.worker.managed import delivery
 from filmgate.worker.managed.leftovers import LeftoverSweep
 from filmgate.worker.pattern import pattern_clip
 from tests.bedrock import Bedrock, make_mp4
@@ -372,6 +373,15 @@ def test_a_download_that_breaks_off_is_taken_up_again(bank, bedrock):
         done = bank.wait_for(job)
     assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
     assert bank.read(job, done.clip.part) == make_mp4()
+
+
+def test_a_clip_without_end_is_cut_off_and_leaves_no_trace(bank, bedrock, monkeypatch):
+    monkeypatch.setattr(delivery, "MOST_CLIP_BYTES", 100)
+    job = bank.enqueue()
+    with bank.worker():
+        home = bank.wait_for(job, lambda job: job.route is Route.GPU)
+    assert home.routing.detail == "the provider's clip has more than 100 bytes"
+    assert bank.parts(job) == []
 
 
 def test_no_log_holds_the_prompt(bank, caplog):
