@@ -105,8 +105,9 @@ class Office:
 
 
 @contextmanager
-def open_office(folder, fallback, policy=ANYTHING, provider=None):
-    settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=QUEUE)
+def open_office(folder, fallback, policy=ANYTHING, provider=None, database_url=""):
+    queue = QUEUE.model_copy(update={"url": database_url})
+    settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=queue)
     with opened_stations(settings) as stations:
         open_tenants(stations.database).add(Tenant(ACME, managed=policy))
         keyring = open_keyring(settings.store, folder)

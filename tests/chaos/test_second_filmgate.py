@@ -13,12 +13,17 @@ from filmgate.jobs import ManagedPolicy, RouteReason, TenantId
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern import MODEL, pattern_clip
-from tests.chaos.conftest import ROOT
+from tests.chaos.conftest import ROOT, Site
 from tests.second import CARDS
 from tests.served import Served
 
 BANK = TenantId("bank")
-CARD = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS)}
+CARD = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS), "FILMGATE_ADMISSION__DEFAULT_MODEL": MODEL}
+QUICK = {
+    "FILMGATE_QUEUE__LEASE_SECONDS": "2",
+    "FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.5",
+    "FILMGATE_WORKER__POLL_SECONDS": "0.05",
+}
 
 
 class Second:
@@ -31,13 +36,12 @@ class Second:
         self.key = (folder / "data" / "local.key").read_text().strip()
 
     def start(self, *options):
-        self.served = Served(self.folder, "--no-worker", *options, model=MODEL, **CARD)
+        self.served = Served(self.folder, "--no-worker", *options, **CARD)
         self.url = self.served.said(r"filmgate serves (\S+)")[1]
         command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
-        environ = {"FILMGATE_DATA": str(self.folder / "data"), "FILMGATE_QUEUE__LEASE_SECONDS": "2"}
-        quick = {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.5", "FILMGATE_WORKER__POLL_SECONDS": "0.05"}
+        environ = QUICK | {"FILMGATE_DATA": str(self.folder / "data"), "PYTHONPATH": str(ROOT)}
         with self.served.log.open("ab") as log:
-            given = {**os.environ, **environ, **quick, "PYTHONPATH": str(ROOT)}
+            given = os.environ | environ
             self.worker = subprocess.Popen(command, env=given, stderr=log, stdout=log)
 
     def kill(self):
@@ -51,37 +55,38 @@ class Second:
         return self.url.rpartition(":")[2]
 
 
-@pytest.fixture
-def second(tmp_path):
-    (tmp_path / "second").mkdir()
-    second = Second(tmp_path / "second")
+@pytest.fixture(scope="module")
+def second(tmp_path_factory):
+    second = Second(tmp_path_factory.mktemp("second"))
     yield second
     second.kill()
 
 
-@pytest.fixture
-def first(make_site, second):
+@pytest.fixture(scope="module")
+def first(tmp_path_factory, second):
     """A bank's Filmgate whose GPU worker is stopped: the API, and the worker of the managed route."""
-    site = make_site(
-        FILMGATE_FALLBACK__PROVIDER="http",
-        FILMGATE_FALLBACK__URL=f"{second.url}/v1",
-        FILMGATE_FALLBACK__API_KEY=second.key,
-        FILMGATE_FALLBACK__TIMEOUT_SECONDS="5",
-        FILMGATE_FALLBACK__EXPECTED_SECONDS="5",
-        FILMGATE_ROUTING__SILENCE_SECONDS="1",
-        FILMGATE_ROUTING__SPILL_SECONDS="0.2",
-        FILMGATE_ADMISSION__DEFAULT_MODEL=MODEL,
-        **CARD,
-    )
+    folder = tmp_path_factory.mktemp("first")
+    environ = {
+        "FILMGATE_DATA": str(folder / "data"),
+        "FILMGATE_FALLBACK__PROVIDER": "http",
+        "FILMGATE_FALLBACK__URL": f"{second.url}/v1",
+        "FILMGATE_FALLBACK__API_KEY": second.key,
+        "FILMGATE_FALLBACK__TIMEOUT_SECONDS": "5",
+        "FILMGATE_FALLBACK__EXPECTED_SECONDS": "5",
+        "FILMGATE_ROUTING__SILENCE_SECONDS": "5",
+        "FILMGATE_ROUTING__SPILL_SECONDS": "0.2",
+    }
+    site = Site(environ | QUICK | CARD, folder / "workers.log")
     policy = ManagedPolicy(is_allowed=True)
     site.key = open_tenants(site.database).add(Tenant(BANK, managed=policy)).secret
     command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
     with site.log.open("ab") as log:
         site.workers.append(subprocess.Popen(command, env=os.environ | site.environ, stderr=log))
-    served = Served(site.log.parent, "--no-worker", model=MODEL, **site.environ)
+    served = Served(folder, "--no-worker", **site.environ)
     site.workers.append(served.process)
     site.url = served.said(r"filmgate serves (\S+)")[1]
-    return site
+    yield site
+    site.close()
 
 
 def ask(first, prompt):
@@ -131,10 +136,14 @@ def test_jobs_finish_through_a_second_filmgate_and_look_like_any_other(first, se
     assert "ball 1" not in log
 
 
-def test_a_provider_that_dies_mid_job_is_waited_for_and_asked_for_one_clip(make_site, first, second):
+def test_a_provider_that_dies_mid_job_is_waited_for_and_asked_for_one_clip(first, second):
+    def started():
+        return first.log.read_text().count("started at the provider")
+
+    before = started()
     second.worker.send_signal(signal.SIGSTOP)
     video_id = ask(first, "a red ball")
-    first.wait_until(lambda: "started at the provider" in first.log.read_text())
+    first.wait_until(lambda: started() == before + 1)
     port = second.port
     second.kill()
     first.wait_until(lambda: "put off" in first.log.read_text())
@@ -142,4 +151,4 @@ def test_a_provider_that_dies_mid_job_is_waited_for_and_asked_for_one_clip(make_
     second.start("--port", port)
     wait_for(first, video_id, lambda video: video["status"] == "completed")
     assert is_whole(first, video_id)
-    assert first.log.read_text().count("started at the provider") == 1
+    assert started() == before + 1

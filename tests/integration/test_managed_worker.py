@@ -100,6 +100,19 @@ def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock, 
     assert len(bedrock.paid) == 1
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_on_postgresql_it_is_the_same(tmp_path, cloud, bedrock, database_url):
+    with open_office(tmp_path, cloud[1], provider=cloud[2], database_url=database_url) as office:
+        bedrock.start_mood = "throttle"
+        job = office.enqueue()
+        with office.worker():
+            office.wait_until(lambda: bedrock.starts)
+            bedrock.start_mood = None
+            assert office.wait_for(job).state is JobState.COMPLETED
+            office.wait_until(lambda: office.record(job).state is RecordState.CLOSED)
+    assert list(bedrock.paid) == [job.id]
+
+
 def test_a_clip_that_cannot_be_decoded_is_delivered_without_stills(office):
     job = office.enqueue()
     with office.worker():
