@@ -174,10 +174,9 @@ def test_a_provider_that_throttles_everything_is_probed_one_job_at_a_time_and_wo
     monkeypatch.setitem(QUICK, "FILMGATE_ROUTING__MAX_OPEN_SECONDS", "0.8")
     bank = open_bank(f"http://127.0.0.1:{throttling.server_address[1]}")
     breaker = Breaker(bank.site.database, "http", bank.site.settings.routing)
-    videos = bank.ask(8)
-    bank.wait_until(videos, lambda job: job.route is Route.MANAGED)
     for _ in range(2):
         bank.start_managed_worker()
+    videos = bank.ask(8)
     bank.site.wait_until(lambda: breaker.health().phase is not Phase.CLOSED)
     opened_at = time.monotonic()
     # Nothing in flight at that moment counts; from then on it is one probe, a rest, and the next probe.

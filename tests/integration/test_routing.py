@@ -3,11 +3,12 @@
 import pytest
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, WorkerId
-from filmgate.queue.base import Offer
+from filmgate.queue.base import Backlog, Offer
 from tests.elsewhere import Elsewhere
 from tests.service import running, settings_for
 
 ALLOWED = ManagedPolicy(is_allowed=True)
+EMPTY = Backlog((), None)
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("routed")
     settings = settings_for(folder, admission__promise_seconds=60.0, admission__slo_seconds=60.0)
     with running(settings, Elsewhere()) as service:
-        service.stations.gate.router.refresh()
+        service.stations.gate.router.refresh(EMPTY)
         yield service
 
 
@@ -50,7 +51,7 @@ def test_the_record_says_why_and_the_client_is_told_no_name(tmp_path):
     settings = settings_for(tmp_path, admission__slo_seconds=60.0)
     with running(settings, Elsewhere()) as busy, busy.client() as client:
         busy.stations.tenants.allow("local", ALLOWED)
-        busy.stations.gate.router.refresh()
+        busy.stations.gate.router.refresh(EMPTY)
         video = fill(busy, client).json()
         assert (video["status"], video["route"], video["eta_seconds"]) == ("queued", "managed", 30.0)
         assert "elsewhere" not in str(video)
@@ -71,7 +72,7 @@ def test_the_record_says_why_and_the_client_is_told_no_name(tmp_path):
 def test_an_edit_never_leaves_for_a_provider_that_starts_from_text(tmp_path):
     with running(settings_for(tmp_path, admission__slo_seconds=1.0), Elsewhere()) as busy:
         busy.stations.tenants.allow("local", ALLOWED)
-        busy.stations.gate.router.refresh()
+        busy.stations.gate.router.refresh(EMPTY)
         with busy.client() as client:
             first = client.post("/v1/videos", json={"prompt": "x"}).json()
             assert first["route"] == "gpu"  # 30 s there are no help against a deadline in 1 s

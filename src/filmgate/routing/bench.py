@@ -92,7 +92,7 @@ def measure_spill(url: str | None, waiting: int) -> SpillCost:
 def open_router(database: Database) -> Router:
     settings = RoutingSettings()
     router = Router(RoomyProvider(), Breaker(database, "bench", settings), settings, gpus=1)
-    router.refresh()
+    router.refresh(Backlog((), None))
     return router
 
 

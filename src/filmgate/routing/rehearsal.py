@@ -10,13 +10,13 @@ _NEWCOMER = Turn(weight=1.0, virtual_time=0.0)
 
 
 def rehearse(
-    line: Line, gpus: float, running_seconds: float, stays: Callable[[Waiting, float], bool]
+    line: Line, gpus: float, running_seconds: float, takes_turn: Callable[[Waiting, float], bool]
 ) -> None:
-    """Tell `stays` every job and its wait in seconds, in the order the queue would start them: the tenant
-    with the least virtual time next, its earliest deadline first.
+    """Tell `takes_turn` every job and its wait in seconds, in the order the queue would start them: the
+    tenant with the least virtual time next, its earliest deadline first.
 
-    A job that does not stay costs those behind it nothing, so one look finds no more jobs to send away than
-    it takes to bring the rest home in time.
+    A job that does not take its turn costs those behind it nothing, so one look finds no more jobs to send
+    away than it takes to bring the rest home in time.
     """
     turns = {job.tenant_id: line.turns.get(job.tenant_id, _NEWCOMER) for job in line.jobs}
     queues = {tenant_id: deque[Waiting]() for tenant_id in turns}
@@ -28,7 +28,7 @@ def rehearse(
     while heap:
         virtual_time, tenant_id = heapq.heappop(heap)
         job = queues[tenant_id].popleft()
-        if stays(job, busy_seconds / gpus if gpus else float("inf")):
+        if takes_turn(job, busy_seconds / gpus if gpus else float("inf")):
             busy_seconds += job.predicted.gpu_seconds
             virtual_time += job.predicted.gpu_seconds / turns[tenant_id].weight
         if queues[tenant_id]:

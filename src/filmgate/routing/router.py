@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from filmgate.errors import ProviderCannot, ProviderError
 from filmgate.fallback.base import Provider, Rendition
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, StageSeconds, VideoSpec
-from filmgate.queue.base import Backlog
+from filmgate.queue.base import Backlog, Presence
 from filmgate.routing.breaker import Breaker
 from filmgate.routing.choice import AT_HOME, Case, Choice, Home, Option, choose, find_wish
 from filmgate.routing.circuit import Health
@@ -26,6 +26,7 @@ _ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=Tr
 
 Obstacle = tuple[RouteReason, str]
 _UNASKED: Obstacle = (RouteReason.PROVIDER_UNHEALTHY, "the provider has not said what it offers")
+_UNMANNED: Obstacle = (RouteReason.PROVIDER_UNHEALTHY, "no worker of the managed route is alive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class Router:
         self._clock = clock
         self._started_at = clock()
         self._health = Health()
+        self._is_manned = True
         self._offers_at: float | None = None
         self._shapes: dict[tuple[object, ...], Rendition | Obstacle] = {}
         self._lock = threading.Lock()
@@ -67,9 +69,15 @@ class Router:
     def health(self) -> Health:
         return self._health
 
-    def refresh(self) -> None:
+    @property
+    def is_manned(self) -> bool:
+        """Somebody is there to take jobs to the provider."""
+        return self._is_manned
+
+    def refresh(self, backlog: Backlog) -> None:
         """Ask how the provider stands, and now and then what it offers. Blocks: not for requests."""
         self._health = self._breaker.health()
+        self._is_manned = self._is_new or bool(self._list_alive(backlog, Route.MANAGED))
         now = self._clock()
         if self._offers_at is not None and now - self._offers_at < _OFFERS_SECONDS:
             return
@@ -112,15 +120,20 @@ class Router:
 
         A server that has just started has heard of nobody yet: it believes the settings for a while.
         """
-        alive = [
-            worker
-            for worker in backlog.workers
-            if worker.route is Route.GPU and worker.silent_seconds < self.settings.silence_seconds
-        ]
+        alive = self._list_alive(backlog, Route.GPU)
         if any(model in worker.models for worker in alive):
             return len(alive)
-        is_new = self._clock() - self._started_at < self.settings.silence_seconds
-        return self._gpus if is_new else 0
+        return self._gpus if self._is_new else 0
+
+    @property
+    def _is_new(self) -> bool:
+        return self._clock() - self._started_at < self.settings.silence_seconds
+
+    def _list_alive(self, backlog: Backlog, route: Route) -> list[Presence]:
+        silence = self.settings.silence_seconds
+        return [
+            worker for worker in backlog.workers if worker.route is route and worker.silent_seconds < silence
+        ]
 
     def survey(self, spec: VideoSpec, policy: ManagedPolicy, ahead: int) -> Option:
         """What the provider would do with this spec."""
@@ -137,6 +150,8 @@ class Router:
     def _adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
         if self._offers_at is None:
             return _UNASKED
+        if not self._is_manned:
+            return _UNMANNED
         kind = spec.source.kind if spec.source is not None else None
         shape = (spec.model, spec.width, spec.height, spec.seconds, spec.fps, len(spec.prompt), kind, policy)
         shapes = self._shapes
@@ -146,8 +161,10 @@ class Router:
         plain = replace(spec, prompt="x" * len(spec.prompt), negative_prompt=None)
         if len(shapes) >= _MOST_SHAPES:
             shapes.clear()
-        shapes[shape] = self._ask(plain, policy)
-        return shapes[shape]
+        found = self._ask(plain, policy)
+        if isinstance(found, Rendition) or found[0] is not RouteReason.PROVIDER_UNHEALTHY:
+            shapes[shape] = found
+        return found
 
     def _ask(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
         try:

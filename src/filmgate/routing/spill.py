@@ -39,7 +39,7 @@ class Spiller:
 
     def look(self) -> int:
         """One look at everything that waits; how many jobs changed their route."""
-        self._router.refresh()
+        self._router.refresh(self._queue.backlog())
         moved = self._move(self._recall())
         policies = {tenant.id: tenant.managed for tenant in self._tenants.tenants()}
         if any(policy.is_allowed for policy in policies.values()):
@@ -47,16 +47,15 @@ class Spiller:
         return moved
 
     def _recall(self) -> Sequence[Move]:
-        """Home with what waits for a provider that is not well; one may stay to try it."""
-        health = self._router.health
-        if health.phase is Phase.CLOSED:
+        """Home with what waits for a provider that is not well, or for nobody; one may stay to try it."""
+        health, is_manned = self._router.health, self._router.is_manned
+        if health.phase is Phase.CLOSED and is_manned:
             return ()
         line = self._book.waiting(Route.MANAGED)
-        why = Routing(RouteReason.PROVIDER_UNHEALTHY, f"the provider is {health.phase}", decided_at=line.now)
-        return [
-            Move(job.tenant_id, job.job_id, Route.GPU, why)
-            for job in line.jobs[1 if health.can_probe else 0 :]
-        ]
+        words = f"the provider is {health.phase}" if is_manned else "no worker of the managed route is alive"
+        why = Routing(RouteReason.PROVIDER_UNHEALTHY, words, decided_at=line.now)
+        scouts = 1 if health.can_probe and is_manned else 0
+        return [Move(job.tenant_id, job.job_id, Route.GPU, why) for job in line.jobs[scouts:]]
 
     def _spill(self, policies: Mapping[TenantId, ManagedPolicy]) -> Sequence[Move]:
         # The line before the backlog: what another replica moves between the two is counted, not missed.
@@ -69,11 +68,11 @@ class Spiller:
         """Everything that waits will be done before the first deadline: there is no need to look closer."""
         if not line.jobs:
             return True
-        gpus = self._router.count_gpus(backlog, line.jobs[0].spec.model)
-        models = {load.model for load in backlog.loads if load.route is Route.GPU}
-        if gpus == 0 or any(self._router.count_gpus(backlog, model) == 0 for model in models):
-            return False
         first, settings = line.jobs[0], self._router.settings
+        models = {load.model for load in backlog.loads if load.route is Route.GPU} | {first.spec.model}
+        gpus = min(self._router.count_gpus(backlog, model) for model in models)
+        if gpus == 0:
+            return False
         work = backlog.queued_gpu_seconds(Route.GPU) + _running_seconds(backlog) + first.predicted.upload
         oldest = backlog.oldest_queued_at or line.now
         is_young = line.now - min(oldest, first.created_at) < settings.spill_after_seconds
@@ -108,20 +107,21 @@ class _Look:
 
     def decide(self) -> Sequence[Move]:
         gpus = max(self._gpus.values(), default=0)
-        rehearse(self._line, gpus, _running_seconds(self._backlog), self._stays)
+        rehearse(self._line, gpus, _running_seconds(self._backlog), self._takes_turn)
         return self._moves
 
-    def _stays(self, job: Waiting, wait_seconds: float) -> bool:
+    def _takes_turn(self, job: Waiting, wait_seconds: float) -> bool:
         if job.reason is RouteReason.RETURNED:
             return True
         choice = self._choose(job, wait_seconds if self._gpus[job.spec.model] else float("inf"))
         if choice.route is Route.MANAGED or choice.routing.reason is not job.reason:
             self._moves.append(Move(job.tenant_id, job.job_id, choice.route, choice.routing))
-        if choice.route is Route.GPU:
-            return True
-        self._ahead += 1
-        self._may_probe = False
-        return False
+        if choice.route is Route.MANAGED:
+            self._ahead += 1
+            self._may_probe = False
+            return False
+        # What no worker serves waits, but holds nobody up.
+        return self._gpus[job.spec.model] > 0
 
     def _choose(self, job: Waiting, wait_seconds: float) -> Choice:
         case = Case(

@@ -26,6 +26,9 @@ from tests.tickets import PREDICTED, SPEC
 ALLOWED = ManagedPolicy(is_allowed=True)
 
 
+MANNED = Backlog((), None, (Presence(WorkerId("m"), Route.MANAGED, ("flipbook",), 0.0),))
+
+
 class FixedBreaker:
     """A breaker whose health the test sets."""
 
@@ -54,7 +57,7 @@ def breaker():
 @pytest.fixture
 def router(provider, breaker, clock):
     router = Router(provider, breaker, RoutingSettings(), gpus=4, clock=lambda: clock[0])
-    router.refresh()
+    router.refresh(MANNED)
     return router
 
 
@@ -95,11 +98,24 @@ def test_the_wait_is_for_the_gpus_that_are_there(router):
 def test_a_provider_that_never_said_what_it_offers_is_not_used(provider, breaker):
     provider.is_down = True
     router = Router(provider, breaker, RoutingSettings(), gpus=1)
-    router.refresh()
+    router.refresh(MANNED)
     choice = router.choose(arrival(), backlog(worker()))
     assert (choice.route, choice.routing.reason) == (Route.GPU, RouteReason.PROVIDER_UNHEALTHY)
     provider.is_down = False
-    router.refresh()
+    router.refresh(MANNED)
+    assert router.choose(arrival(), backlog(worker())).route is Route.MANAGED
+
+
+def test_with_nobody_to_take_jobs_there_the_provider_is_no_way_out(router, clock):
+    router.refresh(backlog())
+    assert router.is_manned, "a new server believes that a worker is on its way"
+    clock[0] += 31
+    router.refresh(backlog(worker("m", silent=31.0, route=Route.MANAGED)))
+    assert not router.is_manned
+    choice = router.choose(arrival(), backlog(worker()))
+    assert (choice.route, choice.routing.reason) == (Route.GPU, RouteReason.PROVIDER_UNHEALTHY)
+    assert choice.routing.detail.endswith("no worker of the managed route is alive")
+    router.refresh(MANNED)
     assert router.choose(arrival(), backlog(worker())).route is Route.MANAGED
 
 
@@ -107,21 +123,21 @@ def test_offers_are_asked_for_again_now_and_then(router, provider, clock):
     provider.offer = replace(OFFER, expected_seconds=6000.0)
     router.choose(arrival(), backlog(worker()))
     clock[0] += 61
-    router.refresh()
+    router.refresh(MANNED)
     choice = router.choose(arrival(), backlog(worker()))
     assert choice.routing.reason is RouteReason.PROVIDER_SLOWER
 
 
 def test_the_breaker_keeps_requests_home_even_when_a_probe_is_due(router, breaker):
     breaker.state = Health(Phase.OPEN, can_probe=True)
-    router.refresh()
+    router.refresh(MANNED)
     assert router.choose(arrival(), backlog(worker())).routing.reason is RouteReason.PROVIDER_UNHEALTHY
 
 
 def test_a_burst_within_one_snapshot_does_not_pass_the_providers_room(router, provider, clock):
     provider.offer = replace(OFFER, max_concurrent=3, expected_seconds=60.0)
     clock[0] += 61
-    router.refresh()
+    router.refresh(MANNED)
     snapshot = backlog(worker(), managed=1)
     routes = [router.choose(arrival(), snapshot).route for _ in range(5)]
     assert routes == [Route.MANAGED] * 2 + [Route.GPU] * 3

@@ -28,7 +28,7 @@ from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import find_source
 from filmgate.worker.managed.delivery import Courier
-from filmgate.worker.managed.guard import BreakerOpen, Guard
+from filmgate.worker.managed.guard import Guard
 from filmgate.worker.publication import Publisher
 from filmgate.worker.verdicts import Drained, judge
 
@@ -231,8 +231,11 @@ class Errand:
         if isinstance(error, QueueUnavailable):
             return False
         is_late = time.monotonic() > self._patience_ends
-        is_shut_out = isinstance(error, BreakerOpen) and not self._is_ambiguous
-        return isinstance(error, _NEVER) or is_shut_out or is_late
+        if isinstance(error, _NEVER) or is_late:
+            return True
+        # A job that was refused as the probe has done its part: another may be the next one.
+        is_refused = isinstance(error, ProviderThrottled) and not self._is_ambiguous
+        return is_refused and self._parts.guard.is_shut()
 
     def _is_wait_over(self, error: FilmgateError) -> bool:
         is_late = time.time() - self._started_at > self._parts.settings.limit_seconds

@@ -28,7 +28,7 @@ class Guard:
     def start(self, call: Callable[[], _T], *, is_retry: bool) -> _T:
         """Make the call if it may be made. Raises BreakerOpen, and whatever the call raises."""
         permit = self._breaker.admit(is_retry=is_retry)
-        if permit is None and self._breaker.health().phase is Phase.CLOSED:
+        if permit is None and not self.is_shut():
             raise ProviderThrottled("the budget for retries is spent")
         if permit is None:
             raise BreakerOpen("the provider is left alone for a while")
@@ -46,6 +46,10 @@ class Guard:
             raise
         self._breaker.record(Outcome.of(None, self._clock() - began), permit)
         return answer
+
+    def is_shut(self) -> bool:
+        """The breaker is not closed: waiting here for a turn is no better than waiting at home."""
+        return self._breaker.health().phase is not Phase.CLOSED
 
     def look(self, call: Callable[[], _T]) -> _T:
         """Make a call for a job that is already over there: it needs no leave, and tells as much."""
