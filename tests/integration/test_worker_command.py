@@ -64,6 +64,8 @@ def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
     [
         (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=FOLDER"),
         ((), {"FILMGATE_QUEUE__URL": "mysql://x/y"}, "queue.url"),
+        (("--managed",), {}, "--managed: no provider is configured; set fallback.provider"),
+        (("--managed",), {"FILMGATE_FALLBACK__PROVIDER": "http"}, "fallback.url: expected http(s)://HOST/v1"),
         ((), {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "20"}, "worker.heartbeat_seconds"),
     ],
 )

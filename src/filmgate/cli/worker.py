@@ -1,4 +1,4 @@
-"""`filmgate worker`: one process per GPU, against the queue and the store of the settings."""
+"""`filmgate worker`: one process per GPU, or one that waits for the managed provider."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from filmgate.errors import UsageError
-from filmgate.settings import load_settings
+from filmgate.settings import Settings, load_settings
 
 DEFAULT_MODEL = "flipbook"
 
@@ -17,16 +17,36 @@ def worker(
         typer.Option(help="NAME, or NAME=FOLDER, or NAME=HUB/ID; once for each model it may load."),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The data folder, instead of the setting's.")] = None,
+    is_managed: Annotated[
+        bool, typer.Option("--managed", help="Have the provider of fallback.* render; needs no GPU.")
+    ] = False,
 ) -> None:
     """Lease jobs, render them, store the clips, until SIGTERM."""
     settings = load_settings()
     if data is not None:
         settings = settings.model_copy(update={"data": data})
+    if is_managed:
+        run_managed(settings, model or [])
+        return
     models = parse_models(model or [DEFAULT_MODEL])
     from filmgate.work import run_worker
     from filmgate.worker.gpu import GpuRunner
 
     run_worker(settings, lambda: GpuRunner(models, settings.pipeline))
+
+
+def run_managed(settings: Settings, models: list[str]) -> None:
+    """Every model the service offers, unless told which: the provider's worker has none of its own."""
+    from filmgate.admission.cards import open_shelf
+    from filmgate.fallback import open_provider
+    from filmgate.work import run_managed_worker
+
+    if settings.fallback.provider == "disabled":
+        raise UsageError("no provider is configured; set fallback.provider", option="--managed")
+    admission = settings.admission
+    cards = open_shelf(admission.default_model, admission.models_file).cards
+    served = tuple(parse_models(models)) or tuple(card.name for card in cards)
+    run_managed_worker(settings, served, open_provider(settings.fallback))
 
 
 def parse_models(given: list[str]) -> dict[str, str]:

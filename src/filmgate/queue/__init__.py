@@ -1,9 +1,14 @@
 """Station 4: who works on what. `base` has the ports; SQLite and PostgreSQL share one table design."""
 
+from typing import TYPE_CHECKING
+
 from filmgate.database import Database
 from filmgate.keyring.base import Keyring
 from filmgate.queue.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from filmgate.queue.invocations import SqlInvocations
 
 
 def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> JobQueue:
@@ -18,3 +23,10 @@ def open_book(database: Database, keyring: Keyring) -> JobBook:
     from filmgate.queue.book import SqlBook
 
     return SqlBook(database, keyring)
+
+
+def open_invocations(database: Database) -> "SqlInvocations":
+    """The provider's side of jobs in this database."""
+    from filmgate.queue.invocations import SqlInvocations
+
+    return SqlInvocations(database)

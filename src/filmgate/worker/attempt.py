@@ -110,7 +110,7 @@ class Attempt:
         return RenderTask(
             job_id=job.id,
             spec=job.spec,
-            read_source=_find_source(self._store, job),
+            read_source=find_source(self._store, job),
             read_latents=partial(self._store.read, checkpoint)
             if _is_there(self._store, checkpoint)
             else None,
@@ -154,7 +154,8 @@ class Attempt:
         return True
 
 
-def _find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
+def find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
+    """How to read what the clip starts from; None where it starts from words alone."""
     source = job.spec.source
     if source is None or source.part is None:
         return None

@@ -40,11 +40,14 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self._patiently(lambda: self._upload(rendering), lifeline.check, log)
+        clip = self.patiently(lambda: self._upload(rendering), lifeline.check, log)
         timer.open(None)
-        finish = Finish(clip, timer.seconds)
+        return self.acknowledge(lease, Finish(clip, timer.seconds), log)
+
+    def acknowledge(self, lease: Lease, finish: Finish, log: Log) -> Job:
+        """End the job with a clip that is in the store, and remove what led to it. Raises LeaseLost."""
         job = self._insist(lambda: self._queue.complete(lease, finish))
-        log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
+        log.info("job ended", state=job.state, gpu_seconds=round(finish.measured.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
             scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
             self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, _preview_of(lease.fence), *scraps)
@@ -87,7 +90,7 @@ class Publisher:
             spritesheet=parts.get(PictureKind.SPRITESHEET),
         )
 
-    def _patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
+    def patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
         """Try until the store takes it: a full disk must not cost a finished clip."""
         pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
         while True:
