@@ -19,7 +19,7 @@ from filmgate.fallback.base import ManagedTask
 from filmgate.fallback.images import png_size
 from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
 from filmgate.settings import FallbackSettings
-from tests.bedrock import Bedrock, s3_client
+from tests.bedrock import s3_client
 from tests.images import png
 from tests.managed import ANYTHING, fallback_to_bedrock
 
@@ -28,26 +28,13 @@ FRAME = Source(SourceKind.IMAGE, part="source")
 
 
 @pytest.fixture(scope="module")
-def cloud(moto):
-    bedrock = Bedrock(moto)
-    yield bedrock
-    bedrock.close()
-
-
-@pytest.fixture
-def bedrock(cloud):
-    cloud.reset()
-    return cloud
-
-
-@pytest.fixture(scope="module")
 def ray(cloud, moto, clip_bucket):
-    return open_provider(fallback_to_bedrock(cloud, moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
+    return open_provider(fallback_to_bedrock(cloud[0], moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
 
 
 @pytest.fixture(scope="module")
 def reel(cloud, moto, clip_bucket):
-    settings = fallback_to_bedrock(cloud, moto, clip_bucket, model="amazon.nova-reel-v1:1")
+    settings = fallback_to_bedrock(cloud[0], moto, clip_bucket, model="amazon.nova-reel-v1:1")
     return open_provider(settings.model_copy(update={"region": "us-east-1"}))
 
 

@@ -1,21 +1,11 @@
 """`filmgate doctor` on the managed provider: each part with what is missing and the remedy."""
 
-import pytest
-
 from filmgate.fallback.checkup import examine_provider
 from filmgate.health import Verdict
 from filmgate.settings import FallbackSettings
-from tests.bedrock import Bedrock
 from tests.managed import fallback_to_bedrock
 from tests.second import fallback_to
 from tests.service import running, settings_for
-
-
-@pytest.fixture
-def bedrock(moto):
-    bedrock = Bedrock(moto)
-    yield bedrock
-    bedrock.close()
 
 
 def verdicts(settings):

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from filmgate.fallback.checkup import examine_provider
 from filmgate.health import Finding, Verdict, examine_machine, missing_worker
 from filmgate.settings import load_settings
 
 
 def examine_all() -> list[Finding]:
     """Every finding; without the worker extra, that is the finding."""
+    from filmgate.fallback.checkup import examine_provider
+
     found = [*examine_machine(Path()), *examine_provider(load_settings().fallback)]
     try:
         from filmgate.pipeline.checkup import examine

@@ -117,7 +117,7 @@ class BedrockProvider:
         return InvocationId(answer["invocationArn"])
 
     def poll(self, invocation_id: InvocationId) -> Invocation:
-        state = _STATES[self._get(invocation_id)["status"]]
+        state = _STATES.get(self._get(invocation_id)["status"], InvocationState.PENDING)
         words = "the provider failed the job" if state is InvocationState.FAILED else ""
         return Invocation(invocation_id, state, message=words)
 

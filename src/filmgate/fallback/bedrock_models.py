@@ -78,7 +78,7 @@ class Shot:
 
     max_prompt_chars: int
     takes_image: bool
-    seconds: Callable[[float], bool] = lambda _seconds: True
+    renders: Callable[[float], bool] = lambda _seconds: True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class BedrockModel:
 
 def _reel(model_id: str) -> BedrockModel:
     shots = (
-        Shot(512, takes_image=True, seconds=lambda s: s <= _REEL_SHOT_SECONDS),
-        Shot(4000, takes_image=False, seconds=lambda s: s > _REEL_SHOT_SECONDS),
+        Shot(512, takes_image=True, renders=lambda s: s <= _REEL_SHOT_SECONDS),
+        Shot(4000, takes_image=False, renders=lambda s: s > _REEL_SHOT_SECONDS),
     )
     return BedrockModel(
         model_id, reel_input, shots, lambda _: (_REEL_SIZE,), takes_seed=True, image_size=_REEL_SIZE
@@ -151,5 +151,5 @@ def offers_of(model: BedrockModel, settings: FallbackSettings) -> tuple[Offer, .
         )
         for api in entries_of(model.id)
         for shot in model.shots
-        if (seconds := tuple(float(s) for s in api.clip_seconds if shot.seconds(s)))
+        if (seconds := tuple(float(s) for s in api.clip_seconds if shot.renders(s)))
     )

@@ -44,7 +44,8 @@ class HttpProvider:
         if not isinstance(models, list):
             raise ProviderUnusable("the provider lists no models; check fallback.url")
         wanted = self._settings.model
-        offers = [self._offer(model) for model in models if wanted in ("", model.get("id"))]
+        named = [model for model in models if isinstance(model, dict)]
+        offers = [self._offer(model) for model in named if wanted in ("", model.get("id"))]
         if not offers:
             raise ProviderUnusable(f"the provider has no model {wanted!r}; check fallback.model")
         self._offers = tuple(offers)

@@ -2,7 +2,7 @@
 here instead of paying again. The token is the job's id: started twice, it is one job over there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -38,10 +38,6 @@ class InvocationRecord:
     invocation_id: InvocationId | None = None
 
 
-_INSERTS: dict[str, Callable[[sa.Table], sqlite.Insert | postgresql.Insert]] = {
-    "sqlite": sqlite.insert,
-    "postgresql": postgresql.insert,
-}
 _HELD = (
     sa.select(jobs.c.seq)
     .where(jobs.c.id == sa.bindparam("the_id"), jobs.c.fence == sa.bindparam("the_fence"))
@@ -83,7 +79,8 @@ class SqlInvocations:
                 "started_at": now,
                 "updated_at": now,
             }
-            insert = _INSERTS[connection.dialect.name](invocations).values(first)
+            insert = (sqlite.insert if self._database.is_sqlite else postgresql.insert)(invocations)
+            insert = insert.values(first)
             again = insert.on_conflict_do_update(
                 index_elements=["job_seq"],
                 set_={"provider": insert.excluded.provider, "updated_at": now},

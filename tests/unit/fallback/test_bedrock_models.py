@@ -5,8 +5,11 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from filmgate.errors import ProviderUnusable
+from filmgate.fallback.adaptation import adapt
 from filmgate.fallback.bedrock_models import (
     MODELS,
     entries_of,
@@ -17,12 +20,24 @@ from filmgate.fallback.bedrock_models import (
     reel_input,
 )
 from filmgate.fallback.lifecycle import LifeCycle, from_answer, from_catalog
-from filmgate.jobs import VideoSpec
+from filmgate.jobs import ManagedPolicy, VideoSpec
 from filmgate.settings import FallbackSettings
 
 SPEC = VideoSpec(model="m", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=42)
 IMAGE = b"\x89PNG pixels"
 TODAY = date(2026, 11, 15)
+ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
+RAY = offers_of(MODELS["luma.ray-v2:0"], FallbackSettings(region="us-west-2"))
+REEL = offers_of(MODELS["amazon.nova-reel-v1:1"], FallbackSettings(region="us-east-1"))
+specs = st.builds(
+    lambda width, height, seconds, chars: replace(
+        SPEC, width=width, height=height, seconds=seconds, prompt="x" * chars
+    ),
+    st.integers(16, 4096),
+    st.integers(16, 4096),
+    st.floats(0.1, 200),
+    st.integers(1, 4000),
+)
 
 
 def test_ray_text_to_video_is_the_documented_payload():
@@ -89,11 +104,9 @@ def test_reel_renders_more_than_a_shot_from_one_text():
     assert payload["videoGenerationConfig"]["durationSeconds"] == 18
 
 
-@pytest.mark.parametrize(("seed", "sent"), [(2**63 - 1, 1), (2147483646, 2147483646), (None, 0)])
-def test_reel_seeds_stay_within_what_it_takes(seed, sent):
-    config = reel_input(replace(SPEC, seconds=6.0, seed=seed), None)["videoGenerationConfig"]
-    assert config["seed"] == (sent if seed != 2**63 - 1 else seed % 2147483647)
-    assert 0 <= config["seed"] <= 2147483646
+@pytest.mark.parametrize(("seed", "sent"), [(2147483648, 1), (2147483646, 2147483646), (None, 0)])
+def test_a_seed_that_reel_does_not_know_is_folded_into_its_range(seed, sent):
+    assert reel_input(replace(SPEC, seconds=6.0, seed=seed), None)["videoGenerationConfig"]["seed"] == sent
 
 
 def test_offers_carry_price_quota_and_limits_of_the_catalog():
@@ -105,6 +118,28 @@ def test_offers_carry_price_quota_and_limits_of_the_catalog():
     assert (shots.seconds[0], shots.max_prompt_chars, shots.takes_image) == (12.0, 4000, False)
     assert (shot.max_concurrent, shot.expected_seconds, shot.image_size) == (3, 90.0, (1280, 720))
     assert len(offers_of(MODELS["amazon.nova-reel-v1:0"], FallbackSettings(region="us-east-1"))) == 1
+
+
+@given(specs)
+def test_whatever_is_asked_ray_is_sent_only_what_it_knows(spec):
+    payload = ray_input(adapt(spec, RAY, ANYTHING).spec, None)
+    assert payload["aspect_ratio"] in {"1:1", "16:9", "9:16", "4:3", "3:4", "21:9", "9:21"}
+    assert payload["resolution"] in {"540p", "720p"}
+    assert payload["duration"] in {"5s", "9s"}
+    assert 1 <= len(payload["prompt"]) <= 5000
+
+
+@given(specs, st.none() | st.integers(0, 2**63 - 1))
+def test_whatever_is_asked_reel_is_sent_only_what_it_knows(spec, seed):
+    payload = reel_input(replace(adapt(spec, REEL, ANYTHING).spec, seed=seed), None)
+    config = payload["videoGenerationConfig"]
+    assert (config["dimension"], config["fps"]) == ("1280x720", 24)
+    assert config["durationSeconds"] in range(6, 121, 6)
+    assert 0 <= config["seed"] <= 2_147_483_646
+    is_one_shot = payload["taskType"] == "TEXT_VIDEO"
+    assert is_one_shot == (config["durationSeconds"] == 6)
+    text = payload["textToVideoParams" if is_one_shot else "multiShotAutomatedParams"]["text"]
+    assert 1 <= len(text) <= (512 if is_one_shot else 4000)
 
 
 def test_an_unknown_model_is_refused_with_the_ids_there_are():

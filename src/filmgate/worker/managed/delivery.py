@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 
+from filmgate.errors import ProviderError, ProviderRefused
 from filmgate.fallback.base import Provider
 from filmgate.jobs import Clip, InvocationId, Lease, StageSeconds
 from filmgate.queue.base import Finish
@@ -13,6 +14,10 @@ from filmgate.worker.managed.stills import NoStills, make_stills
 from filmgate.worker.publication import Publisher
 
 log = Log("worker")
+
+# A stranger's stream may not fill our disk, nor hold one of our few threads for ever.
+MOST_CLIP_BYTES = 2 << 30
+MOST_DOWNLOAD_SECONDS = 1800.0
 
 
 class Courier:
@@ -42,8 +47,14 @@ class Courier:
         self, lease: Lease, invocation_id: InvocationId, check: Callable[[], None]
     ) -> StoredObject:
         def chunks() -> Iterator[bytes]:
+            size, ends = 0, time.monotonic() + MOST_DOWNLOAD_SECONDS
             for chunk in self._provider.fetch(invocation_id):
                 check()
+                size += len(chunk)
+                if size > MOST_CLIP_BYTES:
+                    raise ProviderRefused(f"the provider's clip has more than {MOST_CLIP_BYTES} bytes")
+                if time.monotonic() > ends:
+                    raise ProviderError(f"the download takes more than {MOST_DOWNLOAD_SECONDS:g} seconds")
                 yield chunk
 
         return self._store.put(_name(lease, clip_part(lease.fence)), chunks())
