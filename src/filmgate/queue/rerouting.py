@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,6 @@ from filmgate.queue import ledger
 from filmgate.queue.line import Line, Move, Turn, Waiting
 from filmgate.queue.rows import Row, from_routing, to_routing, to_spec
 
-_IDS_A_QUERY = 500
 _IS_QUEUED = sa.text("jobs.state = 'queued'")
 # What a provider has been asked to render is paid for: such a job stays where its invocation is.
 _IS_PAID = sa.and_(
@@ -44,15 +43,22 @@ _LOCK_ACCOUNTS = (
     .order_by(accounts.c.tenant_id)
     .with_for_update()
 )
-# The accounts are locked by then, and with them every transition of these jobs: no row needs its own lock.
-_FIND = sa.select(
-    jobs.c.seq,
-    jobs.c.id,
-    jobs.c.tenant_id,
-    jobs.c.route,
-    jobs.c.model,
-    jobs.c.predicted_gpu_seconds,
-).where(jobs.c.id.in_(sa.bindparam("ids", expanding=True)), _IS_QUEUED, sa.not_(_IS_PAID))
+
+
+def _find_statement(dialect: str) -> sa.Select[Any]:
+    """Those of the named jobs that may move. The accounts are locked by then, and with them every transition
+    of these jobs: no row needs its own lock.
+    """
+    given = sa.bindparam("ids", type_=sa.Text)
+    listed = (
+        sa.func.json_each(given)
+        if dialect == "sqlite"
+        else sa.func.json_array_elements_text(sa.cast(given, sa.JSON))
+    )
+    names = listed.table_valued("value")
+    columns = ("seq", "id", "tenant_id", "route", "model", "predicted_gpu_seconds")
+    found = sa.select(*(jobs.c[name] for name in columns)).join(names, names.c.value == jobs.c.id)
+    return found.where(_IS_QUEUED, sa.not_(_IS_PAID))
 
 
 def _list_moves(dialect: str) -> sa.Subquery:
@@ -103,6 +109,7 @@ def _note_statement(dialect: str) -> sa.Insert:
 
 
 _DIALECTS = ("sqlite", "postgresql")
+_FIND = {dialect: _find_statement(dialect) for dialect in _DIALECTS}
 _MOVE = {dialect: _move_statement(dialect) for dialect in _DIALECTS}
 _REASON = {dialect: _reason_statement(dialect) for dialect in _DIALECTS}
 _NOTE = {dialect: _note_statement(dialect) for dialect in _DIALECTS}
@@ -146,10 +153,11 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
     """
     wishes = {move.job_id: move for move in moves}
     connection.execute(_LOCK_ACCOUNTS, {"tenants": sorted({move.tenant_id for move in moves})}).all()
-    pairs = [(row, wishes[row["id"]]) for row in _find_rows(connection, list(wishes))]
+    dialect = connection.dialect.name
+    found = connection.execute(_FIND[dialect], {"ids": json.dumps(list(wishes))}).mappings()
+    pairs = [(row, wishes[row["id"]]) for row in found]
     staying = [(row, move) for row, move in pairs if row["route"] == move.route]
     moving = [(row, move) for row, move in pairs if row["route"] != move.route]
-    dialect = connection.dialect.name
     if staying:
         connection.execute(_REASON[dialect], {"moves": _to_json(staying)})
     for target in {move.route for _, move in moving}:
@@ -160,11 +168,6 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
         _shift(connection, moving)
     _count_decisions(connection, pairs)
     return len(moving)
-
-
-def _find_rows(connection: sa.Connection, ids: list[JobId]) -> Iterator[Row]:
-    for start in range(0, len(ids), _IDS_A_QUERY):
-        yield from connection.execute(_FIND, {"ids": ids[start : start + _IDS_A_QUERY]}).mappings()
 
 
 def _to_json(pairs: Sequence[tuple[Row, Move]]) -> str:
