@@ -51,6 +51,8 @@ def database_url(request, tmp_path):
     url = request.getfixturevalue("postgres_url")
     database = Database(url)
     with database.write() as connection:
-        connection.exec_driver_sql("TRUNCATE accounts, loads, durations, jobs, events, tenants, api_keys")
+        connection.exec_driver_sql(
+            "TRUNCATE accounts, loads, durations, jobs, events, invocations, tenants, api_keys"
+        )
     database.close()
     return url

@@ -34,6 +34,8 @@ FilmgateError
     |-- ObjectNotFound    no object of that name
     |-- ObjectCorrupt     stored bytes do not verify
     |-- KeyringUnavailable, KeyRefused   tenant keys: unreachable, or not the key this was wrapped with
+    |-- ProviderError     a managed provider failed a call. Throttled: no room now; Refused: never this job;
+    |                     Unusable: not as configured; Cannot: nothing it offers fits the job and the policy
     `-- Cancelled         the caller asked to stop
 """
 
@@ -294,3 +296,37 @@ class Overloaded(UsageError):  # noqa: N818
     def __init__(self, message: str, *, retry_after_seconds: float) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class ProviderError(RunError):
+    """A managed provider failed a call; another try may succeed."""
+
+    code: ClassVar[str] = "provider_failed"
+    retryable: ClassVar[bool] = True
+
+
+class ProviderThrottled(ProviderError):  # noqa: N818
+    """It has no room for us now: a rate limit, or a concurrency quota (HTTP 400 on Bedrock)."""
+
+    code: ClassVar[str] = "provider_throttled"
+
+
+class ProviderRefused(ProviderError):  # noqa: N818
+    """It will never render this job: content, validation, a model that is gone."""
+
+    code: ClassVar[str] = "provider_refused"
+    retryable: ClassVar[bool] = False
+
+
+class ProviderUnusable(ProviderError):  # noqa: N818
+    """It cannot be used at all as configured: an end-of-life model, a missing permission, a bad address."""
+
+    code: ClassVar[str] = "provider_unusable"
+    retryable: ClassVar[bool] = False
+
+
+class ProviderCannot(ProviderError):  # noqa: N818
+    """Nothing it offers fits the job and the tenant's policy."""
+
+    code: ClassVar[str] = "provider_cannot"
+    retryable: ClassVar[bool] = False

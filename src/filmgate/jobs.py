@@ -57,6 +57,44 @@ class Route(StrEnum):
     MANAGED = "managed"
 
 
+class RouteReason(StrEnum):
+    """Why a job goes where it goes; a closed set, because it labels metrics."""
+
+    HOME = "home"  # our GPUs will make the deadline
+    DEADLINE = "deadline"  # our GPUs would miss it and the provider will not
+    AGE = "age"  # it has waited longer than the limit
+    PROVIDER_SLOWER = "provider_slower"  # it would be late here, and later there
+    PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or its breaker is open
+    PROVIDER_CANNOT = "provider_cannot"  # no offer renders what was asked
+    POLICY = "policy"  # the tenant allows no managed route, region, price or change that would do
+    DISABLED = "disabled"  # no provider is configured
+    RETURNED = "returned"  # the provider failed or refused it: back home
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Why a job is on its route, for the operator; `changes` is what the provider renders differently."""
+
+    reason: RouteReason = RouteReason.HOME
+    detail: str = ""
+    provider: str | None = None
+    offer: str | None = None  # the provider's model
+    changes: tuple[str, ...] = ()
+    usd: float | None = None  # what the provider will charge
+    decided_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedPolicy:
+    """What a tenant allows a managed provider to do with its jobs. Nothing, unless it says so."""
+
+    is_allowed: bool = False
+    regions: tuple[str, ...] = ()  # empty: any
+    max_usd_a_clip: float | None = None
+    may_resize: bool = False
+    may_change_length: bool = False
+
+
 class Stage(StrEnum):
     """What a running job is doing."""
 
@@ -232,6 +270,7 @@ class Ticket:
     idempotency: Idempotency
     share: Share = Share()
     route: Route = Route.GPU
+    routing: Routing = Routing()
     screening: Screening = Screening()
     trace_id: TraceId = field(default_factory=new_trace_id)
     job_id: JobId = field(default_factory=new_job_id)
@@ -272,6 +311,7 @@ class Job:
     deadline_at: float
     predicted: StageSeconds
     screening: Screening
+    routing: Routing = Routing()
     attempt: int = 0
     fence: int = 0
     progress: Progress | None = None

@@ -3,6 +3,7 @@
 The hot paths and the index each one seeks:
   lease      ix_accounts_share (least used tenant), ix_jobs_ready (its first job), ix_jobs_wake (due again)
   enqueue    uq_jobs_idempotency, ix_jobs_body (an SDK's retry)
+  spill      ix_jobs_waiting
   list       ix_jobs_tenant        retention   ix_jobs_expires        learning   ix_jobs_finished
 """
 
@@ -22,7 +23,7 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-REVISION = "0002"  # the newest migration; `migrate` leads here
+REVISION = "0003"  # the newest migration; `migrate` leads here
 
 # SQLite only numbers rows by itself when the key is spelled INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -113,6 +114,7 @@ jobs = Table(
     Column("awaits_original", Boolean, nullable=False),
     Column("clip", Text),
     Column("failure", Text),
+    Column("routing", Text),  # null: at home, where everything goes unless something is wrong
     Index("ix_jobs_tenant", "tenant_id", "seq"),
     Index("ix_jobs_body", "tenant_id", "body_digest"),
     _partial(
@@ -131,6 +133,7 @@ jobs = Table(
         "seq",
         where="state = 'queued' AND wake_at IS NULL",
     ),
+    _partial("ix_jobs_waiting", "route", "deadline_at", where="state = 'queued'"),
     _partial("ix_jobs_wake", "wake_at", where="wake_at IS NOT NULL"),
     _partial("ix_jobs_expires", "expires_at", where="expires_at IS NOT NULL"),
     _partial("ix_jobs_finished", "model", "finished_at", where="state = 'completed'"),
@@ -148,6 +151,20 @@ events = Table(
     Column("reason", Text),
 )
 
+# One provider job for each of ours, written before it is waited on: whoever leases the job next resumes the
+# wait instead of paying again. `invocation` is null while the provider has not yet answered the start.
+invocations = Table(
+    "invocations",
+    metadata,
+    Column("job_seq", BigInteger, ForeignKey("jobs.seq", ondelete="CASCADE"), primary_key=True),
+    Column("provider", Text, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("invocation", Text),
+    Column("state", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+
 tenants = Table(
     "tenants",
     metadata,
@@ -158,6 +175,7 @@ tenants = Table(
     Column("created_at", Double, nullable=False),
     Column("certificate", Text, unique=True),
     Column("screening", Text, nullable=False),
+    Column("managed", Text, nullable=False, server_default="{}"),
 )
 
 api_keys = Table(

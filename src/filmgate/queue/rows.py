@@ -18,6 +18,8 @@ from filmgate.jobs import (
     Progress,
     Reason,
     Route,
+    RouteReason,
+    Routing,
     Screening,
     ScreeningAction,
     Source,
@@ -34,6 +36,8 @@ from filmgate.keyring.sealing import Sealer
 
 Row: TypeAlias = sa.RowMapping | dict[str, Any]
 
+_AT_HOME = Routing()
+
 # Every column but the sealed text, for readers that do not need it.
 UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
 
@@ -45,6 +49,7 @@ def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
         "tenant_id": ticket.tenant_id,
         "trace_id": ticket.trace_id,
         "route": ticket.route,
+        "routing": from_routing(ticket.routing),
         "model": ticket.spec.model,
         "state": JobState.QUEUED,
         "revision": 1,
@@ -78,10 +83,11 @@ def first_job(ticket: Ticket, now: float) -> Job:
         deadline_at=now + ticket.slo_seconds,
         predicted=ticket.predicted,
         screening=ticket.screening,
+        routing=ticket.routing,
     )
 
 
-def _to_json(record: StageSeconds | VideoSpec | Screening) -> str:
+def _to_json(record: StageSeconds | VideoSpec | Screening | Routing) -> str:
     """What `asdict` would give, without its deep copies: every create pays for this."""
     return json.dumps({f.name: getattr(record, f.name) for f in fields(record)}, default=asdict)
 
@@ -119,6 +125,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         deadline_at=row["deadline_at"],
         predicted=StageSeconds(**json.loads(row["predicted"])),
         screening=_to_screening(row["screening"]),
+        routing=_to_routing(row["routing"]),
         attempt=row["attempt"],
         fence=row["fence"],
         progress=_to_progress(row),
@@ -144,6 +151,18 @@ def to_clip(text: str | None) -> Clip | None:
 
 def from_clip(clip: Clip) -> str:
     return json.dumps(asdict(clip))
+
+
+def from_routing(routing: Routing) -> str | None:
+    """Nothing for the ordinary case: most jobs stay at home and need no explanation."""
+    return None if routing == _AT_HOME else _to_json(routing)
+
+
+def _to_routing(text: str | None) -> Routing:
+    if text is None:
+        return _AT_HOME
+    fields = json.loads(text)
+    return Routing(**fields | {"reason": RouteReason(fields["reason"]), "changes": tuple(fields["changes"])})
 
 
 def from_failure(failure: Failure) -> str:

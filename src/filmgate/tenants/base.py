@@ -6,7 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
 
-from filmgate.jobs import ScreeningAction, Share, TenantId
+from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 
 LOCAL_TENANT = TenantId("local")
 
@@ -33,6 +33,7 @@ class Tenant:
     created_at: float = 0.0
     certificate: str | None = None
     screening: Mapping[str, ScreeningAction] = field(default_factory=lambda: MappingProxyType({}))
+    managed: ManagedPolicy = field(default_factory=ManagedPolicy)
 
     def may(self, scope: Scope) -> bool:
         return self.is_enabled and (scope in self.scopes or Scope.ADMIN in self.scopes)

@@ -16,7 +16,7 @@ from filmgate.database import Database
 from filmgate.database.prepared import Found, Prepared
 from filmgate.database.schema import api_keys, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
-from filmgate.jobs import TENANT_ID_PATTERN, ScreeningAction, Share, TenantId
+from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
 KEY_PREFIX = "fg"
@@ -118,6 +118,7 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
         "created_at": tenant.created_at,
         "certificate": tenant.certificate,
         "screening": json.dumps(dict(tenant.screening)),
+        "managed": json.dumps(asdict(tenant.managed)),
     }
 
 
@@ -130,6 +131,7 @@ def _to_tenant(row: sa.RowMapping | Found) -> Tenant:
         created_at=row["created_at"],
         certificate=row["certificate"],
         screening=_to_screening(row["screening"]),
+        managed=_to_policy(row["managed"]),
     )
 
 
@@ -148,3 +150,9 @@ def _to_scopes(text: str) -> frozenset[Scope]:
 def _to_screening(text: str) -> Mapping[str, ScreeningAction]:
     actions = {name: ScreeningAction(action) for name, action in json.loads(text).items()}
     return MappingProxyType(actions)
+
+
+@lru_cache
+def _to_policy(text: str) -> ManagedPolicy:
+    fields = json.loads(text)
+    return ManagedPolicy(**fields | {"regions": tuple(fields.get("regions", ()))})

@@ -1,0 +1,1 @@
+"""Managed providers: disabled, any OpenAI-compatible endpoint, Amazon Bedrock."""
