@@ -23,6 +23,7 @@ from filmgate.admission.gate import Neighbours, open_gate
 from filmgate.api.app import build_app
 from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
+from filmgate.api.passes import PassOffice
 from filmgate.api.stations import Stations
 from filmgate.database import open_database
 from filmgate.errors import FilmgateError, SettingsError
@@ -56,7 +57,9 @@ def open_stations(settings: Settings) -> Stations:
     store = open_store(settings.store, settings.data, keyring)
     queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
     gate = open_gate(Neighbours(queue, book, store, tenants), settings.admission)
-    return Stations(gate, queue, book, store, tenants, settings.api, settings.store.link_seconds)
+    link_seconds = settings.store.link_seconds
+    passes = PassOffice(keyring, link_seconds)
+    return Stations(gate, queue, book, store, tenants, settings.api, link_seconds, passes)
 
 
 def check_exposure(api: ApiSettings) -> None:

@@ -40,6 +40,7 @@ class Rendering:
     movie: Movie
     timer: StageTimer
     pictures: dict[PictureKind, bytes]
+    fragments: int = 0
 
 
 class Attempt:
@@ -73,7 +74,9 @@ class Attempt:
         self._timer.open(None)
         if movie is None:
             raise EncodeError("the runner ended without a clip")
-        return Rendering(self._lease, self._lifeline, movie, self._timer, self._pictures)
+        return Rendering(
+            self._lease, self._lifeline, movie, self._timer, self._pictures, fragments=self._fragments
+        )
 
     def _task(self) -> RenderTask:
         job = self._lease.job

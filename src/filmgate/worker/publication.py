@@ -1,6 +1,7 @@
 """The end of a job, on the upload thread: clip to the store, word to the queue, scraps away."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -23,6 +24,8 @@ from filmgate.worker.base import PictureKind
 
 _T = TypeVar("_T")
 _LONGEST_PAUSE_SECONDS = 15.0
+# Viewers are a poll or two behind the decoder: the last fragments stay until they have been read.
+_LINGER_SECONDS = 3.0
 
 
 class Publisher:
@@ -32,6 +35,7 @@ class Publisher:
         self._queue = queue
         self._store = store
         self._settings = settings
+        self._lingering: deque[tuple[float, Lease]] = deque()
 
     def publish(self, rendering: Rendering, log: Log) -> Job:
         """Raises LeaseLost when another worker has the job, StoreUnavailable when patience ran out."""
@@ -46,10 +50,17 @@ class Publisher:
         log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
             scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
-            self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, _preview_of(lease.fence), *scraps)
+            self._tidy(lease, CHECKPOINT_PART, _preview_of(lease.fence), *scraps)
+            self._lingering.append((time.monotonic() + _LINGER_SECONDS, lease))
         else:
             self.discard(lease, is_final=True)
         return job
+
+    def tidy_fragments(self, *, is_last: bool = False) -> None:
+        """Remove the live fragments of clips that were published a while ago, or of all of them."""
+        while self._lingering and (is_last or self._lingering[0][0] <= time.monotonic()):
+            _, lease = self._lingering.popleft()
+            self._tidy(lease, LIVE_PREFIX)
 
     def give_up(self, lease: Lease, setback: Setback) -> Job:
         """Tell the queue that the attempt failed and remove what it left. Raises LeaseLost."""
@@ -81,6 +92,7 @@ class Publisher:
             media_type=rendering.movie.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
             spritesheet=parts.get(PictureKind.SPRITESHEET),
+            fragments=rendering.fragments,
         )
 
     def _patiently(self, action: Callable[[], _T], check: Callable[[], None]) -> _T:
