@@ -94,7 +94,7 @@ async def list_videos(
     def read() -> VideoPage:
         cursor = checked_id(after) if after is not None else None
         page = stations.book.page(caller.id, after=cursor, limit=limit, order=order)
-        videos = [view(stations, job) for job in page.jobs]
+        videos = [render(stations, job, page.positions.get(job.id)) for job in page.jobs]
         ids = [video.id for video in videos]
         first, last = (ids[0], ids[-1]) if ids else (None, None)
         return VideoPage(data=videos, first_id=first, last_id=last, has_more=page.has_more)
