@@ -24,10 +24,13 @@ QUESTIONS = {
     "compare gpus": ["compare", "--model", "wan2.1-t2v-1.3b", "--gpu", "H100,H200", "--frames", "81"],
     "compare both": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
                      "--gpu", "H200", "--instances", "g7e.12xlarge"],
+    "llm fleet": ["llm", "--model", "llama-3.1-8b", "--requests-per-second", "20", "--traffic", "bursty",
+                  "--ttft-ms", "800", "--tbt-ms", "40"],
     "llm on a gpu": ["llm", "--model", "llama-3.3-70b", "--precision", "fp8", "--gpu", "H200"],
     "fit": ["fit", "--instance", "g7e.2xlarge"],
     "fit a gpu": ["fit", "--gpu", "L4", "--frames", "33"],
 }  # fmt: skip
+LLM = ["llm", "--model", "llama-3.3-70b"]
 COMPARE = ["compare", "--gpu", "H100", "--model"]
 
 
@@ -74,6 +77,8 @@ def test_the_verdict_comes_first(question):
         ([*COMPARE, "wan2.1-t2v-1.3b", "--precision", "int4"], "--precision", "use bf16, fp8"),
         ([*COMPARE, "llama-3.3-70b", "--kv-precision", "int4"], "--kv-precision", "use bf16, fp8"),
         (["llm", "--model", "llama-3.3-70b", "--frames", "81"], "--frames", "--context"),
+        ([*LLM, "--requests-per-day", "0"], "--requests-per-day", "positive"),
+        ([*LLM, "--requests-per-day", "9", "--requests-per-second", "9"], "--requests-per-day", "or"),
         (["llm", "--model", "llama-3.3-70b", "--seconds", "5"], "--seconds", "--context"),
         (["rightsize", "--utilisation", "x.csv", "--frames", "81"], "--frames", "plan fit"),
         (["fit"], "--instance", "--gpu"),

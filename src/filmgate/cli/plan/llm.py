@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.question import Ground
+from filmgate.planner.traffic import Shape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
@@ -23,7 +24,10 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
     kv_precision: options.KvPrecision = "bf16",
     context: options.Context = 8192,
     answer_tokens: options.AnswerTokens = 256,
-    concurrency: options.Concurrency = 1,
+    concurrency: options.Concurrency = None,
+    requests_per_day: options.RequestsPerDay = None,
+    requests_per_second: options.RequestsPerSecond = None,
+    traffic: options.TrafficShape = Shape.STEADY,
     ttft_ms: options.TtftMs = None,
     tbt_ms: options.TbtMs = None,
     residency: options.Residency = None,
@@ -32,6 +36,7 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
 ) -> "LlmAsk":
     """The question these options put; raises UsageError for one that cannot be put."""
     from filmgate.cli.plan import opening
+    from filmgate.planner.llm_arrivals import MOST_SEQUENCES
     from filmgate.planner.llm_serving import LlmAsk
 
     found = opening.find_llm(model, ground.catalog)
@@ -39,17 +44,20 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
         (context, "--context"),
         (answer_tokens, "--answer-tokens"),
         (concurrency, "--concurrency"),
+        (requests_per_day, "--requests-per-day"),
+        (requests_per_second, "--requests-per-second"),
         (ttft_ms, "--ttft-ms"),
         (tbt_ms, "--tbt-ms"),
         (safety_factor, "--safety-factor"),
     ):
         opening.check_positive(value, option)
+    volume = opening.requests_a_day(requests_per_day, requests_per_second)
     return LlmAsk(
         model=found,
         precision=opening.check_precision(precision or found.native_precision),
         kv_precision=opening.check_precision(kv_precision, ("bf16", "fp8"), option="--kv-precision"),
         context=context,
-        concurrency=concurrency,
+        concurrency=concurrency or (1 if volume is None else MOST_SEQUENCES),
         ttft_ms=ttft_ms,
         tbt_ms=tbt_ms,
         region=ground.region,
@@ -57,6 +65,8 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
         safety_factor=safety_factor,
         answer_tokens=answer_tokens,
         residency=residency,
+        requests_per_day=volume,
+        shape=traffic,
     )
 
 

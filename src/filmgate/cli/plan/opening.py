@@ -14,6 +14,7 @@ from filmgate.catalog.llms import BITS, Llm
 from filmgate.catalog.user import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
+from filmgate.planner.traffic import DAY_SECONDS
 from filmgate.planner.video import VideoAsk
 from filmgate.planner.work import Clip, clip_for
 from filmgate.settings import load_settings
@@ -98,6 +99,13 @@ def one_machine(instance: str | None, gpu: str | None, catalog: Catalog) -> tupl
     if (instance is None) == (gpu is None):
         raise UsageError("give --instance or --gpu, one of them", option="--instance")
     return catalog.instance(instance).name if instance else None, gpu_or_none(gpu, catalog)
+
+
+def requests_a_day(per_day: float | None, per_second: float | None) -> float | None:
+    """The volume, given either way; None where none is."""
+    if per_day is not None and per_second is not None:
+        raise UsageError("give --requests-per-day or --requests-per-second", option="--requests-per-day")
+    return per_second * DAY_SECONDS if per_second is not None else per_day
 
 
 def check_share(value: float | None, option: str) -> None:

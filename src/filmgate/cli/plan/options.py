@@ -35,7 +35,7 @@ Steps = Annotated[int | None, typer.Option("--steps", help="Denoising steps.")]
 Fps = Annotated[float | None, typer.Option("--fps", help="Frames a second.")]
 ClipsPerDay = Annotated[float | None, typer.Option("--clips-per-day", help="Volume.")]
 SloSeconds = Annotated[float | None, typer.Option("--slo-seconds", help="p95 from request to clip.")]
-TrafficShape = Annotated[Shape, typer.Option("--traffic", help="When clips arrive.")]
+TrafficShape = Annotated[Shape, typer.Option("--traffic", help="When work arrives.")]
 Compiled = Annotated[bool, typer.Option("--compiled", help="Operators fused by torch.compile.")]
 Tenants = Annotated[int, typer.Option("--tenants", min=1, help="Tenants to keep apart.")]
 Adapters = Annotated[int, typer.Option("--adapters", min=1, help="Adapters on one base model.")]
@@ -49,7 +49,16 @@ Precision = Annotated[
 KvPrecision = Annotated[str, typer.Option("--kv-precision", help="KV cache: bf16 or fp8.")]
 Context = Annotated[int, typer.Option("--context", help="Tokens a sequence, prompt and answer.")]
 AnswerTokens = Annotated[int, typer.Option("--answer-tokens", help="Of them, the answer.")]
-Concurrency = Annotated[int, typer.Option("--concurrency", help="Sequences at once.")]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency", help="Sequences at once; with arrivals, the most a replica takes.  [default: 1; 256]"
+    ),
+]
+RequestsPerDay = Annotated[float | None, typer.Option("--requests-per-day", help="Volume.")]
+RequestsPerSecond = Annotated[
+    float | None, typer.Option("--requests-per-second", help="Volume, on average over the day.")
+]
 TtftMs = Annotated[float | None, typer.Option("--ttft-ms", help="Longest time to first token.")]
 TbtMs = Annotated[float | None, typer.Option("--tbt-ms", help="Longest time between tokens.")]
 MetricsFile = Annotated[
