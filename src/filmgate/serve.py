@@ -20,6 +20,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.admission.gate import Neighbours, open_gate
+from filmgate.admission.roster import Roster
 from filmgate.api.app import build_app
 from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
@@ -56,7 +57,7 @@ def open_stations(settings: Settings) -> Stations:
     ensure_local_tenant(tenants, settings.data)
     store = open_store(settings.store, settings.data, keyring)
     queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
-    gate = open_gate(Neighbours(queue, book, store, tenants), settings.admission)
+    gate = open_gate(Neighbours(queue, book, store, tenants), Roster(database), settings.admission)
     link_seconds = settings.store.link_seconds
     passes = PassOffice(keyring, link_seconds)
     return Stations(gate, queue, book, store, tenants, settings.api, link_seconds, passes)

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from types import FrameType
 
+from filmgate.admission.roster import Roster
 from filmgate.database import open_database
 from filmgate.errors import SettingsError
 from filmgate.jobs import WorkerId
@@ -14,8 +15,9 @@ from filmgate.queue import open_queue
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.telemetry.logs import configure_logs
-from filmgate.worker.base import Runner
+from filmgate.worker.base import Describes, Runner
 from filmgate.worker.loop import Worker
+from filmgate.worker.presence import present
 
 
 def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
@@ -31,9 +33,10 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
         )
     database = open_database(settings.queue, settings.data)
     keyring = open_keyring(settings.store, settings.data)
+    runner, worker_id = make_runner(), new_worker_id()
     worker = Worker(
-        worker_id=new_worker_id(),
-        runner=make_runner(),
+        worker_id=worker_id,
+        runner=runner,
         queue=open_queue(database, keyring, settings.queue),
         store=open_store(settings.store, settings.data, keyring),
         settings=settings.worker,
@@ -45,8 +48,10 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, drain)
+    describe = runner.cards if isinstance(runner, Describes) else tuple
     try:
-        worker.run()
+        with present(Roster(database), worker_id, runner.device, describe):
+            worker.run()
     finally:
         database.close()
 

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-REVISION = "0003"  # the newest migration; `migrate` leads here
+REVISION = "0004"  # the newest migration; `migrate` leads here
 
 # SQLite only numbers rows by itself when the key is spelled INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -163,6 +163,16 @@ invocations = Table(
     Column("state", Text, nullable=False),
     Column("started_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
+)
+
+# Workers that live, with the cards of the models they have loaded; `seen_at` is on the steady clock.
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("device", Text, nullable=False),
+    Column("cards", Text, nullable=False),
+    Column("seen_at", Double, nullable=False),
 )
 
 tenants = Table(
