@@ -53,7 +53,7 @@ def database_url(request, tmp_path):
     with database.write() as connection:
         connection.exec_driver_sql(
             "TRUNCATE accounts, loads, durations, jobs, events, invocations, tenants, api_keys, breakers,"
-            " attendance"
+            " attendance, workers"
         )
     database.close()
     return url

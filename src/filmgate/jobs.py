@@ -293,7 +293,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The finished asset: the names of its parts in the store and what the client may ask about it."""
+    """The finished asset: the names of its parts in the store and what the client may ask about it.
+
+    `fragments` is how many live ones there were, so that a viewer knows whether it has seen them all.
+    """
 
     part: str
     size_bytes: int
@@ -301,6 +304,7 @@ class Clip:
     media_type: str = "video/mp4"
     thumbnail: str | None = None
     spritesheet: str | None = None
+    fragments: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,11 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.admission.gate import Neighbours, open_gate
+from filmgate.admission.roster import Roster
 from filmgate.api.app import build_app
 from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
+from filmgate.api.passes import PassOffice
 from filmgate.api.stations import Stations
 from filmgate.database import Database, open_database
 from filmgate.errors import FilmgateError, SettingsError
@@ -61,8 +63,11 @@ def open_stations(settings: Settings, provider: Provider | None = None) -> Stati
     store = open_store(settings.store, settings.data, keyring)
     queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
     router = open_router(database, provider, settings) if provider is not None else None
-    gate = open_gate(Neighbours(queue, book, store, tenants, router), settings.admission)
-    return Stations(gate, queue, book, store, tenants, settings.api, settings.store.link_seconds)
+    neighbours = Neighbours(queue, book, store, tenants, router)
+    gate = open_gate(neighbours, Roster(database), settings.admission)
+    link_seconds = settings.store.link_seconds
+    passes = PassOffice(keyring, link_seconds)
+    return Stations(gate, queue, book, store, tenants, settings.api, link_seconds, passes)
 
 
 def open_configured(fallback: FallbackSettings) -> Provider | None:

@@ -10,6 +10,7 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
+from filmgate.admission.roster import Roster
 from filmgate.database import Database, open_database
 from filmgate.errors import SettingsError
 from filmgate.fallback.base import Provider
@@ -23,13 +24,14 @@ from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import configure_logs
 from filmgate.tenants import open_tenants
-from filmgate.worker.base import Runner
+from filmgate.worker.base import Describes, Runner
 from filmgate.worker.loop import Worker
 from filmgate.worker.managed.delivery import Courier
 from filmgate.worker.managed.errand import Parts
 from filmgate.worker.managed.guard import Guard
 from filmgate.worker.managed.loop import ManagedWorker
 from filmgate.worker.managed.returns import send_home
+from filmgate.worker.presence import present
 from filmgate.worker.publication import Publisher
 
 
@@ -48,14 +50,17 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
     """
     configure_logs()
     with opened_stations(settings) as stations:
+        runner, worker_id = make_runner(), new_worker_id()
         worker = Worker(
-            worker_id=new_worker_id(),
-            runner=make_runner(),
+            worker_id=worker_id,
+            runner=runner,
             queue=stations.queue,
             store=stations.store,
             settings=settings.worker,
         )
-        run_until_drained(worker)
+        describe = runner.cards if isinstance(runner, Describes) else tuple
+        with present(Roster(stations.database), worker_id, runner.device, describe):
+            run_until_drained(worker)
 
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:

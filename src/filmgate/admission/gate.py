@@ -3,15 +3,16 @@
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from filmgate.admission.cards import ModelShelf, open_shelf
+from filmgate.admission.cards import ModelCard, ModelShelf, open_shelf
 from filmgate.admission.estimates import Estimator
 from filmgate.admission.fetching import FetchLimits, fetch
 from filmgate.admission.images import Picture, clean_image
 from filmgate.admission.pressure import Demand, check_promise, place_in_queue, wait_seconds
+from filmgate.admission.roster import Roster
 from filmgate.admission.screening import Screener, open_rules
 from filmgate.admission.validation import VideoRequest, complete_spec, source_kind
 from filmgate.errors import AddressRefused, InvalidField, JobActive, PromptRejected, StoreFull
@@ -43,6 +44,7 @@ log = Log("admission")
 Value = TypeVar("Value")
 FRESH_SECONDS = 0.25
 LONG_QUEUE = 100
+ROSTER_SECONDS = 2.0
 
 
 class Glance(Generic[Value]):
@@ -262,7 +264,8 @@ def _start(request: VideoRequest, source: Job | None, picture: Picture | None) -
     return Source(request.verb, source.id, source.clip.part, source.clip.media_type)
 
 
-def open_gate(neighbours: Neighbours, settings: AdmissionSettings) -> Gate:
+def open_gate(neighbours: Neighbours, roster: Roster, settings: AdmissionSettings) -> Gate:
     """The gate of these settings. Raises SettingsError for a bad model or rule file."""
-    shelf = open_shelf(settings.default_model, settings.models_file)
+    brought: Glance[Sequence[ModelCard]] = Glance(roster.cards, seconds=ROSTER_SECONDS)
+    shelf = open_shelf(settings.default_model, settings.models_file, brought.get)
     return Gate(shelf, Screener(open_rules(settings.rules_file)), neighbours, settings)

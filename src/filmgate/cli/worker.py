@@ -1,6 +1,6 @@
 """`filmgate worker`: one process per GPU, or one that waits for the managed provider."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
@@ -14,7 +14,7 @@ DEFAULT_MODEL = "flipbook"
 def worker(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="NAME, or NAME=FOLDER, or NAME=HUB/ID; once for each model it may load."),
+        typer.Option(help="NAME, FOLDER, HUB/ID, or NAME=any of them; once for each model it may load."),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The data folder, instead of the setting's.")] = None,
     is_managed: Annotated[
@@ -50,11 +50,11 @@ def run_managed(settings: Settings, models: list[str]) -> None:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """`wan=/models/wan` is what clients call wan; a bare name is its own location."""
+    """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word."""
     models = {}
     for text in given:
         name, _, location = text.partition("=")
         if not name or (location == "" and "=" in text):
             raise UsageError(f"{text!r} is not NAME or NAME=FOLDER", option="--model")
-        models[name] = location or name
+        models[name if location else PurePath(name).name] = location or name
     return models

@@ -195,6 +195,16 @@ attendance = Table(
     Column("seen_at", Double, nullable=False),
 )
 
+# Workers that live, with the cards of the models they have loaded; `seen_at` is on the steady clock.
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("device", Text, nullable=False),
+    Column("cards", Text, nullable=False),
+    Column("seen_at", Double, nullable=False),
+)
+
 tenants = Table(
     "tenants",
     metadata,

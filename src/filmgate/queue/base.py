@@ -192,10 +192,11 @@ class JobQueue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of a tenant's jobs and whether there are more after the last."""
+    """Some of a tenant's jobs, whether there are more after the last, and where the queued ones stand."""
 
     jobs: tuple[Job, ...]
     has_more: bool
+    positions: Mapping[JobId, int]
 
 
 @dataclass(frozen=True, slots=True)

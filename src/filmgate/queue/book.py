@@ -1,6 +1,5 @@
 """The JobBook on one database: everything that is only read."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -23,14 +22,13 @@ from filmgate.queue.base import (
     Tally,
     Usage,
 )
-from filmgate.queue.claims import IS_READY
 from filmgate.queue.ledger import ROUTED, used_today
 from filmgate.queue.line import Line
+from filmgate.queue.places import find_position, find_positions
 from filmgate.queue.rerouting import read_line
 from filmgate.queue.rows import UNSEALED, Row, to_job, to_measured
 
 _IDS_A_QUERY = 500
-_MOST_COUNTED = 1000
 
 
 class SqlBook:
@@ -59,7 +57,12 @@ class SqlBook:
                 seq = _find_row(connection, tenant_id, after)["seq"]
                 statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
             rows = connection.execute(statement).mappings().all()
-        return Page(jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]), has_more=len(rows) > limit)
+            positions = find_positions(connection, rows[:limit])
+        return Page(
+            jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]),
+            has_more=len(rows) > limit,
+            positions=positions,
+        )
 
     def changes(self, seen: Mapping[JobId, int]) -> Sequence[Job]:
         changed: list[Job] = []
@@ -96,11 +99,7 @@ class SqlBook:
 
     def position(self, tenant_id: TenantId, job_id: JobId) -> int | None:
         with self._database.read() as connection:
-            row = _find_row(connection, tenant_id, job_id)
-            if row["state"] != JobState.QUEUED:
-                return None
-            jobs_ahead, gpu_seconds_ahead = _own_ahead(connection, row)
-            return 1 + jobs_ahead + _others_ahead(connection, row, gpu_seconds_ahead)
+            return find_position(connection, _find_row(connection, tenant_id, job_id))
 
     def waiting(self, route: Route, *, limit: int = 20_000) -> Line:
         with self._database.read() as connection:
@@ -179,41 +178,6 @@ def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> 
     if row is None:
         raise JobNotFound("no such video")
     return row
-
-
-def _own_ahead(connection: sa.Connection, row: Row) -> tuple[int, float]:
-    """The tenant's own jobs before this one, and their GPU-seconds; counting stops at 1,000."""
-    own = [jobs.c[name] == row[name] for name in ("tenant_id", "route", "model")]
-    place = sa.tuple_(jobs.c.deadline_at, jobs.c.seq) < sa.tuple_(row["deadline_at"], row["seq"])
-    before = sa.select(jobs.c.predicted_gpu_seconds).where(*own, IS_READY, place).limit(_MOST_COUNTED)
-    some = before.subquery()
-    ahead = connection.execute(sa.select(sa.func.count(), sa.func.sum(some.c.predicted_gpu_seconds))).one()
-    return ahead[0], ahead[1] or 0.0
-
-
-def _others_ahead(connection: sa.Connection, row: Row, gpu_seconds_ahead: float) -> int:
-    """Jobs that other tenants will start before this one's virtual time comes."""
-    waiting = (
-        sa.select(
-            accounts.c.tenant_id,
-            accounts.c.weight,
-            accounts.c.virtual_time,
-            loads.c.jobs,
-            loads.c.gpu_seconds,
-        )
-        .join(loads, loads.c.tenant_id == accounts.c.tenant_id)
-        .where(loads.c.route == row["route"], loads.c.model == row["model"])
-        .where(loads.c.state == JobState.QUEUED.value, loads.c.jobs > 0)
-    )
-    shares = {r.tenant_id: r for r in connection.execute(waiting)}
-    if (own := shares.pop(row["tenant_id"], None)) is None:
-        return 0
-    start = own.virtual_time + gpu_seconds_ahead / own.weight
-    return sum(
-        min(other.jobs, math.ceil(max(0.0, start - other.virtual_time) * other.weight / cost))
-        for other in shares.values()
-        if (cost := other.gpu_seconds / other.jobs) > 0
-    )
 
 
 def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:

@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from filmgate.database import Database
+from filmgate.database.prepared import Prepared
 from filmgate.database.schema import events, jobs, loads
 from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, KeyRefused, LeaseLost
 from filmgate.jobs import (
@@ -47,7 +48,7 @@ from filmgate.settings import QueueSettings
 
 _EVENT_COLUMNS = ("seq", "revision", "state", "stage", "attempt")
 _OWN = jobs.c.tenant_id == sa.bindparam("own")
-_INSERT = sa.insert(jobs)
+_INSERT = Prepared(sa.insert(jobs))
 _UPDATE = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).returning(jobs)
 _LOCK = sa.select(jobs).where(jobs.c.id == sa.bindparam("the_id"), _OWN).with_for_update()
 _NOTE = sa.insert(events)
@@ -65,8 +66,9 @@ _FIND_STAGE = (
     .limit(1)
 )
 _FIND_KEYED = sa.select(jobs).where(_OWN, jobs.c.idempotency_key == sa.bindparam("key"))
-_FIND_TWIN = (
-    sa.select(jobs)
+_FIND_ROW = sa.select(jobs).where(jobs.c.seq == sa.bindparam("the_seq"))
+_FIND_TWIN = Prepared(
+    sa.select(jobs.c.seq)
     .where(_OWN, jobs.c.body_digest == sa.bindparam("digest"), jobs.c.idempotency_key.is_(None))
     .where(jobs.c.created_at > sa.bindparam("since"))
     .where(sa.or_(sa.bindparam("any", type_=sa.Boolean), jobs.c.awaits_original))
@@ -107,7 +109,7 @@ class SqlQueue:
             return to_job(twin, self._sealer)
         ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
         row = to_row(ticket, now, sealed_prompt)
-        connection.execute(_INSERT, row)
+        _INSERT.run(connection, row)
         ledger.admit(connection, account, row, now)
         if row["routing"] is not None:
             routed = ledger.routed_lane(row, ticket.route, ticket.routing.reason)
@@ -263,10 +265,11 @@ class SqlQueue:
         # but only one: a later request of the same body is a wish for a second clip.
         since = now - self._settings.retry_window_seconds
         same = {"own": tenant_id, "digest": wish.body_digest, "since": since, "any": wish.is_retry}
-        twin = connection.execute(_FIND_TWIN, same).mappings().one_or_none()
-        if twin is not None and not wish.is_retry:
-            self._update(connection, twin["seq"], {"awaits_original": False})
-        return twin
+        if (found := _FIND_TWIN.first(connection, same)) is None:
+            return None
+        if not wish.is_retry:
+            self._update(connection, found["seq"], {"awaits_original": False})
+        return connection.execute(_FIND_ROW, {"the_seq": found["seq"]}).mappings().one()
 
     def _lease_due(
         self, connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float

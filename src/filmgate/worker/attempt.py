@@ -59,6 +59,7 @@ class Rendering:
     timer: StageTimer
     pictures: dict[PictureKind, bytes]
     early: EarlyUpload | None = None
+    fragments: int = 0
 
 
 class Attempt:
@@ -88,7 +89,15 @@ class Attempt:
                 self._early.cancel()
             raise
         self._timer.open(None)
-        return Rendering(self._lease, self._lifeline, movie, self._timer, self._pictures, self._early)
+        return Rendering(
+            self._lease,
+            self._lifeline,
+            movie,
+            self._timer,
+            self._pictures,
+            self._early,
+            fragments=self._fragments,
+        )
 
     def _pull(self, runner: Runner, check: Callable[[], None]) -> Movie:
         movie: Movie | None = None

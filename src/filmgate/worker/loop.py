@@ -62,8 +62,10 @@ class Worker:
             while not self._is_draining:
                 if not self._work_once():
                     self._rest()
+                self._publisher.tidy_fragments()
         finally:
             self._uploader.shutdown(wait=True)
+            self._publisher.tidy_fragments(is_last=True)
         if self._upload is not None:
             self._upload.result()
         self._log.info("drained")
