@@ -68,6 +68,18 @@ class QueueSettings(Slice):
         default=7 * 86400.0, ge=60, description="a finished job and its clip are removed after"
     )
     timeout_seconds: float = Field(default=5.0, ge=0.1, le=60, description="patience with a busy database")
+    delivery: str = Field(
+        default="",
+        description="sqs://NAME.fifo or a FIFO queue's https URL wakes workers; empty: they ask the database",
+    )
+    region: str = Field(default="", description="AWS region of the delivery queue; empty: the environment's")
+    endpoint: str = Field(default="", description="address of SQS, if it is not AWS's own")
+    wait_seconds: float = Field(
+        default=5.0, ge=0, le=20, description="how long a worker waits for a message before it looks around"
+    )
+    sweep_seconds: float = Field(
+        default=15.0, ge=0, le=600, description="how often jobs without a message are looked for"
+    )
 
 
 class StoreSettings(Slice):

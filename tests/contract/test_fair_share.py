@@ -10,6 +10,7 @@ from filmgate.jobs import Failure, JobState, Reason, Share, TenantId
 from filmgate.queue.base import Setback
 from tests.tickets import FINISH, make_offer, make_ticket
 
+pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
 CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
 
 

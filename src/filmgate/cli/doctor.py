@@ -1,6 +1,7 @@
 """`filmgate doctor`: can this machine make clips, and if not, what to do."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -8,11 +9,12 @@ from typing import Annotated
 import typer
 
 from filmgate.health import Finding, Verdict, examine_machine, missing_worker
+from filmgate.settings import load_settings
 
 
 def examine_all() -> list[Finding]:
     """Every finding; without the worker extra, that is the finding."""
-    found = list(examine_machine(Path()))
+    found = [*examine_machine(Path()), *_examine_delivery()]
     try:
         from filmgate.pipeline.checkup import examine
     except ModuleNotFoundError as exc:
@@ -20,10 +22,18 @@ def examine_all() -> list[Finding]:
     return [*found, *examine()]
 
 
+def _examine_delivery() -> Iterator[Finding]:
+    settings = load_settings()
+    if settings.queue.delivery:
+        from filmgate.queue.checkup import examine_delivery
+
+        yield from examine_delivery(settings.queue, settings.admission.default_model)
+
+
 def doctor(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Look at Python, torch, GPU, driver, memory, encoders and disk; a remedy for all that is not ok."""
+    """Look at Python, disk, the parts on AWS, torch, GPU and encoders; a remedy for all that is not ok."""
     findings = examine_all()
     if is_json:
         typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
