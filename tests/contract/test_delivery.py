@@ -18,6 +18,7 @@ from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import Setback
 from filmgate.queue.mailbox import Wakeup
+from filmgate.serve import redelivering
 from filmgate.settings import QueueSettings
 from tests.emulated import SqsSite
 from tests.tickets import FINISH, make_offer, make_ticket
@@ -166,6 +167,16 @@ def test_without_sqs_workers_ask_the_database_as_before(open_):
     assert lease.job.id == job.id
     assert not deaf.heartbeat(lease).is_cancelling
     assert deaf.complete(lease, FINISH).state is JobState.COMPLETED
+
+
+def test_the_server_sends_lost_messages_again_when_no_worker_is_left(open_, queue, sqs):
+    open_(endpoint="http://127.0.0.1:9").enqueue(make_ticket())
+    ends = time.monotonic() + 10
+    with redelivering(queue, 0.2):
+        while sqs.count() == 0:
+            assert time.monotonic() < ends
+            time.sleep(0.05)
+    assert queue.lease(make_offer()) is not None
 
 
 def test_sweeps_at_once_send_what_is_missing_once(open_, sqs):

@@ -23,7 +23,7 @@ def examine_delivery(settings: QueueSettings, model: str) -> Iterator[Finding]:
         yield Finding(_SUBJECT, Verdict.FAIL, str(exc), _remedy(str(exc), settings))
         return
     yield Finding(_SUBJECT, Verdict.OK, f"{box.url} answers")
-    yield _examine_kind(about)
+    yield examine_kind(about)
     yield _examine_visibility(about, settings)
     yield from _examine_dead_letters(box, about, settings)
 
@@ -38,7 +38,8 @@ def _remedy(words: str, settings: QueueSettings) -> str:
     return "check queue.delivery and the credentials of this process"
 
 
-def _examine_kind(about: dict[str, str]) -> Finding:
+def examine_kind(about: dict[str, str]) -> Finding:
+    """Wake-ups need groups and tokens, which only a FIFO queue has."""
     if about.get("FifoQueue") == "true":
         return Finding("SQS kind", Verdict.OK, "FIFO")
     return Finding("SQS kind", Verdict.FAIL, "a standard queue", "create it with FifoQueue=true")
