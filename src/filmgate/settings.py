@@ -150,6 +150,22 @@ class AdmissionSettings(Slice):
     fetch_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for fetching a URL")
 
 
+class ModelSettings(Slice):
+    """Model weights in S3, and the cache of them on this node."""
+
+    cache: str = Field(
+        default="",
+        description="folder of pulled models: a local NVMe, or /dev/shm; empty: in the data folder",
+    )
+    cache_bytes: int = Field(
+        default=0, ge=0, description="most bytes the cache may take; 0: as much as the disk has"
+    )
+    region: str = Field(default="", description="AWS region of the model bucket; empty: the environment's")
+    endpoint: str = Field(default="", description="address of S3, if it is not AWS's own")
+    connections: int = Field(default=16, ge=1, le=256, description="ranges that are pulled at once")
+    range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="how much one request pulls")
+
+
 class PlannerSettings(Slice):
     """What `filmgate plan` assumes when nothing is asked."""
 
@@ -168,6 +184,7 @@ class Settings(Slice):
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    models: ModelSettings = ModelSettings()
     planner: PlannerSettings = PlannerSettings()
 
 

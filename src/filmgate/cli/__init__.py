@@ -9,10 +9,12 @@ from filmgate import __version__
 from filmgate.cli import (
     bench,
     bench_api,
+    bench_models,
     bench_queue,
     config,
     doctor,
     generate,
+    models,
     plan,
     serve,
     tenant,
@@ -34,8 +36,10 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
+app.add_typer(models.models, name="models")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)

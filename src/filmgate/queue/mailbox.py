@@ -179,10 +179,12 @@ def find_mailbox(client: Any, name: str) -> Mailbox:
 @contextmanager
 def translated_errors() -> Iterator[None]:
     """Whatever boto3 raises becomes DeliveryUnavailable; a refusal names the permission that is missing."""
-    from botocore.exceptions import BotoCoreError, ClientError
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     try:
         yield
+    except NoCredentialsError as exc:
+        raise DeliveryUnavailable("no AWS credentials; set AWS_PROFILE or give this machine a role") from exc
     except ClientError as exc:
         code = exc.response.get("Error", {}).get("Code", "")
         if code in _DENIED:
