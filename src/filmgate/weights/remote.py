@@ -15,7 +15,9 @@ _READ_SECONDS = 30.0
 _READ_BYTES = 1 << 20
 _SMALLEST_PART = 5 << 20
 _DIGEST_KEY = "sha256"
-_ABSENT = ("NoSuchKey", "404", "NotFound")
+_NO_KEY = ("NoSuchKey", "404", "NotFound")
+_ABSENT = (*_NO_KEY, "NoSuchBucket")
+_DENIED = ("AccessDenied", "403")
 # HEAD and list answers to a missing permission; GetObject is also what HeadObject needs.
 _PERMISSIONS = {"HeadObject": "s3:GetObject", "GetObject": "s3:GetObject", "PutObject": "s3:PutObject"}
 
@@ -133,7 +135,9 @@ def open_remote(location: ModelLocation, settings: ModelSettings, *, is_anonymou
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Whatever boto3 raises becomes StoreUnavailable; a refusal names the permission that is missing."""
+    """Whatever boto3 raises becomes StoreUnavailable, which another try may mend, or ModelError, which none
+    will: an object that is not there, a permission that is missing and is named.
+    """
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
@@ -143,11 +147,14 @@ def translated_errors() -> Iterator[None]:
         raise StoreUnavailable("no AWS credentials; set AWS_PROFILE or give this machine a role") from exc
     except ClientError as exc:
         code = exc.response.get("Error", {}).get("Code", "")
-        if code in ("AccessDenied", "403"):
+        if code in _DENIED:
             permission = _PERMISSIONS.get(exc.operation_name, f"s3:{exc.operation_name}")
-            raise StoreUnavailable(
+            words = (
                 f"S3 refused: {permission} is missing (without s3:ListBucket an absent object looks the same)"
-            ) from exc
+            )
+            raise ModelError(words) from exc
+        if code in _ABSENT:
+            raise ModelError(f"S3 has no such object or bucket ({code}, {exc.operation_name})") from exc
         raise StoreUnavailable(f"S3 refused {exc.operation_name}: {code}") from exc
     except (BotoCoreError, Boto3Error) as exc:
         raise StoreUnavailable(f"S3 cannot be reached: {type(exc).__name__}") from exc
@@ -162,5 +169,5 @@ def _absent_is_none() -> Iterator[list[Any]]:
     try:
         yield found
     except ClientError as exc:
-        if exc.response.get("Error", {}).get("Code") not in _ABSENT:
+        if exc.response.get("Error", {}).get("Code") not in _NO_KEY:
             raise
