@@ -14,7 +14,7 @@ from filmgate.settings import load_settings
 
 def examine_all() -> list[Finding]:
     """Every finding; without the worker extra, that is the finding."""
-    found = [*examine_machine(Path()), *_examine_delivery()]
+    found = [*examine_machine(Path()), *_examine_aws()]
     try:
         from filmgate.pipeline.checkup import examine
     except ModuleNotFoundError as exc:
@@ -22,12 +22,14 @@ def examine_all() -> list[Finding]:
     return [*found, *examine()]
 
 
-def _examine_delivery() -> Iterator[Finding]:
-    settings = load_settings()
-    if settings.queue.delivery:
-        from filmgate.queue.checkup import examine_delivery
+def _examine_aws() -> Iterator[Finding]:
+    """What is configured beyond this machine, and the cache of what comes from there."""
+    from filmgate.queue.checkup import examine_delivery
+    from filmgate.weights.checkup import examine_cache
 
-        yield from examine_delivery(settings.queue, settings.admission.default_model)
+    settings = load_settings()
+    yield from examine_delivery(settings.queue, settings.admission.default_model)
+    yield from examine_cache(settings.models)
 
 
 def doctor(

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
@@ -130,9 +131,9 @@ def measure_pull(size_bytes: int, bytes_a_second: float, connections: int, round
             remote = open_remote(location, settings, is_anonymous=True)
             stream, pull = [], []
             for number in range(rounds):
-                stream.append(_timed(lambda: _download(remote, weights, folder / "plain")))
+                stream.append(_timed(partial(_download, remote, weights, folder / "plain")))
                 cache = ModelCache(folder / f"cache-{number}", settings, lambda _: remote)
-                pull.append(_timed(lambda c=cache: _take(c, location)))
+                pull.append(_timed(partial(_take, cache, location)))
     return PullCost(size_bytes, connections, round(median(stream), 4), round(median(pull), 4))
 
 

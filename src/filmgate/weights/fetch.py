@@ -3,7 +3,7 @@
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +76,7 @@ class Fetch:
             if not self._journal.has_range(file.path, begin):
                 yield _Piece(file, begin, min(begin + self._range_bytes, file.size_bytes))
 
-    def _work(self, tasks: list[Callable[[], None]]) -> None:
+    def _work(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Run the tasks on the connections' threads; the first failure stops the rest and is raised."""
         with ThreadPoolExecutor(self._connections, thread_name_prefix="filmgate-fetch") as pool:
             futures = [pool.submit(task) for task in tasks]
