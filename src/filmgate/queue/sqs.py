@@ -7,6 +7,8 @@ or late changes when somebody looks, never what they find. docs/adr/0048 has the
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -79,45 +81,38 @@ class SqsQueue(SqlQueue):
         is_sweep_due = time.monotonic() - self._swept_at >= self._settings.sweep_seconds
         lease = super().lease(offer) if is_curious or is_sweep_due else None
         if is_sweep_due:
-            self.sweep()
+            try:
+                self.sweep()
+            except QueueUnavailable as exc:  # and yet what was leased is leased
+                log.warning("the sweep of messages failed; it is tried again", code=exc.code)
         return lease
 
     def heartbeat(self, lease: Lease, progress: Progress | None = None) -> Standing:
-        try:
+        with self._letting_go_if_lost(lease):
             standing = super().heartbeat(lease, progress)
-        except LeaseLost:
-            self._let_go(lease)
-            raise
         self._renew(lease)
         return standing
 
     def complete(self, lease: Lease, finish: Finish) -> Job:
-        try:
+        with self._letting_go_if_lost(lease):
             job = super().complete(lease, finish)
-        except LeaseLost:
-            self._let_go(lease)
-            raise
         self._is_curious = True
         if (held := self._let_go(lease)) is not None:
             self._delete(held.envelope)
         return job
 
     def give_up(self, lease: Lease, setback: Setback) -> Job:
-        try:
+        with self._letting_go_if_lost(lease):
             job = super().give_up(lease, setback)
-        except LeaseLost:
-            self._let_go(lease)
-            raise
         self._is_curious = True
         held = self._let_go(lease)
-        if job.state.is_final:
-            if held is not None:
-                self._delete(held.envelope)
-        elif held is not None and setback.counts:
+        if not job.state.is_final and not setback.counts:
+            self._replace(held, Wakeup(job.id, job.route, job.spec.model, job.fence))
+        elif held is not None and job.state.is_final:
+            self._delete(held.envelope)
+        elif held is not None:
             # The same message comes back when the backoff is over.
             self._hide(held.envelope, self._backoff_seconds(job.attempt))
-        else:
-            self._replace(held, Wakeup(job.id, job.route, job.spec.model, job.fence))
         return job
 
     def sweep(self) -> None:
@@ -197,6 +192,15 @@ class SqsQueue(SqlQueue):
             if row["wake_at"] is None:
                 ledger.charge(connection, row)
             return self._grant(connection, row, offer)
+
+    @contextmanager
+    def _letting_go_if_lost(self, lease: Lease) -> Iterator[None]:
+        """Without the lease its message is not ours: it comes back by itself, to whoever it finds."""
+        try:
+            yield
+        except LeaseLost:
+            self._let_go(lease)
+            raise
 
     def _let_go(self, lease: Lease) -> _Held | None:
         with self._guard:
