@@ -18,6 +18,7 @@ from filmgate.weights import localise
 from filmgate.weights.bench import RatedBucket, measure_pull
 from filmgate.weights.cache import ModelCache
 from filmgate.weights.location import parse_location
+from filmgate.weights.locks import take_lock
 from filmgate.weights.manifest import build_manifest
 from filmgate.weights.remote import open_remote
 
@@ -137,6 +138,24 @@ def test_many_threads_at_once_make_one_download(shop):
     for thread in threads:
         thread.join(30)
     assert (len(folders), len({taken.folder for taken in folders})) == (6, 1)
+    assert sum(shop.sent().values()) == sum(FILES.values())
+
+
+def test_two_that_both_found_nothing_still_make_one_download(shop, monkeypatch):
+    location, folders, both = shop.add(), [], threading.Barrier(2)
+
+    def take_together(path, *, is_shared=False, on_wait=None):
+        if not is_shared and path.name != "room":
+            both.wait(10)
+        return take_lock(path, is_shared=is_shared, on_wait=on_wait)
+
+    monkeypatch.setattr("filmgate.weights.cache.take_lock", take_together)
+    threads = [threading.Thread(target=lambda: folders.append(shop.cache().take(location))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(folders) == 2
     assert sum(shop.sent().values()) == sum(FILES.values())
 
 
