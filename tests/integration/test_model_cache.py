@@ -1,5 +1,6 @@
 """The model cache against a server that counts bytes: killed, corrupted, shared, evicted."""
 
+import errno
 import json
 import os
 import secrets
@@ -12,13 +13,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from filmgate.errors import ModelError, StoreFull
+from filmgate.errors import ModelError, StoreFull, StoreUnavailable
 from filmgate.settings import ModelSettings
 from filmgate.weights import localise
 from filmgate.weights.bench import RatedBucket, measure_pull
 from filmgate.weights.cache import ModelCache
+from filmgate.weights.entry import Entry
 from filmgate.weights.location import parse_location
-from filmgate.weights.locks import take_lock
 from filmgate.weights.manifest import build_manifest
 from filmgate.weights.remote import open_remote
 
@@ -132,7 +133,10 @@ def test_two_processes_at_once_make_one_download(shop):
 
 def test_many_threads_at_once_make_one_download(shop):
     location, folders = shop.add(), []
-    threads = [threading.Thread(target=lambda: folders.append(shop.cache().take(location))) for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: folders.append(shop.cache().take(location)), daemon=True)
+        for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -141,21 +145,25 @@ def test_many_threads_at_once_make_one_download(shop):
     assert sum(shop.sent().values()) == sum(FILES.values())
 
 
-def test_two_that_both_found_nothing_still_make_one_download(shop, monkeypatch):
-    location, folders, both = shop.add(), [], threading.Barrier(2)
+def test_two_that_both_found_nothing_make_one_download_and_neither_waits_for_the_others_use(
+    shop, monkeypatch
+):
+    """Both let go of the shared lock before either fills; the first keeps using the model from then on."""
+    location, taken, both = shop.add(), [], threading.Barrier(2)
+    try_exclusive, has_met = Entry.try_exclusive, threading.local()
 
-    def take_together(path, *, is_shared=False, on_wait=None):
-        if not is_shared and path.name != "room":
+    def meet_first(entry):
+        if entry.location == location and not hasattr(has_met, "yes"):
+            has_met.yes = True
             both.wait(10)
-        return take_lock(path, is_shared=is_shared, on_wait=on_wait)
+        return try_exclusive(entry)
 
-    monkeypatch.setattr("filmgate.weights.cache.take_lock", take_together)
-    threads = [threading.Thread(target=lambda: folders.append(shop.cache().take(location))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(folders) == 2
+    monkeypatch.setattr(Entry, "try_exclusive", meet_first)
+    work = threading.Thread(target=lambda: taken.append(shop.cache().take(location)), daemon=True)
+    work.start()
+    taken.append(shop.cache().take(location))
+    work.join(30)
+    assert len(taken) == 2
     assert sum(shop.sent().values()) == sum(FILES.values())
 
 
@@ -229,6 +237,32 @@ def test_when_everything_is_in_use_the_pull_says_so_and_evicts_nothing(shop):
     assert held.folder.is_dir()
 
 
+def test_a_full_disk_stops_the_pull_at_once_and_says_so(shop, monkeypatch):
+    tries = []
+
+    def refuse(*_write):
+        tries.append(1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("filmgate.weights.fetch.os.pwrite", refuse)
+    with pytest.raises(StoreFull, match="No space left on device"):
+        shop.cache(connections=1).take(shop.add())
+    assert len(tries) == 1
+
+
+def test_a_cache_that_cannot_be_written_names_the_setting(shop):
+    (shop.folder / "cache").write_text("a file")
+    with pytest.raises(StoreUnavailable, match=r"set models\.cache"):
+        shop.cache().take(shop.add())
+
+
+def test_what_a_pull_has_done_is_told(shop):
+    told = []
+    shop.cache().take(shop.add(), lambda done, total: told.append((done, total)))
+    assert told[-1] == (sum(FILES.values()),) * 2
+    assert told == sorted(told)
+
+
 def test_a_pull_that_was_given_up_is_evicted_like_any_other(shop):
     cache = shop.cache(cache_bytes=sum(FILES.values()) + 100)
     broken = shop.add("broken")
@@ -240,14 +274,14 @@ def test_a_pull_that_was_given_up_is_evicted_like_any_other(shop):
     assert [holding.folder for holding in cache.holdings()] == [taken.folder]
 
 
-def test_a_model_is_held_for_as_long_as_its_user_says(shop, tmp_path, aws_url):
+def test_a_model_is_held_for_as_long_as_its_user_says(shop):
     location, cache = shop.add(), shop.cache()
     with ExitStack() as held:
-        folder = localise(location.url, shop.settings(), tmp_path, held)
+        folder = localise(location.url, cache, held)
         assert folder == str(cache.holdings()[0].folder)
         assert cache.evict(location) is False
     assert cache.evict(location) is True
-    assert localise("flipbook", shop.settings(), tmp_path, ExitStack()) == "flipbook"
+    assert localise("flipbook", cache, ExitStack()) == "flipbook"
 
 
 def test_a_pull_is_at_least_four_times_one_stream():

@@ -16,6 +16,7 @@ from filmgate.pipeline.models import shipped_folder
 from filmgate.settings import ModelSettings
 from filmgate.weights import open_cache
 from filmgate.weights.location import parse_location
+from filmgate.weights.manifest import build_manifest
 from filmgate.weights.push import push_folder
 from filmgate.weights.remote import open_remote
 from tests.emulated import REGION
@@ -93,6 +94,15 @@ def test_a_version_is_never_overwritten(site, folder):
     with pytest.raises(UsageError, match="push them as v2"):
         push_folder(folder, site.remote())
     push_folder(folder, site.remote(site.url.replace("v1", "v2")))
+
+
+def test_of_two_pushes_at_once_the_first_wins(site, folder):
+    slow = site.remote()
+    manifest = build_manifest(folder)
+    assert slow.require_new(manifest)
+    push_folder(folder, site.remote())
+    with pytest.raises(UsageError, match="another push"):
+        slow.push_manifest(manifest)
 
 
 def test_a_folder_that_is_no_pipeline_is_not_pushed(site, tmp_path):

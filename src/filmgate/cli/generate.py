@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.models import tell_pulled
 from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
@@ -46,11 +47,13 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     from filmgate.pipeline.stills import StillPaths
     from filmgate.pipeline.text import Prompt
     from filmgate.pipeline.wishes import Wish, to_request
-    from filmgate.weights import localise
+    from filmgate.weights import localise, open_cache
 
     check_target(output)
-    with ExitStack() as held, shown_progress(f"loading {model}") as control:
-        loaded = load_model(localise(model, every.models, every.data, held), settings)
+    with ExitStack() as held:
+        folder = localise(model, open_cache(every.models, every.data), held, tell_pulled())
+        control = held.enter_context(shown_progress(f"loading {model}"))
+        loaded = load_model(folder, settings)
         wish = Wish(size, seconds, frames, fps, steps, seed, guidance, image)
         request = to_request(loaded, wish)
         delivery = Delivery(

@@ -13,6 +13,7 @@ from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from filmgate.weights.cache import Holding, ModelCache
+    from filmgate.weights.fetch import Report
 
 models = typer.Typer(help="Model weights in S3 and the cache of them on this node.", no_args_is_help=True)
 
@@ -47,16 +48,8 @@ def pull(url: Url, is_json: AsJson = False) -> None:
     """Bring a version into the cache and print its folder; what is there already is not fetched again."""
     from filmgate.weights.location import parse_location
 
-    said_at = time.monotonic()
-
-    def report(done: int, total: int) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at >= _REPORT_SECONDS:
-            said_at = time.monotonic()
-            typer.echo(f"{_gib(done)} of {_gib(total)}", err=True)
-
     location = parse_location(url)
-    taken = _open().take(location, report)
+    taken = _open().take(location, tell_pulled())
     taken.lock.close()
     typer.echo(json.dumps({"url": location.url, "folder": str(taken.folder)}) if is_json else taken.folder)
 
@@ -121,6 +114,19 @@ def evict(
     typer.echo(json.dumps({"evicted": evicted, "kept": kept}) if is_json else "\n".join(evicted))
     if kept:
         raise ModelError(f"{', '.join(kept)} is in use or not in the cache")
+
+
+def tell_pulled() -> "Report":
+    """A line on stderr every two seconds of a pull; a short one says nothing."""
+    said_at = time.monotonic()
+
+    def report(done_bytes: int, total_bytes: int) -> None:
+        nonlocal said_at
+        if time.monotonic() - said_at >= _REPORT_SECONDS:
+            said_at = time.monotonic()
+            typer.echo(f"pulled {_gib(done_bytes)} of {_gib(total_bytes)}", err=True)
+
+    return report
 
 
 def _open() -> "ModelCache":

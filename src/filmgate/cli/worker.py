@@ -24,16 +24,15 @@ def worker(
     if data is not None:
         settings = settings.model_copy(update={"data": data})
     models = parse_models(model or [DEFAULT_MODEL])
-    from filmgate.weights import localise
+    from filmgate.weights import localise, open_cache
     from filmgate.work import run_worker
     from filmgate.worker.gpu import GpuRunner
 
     with ExitStack() as held:
 
         def make_runner() -> GpuRunner:
-            folders = {
-                name: localise(place, settings.models, settings.data, held) for name, place in models.items()
-            }
+            cache = open_cache(settings.models, settings.data)
+            folders = {name: localise(place, cache, held) for name, place in models.items()}
             return GpuRunner(folders, settings.pipeline)
 
         run_worker(settings, make_runner)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from filmgate.settings import ModelSettings
 from filmgate.weights.cache import ModelCache
+from filmgate.weights.fetch import Report
 from filmgate.weights.location import is_remote, parse_location
 from filmgate.weights.remote import open_remote
 
@@ -20,13 +21,13 @@ def open_cache(settings: ModelSettings, data: Path) -> ModelCache:
     return ModelCache(folder, settings, lambda location: open_remote(location, settings))
 
 
-def localise(model: str, settings: ModelSettings, data: Path, held: ExitStack) -> str:
+def localise(model: str, cache: ModelCache, held: ExitStack, report: Report | None = None) -> str:
     """Where the loader finds this model: an s3:// address becomes its folder in the cache, pulled if need be.
 
     The folder is safe from eviction until `held` closes. Any other name is its own answer.
     """
     if not is_remote(model):
         return model
-    taken = open_cache(settings, data).take(parse_location(model))
+    taken = cache.take(parse_location(model), report)
     held.enter_context(taken.lock)
     return str(taken.folder)

@@ -1,6 +1,8 @@
 """The models a node keeps: one download however many workers start, and room made by age."""
 
+import secrets
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +18,9 @@ from filmgate.weights.locks import NodeLock, take_lock
 from filmgate.weights.manifest import FileRecord, Manifest, hash_file
 from filmgate.weights.remote import Remote
 
-# Between filling and using there is a moment in which another process may evict: then fill again.
-_TRIES_A_TAKE = 3
+# Of several who find nothing one fills, and the others look again: their shared lock then waits for it.
+_LOOKS_A_TAKE = 1000
+_NAP_MILLISECONDS = 50
 
 log = Log("weights")
 
@@ -67,15 +70,19 @@ class ModelCache:
         Raises ModelError, StoreUnavailable or StoreFull; what has arrived by then is kept for the next try.
         """
         entry = Entry(self._folder, location)
-        for _ in range(_TRIES_A_TAKE):
-            lock = take_lock(entry.lock_path, is_shared=True, on_wait=lambda: _say_waiting(location))
+        for _ in range(_LOOKS_A_TAKE):
+            shared = take_lock(entry.lock_path, is_shared=True, on_wait=lambda: _say_waiting(location))
             if entry.is_published:
                 entry.note_use()
-                return Taken(entry.model, lock)
-            lock.close()
-            with take_lock(entry.lock_path, on_wait=lambda: _say_waiting(location)):
-                if not entry.is_published:
-                    self._fill(entry, report)
+                return Taken(entry.model, shared)
+            shared.close()
+            # Never wait for the exclusive lock: whoever filled the entry may go on to use it for days.
+            if (exclusive := entry.try_exclusive()) is not None:
+                with exclusive:
+                    if not entry.is_published:
+                        self._fill(entry, report)
+            else:
+                time.sleep(secrets.randbelow(_NAP_MILLISECONDS) / 1000)
         raise ModelError(f"{location.url} is evicted as soon as it is pulled; raise models.cache_bytes")
 
     def holdings(self) -> list[Holding]:

@@ -50,19 +50,22 @@ class Fetch:
     def run(self, report: Report | None = None) -> None:
         """Raises StoreUnavailable, StoreFull, or ModelError for files that do not match their digest."""
         for _ in range(_TRIES_A_FILE):
-            open_files = [file for file in self._manifest.files if not self._journal.is_verified(file.path)]
-            self._prepare(open_files)
-            pieces = [piece for file in open_files for piece in self._missing(file)]
+            if not (unverified := self._unverified()):
+                return
+            self._prepare(unverified)
+            pieces = [piece for file in unverified for piece in self._missing(file)]
             self._done_bytes = self._manifest.total_bytes - sum(p.end - p.begin for p in pieces)
             self._pieces_left = Counter(piece.file.path for piece in pieces)
-            whole = [file for file in open_files if not self._pieces_left[file.path]]
+            whole = [file for file in unverified if not self._pieces_left[file.path]]
             self._work(
                 [partial(self._fetch, piece, report) for piece in pieces]
                 + [partial(self._verify, file) for file in whole]
             )
-        bad = [file.path for file in self._manifest.files if not self._journal.is_verified(file.path)]
-        if bad:
+        if bad := [file.path for file in self._unverified()]:
             raise ModelError(f"{', '.join(bad)} in {self._remote.location.url} do not match the manifest")
+
+    def _unverified(self) -> list[FileRecord]:
+        return [file for file in self._manifest.files if not self._journal.is_verified(file.path)]
 
     def _prepare(self, files: list[FileRecord]) -> None:
         for file in files:
@@ -94,6 +97,8 @@ class Fetch:
             try:
                 self._copy(piece)
                 break
+            except StoreFull:
+                raise
             except StoreUnavailable:
                 if attempt == _TRIES_A_RANGE or self._stop.wait(_PAUSE_SECONDS * 2**attempt):
                     raise

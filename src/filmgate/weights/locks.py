@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from filmgate.errors import StoreUnavailable
+
 
 class NodeLock:
     """A held lock; closing it lets go."""
@@ -51,5 +53,10 @@ def try_lock(path: Path, *, is_shared: bool = False) -> NodeLock | None:
 
 
 def _open(path: Path) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as exc:
+        raise StoreUnavailable(
+            f"{path.parent}: {exc.strerror}; set models.cache to a folder we may write"
+        ) from exc

@@ -18,8 +18,8 @@ _DIGEST_KEY = "sha256"
 _NO_KEY = ("NoSuchKey", "404", "NotFound")
 _ABSENT = (*_NO_KEY, "NoSuchBucket")
 _DENIED = ("AccessDenied", "403")
-# HEAD and list answers to a missing permission; GetObject is also what HeadObject needs.
-_PERMISSIONS = {"HeadObject": "s3:GetObject", "GetObject": "s3:GetObject", "PutObject": "s3:PutObject"}
+# What an operation is called in a policy, where that is not its own name.
+_PERMISSIONS = {"HeadObject": "s3:GetObject"}
 
 
 class Remote:
@@ -153,10 +153,16 @@ def translated_errors() -> Iterator[None]:
                 f"S3 refused: {permission} is missing (without s3:ListBucket an absent object looks the same)"
             )
             raise ModelError(words) from exc
+        if code == "PreconditionFailed":
+            raise UsageError(
+                "another push published this version first; push the next one", option="URL"
+            ) from exc
         if code in _ABSENT:
             raise ModelError(f"S3 has no such object or bucket ({code}, {exc.operation_name})") from exc
         raise StoreUnavailable(f"S3 refused {exc.operation_name}: {code}") from exc
-    except (BotoCoreError, Boto3Error) as exc:
+    except Boto3Error as exc:
+        raise StoreUnavailable(str(exc).partition("\n")[0]) from exc
+    except BotoCoreError as exc:
         raise StoreUnavailable(f"S3 cannot be reached: {type(exc).__name__}") from exc
 
 
