@@ -6,6 +6,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Before Triton is: kernels are interpreted, so that they are tested without a GPU. tests/gpu sets it to 0.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Callable
 from functools import cache

@@ -36,6 +36,10 @@ class PipelineSettings(Slice):
         default="auto",
         description="what leaves the GPU while it is not needed; auto decides from free memory",
     )
+    decoder: Literal["auto", "exact", "fast"] = Field(
+        default="auto",
+        description="exact: bit for bit the VAE's own; fast: kernels of our own; auto: fast where proven",
+    )
     codec: Literal["h264", "hevc", "av1"] = Field(
         default="h264", description="video codec of the finished file"
     )

@@ -9,6 +9,7 @@ from filmgate import __version__
 from filmgate.cli import (
     bench,
     bench_api,
+    bench_fidelity,
     bench_models,
     bench_queue,
     config,
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
+bench.bench.command("fidelity")(bench_fidelity.fidelity)
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
 bench.bench.command("models")(bench_models.models)

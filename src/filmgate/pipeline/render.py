@@ -87,7 +87,9 @@ class Renderer:
             options = EncodeOptions(fps=fps, codec=s.codec, encoder=s.encoder, preset=s.preset, crf=s.crf)
             together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
             slots = (s.device_slots, s.host_slots)
-            self._ending = (fps, Ending(self._model.pipe.vae, options, slots, latents_per_chunk=together))
+            vae = self._model.pipe.vae
+            ending = Ending(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
+            self._ending = (fps, ending)
         return self._ending[1]
 
     @contextmanager
