@@ -192,6 +192,16 @@ def test_sweeps_at_once_send_what_is_missing_once(open_, sqs):
     assert sqs.count() == 4
 
 
+def test_a_job_can_be_woken_while_its_first_message_is_held_for_another(queue, sqs):
+    waits = queue.enqueue(make_ticket(slo_seconds=900))
+    urgent = queue.enqueue(make_ticket(slo_seconds=60))
+    assert queue.lease(make_offer()).job.id == urgent.id, "woken by the message of the other"
+    (lost,) = sqs.client.receive_message(QueueUrl=sqs.url)["Messages"]
+    sqs.client.delete_message(QueueUrl=sqs.url, ReceiptHandle=lost["ReceiptHandle"])
+    queue.sweep()
+    assert queue.lease(make_offer("worker-2")).job.id == waits.id
+
+
 def test_a_sweep_sends_nothing_for_work_nobody_may_start(queue, sqs):
     for _ in range(3):
         queue.enqueue(make_ticket(share=Share(max_running=1)))

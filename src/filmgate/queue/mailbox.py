@@ -67,14 +67,14 @@ class Mailbox:
     def send(self, wakeups: Sequence[tuple[Wakeup, str]]) -> None:
         """Send each once, however often this is repeated within five minutes with the same token.
 
-        The group is the job: messages of one group are delivered one at a time, and no two jobs wait for
-        each other.
+        Each is a group of its own: of one group only one message is delivered at a time, and a job may need
+        a second while its first is held by a worker that was woken by it and leased another.
         """
         entries = [
             {
                 "Id": str(place),
                 "MessageBody": wakeup.to_body(),
-                "MessageGroupId": wakeup.job_id,
+                "MessageGroupId": token,
                 "MessageDeduplicationId": token,
             }
             for place, (wakeup, token) in enumerate(wakeups)
