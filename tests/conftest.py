@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
-from tests.emulated import aws_url, sqs  # noqa: F401 - fixtures
+from tests.emulated import moto_url, sqs  # noqa: F401 - fixtures
 
 
 def pytest_configure(config):

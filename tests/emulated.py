@@ -12,7 +12,7 @@ REGION = "eu-west-1"
 
 
 @pytest.fixture(scope="session")
-def aws_url():
+def moto_url():
     """moto's server. The variables are what any AWS client needs; real credentials are never used."""
     from moto.server import ThreadedMotoServer
 
@@ -86,5 +86,5 @@ class SqsSite:
 
 
 @pytest.fixture
-def sqs(aws_url):
-    return SqsSite(aws_url)
+def sqs(moto_url):
+    return SqsSite(moto_url)

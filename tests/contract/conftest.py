@@ -49,7 +49,7 @@ def delivery(request):
     """
     if getattr(request, "param", "asked") == "asked":
         return {}
-    site = SqsSite(request.getfixturevalue("aws_url"))
+    site = SqsSite(request.getfixturevalue("moto_url"))
     return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}
 
 

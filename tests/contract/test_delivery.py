@@ -240,6 +240,22 @@ def test_heartbeats_keep_the_message_hidden_and_silence_shows_it_again(open_, sq
     assert (again.job.id, again.fence) == (job.id, 2)
 
 
+def test_an_idle_worker_waits_for_a_message_and_a_busy_one_is_not_kept(open_):
+    queue = open_(wait_seconds=1)
+    started = time.monotonic()
+    assert queue.lease(make_offer()) is None
+    assert time.monotonic() - started >= 1
+    queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    asked = []
+    queue._receive = lambda offer, wait_seconds: asked.append(wait_seconds)
+    queue.lease(make_offer())
+    queue.complete(lease, FINISH)
+    queue.lease(make_offer())
+    queue.lease(make_offer())
+    assert asked == [0, 0, 1], "busy, curious, idle"
+
+
 def test_a_setback_hides_the_message_for_the_backoff(open_, sqs):
     queue = open_(backoff_seconds=1)
     job = queue.enqueue(make_ticket())
@@ -326,9 +342,9 @@ def test_a_message_nobody_of_us_wrote_is_removed(queue, sqs):
     assert (sqs.count(), sqs.count_held()) == (0, 0)
 
 
-def test_each_model_can_have_a_queue_of_its_own(aws_url, open_, sqs):
+def test_each_model_can_have_a_queue_of_its_own(moto_url, open_, sqs):
     stem = sqs.name.removesuffix(".fifo")
-    lanes = {model: SqsSite(aws_url, name=f"{stem}-gpu-{model}") for model in ("flipbook", "wan2-1")}
+    lanes = {model: SqsSite(moto_url, name=f"{stem}-gpu-{model}") for model in ("flipbook", "wan2-1")}
     queue = open_(delivery=f"sqs://{stem}-{{route}}-{{model}}.fifo")
     wan = queue.enqueue(make_ticket(model="wan2.1"))
     assert (lanes["flipbook"].count(), lanes["wan2-1"].count()) == (0, 1)

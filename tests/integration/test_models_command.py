@@ -56,8 +56,8 @@ class ModelSite:
 
 
 @pytest.fixture
-def site(aws_url, tmp_path):
-    return ModelSite(aws_url, tmp_path)
+def site(moto_url, tmp_path):
+    return ModelSite(moto_url, tmp_path)
 
 
 @pytest.fixture

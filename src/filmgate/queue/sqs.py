@@ -40,10 +40,11 @@ log = Log("queue")
 
 @dataclass(slots=True)
 class _Held:
-    """The message a lease was woken by, hidden from others while the job runs."""
+    """A lease of this process and the message it was woken by, if any, hidden from others meanwhile."""
 
-    envelope: Envelope
+    envelope: Envelope | None
     renewed_at: float
+    beaten_at: float
 
 
 class SqsQueue(SqlQueue):
@@ -71,15 +72,17 @@ class SqsQueue(SqlQueue):
     def lease(self, offer: Offer) -> Lease | None:
         self._lanes.update((offer.route, model) for model in offer.models)
         is_curious, self._is_curious = self._is_curious, False
+        # Whoever has work in hand is asked for room beside it and must not be kept.
+        is_patient = not is_curious and not self._is_busy()
         try:
-            envelope = self._receive(offer, 0.0 if is_curious else self._settings.wait_seconds)
+            envelope = self._receive(offer, self._settings.wait_seconds if is_patient else 0.0)
         except DeliveryUnavailable as exc:
             log.warning("no messages; looking at the database instead", code=exc.code)
-            return super().lease(offer)
+            return self._hold(super().lease(offer), None)
         if envelope is not None:
-            return self._answer(offer, envelope)
+            return self._hold(self._answer(offer, envelope), envelope)
         is_sweep_due = time.monotonic() - self._swept_at >= self._settings.sweep_seconds
-        lease = super().lease(offer) if is_curious or is_sweep_due else None
+        lease = self._hold(super().lease(offer), None) if is_curious or is_sweep_due else None
         if is_sweep_due:
             try:
                 self.sweep()
@@ -97,22 +100,22 @@ class SqsQueue(SqlQueue):
         with self._letting_go_if_lost(lease):
             job = super().complete(lease, finish)
         self._is_curious = True
-        if (held := self._let_go(lease)) is not None:
-            self._delete(held.envelope)
+        if (envelope := self._let_go(lease)) is not None:
+            self._delete(envelope)
         return job
 
     def give_up(self, lease: Lease, setback: Setback) -> Job:
         with self._letting_go_if_lost(lease):
             job = super().give_up(lease, setback)
         self._is_curious = True
-        held = self._let_go(lease)
+        envelope = self._let_go(lease)
         if not job.state.is_final and not setback.counts:
-            self._replace(held, Wakeup(job.id, job.route, job.spec.model, job.fence))
-        elif held is not None and job.state.is_final:
-            self._delete(held.envelope)
-        elif held is not None:
+            self._replace(envelope, Wakeup(job.id, job.route, job.spec.model, job.fence))
+        elif envelope is not None and job.state.is_final:
+            self._delete(envelope)
+        elif envelope is not None:
             # The same message comes back when the backoff is over.
-            self._hide(held.envelope, self._backoff_seconds(job.attempt))
+            self._hide(envelope, self._backoff_seconds(job.attempt))
         return job
 
     def sweep(self) -> None:
@@ -169,17 +172,16 @@ class SqsQueue(SqlQueue):
             lease = lease or super().lease(offer)
         except (QueueUnavailable, KeyringUnavailable):
             # No fault of the job's: the receive must not count against it.
-            self._replace(_Held(envelope, 0.0), wakeup)
+            self._replace(envelope, wakeup)
             raise
         if lease is not None:
-            with self._guard:
-                self._held[lease.job.id, lease.fence] = _Held(envelope, time.monotonic())
-        elif wakeup.route is offer.route and wakeup.model in offer.models:
+            return lease
+        if wakeup.route is offer.route and wakeup.model in offer.models:
             self._delete(envelope)
         else:
             log.warning("a message for other workers; give queue.delivery a {model}", model=wakeup.model)
-            self._replace(_Held(envelope, 0.0), wakeup)
-        return lease
+            self._replace(envelope, wakeup)
+        return None
 
     def _lease_named(self, offer: Offer, job_id: JobId) -> Lease | None:
         with self._database.write() as connection:
@@ -202,15 +204,31 @@ class SqsQueue(SqlQueue):
             self._let_go(lease)
             raise
 
-    def _let_go(self, lease: Lease) -> _Held | None:
+    def _hold(self, lease: Lease | None, envelope: Envelope | None) -> Lease | None:
+        if lease is not None:
+            now = time.monotonic()
+            with self._guard:
+                self._held[lease.job.id, lease.fence] = _Held(envelope, renewed_at=now, beaten_at=now)
+        return lease
+
+    def _let_go(self, lease: Lease) -> Envelope | None:
         with self._guard:
-            return self._held.pop((lease.job.id, lease.fence), None)
+            held = self._held.pop((lease.job.id, lease.fence), None)
+        return held.envelope if held is not None else None
+
+    def _is_busy(self) -> bool:
+        """Whether a lease of this process is alive; one that was dropped without a word is not."""
+        since = time.monotonic() - self._settings.lease_seconds
+        with self._guard:
+            return any(held.beaten_at > since for held in self._held.values())
 
     def _renew(self, lease: Lease) -> None:
         with self._guard:
             held = self._held.get((lease.job.id, lease.fence))
-        now = time.monotonic()
-        if held is not None and now - held.renewed_at >= lease.seconds / _RENEWALS_A_LEASE:
+        if held is None:
+            return
+        now = held.beaten_at = time.monotonic()
+        if held.envelope is not None and now - held.renewed_at >= lease.seconds / _RENEWALS_A_LEASE:
             held.renewed_at = now
             self._hide(held.envelope, _outlast(lease.seconds))
 
@@ -226,15 +244,15 @@ class SqsQueue(SqlQueue):
         except DeliveryUnavailable as exc:
             log.warning("a message may be seen again; it will find nothing", code=exc.code)
 
-    def _replace(self, held: _Held | None, wakeup: Wakeup) -> None:
+    def _replace(self, envelope: Envelope | None, wakeup: Wakeup) -> None:
         """A new message, seen at once and never received yet, instead of the one in our hands."""
         try:
             self._post.box(wakeup.route, wakeup.model).send([(wakeup, _unique(wakeup))])
         except DeliveryUnavailable as exc:
             log.warning("a wake-up was not sent; the sweep will", code=exc.code, job_id=wakeup.job_id)
             return
-        if held is not None:
-            self._delete(held.envelope)
+        if envelope is not None:
+            self._delete(envelope)
 
     def _resend(self, box: Mailbox, wanted: list[Wakeup]) -> None:
         if not wanted or (missing := len(wanted) - box.count_visible()) <= 0:
