@@ -36,6 +36,19 @@ class PipelineSettings(Slice):
         default="auto",
         description="what leaves the GPU while it is not needed; auto decides from free memory",
     )
+    compile: Literal["auto", "off", "on"] = Field(
+        default="auto",
+        description="compiled transformer blocks; auto: in a worker on CUDA, where measured and worthwhile",
+    )
+    compile_cache: str = Field(
+        default="", description="folder of compiled kernels; empty: torch's own, under the temporary folder"
+    )
+    text_cache_bytes: int = Field(
+        default=256 << 20, ge=0, description="host memory for embeddings of prompts seen before; 0: none"
+    )
+    quality: Literal["full", "balanced", "draft"] = Field(
+        default="full", description="full: every step in whole; others reuse parts of steps and lose a little"
+    )
     decoder: Literal["auto", "exact", "fast"] = Field(
         default="auto",
         description="exact: bit for bit the VAE's own; fast: kernels of our own; auto: fast where proven",

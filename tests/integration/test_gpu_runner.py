@@ -8,7 +8,7 @@ import av
 import pytest
 
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
-from filmgate.jobs import JobId, Source, SourceKind, Stage, VideoSpec
+from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
 from filmgate.pipeline import canary, residence
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Step
@@ -67,6 +67,15 @@ def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runn
     assert {step.stage for step in only(again, Step)} == {Stage.DECODE}
     assert only(again, Latents) == []
     assert b"".join(only(again, Movie)[0].open_chunks()) == b"".join(movie.open_chunks())
+
+
+def test_a_prompt_is_remembered_for_its_tenant_alone(runner):
+    _, renderer = runner._shelf.take("tiny")
+    held = []
+    for tenant in ("acme", "acme", "globex"):
+        list(runner.render(task(replace(SPEC, prompt="a shy heron"), tenant_id=TenantId(tenant))))
+        held.append(len(renderer._texts))
+    assert held[0] == held[1] == held[2] - 1
 
 
 def test_latents_that_are_no_latents_are_refused(runner):

@@ -157,6 +157,13 @@ def test_progress_is_what_the_runner_finished(shop):
         assert shop.wait_for(job).state is JobState.COMPLETED
 
 
+def test_a_runner_knows_whose_job_it_renders(shop):
+    job, owners = shop.enqueue(), set()
+    with shop.worker(Tapped(lambda task, _: owners.add(task.tenant_id))):
+        shop.wait_for(job)
+    assert owners == {ACME}
+
+
 def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
     first, second = shop.enqueue(slo_seconds=10), shop.enqueue(slo_seconds=20, seed=8)
     may_upload, has_second_begun = threading.Event(), threading.Event()

@@ -9,6 +9,7 @@ from filmgate import __version__
 from filmgate.cli import (
     bench,
     bench_api,
+    bench_denoise,
     bench_fidelity,
     bench_models,
     bench_queue,
@@ -38,6 +39,7 @@ app.add_typer(bench.bench, name="bench")
 bench.bench.command("fidelity")(bench_fidelity.fidelity)
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("denoise")(bench_denoise.denoise)
 bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")

@@ -78,6 +78,7 @@ def as_dict(report: "RenderReport", model: str) -> dict[str, object]:
         "fps": request.fps,
         "steps": request.steps,
         "stage_seconds": {stage: round(s, 4) for stage, s in report.stage_seconds.items()},
+        "is_text_cached": report.is_text_cached,
         "first_fragment_seconds": round(clip.first_fragment_seconds, 4),
         "decode_rung": clip.rung,
         "peak_device_bytes": report.peak_device_bytes,

@@ -85,6 +85,7 @@ class Attempt:
             read_latents=partial(self._store.read, checkpoint)
             if _is_there(self._store, checkpoint)
             else None,
+            tenant_id=job.tenant_id,
         )
 
     def _handle(self, output: Step | Latents | Fragment | Picture) -> None:

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from filmgate.jobs import JobId, Route, Stage, VideoSpec
+from filmgate.jobs import JobId, Route, Stage, TenantId, VideoSpec
 
 
 @dataclass(frozen=True, slots=True)
 class RenderTask:
     """One attempt: the spec, the source it starts from and the latents of an earlier attempt, if any.
 
-    Both are opened lazily and decrypt as they are read.
+    Both are opened lazily and decrypt as they are read. What a runner remembers of one tenant's job must not
+    speed up another's: a stranger could tell that somebody had asked the same.
     """
 
     job_id: JobId
     spec: VideoSpec
+    tenant_id: TenantId | None = None
     read_source: Callable[[], Iterator[bytes]] | None = None
     read_latents: Callable[[], Iterator[bytes]] | None = None
 

@@ -115,7 +115,7 @@ class GpuRunner:
 
         model = load_model(self._locations[name], self._settings)
         adopt_loggers()
-        return model, Renderer(model, self._settings)
+        return model, Renderer(model, self._settings, is_reused=True)
 
 
 def _unload(loaded: "Loaded") -> None:
@@ -144,7 +144,8 @@ def _denoise(
 
     if task.read_latents is not None:
         return unpack_latents(b"".join(task.read_latents()), model.placement.device)
-    prompt = Prompt(task.spec.prompt, task.spec.negative_prompt or "", request.guidance)
+    spec = task.spec
+    prompt = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance, scope=task.tenant_id or "")
     denoised = renderer.denoise(prompt, request, control)
     emit(Latents([pack_latents(denoised)]))
     return denoised
