@@ -189,7 +189,7 @@ print(grown, sum(weights.nbytes for part in modules for weights in part.paramete
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's accounts of memory")
 def test_loading_maps_the_weights_and_makes_no_second_copy(tmp_path):
-    """Private memory around the load of 60 MiB of weights: pages of the file itself are not private."""
+    """Private memory around the load of 77 MiB of weights: pages of the file itself are not private."""
     build_large(tmp_path / "large")
     said = subprocess.check_output([sys.executable, "-c", GROWTH, str(tmp_path / "large")], text=True)
     grown_bytes, weight_bytes = map(int, said.split())
