@@ -1,6 +1,8 @@
 """A request through the whole server with SQS in between: POST, message, lease, clip."""
 
-from filmgate.jobs import JobState, TenantId
+from filmgate.jobs import JobState, TenantId, WorkerId
+from filmgate.worker.loop import Worker
+from tests.integration.test_worker import FAST, Tapped, shop  # noqa: F401 - a fixture
 from tests.service import running, settings_for
 
 
@@ -25,3 +27,20 @@ def test_a_post_is_accepted_while_sqs_is_down(tmp_path, sqs):
         answer = client.post("/v1/videos", data={"prompt": "a red ball"})
         assert (answer.status_code, answer.json()["status"]) == (200, "queued")
         assert service.hand().make().state is JobState.COMPLETED
+
+
+def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(shop):  # noqa: F811
+    """A queue that waits for messages may answer after the signal."""
+    job, lease_one, outputs = shop.enqueue(), shop.queue.lease, []
+
+    def lease_late(offer):
+        worker.drain()
+        return lease_one(offer)
+
+    shop.queue.lease = lease_late
+    worker = Worker(
+        WorkerId("worker-1"), Tapped(lambda *output: outputs.append(output)), shop.queue, shop.store, FAST
+    )
+    worker.run()
+    back = shop.find(job)
+    assert (back.state, back.attempt, outputs) == (JobState.QUEUED, 0, [])

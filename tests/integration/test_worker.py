@@ -308,23 +308,6 @@ def test_a_drain_without_time_hands_the_job_back_with_its_checkpoint(shop):
     assert not any(isinstance(output, Latents) for output in outputs)
 
 
-def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(shop):
-    """A queue that waits for messages may answer after the signal."""
-    job, lease_one, outputs = shop.enqueue(), shop.queue.lease, []
-
-    def lease_late(offer):
-        worker.drain()
-        return lease_one(offer)
-
-    shop.queue.lease = lease_late
-    worker = Worker(
-        WorkerId("worker-1"), Tapped(lambda *output: outputs.append(output)), shop.queue, shop.store, FAST
-    )
-    worker.run()
-    back = shop.find(job)
-    assert (back.state, back.attempt, outputs) == (JobState.QUEUED, 0, [])
-
-
 def test_a_worker_that_lost_its_lease_throws_its_own_work_away(shop):
     job = shop.enqueue()
 
