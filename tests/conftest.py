@@ -17,8 +17,9 @@ from threading import enumerate as live_threads
 import numpy as np
 import pytest
 
+from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
-from tests.emulated import moto_url, sqs  # noqa: F401 - fixtures
+from tests.sqs_site import sqs  # noqa: F401 - fixtures
 
 
 def pytest_configure(config):

@@ -31,10 +31,12 @@ FilmgateError
     |-- QueueUnavailable  the database cannot be reached
     |-- DeliveryUnavailable  the message queue that wakes workers cannot be used; the jobs are safe
     |-- StoreUnavailable  the object store cannot be reached
-    |   `-- StoreFull     no room for the object; nothing was written
+    |   |-- StoreFull     no room for the object; nothing was written
+    |   `-- StoreForbidden  our own credentials may not do this; `permission` names what is missing
     |-- ObjectNotFound    no object of that name
     |-- ObjectCorrupt     stored bytes do not verify
     |-- KeyringUnavailable, KeyRefused   tenant keys: unreachable, or not the key this was wrapped with
+    |   `-- KeyringForbidden  (of the first) our own credentials may not use them
     |-- ProviderError     a managed provider failed a call. Throttled: no room now; Refused: never this job;
     |                     Unusable: not as configured; Cannot: nothing it offers fits the job and the policy
     `-- Cancelled         the caller asked to stop
@@ -215,6 +217,16 @@ class StoreFull(StoreUnavailable):
     code: ClassVar[str] = "storage_full"
 
 
+class StoreForbidden(StoreUnavailable):
+    """Our own credentials may not do this; `permission` names what is missing."""
+
+    code: ClassVar[str] = "storage_forbidden"
+
+    def __init__(self, message: str, *, permission: str) -> None:
+        super().__init__(message)
+        self.permission = permission
+
+
 class ObjectNotFound(RunError):  # noqa: N818
     """No object of that name."""
 
@@ -233,6 +245,16 @@ class KeyringUnavailable(RunError):  # noqa: N818
     """The tenant keys cannot be reached or read."""
 
     code: ClassVar[str] = "keyring_unavailable"
+
+
+class KeyringForbidden(KeyringUnavailable):
+    """Our own credentials may not use the tenant's key; `permission` names what is missing."""
+
+    code: ClassVar[str] = "keyring_forbidden"
+
+    def __init__(self, message: str, *, permission: str) -> None:
+        super().__init__(message)
+        self.permission = permission
 
 
 class KeyRefused(RunError):  # noqa: N818

@@ -133,6 +133,7 @@ _REASONS = {
     "write_failed": Reason.STORE_FAILED,
     "storage_full": Reason.STORE_FAILED,
     "storage_unavailable": Reason.STORE_FAILED,
+    "storage_forbidden": Reason.STORE_FAILED,
     "object_corrupt": Reason.STORE_FAILED,
     "object_not_found": Reason.SOURCE_MISSING,
 }

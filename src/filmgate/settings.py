@@ -102,8 +102,19 @@ class QueueSettings(Slice):
 class StoreSettings(Slice):
     """Where clips, sources and checkpoints live."""
 
-    url: str = Field(default="", description="file:///DIR; empty: objects in the data folder")
-    keyring: str = Field(default="", description="file:///DIR of tenant keys; empty: keys in the data folder")
+    url: str = Field(
+        default="", description="file:///DIR or s3://BUCKET/PREFIX; empty: objects in the data folder"
+    )
+    keyring: str = Field(
+        default="", description="file:///DIR of tenant keys, or kms://; empty: keys in the data folder"
+    )
+    kms_key: str = Field(
+        default="alias/filmgate-{tenant}",
+        description="a tenant's KMS key, for s3:// and kms://; empty: the bucket's own default",
+    )
+    region: str = Field(default="", description="AWS region of bucket and keys; empty: AWS_DEFAULT_REGION")
+    endpoint: str = Field(default="", description="S3 at another address, such as http://minio:9000")
+    kms_endpoint: str = Field(default="", description="KMS at another address")
     link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link works")
     min_free_bytes: int = Field(
         default=1 << 30, ge=0, description="below this much free disk no new work is accepted"

@@ -1,4 +1,4 @@
-"""The queue under contract, with clocks the test turns by hand."""
+"""The queue under contract, with clocks the test turns by hand, and every store."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,8 @@ from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
-from tests.emulated import SqsSite
+from tests.sqs_site import SqsSite
+from tests.stores import rig  # noqa: F401 - fixture
 
 NOON = 1_800_000_000.0 - 1_800_000_000 % 86400 + 43200
 
@@ -49,7 +50,7 @@ def delivery(request):
     """
     if getattr(request, "param", "asked") == "asked":
         return {}
-    site = SqsSite(request.getfixturevalue("moto_url"))
+    site = SqsSite(request.getfixturevalue("aws_url"))
     return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}
 
 

@@ -10,7 +10,7 @@ from filmgate.health import Verdict
 from filmgate.queue.checkup import examine_delivery, examine_kind
 from filmgate.queue.mailbox import Mailbox
 from filmgate.settings import QueueSettings
-from tests.emulated import SqsSite
+from tests.sqs_site import SqsSite
 from tests.unit.test_command_line import filmgate
 
 
@@ -38,14 +38,14 @@ def test_nothing_is_said_where_workers_ask_the_database():
         ({}, {"endpoint": "http://127.0.0.1:9"}, "SQS", Verdict.FAIL, "queue.endpoint"),
     ],
 )
-def test_each_mistake_has_its_line_and_its_remedy(moto_url, made, given, subject, verdict, remedy):
-    found = findings(SqsSite(moto_url, **made), **given)[subject]
+def test_each_mistake_has_its_line_and_its_remedy(aws_url, made, given, subject, verdict, remedy):
+    found = findings(SqsSite(aws_url, **made), **given)[subject]
     assert found.verdict is verdict
     assert remedy in found.remedy
 
 
-def test_a_standard_queue_fails(moto_url):
-    site = SqsSite(moto_url, is_fifo=False)
+def test_a_standard_queue_fails(aws_url):
+    site = SqsSite(aws_url, is_fifo=False)
     found = examine_kind(Mailbox(site.client, site.url).attributes("All"))
     assert (found.verdict, "FifoQueue=true" in found.remedy) == (Verdict.FAIL, True)
 

@@ -11,7 +11,7 @@ from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
 from filmgate.pipeline import canary, residence
 from filmgate.settings import PipelineSettings
-from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Step
+from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
 from filmgate.worker.gpu import GpuRunner
 
 SPEC = VideoSpec(
@@ -51,6 +51,15 @@ def test_a_spec_becomes_fragments_stills_latents_and_a_movie_in_order(outputs):
     assert {picture.kind for picture in only(outputs, Picture)} == set(PictureKind)
     kinds = [type(output) for output in outputs]
     assert kinds.index(Latents) < kinds.index(Fragment)
+
+
+def test_the_file_can_be_followed_while_it_is_made_and_is_the_movie(outputs):
+    [growth], [movie] = only(outputs, Growth), only(outputs, Movie)
+    body, clip = b"".join(growth.open_body()), b"".join(movie.open_chunks())
+    assert growth.read_head() + body == clip
+    assert 0 < len(body) < len(clip)
+    kinds = [type(output) for output in outputs]
+    assert kinds.index(Growth) < kinds.index(Fragment)
 
 
 def test_steps_count_finished_work_and_open_every_stage_at_zero(outputs):

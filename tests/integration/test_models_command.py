@@ -19,8 +19,8 @@ from filmgate.weights.location import parse_location
 from filmgate.weights.manifest import build_manifest
 from filmgate.weights.push import push_folder
 from filmgate.weights.remote import open_remote
-from tests.emulated import REGION
 from tests.integration.test_model_cache import flip_a_byte
+from tests.sqs_site import REGION
 from tests.unit.test_command_line import filmgate
 
 
@@ -56,8 +56,8 @@ class ModelSite:
 
 
 @pytest.fixture
-def site(moto_url, tmp_path):
-    return ModelSite(moto_url, tmp_path)
+def site(aws_url, tmp_path):
+    return ModelSite(aws_url, tmp_path)
 
 
 @pytest.fixture

@@ -7,12 +7,14 @@ import typer
 
 from filmgate import __version__
 from filmgate.cli import (
+    aws,
     bench,
     bench_api,
     bench_denoise,
     bench_fidelity,
     bench_models,
     bench_queue,
+    bench_store,
     config,
     doctor,
     generate,
@@ -40,10 +42,12 @@ bench.bench.command("fidelity")(bench_fidelity.fidelity)
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
 bench.bench.command("denoise")(bench_denoise.denoise)
+bench.bench.command("store")(bench_store.store)
 bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(models.models, name="models")
+app.add_typer(aws.aws, name="aws")
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)

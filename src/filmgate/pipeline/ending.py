@@ -20,7 +20,9 @@ from filmgate.pipeline.decode import DecoderChoice, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+from filmgate.pipeline.growing import GrowingFile
 from filmgate.pipeline.latents import check_finite_synchronising
+from filmgate.pipeline.mux import head_bytes
 from filmgate.pipeline.rings import Rings
 from filmgate.pipeline.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.streams import Streams, open_streams
@@ -38,6 +40,21 @@ class Delivery:
     stills: StillPaths = field(default_factory=StillPaths)
     on_fragment: OnFragment | None = None
     on_still: OnStill | None = None
+    on_growth: "Callable[[GrowingClip], None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingClip:
+    """A clip in memory while it is made: its body in order, and its head once it is whole."""
+
+    file: GrowingFile
+    head_bytes: int
+
+    def follow(self) -> Iterator[bytes]:
+        return self.file.follow(self.head_bytes)
+
+    def head(self) -> bytes:
+        return self.file.front(self.head_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +121,8 @@ class Ending:
         moments = [started]
         with discarding(_target(path, delivery)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
+            if delivery.on_growth and isinstance(clip, ClipMemory):
+                delivery.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
             consume = _counting(encoder, stills, shape.frames, control)
             # Only now does the GPU get anything to do: it must not wait for files and encoders to open.
             ready = make_ready(decoder, latents, device, self._vae.dtype)

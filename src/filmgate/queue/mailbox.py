@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from filmgate.aws.clients import check_boto3
 from filmgate.errors import DeliveryUnavailable, SettingsError
 from filmgate.jobs import JOB_ID_PATTERN, JobId, Route
 from filmgate.settings import QueueSettings
@@ -195,11 +196,9 @@ def translated_errors() -> Iterator[None]:
 
 
 def _open_client(settings: QueueSettings) -> Any:
-    try:
-        import boto3
-        from botocore.config import Config
-    except ModuleNotFoundError as exc:
-        raise SettingsError('needs boto3; run: pip install "filmgate[aws]"', option=SETTING) from exc
+    check_boto3(SETTING)
+    import boto3
+    from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 
     config = Config(

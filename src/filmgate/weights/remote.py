@@ -5,7 +5,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from filmgate.errors import ModelError, SettingsError, StoreUnavailable, UsageError
+from filmgate.aws.clients import check_boto3
+from filmgate.errors import ModelError, StoreUnavailable, UsageError
 from filmgate.settings import ModelSettings
 from filmgate.weights.location import ModelLocation
 from filmgate.weights.manifest import MANIFEST_FILE, FileRecord, Manifest, parse_manifest
@@ -109,14 +110,11 @@ class Remote:
 
 def open_remote(location: ModelLocation, settings: ModelSettings, *, is_anonymous: bool = False) -> Remote:
     """The version at this location; nothing is asked of S3 yet. Raises SettingsError without boto3."""
-    try:
-        import boto3
-        from botocore import UNSIGNED
-        from botocore.config import Config
-    except ModuleNotFoundError as exc:
-        raise SettingsError(
-            'an s3:// model needs boto3; run: pip install "filmgate[aws]"', option="model"
-        ) from exc
+    check_boto3("model")
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
     config = Config(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,

@@ -50,6 +50,19 @@ class Fragment:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The finished file while it is still being made, before its first piece: an offer to store it early.
+
+    The body comes in order, as it is made; the head (its index) is known when the body has ended. Together
+    they are the bytes of the Movie to come. The body raises when there will be none, and after `give_up`.
+    """
+
+    open_body: Callable[[], Iterator[bytes]]
+    read_head: Callable[[], bytes]
+    give_up: Callable[[], None]
+
+
 class PictureKind(StrEnum):
     """What a still is for."""
 
@@ -76,7 +89,7 @@ class Movie:
     media_type: str = "video/mp4"
 
 
-Output = Step | Latents | Fragment | Picture | Movie
+Output = Step | Latents | Growth | Fragment | Picture | Movie
 
 
 class Runner(Protocol):

@@ -17,6 +17,7 @@ from filmgate.store.base import (
     live_prefix,
     picture_part,
 )
+from filmgate.store.metering import digest
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Rendering
 from filmgate.worker.base import PictureKind
@@ -39,7 +40,7 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self._patiently(lambda: self._upload(rendering), lifeline.check)
+        clip = self._patiently(lambda: self._upload(rendering), lifeline.check, log)
         timer.open(None)
         finish = Finish(clip, timer.seconds)
         job = self._insist(lambda: self._queue.complete(lease, finish))
@@ -73,26 +74,30 @@ class Publisher:
             parts[kind] = picture_part(kind, lease.fence)
             self._store.put(ObjectName(job.tenant_id, job.id, parts[kind]), [data])
         name = ObjectName(job.tenant_id, job.id, clip_part(lease.fence))
-        stored = self._store.put(name, rendering.movie.open_chunks())
+        stored = rendering.early.take() if rendering.early is not None else None
+        if stored is None:
+            stored = self._store.put(name, rendering.movie.open_chunks())
         return Clip(
             part=name.part,
             size_bytes=stored.size_bytes,
-            sha256=stored.sha256 or "",
+            # None where the head was stored last: a digest takes its bytes in order.
+            sha256=stored.sha256 or digest(rendering.movie.open_chunks()),
             media_type=rendering.movie.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
             spritesheet=parts.get(PictureKind.SPRITESHEET),
         )
 
-    def _patiently(self, action: Callable[[], _T], check: Callable[[], None]) -> _T:
+    def _patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
         """Try until the store takes it: a full disk must not cost a finished clip."""
         pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
         while True:
             check()
             try:
                 return action()
-            except StoreUnavailable:
+            except StoreUnavailable as exc:
                 if time.monotonic() + pause > ends:
                     raise
+                log.warning("the clip waits for the store", error=exc, seconds=pause)
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 

@@ -1,36 +1,12 @@
-"""AWS on this machine: moto's server over HTTP, one a session, and queues as an operator would make them."""
+"""SQS queues on moto's server, as an operator would make them."""
 
 import json
-import logging
-import os
 import secrets
 
 import boto3
 import pytest
 
 REGION = "eu-west-1"
-
-
-@pytest.fixture(scope="session")
-def moto_url():
-    """moto's server. The variables are what any AWS client needs; real credentials are never used."""
-    from moto.server import ThreadedMotoServer
-
-    given = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": REGION,
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 class SqsSite:
@@ -86,5 +62,5 @@ class SqsSite:
 
 
 @pytest.fixture
-def sqs(moto_url):
-    return SqsSite(moto_url)
+def sqs(aws_url):
+    return SqsSite(aws_url)
