@@ -29,6 +29,7 @@ FilmgateError
     |-- WriteError        the file could not be written
     |-- LeaseLost         another worker has the job now; this one's writes are refused
     |-- QueueUnavailable  the database cannot be reached
+    |-- DeliveryUnavailable  the message queue that wakes workers cannot be used; the jobs are safe
     |-- StoreUnavailable  the object store cannot be reached
     |   |-- StoreFull     no room for the object; nothing was written
     |   `-- StoreForbidden  our own credentials may not do this; `permission` names what is missing
@@ -196,6 +197,12 @@ class QueueUnavailable(RunError):  # noqa: N818
     """The database cannot be reached; nothing was changed, or the same call made again finds the change."""
 
     code: ClassVar[str] = "queue_unavailable"
+
+
+class DeliveryUnavailable(RunError):  # noqa: N818
+    """The message queue that wakes workers cannot be used; the jobs are safe in the database."""
+
+    code: ClassVar[str] = "delivery_unavailable"
 
 
 class StoreUnavailable(RunError):  # noqa: N818

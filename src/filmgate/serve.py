@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from filmgate.fallback import open_provider
 from filmgate.fallback.base import Provider
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_queue
+from filmgate.queue.base import JobQueue, Sweepable
 from filmgate.queue.metrics import QueueCollector
 from filmgate.routing.breaker import Breaker
 from filmgate.routing.router import Router
@@ -51,6 +52,7 @@ _STOP_SECONDS = 40.0
 _PENDING_CONNECTIONS = 1024
 SWEEP_SECONDS = 60.0
 _ORPHANS_SECONDS = 3600.0
+_SHORTEST_SWEEP_SECONDS = 0.2
 
 
 def open_stations(settings: Settings, provider: Provider | None = None) -> Stations:
@@ -118,6 +120,7 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
         retention = Retention(stations.queue, stations.book, stations.store, stations.tenants)
         with (
             sweeping(retention),
+            redelivering(stations.queue, settings.queue.sweep_seconds),
             open_spill(stations),
             embedded_workers(settings) if has_worker else nullcontext(),
         ):
@@ -220,20 +223,45 @@ def print_welcome(settings: Settings, port: int) -> None:
 @contextmanager
 def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[None]:
     """Remove what has expired, for as long as the server runs. Every replica may: each step is idempotent."""
-    is_over = threading.Event()
+    orphans_at = 0.0
 
     def sweep() -> None:
-        orphans_at = 0.0
+        nonlocal orphans_at
+        retention.sweep()
+        if time.monotonic() >= orphans_at:
+            orphans_at = time.monotonic() + _ORPHANS_SECONDS
+            retention.sweep_orphans()
+
+    with repeating(sweep, seconds, "retention"):
+        yield
+
+
+@contextmanager
+def redelivering(queue: JobQueue, seconds: float) -> Iterator[None]:
+    """Send lost wake-ups again, for as long as the server runs: with no worker left nobody else would.
+
+    A queue whose workers ask the database has none to lose.
+    """
+    if not isinstance(queue, Sweepable):
+        yield
+        return
+    with repeating(queue.sweep, max(seconds, _SHORTEST_SWEEP_SECONDS), "redelivery"):
+        yield
+
+
+@contextmanager
+def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """Do the work again and again on a thread of that name; what fails is tried again next time."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
         while not is_over.wait(seconds):
             try:
-                retention.sweep()
-                if time.monotonic() >= orphans_at:
-                    orphans_at = time.monotonic() + _ORPHANS_SECONDS
-                    retention.sweep_orphans()
+                work()
             except FilmgateError as exc:
-                log.warning("retention failed; it is tried again", code=exc.code, seconds=seconds)
+                log.warning("a sweep failed; it is tried again", action=name, code=exc.code, seconds=seconds)
 
-    thread = threading.Thread(target=sweep, name="retention", daemon=True)
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield

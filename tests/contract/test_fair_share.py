@@ -11,6 +11,7 @@ from filmgate.queue.base import Setback
 from filmgate.queue.line import Move
 from tests.tickets import FINISH, make_offer, make_ticket
 
+pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
 CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
 
 
@@ -28,7 +29,7 @@ def test_a_first_job_does_not_wait_for_anothers_backlog(queue):
 
 
 def test_tenants_get_gpu_seconds_in_proportion_to_weight_not_job_count(queue):
-    for _ in range(40):
+    for _ in range(32):
         queue.enqueue(make_ticket("long", gpu_seconds=30))
         queue.enqueue(make_ticket("short", gpu_seconds=10))
         queue.enqueue(make_ticket("heavy", gpu_seconds=10, share=Share(weight=2)))

@@ -13,12 +13,14 @@ from filmgate.cli import (
     bench_denoise,
     bench_fidelity,
     bench_managed,
+    bench_models,
     bench_queue,
     bench_routing,
     bench_store,
     config,
     doctor,
     generate,
+    models,
     plan,
     route,
     serve,
@@ -46,8 +48,10 @@ bench.bench.command("denoise")(bench_denoise.denoise)
 bench.bench.command("store")(bench_store.store)
 bench.bench.command("managed")(bench_managed.managed)
 bench.bench.command("routing")(bench_routing.routing)
+bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
+app.add_typer(models.models, name="models")
 app.add_typer(aws.aws, name="aws")
 app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)

@@ -55,8 +55,20 @@ def _provider(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
     return examine_provider(settings.fallback)
 
 
+def _delivery(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.queue.checkup import examine_delivery
+
+    return examine_delivery(settings.queue, settings.admission.default_model)
+
+
+def _model_cache(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.weights.checkup import examine_cache
+
+    return examine_cache(settings.models)
+
+
 # A part that is not configured has nothing to say.
-EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring)
+EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _delivery, _model_cache)
 
 
 def doctor(

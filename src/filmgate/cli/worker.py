@@ -1,5 +1,6 @@
 """`filmgate worker`: one process per GPU, or one that waits for the managed provider."""
 
+from contextlib import ExitStack
 from pathlib import Path, PurePath
 from typing import Annotated
 
@@ -14,7 +15,7 @@ DEFAULT_MODEL = "flipbook"
 def worker(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="NAME, FOLDER, HUB/ID, or NAME=any of them; once for each model it may load."),
+        typer.Option(help="NAME, FOLDER, HUB/ID, s3://..., or NAME=any of them; once for each it may load."),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The data folder, instead of the setting's.")] = None,
     is_managed: Annotated[
@@ -29,10 +30,18 @@ def worker(
         run_managed(settings, model or [])
         return
     models = parse_models(model or [DEFAULT_MODEL])
+    from filmgate.weights import localise, open_cache
     from filmgate.work import run_worker
     from filmgate.worker.gpu import GpuRunner
 
-    run_worker(settings, lambda: GpuRunner(models, settings.pipeline))
+    with ExitStack() as held:
+
+        def make_runner() -> GpuRunner:
+            cache = open_cache(settings.models, settings.data)
+            folders = {name: localise(place, cache, held) for name, place in models.items()}
+            return GpuRunner(folders, settings.pipeline)
+
+        run_worker(settings, make_runner)
 
 
 def run_managed(settings: Settings, models: list[str]) -> None:
@@ -50,9 +59,16 @@ def run_managed(settings: Settings, models: list[str]) -> None:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word."""
+    """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word, and an
+    address in a bucket by the model's name there.
+    """
+    from filmgate.weights.location import is_remote, parse_location
+
     models = {}
     for text in given:
+        if is_remote(text):
+            models[parse_location(text).name] = text
+            continue
         name, _, location = text.partition("=")
         if not name or (location == "" and "=" in text):
             raise UsageError(f"{text!r} is not NAME or NAME=FOLDER", option="--model")

@@ -1,4 +1,6 @@
-"""Station 4: who works on what. `base` has the ports; SQLite and PostgreSQL share one table design."""
+"""Station 4: who works on what. `base` has the ports; SQLite and PostgreSQL share one table design, and SQS
+can wake the workers of either.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> JobQueue:
-    """The queue in this database."""
+    """The queue in this database; with `queue.delivery` its workers are woken by messages."""
+    if settings.delivery:
+        from filmgate.queue.mailbox import PostOffice
+        from filmgate.queue.sqs import SqsQueue
+
+        return SqsQueue(database, keyring, settings, PostOffice(settings))
     from filmgate.queue.sql import SqlQueue
 
     return SqlQueue(database, keyring, settings)

@@ -6,7 +6,7 @@ database cannot be reached. All verbs block: call them from a thread, never from
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from filmgate.jobs import (
     Clip,
@@ -187,6 +187,15 @@ class JobQueue(Protocol):
 
     def backlog(self) -> Backlog:
         """A snapshot of waiting and running work; its cost grows with tenants and models, not with jobs."""
+        ...
+
+
+@runtime_checkable
+class Sweepable(Protocol):
+    """A queue with something to put right from time to time: wake-ups that were lost on the way."""
+
+    def sweep(self) -> None:
+        """Put it right. Cheap, idempotent, for any process at any time. Raises QueueUnavailable."""
         ...
 
 

@@ -193,7 +193,7 @@ class SqlQueue:
             is_spent = setback.counts and row["attempt"] >= self._settings.max_attempts
             if is_spent or not setback.is_retryable:
                 return self._end(connection, row, setback.failure)
-            delay = self._settings.backoff_seconds * 2.0 ** (row["attempt"] - 1) if setback.counts else 0.0
+            delay = self._backoff_seconds(row["attempt"]) if setback.counts else 0.0
             values = self._wake(connection, delay) | from_progress(None)
             values |= {"attempt": row["attempt"] - (not setback.counts), "worker_id": None}
             job = self._change(connection, row, JobState.QUEUED, values, setback.failure.reason)
@@ -317,6 +317,9 @@ class SqlQueue:
         ledger.tally(connection, row, JobState.FAILED, failure.reason, 0.0)
         values = self._final(now) | {"failure": from_failure(failure)}
         return self._change(connection, row, JobState.FAILED, values, failure.reason)
+
+    def _backoff_seconds(self, attempt: int) -> float:
+        return self._settings.backoff_seconds * 2.0 ** (attempt - 1)
 
     def _final(self, now: float) -> dict[str, Any]:
         expires_at = now + self._settings.retention_seconds

@@ -89,6 +89,9 @@ class Worker:
         log = self._log.bind(job_id=lease.job.id, trace_id=lease.job.trace_id, tenant_id=lease.job.tenant_id)
         log.info("job leased", attempt=lease.job.attempt, fence=lease.fence, model=lease.job.spec.model)
         lifeline = Lifeline(self._queue, lease, self._settings, log)
+        if self._is_draining:  # a lease that was waited for may come after the signal
+            self._end_attempt(lease, lifeline, Drained(), log)
+            return False
         lifeline.start()
         if (rendering := self._render(lease, lifeline, log)) is not None:
             self._hand_over(rendering, log)
