@@ -2,16 +2,19 @@
 
 Each network is built in its released configuration on torch's meta device and run once: matrix products and
 convolutions by torch's own counter, attention as 2 x queries x keys x (head width twice), and traffic as the
-bytes every eager operator that is not a view reads and writes. One JSON line a network.
+bytes every eager operator that is not a view reads and writes. Peak memory is what is alive at once, and with
+a convolution also the channels-last copies of its input and output that cuDNN makes. One JSON line a network.
 """
 
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from diffusers import (
     AutoencoderKLCogVideoX,
+    AutoencoderKLHunyuanVideo,
     AutoencoderKLLTXVideo,
     AutoencoderKLWan,
     CogVideoXTransformer3DModel,
@@ -24,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from filmgate.catalog.library import load_catalog
+from filmgate.planner.memory import Placement, decode_bytes
 from filmgate.planner.work import Work, clip_for, decode_work, forward_work
 
 VIEWS = {
@@ -34,19 +38,41 @@ VIEWS = {
 }  # fmt: skip
 
 
+BLOCKS = 32  # of a GroupNorm with 32 groups and one clip: torch gives each group one
+
+
 class Traffic(TorchDispatchMode):
-    """Adds up the bytes of every operator's tensors, in and out."""
+    """Adds up the bytes of every operator's tensors, in and out, and follows what is alive."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes = 0
         self.attention_flops = 0
+        self.norm_values = 0.0
+        self.peak_bytes = 0
+        self._alive: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ not in VIEWS:
+        name = func.overloadpacket.__name__
+        if name not in VIEWS:
             self.bytes += tensor_bytes(args) + tensor_bytes((kwargs or {}).values()) + tensor_bytes([result])
+        if name == "native_group_norm":
+            batch, groups = args[3], args[6]
+            self.norm_values += args[0].numel() * BLOCKS / (batch * groups)
+        self._hold(result)
+        copies = tensor_bytes([args[0], result]) if name == "convolution" else 0
+        self.peak_bytes = max(self.peak_bytes, sum(self._alive.values()) + copies)
         return result
+
+    def _hold(self, result: Any) -> None:
+        for tensor in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage()
+                handle = storage._cdata  # noqa: SLF001 - a meta tensor has no address to know it by
+                if handle not in self._alive:
+                    self._alive[handle] = storage.nbytes()
+                    weakref.finalize(storage, self._alive.pop, handle, None)
 
     def attend(self, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> torch.Tensor:
         """Stands in for attention, so that no N x N matrix is built or counted as traffic."""
@@ -84,7 +110,12 @@ def count(make: Callable[[], torch.nn.Module], call: Callable[[torch.nn.Module],
     finally:
         functional.scaled_dot_product_attention = original
     total = flops.get_total_flops() + traffic.attention_flops
-    return {"tflop": total / 1e12, "traffic_gb": traffic.bytes / 1e9}
+    return {
+        "tflop": total / 1e12,
+        "traffic_gb": traffic.bytes / 1e9,
+        "peak_gb": traffic.peak_bytes / 1e9,
+        "norm_values": traffic.norm_values / 1e9,
+    }
 
 
 def wan_forward(network: torch.nn.Module) -> object:
@@ -124,6 +155,7 @@ SUBJECTS: tuple[tuple[str, str, tuple[int, int, int], Any, Any], ...] = (
     ("wan2.1-t2v-14b", "decode", (832, 480, 81), AutoencoderKLWan, decode(1, 16, 21, 60, 104)),
     ("ltx-video-2b-0.9.0", "decode", (832, 480, 121), AutoencoderKLLTXVideo, decode(1, 128, 16, 15, 26)),
     ("cogvideox-2b", "decode", (720, 480, 49), AutoencoderKLCogVideoX, decode(1, 16, 13, 60, 90)),
+    ("hunyuanvideo", "decode", (640, 640, 129), AutoencoderKLHunyuanVideo, decode(1, 16, 33, 80, 80)),
 )
 
 
@@ -137,6 +169,11 @@ def main() -> None:
         row = {"model": name, "stage": stage, "shape": f"{width}x{height}x{frames}", **counted}
         row["catalog_to_counted_flops"] = round(held.flops / 1e12 / counted["tflop"], 4)
         row["catalog_to_counted_traffic"] = round(held.traffic_bytes / 1e9 / counted["traffic_gb"], 4)
+        if stage == "decode":
+            peak = decode_bytes(model, clip, Placement())
+            row["catalog_to_counted_peak"] = round(peak / 1e9 / counted["peak_gb"], 4)
+        if counted["norm_values"]:
+            row["catalog_to_counted_norms"] = round(held.norm_values / 1e9 / counted["norm_values"], 4)
         print(json.dumps(row), flush=True)
 
 

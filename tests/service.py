@@ -61,9 +61,9 @@ class Service:
 
 
 @contextmanager
-def running(settings):
+def running(settings, provider=None):
     """Serve these settings until the block ends."""
-    stations = open_stations(settings)
+    stations = open_stations(settings, provider)
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     listener = listen(settings.api)
@@ -90,6 +90,7 @@ class Hand:
     def __init__(self, stations):
         self.stations = stations
         self.lease = None
+        self.fragments = 0
 
     def take(self):
         offer = Offer(WorkerId("hand"), ("flipbook",), device="cpu")
@@ -106,8 +107,9 @@ class Hand:
 
     def fragment(self, number, data):
         self.put(live_part(self.lease.fence, number), data)
+        self.fragments = number + 1
 
-    def finish(self, movie=MOVIE):
+    def finish(self, movie=MOVIE, *, is_tidy=False):
         stored = self.put(clip_part(self.lease.fence), movie)
         self.put("thumbnail.jpg", THUMBNAIL)
         self.put("spritesheet.jpg", SPRITESHEET)
@@ -117,10 +119,12 @@ class Hand:
             stored.sha256,
             thumbnail="thumbnail.jpg",
             spritesheet="spritesheet.jpg",
+            fragments=self.fragments,
         )
         measured = StageSeconds(text=0.1, denoise=1.0, decode=0.5, upload=0.1)
         job = self.stations.queue.complete(self.lease, Finish(clip, measured))
-        self.stations.store.delete(job.tenant_id, job.id, live_prefix(self.lease.fence))
+        if is_tidy:
+            self.stations.store.delete(job.tenant_id, job.id, live_prefix(self.lease.fence))
         return job
 
     def make(self, movie=MOVIE):

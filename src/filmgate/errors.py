@@ -339,6 +339,10 @@ class ProviderThrottled(ProviderError):  # noqa: N818
 
     code: ClassVar[str] = "provider_throttled"
 
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
 
 class ProviderRefused(ProviderError):  # noqa: N818
     """It will never render this job: content, validation, a model that is gone."""

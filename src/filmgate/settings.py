@@ -86,17 +86,12 @@ class QueueSettings(Slice):
     )
     timeout_seconds: float = Field(default=5.0, ge=0.1, le=60, description="patience with a busy database")
     delivery: str = Field(
-        default="",
-        description="sqs://NAME.fifo or a FIFO queue's https URL wakes workers; empty: they ask the database",
+        default="", description="sqs://NAME.fifo or its https URL wakes workers; empty: they ask the database"
     )
     region: str = Field(default="", description="AWS region of the delivery queue; empty: the environment's")
     endpoint: str = Field(default="", description="address of SQS, if it is not AWS's own")
-    wait_seconds: float = Field(
-        default=5.0, ge=0, le=20, description="how long a worker waits for a message before it looks around"
-    )
-    sweep_seconds: float = Field(
-        default=15.0, ge=0, le=600, description="how often jobs without a message are looked for"
-    )
+    wait_seconds: float = Field(default=5.0, ge=0, le=20, description="how long one wait for a message is")
+    sweep_seconds: float = Field(default=15.0, ge=0, le=600, description="time between looks for lost ones")
 
 
 class StoreSettings(Slice):
@@ -181,17 +176,85 @@ class AdmissionSettings(Slice):
 class ModelSettings(Slice):
     """Model weights in S3, and the cache of them on this node."""
 
-    cache: str = Field(
-        default="",
-        description="folder of pulled models: a local NVMe, or /dev/shm; empty: in the data folder",
-    )
-    cache_bytes: int = Field(
-        default=0, ge=0, description="most bytes the cache may take; 0: as much as the disk has"
-    )
+    cache: str = Field(default="", description="folder of pulled models; empty: in the data folder")
+    cache_bytes: int = Field(default=0, ge=0, description="most the cache may take; 0: what the disk has")
     region: str = Field(default="", description="AWS region of the model bucket; empty: the environment's")
     endpoint: str = Field(default="", description="address of S3, if it is not AWS's own")
     connections: int = Field(default=16, ge=1, le=256, description="ranges that are pulled at once")
     range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="how much one request pulls")
+
+
+class FallbackSettings(Slice):
+    """The managed provider that renders what our own GPUs would finish too late."""
+
+    provider: Literal["disabled", "http", "bedrock"] = Field(
+        default="disabled", description="http: any OpenAI-compatible video endpoint; bedrock: AWS"
+    )
+    url: str = Field(default="", description="http: base address of the endpoint, ending in /v1")
+    api_key: str = Field(default="", description="http: key of the endpoint; better in key_file")
+    key_file: str = Field(default="", description="http: file with the key of the endpoint")
+    model: str = Field(default="", description="model to ask for; http: empty asks for the job's own")
+    region: str = Field(default="", description="where the provider renders; tenants allow by region")
+    bucket: str = Field(default="", description="bedrock: s3://BUCKET/PREFIX that receives finished clips")
+    kms_key: str = Field(default="", description="bedrock: ARN of the key that encrypts what is received")
+    endpoint: str = Field(default="", description="bedrock: another address for both Bedrock APIs")
+    bucket_endpoint: str = Field(default="", description="bedrock: another address for S3")
+    sizes: str = Field(default="", description="http: WxH,WxH that it renders, where it does not say")
+    seconds: str = Field(default="", description="http: lengths that it renders, where it does not say")
+    usd_per_second: float = Field(default=0.0, ge=0, description="http: price of a second of video")
+    expected_seconds: float = Field(
+        default=120.0, gt=0, description="from start to finished clip, where the provider does not say"
+    )
+    max_jobs: int = Field(default=300, ge=1, le=10_000, description="provider jobs one process waits for")
+    threads: int = Field(default=8, ge=1, le=64, description="calls to the provider at one time")
+    timeout_seconds: float = Field(default=20.0, gt=0, le=600, description="patience with one call")
+    poll_seconds: float = Field(
+        default=5.0, gt=0, le=600, description="wait between two looks, where the provider does not say"
+    )
+    patience_seconds: float = Field(
+        default=60.0, ge=0, le=3600, description="how long a start is tried before the job goes home"
+    )
+    limit_seconds: float = Field(
+        default=3600.0, gt=0, description="a provider job that takes longer is given up"
+    )
+
+
+class RoutingSettings(Slice):
+    """When a job leaves for a managed provider, and when that provider is left alone."""
+
+    spill_after_seconds: float = Field(
+        default=120.0, ge=0, le=86400, description="a job that has waited this long may leave for a provider"
+    )
+    spill_seconds: float = Field(
+        default=2.0, gt=0, le=600, description="how often waiting jobs are looked at"
+    )
+    safety_factor: float = Field(
+        default=1.2,
+        ge=1,
+        le=10,
+        description="predicted seconds count this many times when a deadline is near",
+    )
+    silence_seconds: float = Field(
+        default=30.0, ge=5, le=3600, description="GPU workers not heard of for this long are not waited for"
+    )
+    failures_to_open: int = Field(
+        default=5, ge=1, le=10, description="bad answers among a provider's last ten that open its breaker"
+    )
+    slow_seconds: float = Field(
+        default=15.0, gt=0, le=600, description="a provider's answer that takes longer counts as a bad one"
+    )
+    open_seconds: float = Field(
+        default=5.0, gt=0, le=3600, description="rest before the first probe of a provider; doubles each time"
+    )
+    max_open_seconds: float = Field(
+        default=300.0, gt=0, le=86400, description="the longest rest between two probes"
+    )
+    probe_seconds: float = Field(
+        default=60.0, gt=0, le=3600, description="a probe without an answer for this long is given up"
+    )
+    retry_share: float = Field(
+        default=0.1, ge=0, le=1, description="retries a provider gets for each first try"
+    )
 
 
 class PlannerSettings(Slice):
@@ -213,6 +276,8 @@ class Settings(Slice):
     api: ApiSettings = ApiSettings()
     admission: AdmissionSettings = AdmissionSettings()
     models: ModelSettings = ModelSettings()
+    fallback: FallbackSettings = FallbackSettings()
+    routing: RoutingSettings = RoutingSettings()
     planner: PlannerSettings = PlannerSettings()
 
 

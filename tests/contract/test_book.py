@@ -1,9 +1,10 @@
 """What every JobBook promises: a tenant sees its own, watchers see every change, retention finds the old."""
 
 import pytest
+import sqlalchemy as sa
 
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Failure, JobState, Progress, Reason, Stage, TenantId, new_job_id
+from filmgate.jobs import Failure, JobState, Progress, Reason, Share, Stage, TenantId, new_job_id
 from filmgate.queue.base import DURATION_BOUNDS, Setback
 from tests.tickets import FINISH, make_offer, make_ticket
 
@@ -34,6 +35,37 @@ def test_pages_follow_each_other_without_gap_or_double(queue, book, order):
         seen += [job.id for job in page.jobs]
         after, has_more = seen[-1], page.has_more
     assert seen == (ids if order == "asc" else ids[::-1])
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_a_page_says_where_its_queued_jobs_stand_as_position_does(queue, book, order):
+    shapes = [{}, {"model": "other"}, {"slo_seconds": 5}, {"gpu_seconds": 40}]
+    ours = [queue.enqueue(make_ticket(**shapes[n % 4])) for n in range(12)]
+    for tenant, weight in (("globex", 1.0), ("hooli", 3.0)):
+        for _ in range(5):
+            queue.enqueue(make_ticket(tenant, share=Share(weight=weight)))
+    lease = queue.lease(make_offer())
+    queue.give_up(queue.lease(make_offer()), Setback(Failure(Reason.INTERNAL, "x")))
+    queue.cancel(ACME, ours[0].id)
+    page = book.page(ACME, limit=8, order=order)
+    expected = {job.id: book.position(ACME, job.id) for job in page.jobs}
+    assert page.positions == {job_id: place for job_id, place in expected.items() if place is not None}
+    assert len(page.positions) >= 6
+    assert lease.job.id not in page.positions
+
+
+def test_a_page_takes_as_many_queries_for_many_queued_jobs_as_for_one(bench):
+    counted = []
+    sa.event.listen(bench.database.engine, "before_cursor_execute", lambda *_: counted.append(1))
+
+    def queries(limit):
+        counted.clear()
+        assert len(bench.book.page(ACME, limit=limit).positions) == limit
+        return len(counted)
+
+    for _ in range(30):
+        bench.queue.enqueue(make_ticket())
+    assert queries(30) == queries(1) == 3
 
 
 def test_watchers_of_many_jobs_learn_of_the_changed_ones_with_one_call(queue, book):

@@ -80,6 +80,7 @@ def test_progress_between_stages_carries_finished_work_and_an_eta(service, video
     hand.take()
     hand.report(done=0)
     listener.wait_for(lambda _n, _i, data: data["stage"] == "denoise")
+    time.sleep(0.15)  # half of it took this long, so the rest will: less would be rounded to nothing
     hand.report(done=5, fraction=0.5)
     _, _, halfway = listener.wait_for(lambda name, _i, data: name == "progress" and data["progress"] == 50)
     assert halfway["eta_seconds"] > 0

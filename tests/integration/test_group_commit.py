@@ -72,7 +72,10 @@ def test_the_same_key_in_one_group_is_one_job(queue):
 
 def test_a_defect_in_one_callers_work_undoes_the_group_and_fails_that_caller_alone(database):
     group, start = GroupCommit(database), threading.Barrier(4)
-    insert = "INSERT INTO tenants VALUES (?, '{}', '[]', 1, 0, NULL, '{}')"
+    insert = (
+        "INSERT INTO tenants (id, share, scopes, is_enabled, created_at, screening) "
+        "VALUES (?, '{}', '[]', 1, 0, '{}')"
+    )
 
     def work(name):
         def run(connection):

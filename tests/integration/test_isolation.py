@@ -3,6 +3,7 @@
 import re
 import secrets
 
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 
@@ -38,7 +39,7 @@ def routes_with_an_id():
 
 
 def test_no_route_with_an_id_is_forgotten():
-    assert len(routes_with_an_id()) == 8
+    assert len(routes_with_an_id()) == 9
 
 
 @pytest.mark.parametrize(("method", "path"), routes_with_an_id())
@@ -120,6 +121,32 @@ def test_a_link_for_one_object_opens_no_other(town):
     assert theirs.get(link).status_code == 404
     own = service.stations.store.link(ObjectName("owner", waiting, "source"), 60)
     assert theirs.get(own.replace(waiting, done)).content.startswith(b"\x89PNG")
+
+
+def test_a_stream_link_opens_one_video_of_its_tenant_and_no_other(town):
+    service, mine, theirs, done, waiting = town
+    own = theirs.post("/v1/videos", json={"prompt": "mine"}).json()["id"]
+    link = mine.post(f"/v1/videos/{done}/stream-link").json()["url"]
+    foreign = theirs.post(f"/v1/videos/{own}/stream-link").json()["url"].partition("=")[2]
+    assert httpx.get(service.url + link).content == SECRET_MOVIE
+    tries = [link.replace(done, waiting), link.replace(done, own), link.replace(done, UNKNOWN)]
+    tries += [f"/v1/videos/{done}/stream?link={foreign}", link[:-2], f"{link}A"]
+    answers = [httpx.get(service.url + path) for path in tries]
+    assert {(a.status_code, a.text) for a in answers} == {(403, answers[0].text)}
+    # A key does not help a link that is not valid, nor another's link a key.
+    assert theirs.get(tries[1]).status_code == 403
+    theirs.delete(f"/v1/videos/{own}")
+
+
+def test_a_disabled_tenants_stream_links_stop_at_once(town):
+    service, *_ = town
+    with service.client(service.add_tenant("leaving")) as leaving:
+        video = leaving.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+        link = service.url + leaving.post(f"/v1/videos/{video}/stream-link").json()["url"]
+        leaving.post(f"/v1/videos/{video}/cancel")
+        assert httpx.get(link).status_code == 404
+        service.stations.tenants.disable("leaving")
+        assert httpx.get(link).status_code == 403
 
 
 def test_neither_prompt_nor_clip_nor_upload_nor_key_lies_on_disk_in_the_clear(town):

@@ -18,12 +18,13 @@ def video(client):
 class Viewer:
     """Reads a stream in the background."""
 
-    def __init__(self, service, video_id):
+    def __init__(self, service, video_id, link=None):
         self.received = b""
         self.status = None
         self.error = None
-        self._client = service.client()
-        self._thread = threading.Thread(target=self._read, args=(f"/v1/videos/{video_id}/stream",))
+        path = link or f"/v1/videos/{video_id}/stream"
+        self._client = service.client() if link is None else httpx.Client(base_url=service.url)
+        self._thread = threading.Thread(target=self._read, args=(path,))
         self._thread.start()
 
     def _read(self, path):
@@ -95,7 +96,62 @@ def test_an_attempt_that_dies_cuts_the_stream_instead_of_ending_it(service, clie
     assert isinstance(viewer.join().error, httpx.RemoteProtocolError)
 
 
+def test_a_viewer_that_was_too_late_for_the_last_fragments_is_cut_off_too(service, video):
+    hand = service.hand()
+    hand.take()
+    hand.report(Stage.DECODE)
+    hand.fragment(0, b"half a clip")
+    viewer = Viewer(service, video["id"])
+    viewer.wait_for(b"half a clip")
+    hand.fragments = 2
+    hand.finish(is_tidy=True)
+    assert isinstance(viewer.join().error, httpx.RemoteProtocolError)
+
+
 def test_a_job_that_fails_before_its_first_frame_is_a_404(service, client, video):
     viewer = Viewer(service, video["id"])
     client.post(f"/v1/videos/{video['id']}/cancel")
     assert viewer.join().status == 404
+
+
+def test_a_link_plays_the_stream_without_a_key(service, client, video):
+    link = client.post(f"/v1/videos/{video['id']}/stream-link").json()
+    assert link["object"] == "video.stream_link"
+    assert link["id"] == video["id"]
+    assert 890 < link["expires_at"] - time.time() <= 900
+    hand = service.hand()
+    viewer = Viewer(service, video["id"], link["url"])
+    hand.take()
+    hand.report(Stage.DECODE)
+    hand.fragment(0, b"header")
+    viewer.wait_for(b"header")
+    hand.fragment(1, b" one")
+    hand.finish()
+    assert viewer.join().error is None
+    assert viewer.received == b"header one"
+    whole = httpx.get(service.url + link["url"])
+    part = httpx.get(service.url + link["url"], headers={"Range": "bytes=10-19"})
+    assert (whole.content, part.content) == (MOVIE, MOVIE[10:20])
+
+
+def test_a_link_outlives_neither_its_time_nor_its_video(service, client, video, monkeypatch):
+    service.hand().make()
+    link = service.url + client.post(f"/v1/videos/{video['id']}/stream-link").json()["url"]
+    assert httpx.get(link).status_code == 200
+    now = time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(service.stations.passes, "_clock", lambda: now + 901)
+        late = httpx.get(link)
+    assert (late.status_code, late.json()["error"]["code"]) == (403, "link_invalid")
+    assert "expired" in late.json()["error"]["message"]
+    client.delete(f"/v1/videos/{video['id']}")
+    assert httpx.get(link).status_code == 403
+
+
+def test_a_link_is_no_key_for_anything_else(service, client, video):
+    path, _, query = client.post(f"/v1/videos/{video['id']}/stream-link").json()["url"].partition("?")
+    for other in ("", "/content", "/events"):
+        answer = httpx.get(f"{service.url}{path.removesuffix('/stream')}{other}?{query}")
+        assert answer.status_code == 401, other
+    assert httpx.post(f"{service.url}{path}-link?{query}").status_code == 401
+    client.post(f"/v1/videos/{video['id']}/cancel")

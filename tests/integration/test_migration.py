@@ -12,7 +12,9 @@ from filmgate.database.migration import migrate
 from filmgate.database.schema import REVISION, metadata
 from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.keyring.files import FileKeyring
+from filmgate.keyring.sealing import Sealer
 from filmgate.queue import open_queue
+from filmgate.queue.rows import seal_prompt, to_row
 from filmgate.settings import QueueSettings
 from tests.tickets import make_offer, make_ticket
 
@@ -37,10 +39,26 @@ def test_a_database_of_the_first_version_is_upgraded_with_its_jobs(empty_databas
     assert "tenants" not in sa.inspect(empty_database.engine).get_table_names()
     keyring = FileKeyring(tmp_path / "keys")
     ticket = make_ticket()
-    open_queue(empty_database, keyring, QueueSettings()).enqueue(ticket)
+    write_as_then(empty_database, ticket, seal_prompt(Sealer(keyring), ticket))
     migrate(empty_database)
     lease = open_queue(empty_database, keyring, QueueSettings()).lease(make_offer())
     assert lease.job.spec == ticket.spec
+
+
+def write_as_then(database, ticket, sealed_prompt):
+    """What the first version's `enqueue` wrote: the columns there were, and the counters."""
+    then = sa.MetaData()
+    then.reflect(database.engine)
+    row = to_row(ticket, 1000.0, sealed_prompt)
+    lane = {"tenant_id": ticket.tenant_id, "route": "gpu", "model": ticket.spec.model}
+    rows = {
+        "jobs": {name: value for name, value in row.items() if name in then.tables["jobs"].c},
+        "accounts": {"tenant_id": ticket.tenant_id, "weight": 1.0, "queued": 1},
+        "loads": lane | {"state": "queued", "reason": "", "jobs": 1, "gpu_seconds": 10.0},
+    }
+    with database.write() as connection:
+        for name, values in rows.items():
+            connection.execute(sa.insert(then.tables[name]), values)
 
 
 def test_the_migrations_lead_to_exactly_the_schema_the_code_uses(empty_database):

@@ -26,6 +26,7 @@ from filmgate.queue import open_book, open_queue
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.store.local import LocalStore
+from filmgate.worker import publication
 from filmgate.worker.base import Growth, Latents, Movie, Output, Step
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern import MODEL, PatternRunner, pattern_clip
@@ -140,6 +141,21 @@ def test_fragments_can_be_read_while_the_clip_is_still_being_decoded(shop):
     with shop.worker(Tapped(tap)):
         shop.wait_for(job)
     assert b"".join(seen) == pattern_clip(job.spec)
+
+
+def test_the_last_fragments_stay_a_while_for_viewers_who_are_behind(shop, monkeypatch):
+    monkeypatch.setattr(publication, "_LINGER_SECONDS", 0.5)
+    with shop.worker(PatternRunner()):
+        job = shop.enqueue()
+        fragments = shop.wait_for(job).clip.fragments
+        last = live_part(1, fragments - 1)
+        assert fragments > 1
+        assert last in shop.parts(job)
+        assert live_part(1, fragments) not in shop.parts(job)
+        ends = time.monotonic() + 10
+        while last in shop.parts(job):
+            assert time.monotonic() < ends
+            time.sleep(0.02)
 
 
 def test_progress_is_what_the_runner_finished(shop):

@@ -18,6 +18,7 @@ from filmgate.queue import open_book, open_queue
 from filmgate.settings import Settings, StoreSettings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
+from tests.service import running, settings_for
 from tests.tickets import PROMPT, make_ticket
 
 
@@ -59,11 +60,45 @@ def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
     database.close()
 
 
+def test_a_model_no_card_knows_can_be_asked_for_while_its_worker_lives(tmp_path):
+    wish = {"prompt": PROMPT, "model": "tiny", "size": "64x64", "seconds": 0.5, "steps": 2}
+    with running(settings_for(tmp_path, admission__models_file="")) as service, service.client() as client:
+        worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
+        try:
+            wait_until(lambda: "tiny" in names(client))
+            assert client.get("/v1/models/tiny").json()["limits"]["size"]["multiple"] >= 8
+            video = client.post("/v1/videos", json=wish).json()
+            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed")
+            refused = client.post("/v1/videos", json=wish | {"size": "63x64"})
+            assert "64x64" in refused.json()["error"]["message"]
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            _, log = worker.communicate(timeout=60)
+        assert worker.returncode == 0, log
+        wait_until(lambda: "tiny" not in names(client), seconds=10)
+        gone = client.post("/v1/videos", json=wish)
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
+        assert client.get(f"/v1/videos/{video['id']}/content").status_code == 200
+
+
+def names(client):
+    return [model["id"] for model in client.get("/v1/models").json()["data"]]
+
+
+def wait_until(is_so, seconds=120):
+    ends = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("arguments", "environ", "words"),
     [
         (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=FOLDER"),
         ((), {"FILMGATE_QUEUE__URL": "mysql://x/y"}, "queue.url"),
+        (("--managed",), {}, "--managed: no provider is configured; set fallback.provider"),
+        (("--managed",), {"FILMGATE_FALLBACK__PROVIDER": "http"}, "fallback.url: expected http(s)://HOST/v1"),
         ((), {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "20"}, "worker.heartbeat_seconds"),
     ],
 )

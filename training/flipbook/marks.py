@@ -37,7 +37,7 @@ def _relation_holds(answer: Answer) -> bool:
     first, second = (answer.verdict.find(actor.colour) for actor in answer.question.scene.actors)
     assert first is not None
     assert second is not None
-    right, down = first.x.mean() - second.x.mean(), first.y.mean() - second.y.mean()
+    right, down = float(first.x.mean() - second.x.mean()), float(first.y.mean() - second.y.mean())
     return {
         "left of": right < -0.1,
         "right of": right > 0.1,

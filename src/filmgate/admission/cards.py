@@ -1,7 +1,7 @@
 """Model cards: what each model can render, read from a data file, one typed card per model."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
@@ -104,36 +104,49 @@ class ModelCard:
 
 
 class ModelShelf:
-    """Every model that can be asked for, by name or alias."""
+    """Every model that can be asked for, by name or alias: those of the files, and what workers brought."""
 
-    def __init__(self, cards: Iterable[ModelCard], default: str) -> None:
-        self.cards = tuple(cards)
-        self._by_name = {alias: card for card in self.cards for alias in card.aliases}
-        self._by_name |= {card.name: card for card in self.cards}
+    def __init__(
+        self,
+        cards: Iterable[ModelCard],
+        default: str,
+        brought: Callable[[], Iterable[ModelCard]] = lambda: (),
+    ) -> None:
+        self._own = tuple(cards)
+        self._brought = brought
+        self._by_name = {alias: card for card in self._own for alias in card.aliases}
+        self._by_name |= {card.name: card for card in self._own}
         if default not in self._by_name:
             raise SettingsError(f"no model card is named {default}", option="admission.default_model")
         self.default = self._by_name[default]
+
+    @property
+    def cards(self) -> tuple[ModelCard, ...]:
+        """All of them. What a file says of a model goes before what a worker says."""
+        return self._own + tuple(card for card in self._brought() if card.name not in self._by_name)
 
     def find(self, name: str | None) -> ModelCard:
         """The card of this name, or the default's for None. Raises ModelNotFound."""
         if name is None:
             return self.default
-        card = self._by_name.get(name)
+        card = self._by_name.get(name) or next((each for each in self.cards if each.name == name), None)
         if card is None:
             near = get_close_matches(name, [card.name for card in self.cards], n=1, cutoff=0.0)
             raise ModelNotFound(f"there is no such model; the nearest is {near[0]}", option="model")
         return card
 
 
-def open_shelf(default: str, extra: str = "") -> ModelShelf:
-    """The shipped cards, with those of the operator's file over them."""
+def open_shelf(
+    default: str, extra: str = "", brought: Callable[[], Iterable[ModelCard]] = lambda: ()
+) -> ModelShelf:
+    """The shipped cards, with those of the operator's file over them, and what workers bring beside them."""
     shipped = read_cards(files("filmgate.admission").joinpath("models.toml").read_text(), "models.toml")
     if extra:
         try:
             shipped |= read_cards(Path(extra).read_text(), extra)
         except (OSError, UnicodeDecodeError) as exc:
             raise SettingsError(f"{extra} cannot be read: {exc}", option="admission.models_file") from exc
-    return ModelShelf(shipped.values(), default)
+    return ModelShelf(shipped.values(), default, brought)
 
 
 _CARDS = TypeAdapter(dict[str, ModelCard], config=ConfigDict(extra="forbid"))

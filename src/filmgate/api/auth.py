@@ -14,6 +14,7 @@ from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant
 
 CERTIFICATE_EXTENSION = "filmgate.certificate"
 
+# For the OpenAPI document; the header itself is read by `applicant_of`.
 _bearer = HTTPBearer(auto_error=False, description="An API key of `filmgate tenant add`.")
 Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]
 
@@ -45,15 +46,13 @@ class Applicant:
         raise InvalidKey("send an API key as `Authorization: Bearer KEY`")
 
 
-async def applicant_of(request: Request, bearer: Bearer) -> Applicant:
-    """A dependency: who says they are calling."""
+def applicant_of(request: Request) -> Applicant:
+    """Who says they are calling."""
     subject = request.scope.get("extensions", {}).get(CERTIFICATE_EXTENSION)
-    secret = bearer.credentials if bearer is not None else None
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    shown = secret.strip() if scheme.lower() == "bearer" else ""
     stations = stations_of(request)
-    return Applicant(stations, secret, subject, stations.settings.open and is_local_request(request))
-
-
-Anyone = Annotated[Applicant, Depends(applicant_of)]
+    return Applicant(stations, shown or None, subject, stations.settings.open and is_local_request(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,8 @@ class Require:
 
     scope: Scope
 
-    async def __call__(self, applicant: Anyone) -> Tenant:
+    async def __call__(self, request: Request, _documented: Bearer) -> Tenant:
+        applicant = applicant_of(request)
         return await applicant.stations.call(applicant.identify, self.scope)
 
 

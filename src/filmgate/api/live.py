@@ -4,18 +4,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from filmgate.api.auth import Reader
+from filmgate.api.auth import Bearer, Reader, applicant_of
 from filmgate.api.content import asset_of, serve
 from filmgate.api.openapi import PROBLEMS
+from filmgate.api.schemas import StreamLink
 from filmgate.api.stations import Stations, stations_of
 from filmgate.api.videos import VideoId, checked_id
-from filmgate.errors import JobActive, ObjectNotFound
-from filmgate.jobs import Job, JobState
+from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound, TenantNotFound
+from filmgate.jobs import Job, JobId, JobState
 from filmgate.store.base import ObjectName, live_part
+from filmgate.tenants.base import Scope
 
 router = APIRouter(tags=["content"], responses=PROBLEMS)
 
@@ -25,16 +28,66 @@ _AHEAD = 256
 _MP4 = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
 
 
+async def viewed_job(
+    request: Request,
+    video_id: VideoId,
+    _documented: Bearer,
+    link: Annotated[str | None, Query(max_length=2000, description="A pass of .../stream-link.")] = None,
+) -> Job:
+    """A dependency: the job whose stream this caller, or whoever holds this link, may see."""
+    applicant = applicant_of(request)
+    stations, job_id = applicant.stations, checked_id(video_id)
+
+    def find() -> Job:
+        if link is not None:
+            return _find_by_pass(stations, link, job_id)
+        return stations.book.find(applicant.identify(Scope.READ).id, job_id)
+
+    return await stations.call(find)
+
+
+Viewed = Annotated[Job, Depends(viewed_job)]
+
+
+def _find_by_pass(stations: Stations, token: str, job_id: JobId) -> Job:
+    """The job of a pass. Who knows no job of this tenant cannot make us ask the keyring."""
+    claim = stations.passes.read(token)
+    try:
+        job = stations.book.find(claim.tenant_id, job_id)
+        is_enabled = stations.tenants.find(claim.tenant_id).is_enabled
+    except (JobNotFound, TenantNotFound) as exc:
+        raise LinkInvalid("this link is not valid") from exc
+    stations.passes.check(claim, job_id)
+    if not is_enabled:
+        raise LinkInvalid("this link is not valid")
+    return job
+
+
+@router.post("/v1/videos/{video_id}/stream-link", response_model=StreamLink)
+async def link_stream(request: Request, video_id: VideoId, caller: Reader) -> Response:
+    """A link for <video src>: it plays this video's stream without a key, and expires."""
+    stations, job_id = stations_of(request), checked_id(video_id)
+
+    def issue() -> StreamLink:
+        job = stations.book.find(caller.id, job_id)
+        issued = stations.passes.issue(caller.id, job.id)
+        url = f"/v1/videos/{job.id}/stream?link={issued.token}"
+        return StreamLink(id=job.id, url=url, expires_at=issued.expires_at)
+
+    link = await stations.call(issue)
+    return Response(
+        link.model_dump_json(), media_type="application/json", headers={"Cache-Control": "no-store"}
+    )
+
+
 @router.get(
     "/v1/videos/{video_id}/stream",
     response_class=StreamingResponse,
     responses={200: {"description": "MP4, playable from its first fragment on.", "content": _MP4}},
 )
-async def stream_video(request: Request, video_id: VideoId, caller: Reader) -> Response:
+async def stream_video(request: Request, job: Viewed) -> Response:
     """Fragmented MP4 as the decoder yields it; the finished file once there is one."""
-    stations = stations_of(request)
-    job = await stations.call(stations.book.find, caller.id, checked_id(video_id))
-    first = None
+    stations, first = stations_of(request), None
     if not job.state.is_final:
         job, first = await _first_fragment(stations, job)
     if first is None:
@@ -77,7 +130,7 @@ class LiveClip:
         while fragment := await self.stations.call(read_fragment, self.stations, self.job, number):
             await box.put(fragment)
             number += 1
-        if job.state is not JobState.COMPLETED or job.fence != self.job.fence:
+        if job.fence != self.job.fence or job.clip is None or number < (job.clip.fragments or 0):
             # Cut the connection: an orderly end would pass half a clip off as a whole one.
             raise ConnectionAbortedError("the attempt that was being streamed has ended")
         await box.put(None)

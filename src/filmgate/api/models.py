@@ -64,16 +64,19 @@ class ModelList(BaseModel):
 
 @router.get("")
 async def list_models(request: Request, _caller: Reader) -> ModelList:
-    """Every model that can be asked for."""
-    shelf = stations_of(request).gate.shelf
-    return ModelList(data=[shape(card, is_default=card is shelf.default) for card in shelf.cards])
+    """Every model that can be asked for: those of the model cards, and those that live workers serve."""
+    stations = stations_of(request)
+    shelf = stations.gate.shelf
+    cards = await stations.call(lambda: shelf.cards)
+    return ModelList(data=[shape(card, is_default=card is shelf.default) for card in cards])
 
 
 @router.get("/{model}")
 async def retrieve_model(request: Request, model: str, _caller: Reader) -> Model:
     """One model, by its name or an alias."""
-    shelf = stations_of(request).gate.shelf
-    card = shelf.find(model)
+    stations = stations_of(request)
+    shelf = stations.gate.shelf
+    card = await stations.call(shelf.find, model)
     return shape(card, is_default=card is shelf.default)
 
 

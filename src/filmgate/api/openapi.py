@@ -15,6 +15,10 @@ def form_body(form: type[Asked], file: str | None = None) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+# What a route says that reads the key itself instead of depending on it.
+KEYED: dict[str, Any] = {"security": [{"HTTPBearer": []}]}
+
+
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without $defs: a request body is not a place components can be added from."""
     definitions = schema.pop("$defs", {})

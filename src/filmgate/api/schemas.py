@@ -179,6 +179,15 @@ class DeletedVideo(BaseModel):
     deleted: Literal[True] = True
 
 
+class StreamLink(BaseModel):
+    """Where the stream of one video plays without a key, until `expires_at`."""
+
+    object: Literal["video.stream_link"] = "video.stream_link"
+    id: str
+    url: str
+    expires_at: int
+
+
 class ProblemDetail(BaseModel):
     """What went wrong; `param` names the field, `code` is for programs."""
 

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from fastapi import Request
 
 from filmgate.admission.gate import Gate
+from filmgate.api.passes import PassOffice
 from filmgate.queue.base import JobBook, JobQueue
 from filmgate.settings import ApiSettings
 from filmgate.store.base import ObjectStore
@@ -38,6 +39,7 @@ class Stations:
     tenants: TenantRegistry
     settings: ApiSettings
     link_seconds: float
+    passes: PassOffice
     pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "station"))
     slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "slow-station"))
 

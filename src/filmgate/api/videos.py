@@ -10,9 +10,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from filmgate.admission.gate import Visit
 from filmgate.admission.validation import VideoRequest
-from filmgate.api.auth import Anyone, Applicant, Maker, Reader
+from filmgate.api.auth import Maker, Reader, applicant_of
 from filmgate.api.forms import Body, read_body
-from filmgate.api.openapi import PROBLEMS, form_body
+from filmgate.api.openapi import KEYED, PROBLEMS, form_body
 from filmgate.api.schemas import (
     Asked,
     CreateVideo,
@@ -44,26 +44,26 @@ _KEY_CHARS = 255
 _SMALL_BODY_BYTES = 64 << 10
 
 
-@router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference"))
-async def create_video(request: Request, applicant: Anyone) -> Response:
+@router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference") | KEYED)
+async def create_video(request: Request) -> Response:
     """Ask for a clip. The answer leaves when the job is on disk."""
 
     def read(body: Body) -> VideoRequest:
         return read_form(CreateVideo, body).to_request(body.files)
 
-    return await _accept(request, applicant, read)
+    return await _accept(request, read)
 
 
-@router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
-async def edit_video(request: Request, applicant: Anyone) -> Response:
+@router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video") | KEYED)
+async def edit_video(request: Request) -> Response:
     """Make a clip that changes another, where the model can."""
-    return await _accept(request, applicant, partial(_derive, SourceKind.EDIT, EditVideo))
+    return await _accept(request, partial(_derive, SourceKind.EDIT, EditVideo))
 
 
-@router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video"))
-async def extend_video(request: Request, applicant: Anyone) -> Response:
+@router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video") | KEYED)
+async def extend_video(request: Request) -> Response:
     """Make a clip that continues another, where the model can."""
-    return await _accept(request, applicant, partial(_derive, SourceKind.EXTEND, ExtendVideo))
+    return await _accept(request, partial(_derive, SourceKind.EXTEND, ExtendVideo))
 
 
 @router.post("/characters", status_code=400, openapi_extra=form_body(Asked, file="video"))
@@ -94,7 +94,7 @@ async def list_videos(
     def read() -> VideoPage:
         cursor = checked_id(after) if after is not None else None
         page = stations.book.page(caller.id, after=cursor, limit=limit, order=order)
-        videos = [view(stations, job) for job in page.jobs]
+        videos = [render(stations, job, page.positions.get(job.id)) for job in page.jobs]
         ids = [video.id for video in videos]
         first, last = (ids[0], ids[-1]) if ids else (None, None)
         return VideoPage(data=videos, first_id=first, last_id=last, has_more=page.has_more)
@@ -113,15 +113,15 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
     return _answer(await stations.call(read))
 
 
-@router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo))
-async def remix_video(request: Request, video_id: VideoId, applicant: Anyone) -> Response:
+@router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo) | KEYED)
+async def remix_video(request: Request, video_id: VideoId) -> Response:
     """Make a finished clip anew with another prompt."""
 
     def read(body: Body) -> VideoRequest:
         prompt = read_form(RemixVideo, body).prompt
         return VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=checked_id(video_id))
 
-    return await _accept(request, applicant, read)
+    return await _accept(request, read)
 
 
 @router.post("/{video_id}/cancel", response_model=Video)
@@ -164,9 +164,13 @@ def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest
     return VideoRequest(prompt=asked.prompt, seconds=seconds, verb=verb, source_id=source)
 
 
-async def _accept(request: Request, applicant: Applicant, read: Callable[[Body], VideoRequest]) -> Response:
-    """Read the body, then do everything that blocks in one visit to a thread."""
-    stations, scope = applicant.stations, Scope.GENERATE
+async def _accept(request: Request, read: Callable[[Body], VideoRequest]) -> Response:
+    """Read the body, then do everything that blocks in one visit to a thread.
+
+    The caller is no dependency here: solving one costs as much as the key's look-up.
+    """
+    applicant, scope = applicant_of(request), Scope.GENERATE
+    stations = applicant.stations
     if not _is_small(request):
         # Strangers may not make us read for long.
         await stations.call(applicant.identify, scope)

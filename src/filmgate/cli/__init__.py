@@ -12,14 +12,17 @@ from filmgate.cli import (
     bench_api,
     bench_denoise,
     bench_fidelity,
+    bench_managed,
     bench_models,
     bench_queue,
+    bench_routing,
     bench_store,
     config,
     doctor,
     generate,
     models,
     plan,
+    route,
     serve,
     tenant,
     worker,
@@ -43,11 +46,14 @@ bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
 bench.bench.command("denoise")(bench_denoise.denoise)
 bench.bench.command("store")(bench_store.store)
+bench.bench.command("managed")(bench_managed.managed)
+bench.bench.command("routing")(bench_routing.routing)
 bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(models.models, name="models")
 app.add_typer(aws.aws, name="aws")
+app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)

@@ -61,15 +61,21 @@ def _model_cache(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
     return examine_cache(settings.models)
 
 
+def _provider(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.fallback.checkup import examine_provider
+
+    return examine_provider(settings.fallback)
+
+
 # A part that is not configured has nothing to say.
-EXAMINERS: tuple[Examiner, ...] = (_machine, _worker, _store, _keyring, _delivery, _model_cache)
+EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _delivery, _model_cache)
 
 
 def doctor(
     tenant: Annotated[str, typer.Option(help="Whose key and prefix the AWS parts are tried with.")] = "local",
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Look at Python, GPU, encoders, disk and each configured AWS part; a remedy for all that is not ok."""
+    """Look at Python, GPU, encoders, disk, provider and AWS parts; a remedy for all that is not ok."""
     settings = load_settings()
     findings = [finding for examine in EXAMINERS for finding in examine(settings, TenantId(tenant))]
     if is_json:

@@ -31,11 +31,16 @@ def plan_llm(ask: LlmAsk, catalog: Catalog, calibration: Calibration) -> Answer:
     machines, rejected = machines_for(catalog, ask.region, gpu=ask.gpu, names=ask.instances)
     outcomes = [] if refusals else [evaluate_llm(ask, machine, calibration) for machine in machines]
     candidates = [o for o in outcomes if isinstance(o, LlmCandidate)]
-    candidates.sort(key=lambda c: (c.machine.usd_per_hour or math.inf, c.between_tokens))
+    candidates.sort(key=lambda c: (c.usd_per_day or math.inf, c.between_tokens))
     rejected = refusals + [o for o in outcomes if isinstance(o, Rejected)] + rejected
     sources = _sources(ask, calibration, candidates)
+    amount = (
+        f"{ask.concurrency} sequences"
+        if ask.requests_per_day is None
+        else f"{ask.requests_per_day:,.0f} requests a day ({ask.shape})"
+    )
     question = (
-        f"{ask.model.name}, {ask.precision} weights, {ask.concurrency} sequences of {ask.context} tokens"
+        f"{ask.model.name}, {ask.precision} weights, {amount} of {ask.context} tokens"
         f"{f' on {ask.gpu.name}' if ask.gpu else f' in {ask.region}'}"
     )
     if not candidates:
@@ -67,10 +72,22 @@ def _verdict(ask: LlmAsk, best: LlmCandidate) -> str:
     )
     weights = weight_bytes(ask.model, ask.precision) / GIB
     cache = kv_bytes(ask.model, ask.context, ask.kv_precision) / GIB
+    held = f"weights {weights:.1f} GiB, cache {cache:.2f} GiB a sequence."
+    where = f"Serve {ask.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
+    if best.fleet is not None:
+        daily = (
+            f", ${best.usd_per_day:,.0f} a day, ${best.usd_per_million:.2f} a million tokens"
+            if best.usd_per_day is not None
+            else ""
+        )
+        return (
+            f"{where}: {best.fleet.replicas} replicas on {best.fleet.instances} machines, first token within "
+            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {best.between_tokens * 1e3:.0f} ms between "
+            f"tokens with {best.concurrency} sequences each{daily}; {held}"
+        )
     return (
-        f"Serve {ask.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}: "
-        f"first token {best.first_token * 1e3:.0f} ms, {best.between_tokens * 1e3:.0f} ms between tokens at "
-        f"{ask.concurrency} sequences{money}; weights {weights:.1f} GiB, cache {cache:.2f} GiB a sequence."
+        f"{where}: first token {best.first_token * 1e3:.0f} ms, {best.between_tokens * 1e3:.0f} ms between "
+        f"tokens at {best.concurrency} sequences{money}; {held}"
     )
 
 
@@ -108,7 +125,7 @@ def _memory(ask: LlmAsk, best: LlmCandidate) -> MemoryAnswer:
     )
     gpus = best.serving.gpus
     weights = weight_bytes(ask.model, ask.precision)
-    cache = ask.concurrency * kv_bytes(ask.model, ask.context, ask.kv_precision)
+    cache = best.concurrency * kv_bytes(ask.model, ask.context, ask.kv_precision)
     peak = best.memory.peak_bytes
     changes = (
         [("weights in fp8", (weights - weight_bytes(ask.model, "fp8")) / gpus)]
@@ -128,7 +145,7 @@ def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnsw
     constants, serving = calibration.constants, best.serving
     half = calibration.llm_spread
     prefill = prefill_step(serving, ask.prompt, 1, constants)
-    step = decode_step(serving, ask.concurrency, ask.context, constants)
+    step = decode_step(serving, best.concurrency, ask.context, constants)
     batches: list[Json] = []
     for batch in BATCHES:
         if batch > cache_capacity(serving, ask.context):
@@ -157,22 +174,21 @@ def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnsw
 
 
 def _option(candidate: LlmCandidate, place: int, calibration: Calibration) -> Option:
-    half = calibration.llm_spread
-    hourly = candidate.machine.usd_per_hour
+    half, fleet = calibration.llm_spread, candidate.fleet
     return Option(
         rank=place,
         name=candidate.machine.name,
         gpu=candidate.machine.gpu.name,
         gpus_per_replica=candidate.serving.gpus,
-        replicas=candidate.machine.gpus // candidate.serving.gpus,
-        instances=1,
+        replicas=fleet.replicas if fleet else candidate.machine.gpus // candidate.serving.gpus,
+        instances=fleet.instances if fleet else 1,
         seconds=candidate.between_tokens,
         low=candidate.between_tokens * math.exp(-half),
         high=candidate.between_tokens * math.exp(half),
-        latency_p95=candidate.first_token,
-        utilisation=1.0,
-        usd_per_hour=hourly,
-        usd_per_day=hourly * 24 if hourly is not None else None,
+        latency_p95=fleet.latency_p95 if fleet else candidate.first_token,
+        utilisation=fleet.utilisation if fleet else 1.0,
+        usd_per_hour=candidate.machine.usd_per_hour,
+        usd_per_day=candidate.usd_per_day,
         usd_per_unit=candidate.usd_per_million,
         placement=f"{candidate.serving.precision}, tensor parallel {candidate.serving.gpus}",
         peak_bytes=candidate.memory.peak_bytes,

@@ -30,10 +30,32 @@ def llm_fleet(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> Json
         "machine": best.machine.name,
         "gpus_per_replica": best.serving.gpus,
         "replicas_per_instance": groups,
-        "sequences_per_instance": groups * ask.concurrency,
+        "sequences_per_instance": groups * best.concurrency,
+        **(_arrivals(ask, best) if best.fleet is not None else {}),
         "cold_start": [asdict(start) for start in starts],
         "isolation": [asdict(wall) | {"usd_per_tenant_month": None} for wall in walls],
         "cache_on_nvme": _cache_on_nvme(ask, best, calibration),
+    }
+
+
+def _arrivals(ask: LlmAsk, best: LlmCandidate) -> Json:
+    """The fleet for the requests asked for: percentiles are those of the busiest hour."""
+    traffic, fleet = ask.traffic, best.fleet
+    assert traffic is not None
+    assert fleet is not None
+    return {
+        "requests_per_day": traffic.per_day,
+        "traffic": ask.shape.value,
+        "peak_requests_per_second": traffic.peak_rate,
+        "sequences_per_replica": best.concurrency,
+        "replicas": fleet.replicas,
+        "replicas_p99": fleet.replicas_p99,
+        "instances": fleet.instances,
+        "warm_replicas": fleet.warm_replicas,
+        "utilisation": fleet.utilisation,
+        "first_token_ms_p95": fleet.latency_p95 * 1e3,
+        "first_token_ms_p99": fleet.latency_p99 * 1e3,
+        "between_tokens_ms": best.between_tokens * 1e3,
     }
 
 
@@ -47,13 +69,15 @@ def _cache_on_nvme(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) ->
 
 def llm_cost(ask: LlmAsk, best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> Json:
     """Cost a million tokens, rivals, levers and regions."""
-    hourly, price = best.machine.usd_per_hour, best.machine.price
+    hourly, price, daily = best.machine.usd_per_hour, best.machine.price, best.usd_per_day
     return {
         "currency": "USD",
         "machine": best.machine.name,
         "usd_per_hour": hourly,
-        "usd_per_day": hourly * 24 if hourly is not None else None,
-        "usd_per_month": hourly * 24 * DAYS_A_MONTH if hourly is not None else None,
+        "usd_per_day": daily,
+        "usd_per_month": daily * DAYS_A_MONTH if daily is not None else None,
+        "idle_usd_per_day": best.bill.idle_usd_per_day if best.bill else None,
+        "warm_usd_per_day": best.bill.warm_usd_per_day if best.bill else None,
         "usd_per_million_tokens": best.usd_per_million,
         "spot_range": [price.spot_min, price.spot_max] if price else None,
         "managed": [_rival(ask, api, hourly) for api in catalog.text_apis.values()],
@@ -85,12 +109,12 @@ def _levers(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> list[J
         ("cache in fp8", ask.precision, "fp8"),
     ):
         serving = Serving(ask.model, best.machine.gpu, best.serving.gpus, precision, kv, ENGINE)
-        after = steady_token_seconds(serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants)
+        after = steady_token_seconds(serving, best.concurrency, ask.prompt, ask.answer, calibration.constants)
         found.append({"name": name, "saving": 1 - after / best.between_tokens})
     most = cache_capacity(best.serving, ask.context)
     full = steady_token_seconds(best.serving, most, ask.prompt, ask.answer, calibration.constants)
-    saving = 1 - (full / most) / (best.between_tokens / ask.concurrency)
-    found.append({"name": f"a batch of {most:.0f} instead of {ask.concurrency}", "saving": saving})
+    saving = 1 - (full / most) / (best.between_tokens / best.concurrency)
+    found.append({"name": f"a batch of {most:.0f} instead of {best.concurrency}", "saving": saving})
     return found
 
 

@@ -1,15 +1,20 @@
 """A language model on one machine: the question, and the smallest group of GPUs that answers it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.planner.answer import Rejected
+from filmgate.planner.fleet import Fleet
+from filmgate.planner.llm_arrivals import Limits, pace_of, size_llm_fleet, widest_batch
 from filmgate.planner.llm_memory import LlmBudget, llm_budget, usable_bytes
 from filmgate.planner.llm_time import Serving, first_token_seconds, steady_token_seconds
 from filmgate.planner.machines import Machine
 from filmgate.planner.memory import GIB, SAFETY_FACTOR
+from filmgate.planner.money import Bill, bill
+from filmgate.planner.queueing import MOST_SERVERS
+from filmgate.planner.traffic import Shape, Traffic, traffic_of
 
 ENGINE = "vllm"
 ANSWER_TOKENS = 256
@@ -17,7 +22,11 @@ ANSWER_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class LlmAsk:
-    """A serving question; `context` is prompt and answer together, `concurrency` sequences at once."""
+    """A serving question; `context` is prompt and answer together.
+
+    Without arrivals one replica is asked about, with `concurrency` sequences at once; with them a fleet is,
+    and `concurrency` is the most a replica may take.
+    """
 
     model: Llm
     precision: str = "bf16"
@@ -32,6 +41,12 @@ class LlmAsk:
     safety_factor: float = SAFETY_FACTOR
     answer_tokens: int = ANSWER_TOKENS
     residency: str | None = None
+    requests_per_day: float | None = None
+    shape: Shape = Shape.STEADY
+
+    @property
+    def traffic(self) -> Traffic | None:
+        return traffic_of(self.requests_per_day, self.shape) if self.requests_per_day is not None else None
 
     @property
     def answer(self) -> int:
@@ -52,6 +67,9 @@ class LlmCandidate:
     first_token: float
     between_tokens: float
     concurrency: int
+    fleet: Fleet | None = None
+    bill: Bill | None = None
+    tokens_per_day: float | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -61,8 +79,18 @@ class LlmCandidate:
 
     @property
     def usd_per_million(self) -> float | None:
+        """Of answer tokens: those asked for, or all that a busy machine can make."""
         hourly = self.machine.usd_per_hour
+        if self.bill is not None and self.tokens_per_day:
+            return self.bill.per(self.tokens_per_day / 1e6)
         return hourly / 3600 / self.tokens_per_second * 1e6 if hourly is not None else None
+
+    @property
+    def usd_per_day(self) -> float | None:
+        hourly = self.machine.usd_per_hour
+        if self.bill is not None:
+            return self.bill.usd_per_day
+        return hourly * 24 if hourly is not None else None
 
 
 def evaluate_llm(ask: LlmAsk, machine: Machine, calibration: Calibration) -> LlmCandidate | Rejected:
@@ -70,7 +98,8 @@ def evaluate_llm(ask: LlmAsk, machine: Machine, calibration: Calibration) -> Llm
     refused: Rejected | None = None
     for gpus in (n for n in (1, 2, 4, 8) if n <= machine.gpus):
         serving = Serving(ask.model, machine.gpu, gpus, ask.precision, ask.kv_precision, ENGINE)
-        memory = llm_budget(serving, ask.context, ask.concurrency, ask.safety_factor)
+        batch = _batch(ask, serving, calibration)
+        memory = llm_budget(serving, ask.context, batch, ask.safety_factor)
         if memory.peak_bytes > usable_bytes(serving):
             reason = (
                 f"{memory.peak_bytes / GIB:.1f} GiB a GPU on {gpus} x {machine.gpu.name}, "
@@ -81,15 +110,37 @@ def evaluate_llm(ask: LlmAsk, machine: Machine, calibration: Calibration) -> Llm
             )
             continue
         first = first_token_seconds(serving, ask.prompt, calibration.constants)
-        between = steady_token_seconds(
-            serving, ask.concurrency, ask.prompt, ask.answer, calibration.constants
-        )
+        between = steady_token_seconds(serving, batch, ask.prompt, ask.answer, calibration.constants)
         late = _late(ask, machine, gpus, first * 1e3, between * 1e3)
         if late is None:
-            return LlmCandidate(machine, serving, memory, first, between, ask.concurrency)
+            candidate = LlmCandidate(machine, serving, memory, first, between, batch)
+            return candidate if ask.traffic is None else _with_fleet(ask, candidate, calibration)
         refused = late
     assert refused is not None, "every machine has at least one GPU"
     return refused
+
+
+def _batch(ask: LlmAsk, serving: Serving, calibration: Calibration) -> int:
+    """Sequences at once: as asked, or with arrivals as many as latency and memory allow."""
+    if ask.traffic is None:
+        return ask.concurrency
+    limits = Limits(ask.concurrency, ask.tbt_ms / 1e3 if ask.tbt_ms else None, ask.safety_factor)
+    return widest_batch(serving, ask.prompt, ask.answer, limits, calibration.constants)
+
+
+def _with_fleet(ask: LlmAsk, one: LlmCandidate, calibration: Calibration) -> LlmCandidate | Rejected:
+    """The candidate with as many replicas as the arrivals need."""
+    traffic, hourly = ask.traffic, one.machine.usd_per_hour
+    assert traffic is not None, "only a question with arrivals has a fleet"
+    pace = pace_of(one.serving, ask.prompt, ask.answer, one.concurrency, calibration.constants)
+    ttft = ask.ttft_ms / 1e3 if ask.ttft_ms is not None else None
+    fleet = size_llm_fleet(traffic, pace, ttft, one.serving.gpus, one.machine.gpus // one.serving.gpus)
+    if fleet is None:
+        reason = f"more than {MOST_SERVERS} replicas for {traffic.peak_rate:.3g} requests a second"
+        need = traffic.peak_rate * pace.replica_seconds
+        return Rejected(one.machine.name, reason, need, MOST_SERVERS, "replicas")
+    cost = bill(fleet, traffic, hourly, service=pace.replica_seconds, cold_seconds=None) if hourly else None
+    return replace(one, fleet=fleet, bill=cost, tokens_per_day=traffic.per_day * ask.answer)
 
 
 def _late(ask: LlmAsk, machine: Machine, gpus: int, first_ms: float, between_ms: float) -> Rejected | None:

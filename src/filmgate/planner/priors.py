@@ -16,6 +16,8 @@ VIDEO_PRIORS = {
     # Shares of the bandwidth; a decoder's strided casts and pads reach far less than a streaming kernel.
     "bandwidth": Prior(log(0.8), 0.15),
     "decode_bandwidth": Prior(log(0.36), 0.3),
+    # Values a second: 32 blocks of 512 threads with one or two loads under way, 0.6 us each.
+    "group_norm": Prior(log(4e10), 0.5),
     # Share of the eager traffic that is left once operators are fused by hand or by a compiler.
     "traffic.fused": Prior(log(0.5), 0.3),
     "traffic.compiled": Prior(log(0.4), 0.3),

@@ -7,6 +7,7 @@ against a simulation.
 """
 
 import math
+from collections.abc import Callable
 
 MOST_SERVERS = 4096
 
@@ -53,11 +54,19 @@ def wait_percentile(
 
 def servers_for(rate: float, service: float, wait: float, share: float, bunch: float = 1.0) -> int | None:
     """The fewest servers at which `share` of clips wait no longer than `wait`; None beyond reason."""
-    low = math.floor(rate * service)
+    return fewest_servers(
+        lambda servers: wait_percentile(rate, service, servers, share, bunch) <= wait,
+        math.floor(rate * service),
+    )
+
+
+def fewest_servers(is_enough: Callable[[int], bool], too_few: int) -> int | None:
+    """The smallest number above `too_few` that is enough, where more is never worse; None beyond reason."""
+    low = too_few
     if low >= MOST_SERVERS:
         return None
     extra = 1
-    while wait_percentile(rate, service, low + extra, share, bunch) > wait:
+    while not is_enough(low + extra):
         extra *= 2
         if low + extra > 2 * MOST_SERVERS:
             return None
@@ -65,6 +74,5 @@ def servers_for(rate: float, service: float, wait: float, share: float, bunch: f
     low += extra // 2
     while high - low > 1:
         middle = (low + high) // 2
-        is_enough = wait_percentile(rate, service, middle, share, bunch) <= wait
-        low, high = (low, middle) if is_enough else (middle, high)
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
     return high

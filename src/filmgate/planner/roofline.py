@@ -47,6 +47,7 @@ class Rates:
     convolution: float
     bandwidth: float
     decode_bandwidth: float
+    norm: float
     link: float
     is_link_shared: bool
     traffic_share: float
@@ -102,6 +103,8 @@ def rates(gpu: Gpu, software: Software, constants: Mapping[str, float], head_dim
         convolution=gpu.half_flops * fp32 * _share(constants["convolution"] + shared),
         bandwidth=gpu.bandwidth * _share(constants["bandwidth"]),
         decode_bandwidth=gpu.bandwidth * _share(constants["decode_bandwidth"]),
+        # torch gives each group of a GroupNorm one block: 32 of them, which wait for memory on any GPU.
+        norm=math.exp(constants["group_norm"]),
         link=_link_rate(gpu, constants),
         is_link_shared=not gpu.has_nvlink,
         traffic_share=1.0 if software.mode == "eager" else math.exp(constants[f"traffic.{software.mode}"]),
@@ -142,7 +145,7 @@ def decode_time(work: Work, rate: Rates) -> StageTime:
     return StageTime(
         stage=work.stage.value,
         compute=work.convolution_flops / rate.convolution,
-        memory=work.traffic_bytes / rate.decode_bandwidth,
+        memory=work.traffic_bytes / rate.decode_bandwidth + work.norm_values / rate.norm,
         interconnect=0.0,
     )
 

@@ -39,7 +39,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """FLOPs by kind and bytes moved through device memory by an eager run."""
+    """FLOPs by kind, bytes moved through device memory by an eager run, values that few blocks average."""
 
     stage: Stage
     linear_flops: float
@@ -47,6 +47,7 @@ class Work:
     convolution_flops: float
     traffic_bytes: float
     weight_bytes: float
+    norm_values: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -141,6 +142,7 @@ def decode_work(model: VideoModel, clip: Clip, *, is_tiled: bool = False, dtype:
         convolution_flops=flops * factor,
         traffic_bytes=vae.traffic_bytes_px * clip.pixels * clip.frames * factor * wide,
         weight_bytes=BYTES[dtype] * vae.decoder_params,
+        norm_values=vae.norm_values_px * clip.pixels * clip.frames * factor,
     )
 
 

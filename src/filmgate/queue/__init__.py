@@ -2,10 +2,15 @@
 can wake the workers of either.
 """
 
+from typing import TYPE_CHECKING
+
 from filmgate.database import Database
 from filmgate.keyring.base import Keyring
 from filmgate.queue.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from filmgate.queue.invocations import SqlInvocations
 
 
 def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> JobQueue:
@@ -25,3 +30,10 @@ def open_book(database: Database, keyring: Keyring) -> JobBook:
     from filmgate.queue.book import SqlBook
 
     return SqlBook(database, keyring)
+
+
+def open_invocations(database: Database) -> "SqlInvocations":
+    """The provider's side of jobs in this database."""
+    from filmgate.queue.invocations import SqlInvocations
+
+    return SqlInvocations(database)

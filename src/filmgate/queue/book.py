@@ -1,6 +1,5 @@
 """The JobBook on one database: everything that is only read."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -9,7 +8,7 @@ import sqlalchemy as sa
 from filmgate.database import Database
 from filmgate.database.schema import accounts, durations, events, jobs, loads
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Job, JobId, JobState, Reason, Route, Stage, StageSeconds, TenantId
+from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId
 from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
 from filmgate.queue.base import (
@@ -18,16 +17,18 @@ from filmgate.queue.base import (
     JobEvent,
     Measurement,
     Page,
+    RouteTally,
     Statistics,
     Tally,
     Usage,
 )
-from filmgate.queue.claims import IS_READY
-from filmgate.queue.ledger import used_today
+from filmgate.queue.ledger import ROUTED, used_today
+from filmgate.queue.line import Line
+from filmgate.queue.places import find_position, find_positions
+from filmgate.queue.rerouting import read_line
 from filmgate.queue.rows import UNSEALED, Row, to_job, to_measured
 
 _IDS_A_QUERY = 500
-_MOST_COUNTED = 1000
 
 
 class SqlBook:
@@ -56,7 +57,12 @@ class SqlBook:
                 seq = _find_row(connection, tenant_id, after)["seq"]
                 statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
             rows = connection.execute(statement).mappings().all()
-        return Page(jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]), has_more=len(rows) > limit)
+            positions = find_positions(connection, rows[:limit])
+        return Page(
+            jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]),
+            has_more=len(rows) > limit,
+            positions=positions,
+        )
 
     def changes(self, seen: Mapping[JobId, int]) -> Sequence[Job]:
         changed: list[Job] = []
@@ -85,17 +91,19 @@ class SqlBook:
                     stage=Stage(row.stage) if row.stage else None,
                     attempt=row.attempt,
                     reason=Reason(row.reason) if row.reason else None,
+                    route=Route(row.route) if row.route else None,
+                    route_reason=RouteReason(row.route_reason) if row.route_reason else None,
                 )
                 for row in connection.execute(statement)
             ]
 
     def position(self, tenant_id: TenantId, job_id: JobId) -> int | None:
         with self._database.read() as connection:
-            row = _find_row(connection, tenant_id, job_id)
-            if row["state"] != JobState.QUEUED:
-                return None
-            jobs_ahead, gpu_seconds_ahead = _own_ahead(connection, row)
-            return 1 + jobs_ahead + _others_ahead(connection, row, gpu_seconds_ahead)
+            return find_position(connection, _find_row(connection, tenant_id, job_id))
+
+    def waiting(self, route: Route, *, limit: int = 20_000) -> Line:
+        with self._database.read() as connection:
+            return read_line(connection, route, limit, self._database.now(connection))
 
     def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
         statement = (
@@ -128,6 +136,7 @@ class SqlBook:
         with self._database.read() as connection:
             is_final = loads.c.state.in_([JobState.COMPLETED, JobState.FAILED])
             ended = connection.execute(sa.select(loads).where(is_final)).all()
+            routed = connection.execute(sa.select(loads).where(loads.c.state == ROUTED)).all()
             buckets = connection.execute(sa.select(durations)).all()
         return Statistics(
             tallies=tuple(
@@ -143,6 +152,12 @@ class SqlBook:
                 for row in ended
             ),
             histograms=tuple(_to_histograms(buckets)),
+            routings=tuple(
+                RouteTally(
+                    TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs
+                )
+                for row in routed
+            ),
         )
 
     def expired(self, *, limit: int = 100) -> Sequence[Job]:
@@ -163,41 +178,6 @@ def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> 
     if row is None:
         raise JobNotFound("no such video")
     return row
-
-
-def _own_ahead(connection: sa.Connection, row: Row) -> tuple[int, float]:
-    """The tenant's own jobs before this one, and their GPU-seconds; counting stops at 1,000."""
-    own = [jobs.c[name] == row[name] for name in ("tenant_id", "route", "model")]
-    place = sa.tuple_(jobs.c.deadline_at, jobs.c.seq) < sa.tuple_(row["deadline_at"], row["seq"])
-    before = sa.select(jobs.c.predicted_gpu_seconds).where(*own, IS_READY, place).limit(_MOST_COUNTED)
-    some = before.subquery()
-    ahead = connection.execute(sa.select(sa.func.count(), sa.func.sum(some.c.predicted_gpu_seconds))).one()
-    return ahead[0], ahead[1] or 0.0
-
-
-def _others_ahead(connection: sa.Connection, row: Row, gpu_seconds_ahead: float) -> int:
-    """Jobs that other tenants will start before this one's virtual time comes."""
-    waiting = (
-        sa.select(
-            accounts.c.tenant_id,
-            accounts.c.weight,
-            accounts.c.virtual_time,
-            loads.c.jobs,
-            loads.c.gpu_seconds,
-        )
-        .join(loads, loads.c.tenant_id == accounts.c.tenant_id)
-        .where(loads.c.route == row["route"], loads.c.model == row["model"])
-        .where(loads.c.state == JobState.QUEUED.value, loads.c.jobs > 0)
-    )
-    shares = {r.tenant_id: r for r in connection.execute(waiting)}
-    if (own := shares.pop(row["tenant_id"], None)) is None:
-        return 0
-    start = own.virtual_time + gpu_seconds_ahead / own.weight
-    return sum(
-        min(other.jobs, math.ceil(max(0.0, start - other.virtual_time) * other.weight / cost))
-        for other in shares.values()
-        if (cost := other.gpu_seconds / other.jobs) > 0
-    )
 
 
 def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:

@@ -13,13 +13,15 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from filmgate.database.prepared import Prepared
 from filmgate.database.schema import accounts, durations, loads
 from filmgate.errors import QuotaExceeded
-from filmgate.jobs import JobState, Reason, Share, TenantId
+from filmgate.jobs import JobState, Reason, RouteReason, Share, TenantId
 from filmgate.queue.base import DURATION_BOUNDS
 from filmgate.queue.rows import Row
 
 DAY_SECONDS = 86400
+ROUTED = "routed"
 
 # Statements are built once: building one costs more than the database takes to run it.
 _INSERTS: dict[str, Callable[[sa.Table], sqlite.Insert | postgresql.Insert]] = {
@@ -28,7 +30,7 @@ _INSERTS: dict[str, Callable[[sa.Table], sqlite.Insert | postgresql.Insert]] = {
 }
 _OWN = accounts.c.tenant_id == sa.bindparam("own")
 _LOCK = sa.select(accounts).where(_OWN).with_for_update()
-_ADMIT = (
+_ADMIT = Prepared(
     sa.update(accounts)
     .where(_OWN)
     .values(
@@ -72,15 +74,17 @@ def _add_statement(dialect: str, table: sa.Table, *sums: str) -> sa.Executable:
     return statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=grown)
 
 
-_OPEN = {dialect: _open_statement(dialect) for dialect in _INSERTS}
-_ADD_LOAD = {dialect: _add_statement(dialect, loads, "jobs", "gpu_seconds") for dialect in _INSERTS}
+_OPEN = Prepared({dialect: _open_statement(dialect) for dialect in _INSERTS})
+_ADD_LOAD = Prepared({dialect: _add_statement(dialect, loads, "jobs", "gpu_seconds") for dialect in _INSERTS})
 _OBSERVE = {dialect: _add_statement(dialect, durations, "observations", "seconds") for dialect in _INSERTS}
 
 
 def open_account(connection: sa.Connection, tenant_id: TenantId, share: Share) -> Row:
     """The tenant's account, locked, with its share brought up to date."""
     terms = {"tenant_id": tenant_id, "weight": share.weight, "max_running": share.max_running}
-    return connection.execute(_OPEN[connection.dialect.name], terms).mappings().one()
+    account = _OPEN.first(connection, terms)
+    assert account is not None, "an upsert returns its row"
+    return account
 
 
 def lock_account(connection: sa.Connection, tenant_id: TenantId) -> Row | None:
@@ -116,7 +120,7 @@ def admit(connection: sa.Connection, account: Row, job: Row, now: float) -> None
     if account["queued"] == 0:
         start = max(start, _present(connection))
     values = _used(account, job["predicted_gpu_seconds"], now) | {"own": account["tenant_id"], "start": start}
-    connection.execute(_ADMIT, values)
+    _ADMIT.run(connection, values)
     _count(connection, job, JobState.QUEUED, +1)
 
 
@@ -145,7 +149,19 @@ def tally(
 ) -> None:
     """Count an end for good."""
     load = _load_key(job, state) | {"reason": reason or "", "jobs": 1, "gpu_seconds": gpu_seconds}
-    connection.execute(_ADD_LOAD[connection.dialect.name], load)
+    _ADD_LOAD.run(connection, load)
+
+
+def routed_lane(job: Row, route: str, reason: RouteReason) -> dict[str, Any]:
+    """Where a decision on a route is counted: beside the jobs, under a state that no job is ever in."""
+    own = {"tenant_id": job["tenant_id"], "route": route, "model": job["model"]}
+    return own | {"state": ROUTED, "reason": reason.value}
+
+
+def add_load(connection: sa.Connection, lane: dict[str, Any], count: int, gpu_seconds: float) -> None:
+    """Count this many jobs more, or fewer, in a lane."""
+    load = lane | {"jobs": count, "gpu_seconds": gpu_seconds}
+    _ADD_LOAD.run(connection, load)
 
 
 def observe(connection: sa.Connection, model: str, kind: str, seconds: float) -> None:
@@ -174,7 +190,7 @@ def _present(connection: sa.Connection) -> float:
 
 def _count(connection: sa.Connection, job: Row, state: JobState, change: int) -> None:
     load = {"jobs": change, "gpu_seconds": change * job["predicted_gpu_seconds"]}
-    connection.execute(_ADD_LOAD[connection.dialect.name], _load_key(job, state) | load)
+    _ADD_LOAD.run(connection, _load_key(job, state) | load)
 
 
 def _load_key(job: Row, state: JobState) -> dict[str, Any]:

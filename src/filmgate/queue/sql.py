@@ -1,12 +1,14 @@
 """The JobQueue on one database, SQLite or PostgreSQL. Every change is one transaction."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
+from filmgate.database.prepared import Prepared
 from filmgate.database.schema import events, jobs, loads
 from filmgate.errors import IdempotencyConflict, JobActive, JobNotFound, KeyRefused, LeaseLost
 from filmgate.jobs import (
@@ -25,9 +27,12 @@ from filmgate.jobs import (
 from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
 from filmgate.queue import ledger
+from filmgate.queue.attendance import Attendance, list_present
 from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
 from filmgate.queue.claims import IS_READY, find_fair, peek_due, peek_fair, take_due
 from filmgate.queue.grouping import GroupCommit
+from filmgate.queue.line import Move
+from filmgate.queue.rerouting import move_jobs
 from filmgate.queue.rows import (
     Row,
     first_job,
@@ -43,7 +48,7 @@ from filmgate.settings import QueueSettings
 
 _EVENT_COLUMNS = ("seq", "revision", "state", "stage", "attempt")
 _OWN = jobs.c.tenant_id == sa.bindparam("own")
-_INSERT = sa.insert(jobs)
+_INSERT = Prepared(sa.insert(jobs))
 _UPDATE = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).returning(jobs)
 _LOCK = sa.select(jobs).where(jobs.c.id == sa.bindparam("the_id"), _OWN).with_for_update()
 _NOTE = sa.insert(events)
@@ -61,8 +66,9 @@ _FIND_STAGE = (
     .limit(1)
 )
 _FIND_KEYED = sa.select(jobs).where(_OWN, jobs.c.idempotency_key == sa.bindparam("key"))
-_FIND_TWIN = (
-    sa.select(jobs)
+_FIND_ROW = sa.select(jobs).where(jobs.c.seq == sa.bindparam("the_seq"))
+_FIND_TWIN = Prepared(
+    sa.select(jobs.c.seq)
     .where(_OWN, jobs.c.body_digest == sa.bindparam("digest"), jobs.c.idempotency_key.is_(None))
     .where(jobs.c.created_at > sa.bindparam("since"))
     .where(sa.or_(sa.bindparam("any", type_=sa.Boolean), jobs.c.awaits_original))
@@ -83,6 +89,7 @@ class SqlQueue:
         self._sealer = Sealer(keyring)
         self._settings = settings
         self._group = GroupCommit(database)
+        self._attendance = Attendance()
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
@@ -102,8 +109,11 @@ class SqlQueue:
             return to_job(twin, self._sealer)
         ledger.check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
         row = to_row(ticket, now, sealed_prompt)
-        connection.execute(_INSERT, row)
+        _INSERT.run(connection, row)
         ledger.admit(connection, account, row, now)
+        if row["routing"] is not None:
+            routed = ledger.routed_lane(row, ticket.route, ticket.routing.reason)
+            ledger.add_load(connection, routed, 1, ticket.predicted.gpu_seconds)
         return first_job(ticket, now)
 
     def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
@@ -119,6 +129,7 @@ class SqlQueue:
         for _ in range(_TRIES_A_LEASE):
             with self._database.write() as connection:
                 steady_now = self._database.steady_now(connection)
+                self._attendance.mark(connection, offer, steady_now)
                 if (peeked := peek_due(connection, offer, steady_now)) is not None:
                     if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
                         return lease
@@ -185,7 +196,12 @@ class SqlQueue:
             delay = self._backoff_seconds(row["attempt"]) if setback.counts else 0.0
             values = self._wake(connection, delay) | from_progress(None)
             values |= {"attempt": row["attempt"] - (not setback.counts), "worker_id": None}
-            return self._change(connection, row, JobState.QUEUED, values, setback.failure.reason)
+            job = self._change(connection, row, JobState.QUEUED, values, setback.failure.reason)
+            if setback.routing is None:
+                return job
+            homeward = Move(job.tenant_id, job.id, Route.GPU, setback.routing)
+            move_jobs(connection, [homeward], self._database.now(connection))
+            return to_job(self._lock(connection, job.tenant_id, job.id)[1], self._sealer)
 
     def cancel(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.write() as connection:
@@ -207,6 +223,10 @@ class SqlQueue:
                 raise JobActive("the video is still being made; cancel it first")
             connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
 
+    def reroute(self, moves: Sequence[Move]) -> int:
+        with self._database.write() as connection:
+            return move_jobs(connection, moves, self._database.now(connection))
+
     def backlog(self) -> Backlog:
         own = (loads.c.tenant_id, loads.c.route, loads.c.model)
         oldest = (
@@ -220,12 +240,14 @@ class SqlQueue:
         with self._database.read() as connection:
             is_open = sa.and_(loads.c.jobs > 0, loads.c.state.in_([JobState.QUEUED, JobState.RUNNING]))
             rows = connection.execute(sa.select(loads, oldest.label("oldest")).where(is_open)).all()
+            workers = list_present(connection, self._database.steady_now(connection))
         return Backlog(
             loads=tuple(
                 Load(TenantId(r.tenant_id), Route(r.route), r.model, JobState(r.state), r.jobs, r.gpu_seconds)
                 for r in rows
             ),
             oldest_queued_at=min((r.oldest for r in rows if r.oldest is not None), default=None),
+            workers=tuple(workers),
         )
 
     def _find_twin(
@@ -243,10 +265,11 @@ class SqlQueue:
         # but only one: a later request of the same body is a wish for a second clip.
         since = now - self._settings.retry_window_seconds
         same = {"own": tenant_id, "digest": wish.body_digest, "since": since, "any": wish.is_retry}
-        twin = connection.execute(_FIND_TWIN, same).mappings().one_or_none()
-        if twin is not None and not wish.is_retry:
-            self._update(connection, twin["seq"], {"awaits_original": False})
-        return twin
+        if (found := _FIND_TWIN.first(connection, same)) is None:
+            return None
+        if not wish.is_retry:
+            self._update(connection, found["seq"], {"awaits_original": False})
+        return connection.execute(_FIND_ROW, {"the_seq": found["seq"]}).mappings().one()
 
     def _lease_due(
         self, connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float

@@ -23,17 +23,13 @@ class LinkSigner:
 
     def sign(self, name: ObjectName, seconds: float) -> str:
         payload = f"{int(self._clock() + seconds)} {name}".encode()
-        return _encode(self._tag(payload) + payload)
+        return encode_token(self._tag(payload) + payload)
 
     def verify(self, token: str) -> ObjectName:
         """The object the token names. Raises LinkInvalid: altered, of another server, or expired."""
-        try:
-            raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError) as exc:
-            raise LinkInvalid("this link is not valid") from exc
+        raw = decode_token(token)
         tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
-        # One spelling only: spare bits at the end of base64 would make a second token for the same link.
-        if not hmac.compare_digest(tag, self._tag(payload)) or _encode(raw) != token:
+        if not hmac.compare_digest(tag, self._tag(payload)):
             raise LinkInvalid("this link is not valid")
         expires_at, _, name = payload.decode().partition(" ")
         if self._clock() >= int(expires_at):
@@ -45,5 +41,18 @@ class LinkSigner:
         return hmac.new(self._secret, b"filmgate link\0" + payload, hashlib.sha256).digest()
 
 
-def _encode(raw: bytes) -> str:
+def encode_token(raw: bytes) -> str:
+    """Bytes as they may stand in a URL."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def decode_token(token: str) -> bytes:
+    """The bytes of a token. Raises LinkInvalid."""
+    try:
+        raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as exc:
+        raise LinkInvalid("this link is not valid") from exc
+    # One spelling only: spare bits at the end of base64 would make a second token for the same link.
+    if encode_token(raw) != token:
+        raise LinkInvalid("this link is not valid")
+    return raw

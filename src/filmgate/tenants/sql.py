@@ -4,13 +4,16 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
+from types import MappingProxyType
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from filmgate.database import Database
+from filmgate.database.prepared import Found, Prepared
 from filmgate.database.schema import api_keys, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
@@ -18,8 +21,8 @@ from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
 KEY_PREFIX = "fg"
 
-# Every request asks this: it is built once.
-_FIND_KEY = (
+# Every request asks this.
+_FIND_KEY = Prepared(
     sa.select(tenants, api_keys.c.digest)
     .join(api_keys, api_keys.c.tenant_id == tenants.c.id)
     .where(api_keys.c.id == sa.bindparam("key_id"))
@@ -48,8 +51,7 @@ class SqlTenants:
 
     def authenticate(self, secret: str) -> Tenant:
         key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
-        with self._database.read() as connection:
-            row = connection.execute(_FIND_KEY, {"key_id": key_id}).mappings().one_or_none()
+        row = self._database.look_up(_FIND_KEY, {"key_id": key_id})
         # An unknown id is compared too, so that it takes as long as a wrong secret.
         is_right = hmac.compare_digest(row["digest"] if row else _digest(""), _digest(token))
         if row is None or not is_right or not row["is_enabled"]:
@@ -78,6 +80,13 @@ class SqlTenants:
             tenant = _find(connection, tenant_id)
             connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
             return self._issue(connection, tenant)
+
+    def allow(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
+        with self._database.write() as connection:
+            tenant = _find(connection, tenant_id)
+            policy = json.dumps(asdict(managed))
+            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(managed=policy))
+            return replace(tenant, managed=managed)
 
     def disable(self, tenant_id: TenantId) -> Tenant:
         with self._database.write() as connection:
@@ -120,19 +129,37 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
     }
 
 
-def _to_tenant(row: sa.RowMapping) -> Tenant:
+def _to_tenant(row: sa.RowMapping | Found) -> Tenant:
     return Tenant(
         id=TenantId(row["id"]),
-        share=Share(**json.loads(row["share"])),
-        scopes=frozenset(Scope(scope) for scope in json.loads(row["scopes"])),
-        is_enabled=row["is_enabled"],
+        share=_to_share(row["share"]),
+        scopes=_to_scopes(row["scopes"]),
+        is_enabled=bool(row["is_enabled"]),
         created_at=row["created_at"],
         certificate=row["certificate"],
-        screening={name: ScreeningAction(action) for name, action in json.loads(row["screening"]).items()},
+        screening=_to_screening(row["screening"]),
         managed=_to_policy(row["managed"]),
     )
 
 
+# The row is read for every request; its texts are read again only when they have changed.
+@lru_cache
+def _to_share(text: str) -> Share:
+    return Share(**json.loads(text))
+
+
+@lru_cache
+def _to_scopes(text: str) -> frozenset[Scope]:
+    return frozenset(Scope(scope) for scope in json.loads(text))
+
+
+@lru_cache
+def _to_screening(text: str) -> Mapping[str, ScreeningAction]:
+    actions = {name: ScreeningAction(action) for name, action in json.loads(text).items()}
+    return MappingProxyType(actions)
+
+
+@lru_cache
 def _to_policy(text: str) -> ManagedPolicy:
     fields = json.loads(text)
     return ManagedPolicy(**fields | {"regions": tuple(fields.get("regions", ()))})

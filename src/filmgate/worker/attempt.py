@@ -59,6 +59,7 @@ class Rendering:
     timer: StageTimer
     pictures: dict[PictureKind, bytes]
     early: EarlyUpload | None = None
+    fragments: int = 0
 
 
 class Attempt:
@@ -88,7 +89,15 @@ class Attempt:
                 self._early.cancel()
             raise
         self._timer.open(None)
-        return Rendering(self._lease, self._lifeline, movie, self._timer, self._pictures, self._early)
+        return Rendering(
+            self._lease,
+            self._lifeline,
+            movie,
+            self._timer,
+            self._pictures,
+            self._early,
+            fragments=self._fragments,
+        )
 
     def _pull(self, runner: Runner, check: Callable[[], None]) -> Movie:
         movie: Movie | None = None
@@ -110,7 +119,7 @@ class Attempt:
         return RenderTask(
             job_id=job.id,
             spec=job.spec,
-            read_source=_find_source(self._store, job),
+            read_source=find_source(self._store, job),
             read_latents=partial(self._store.read, checkpoint)
             if _is_there(self._store, checkpoint)
             else None,
@@ -154,7 +163,8 @@ class Attempt:
         return True
 
 
-def _find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
+def find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
+    """How to read what the clip starts from; None where it starts from words alone."""
     source = job.spec.source
     if source is None or source.part is None:
         return None

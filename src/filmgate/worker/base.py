@@ -7,8 +7,9 @@ inside the runner at its next output, which is at most one step or one chunk awa
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from filmgate.admission.cards import ModelCard
 from filmgate.jobs import JobId, Route, Stage, TenantId, VideoSpec
 
 
@@ -90,6 +91,15 @@ class Movie:
 
 
 Output = Step | Latents | Growth | Fragment | Picture | Movie
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A runner that knows what clients may ask of its models once it has loaded them."""
+
+    def cards(self) -> tuple[ModelCard, ...]:
+        """One card a model; none before `check` has passed."""
+        ...
 
 
 class Runner(Protocol):

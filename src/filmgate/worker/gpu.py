@@ -10,6 +10,7 @@ from io import BytesIO
 from threading import Event
 from typing import TYPE_CHECKING
 
+from filmgate.admission.cards import ModelCard
 from filmgate.errors import DeviceError, FilmgateError, UsageError
 from filmgate.jobs import Route, SourceKind, Stage, VideoSpec
 from filmgate.pipeline.channel import pull
@@ -27,6 +28,7 @@ from filmgate.worker.base import (
     RenderTask,
     Step,
 )
+from filmgate.worker.cards import card_of
 from filmgate.worker.shelf import ModelShelf
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class GpuRunner:
         self._locations = dict(models)
         self._settings = settings
         self._device = name_device(settings)
+        self._cards: dict[str, ModelCard] = {}
+        self._is_sound = False
         self._shelf: ModelShelf[Loaded] = ModelShelf(
             budget_bytes(settings) or _UNLIMITED_BYTES,
             measure=lambda name: weigh(self._locations[name], settings),
@@ -70,11 +74,19 @@ class GpuRunner:
     def device(self) -> str:
         return self._device
 
+    def cards(self) -> tuple[ModelCard, ...]:
+        """What clients may ask of each model; none before the canary has sung."""
+        return tuple(self._cards.values()) if self._is_sound else ()
+
     def check(self) -> None:
         from filmgate.pipeline.canary import check_canary
 
         with _explained():
+            # Each is loaded once to learn its limits, the default last, so that it is the one that stays.
+            for name in reversed(self.models):
+                self._shelf.take(name)
             check_canary(*self._shelf.take(self.models[0]))
+        self._is_sound = True
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         stop = Event()
@@ -116,6 +128,7 @@ class GpuRunner:
         from filmgate.pipeline.render import Renderer
 
         model = load_model(self._locations[name], self._settings)
+        self._cards.setdefault(name, card_of(name, model))
         adopt_loggers()
         return model, Renderer(model, self._settings, is_reused=True)
 

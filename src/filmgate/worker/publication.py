@@ -1,6 +1,7 @@
 """The end of a job, on the upload thread: clip to the store, word to the queue, scraps away."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -24,6 +25,8 @@ from filmgate.worker.base import PictureKind
 
 _T = TypeVar("_T")
 _LONGEST_PAUSE_SECONDS = 15.0
+# Viewers are a poll or two behind the decoder: the last fragments stay until they have been read.
+_LINGER_SECONDS = 3.0
 
 
 class Publisher:
@@ -33,6 +36,7 @@ class Publisher:
         self._queue = queue
         self._store = store
         self._settings = settings
+        self._lingering: deque[tuple[float, Lease]] = deque()
 
     def publish(self, rendering: Rendering, log: Log) -> Job:
         """Raises LeaseLost when another worker has the job, StoreUnavailable when patience ran out."""
@@ -40,17 +44,33 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self._patiently(lambda: self._upload(rendering), lifeline.check, log)
+        clip = self.patiently(lambda: self._upload(rendering), lifeline.check, log)
         timer.open(None)
-        finish = Finish(clip, timer.seconds)
+        return self.acknowledge(lease, Finish(clip, timer.seconds), log, is_watched=True)
+
+    def acknowledge(self, lease: Lease, finish: Finish, log: Log, *, is_watched: bool = False) -> Job:
+        """End the job with a clip that is in the store, and remove what led to it. Raises LeaseLost.
+
+        What somebody may be watching live is removed a little later, by `tidy_fragments`.
+        """
         job = self._insist(lambda: self._queue.complete(lease, finish))
-        log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
+        log.info("job ended", state=job.state, gpu_seconds=round(finish.measured.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
             scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
-            self._tidy(lease, CHECKPOINT_PART, LIVE_PREFIX, _preview_of(lease.fence), *scraps)
+            self._tidy(lease, CHECKPOINT_PART, _preview_of(lease.fence), *scraps)
+            if is_watched:
+                self._lingering.append((time.monotonic() + _LINGER_SECONDS, lease))
+            else:
+                self._tidy(lease, LIVE_PREFIX)
         else:
             self.discard(lease, is_final=True)
         return job
+
+    def tidy_fragments(self, *, is_last: bool = False) -> None:
+        """Remove the live fragments of clips that were published a while ago, or of all of them."""
+        while self._lingering and (is_last or self._lingering[0][0] <= time.monotonic()):
+            _, lease = self._lingering.popleft()
+            self._tidy(lease, LIVE_PREFIX)
 
     def give_up(self, lease: Lease, setback: Setback) -> Job:
         """Tell the queue that the attempt failed and remove what it left. Raises LeaseLost."""
@@ -85,9 +105,10 @@ class Publisher:
             media_type=rendering.movie.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
             spritesheet=parts.get(PictureKind.SPRITESHEET),
+            fragments=rendering.fragments,
         )
 
-    def _patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
+    def patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
         """Try until the store takes it: a full disk must not cost a finished clip."""
         pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
         while True:

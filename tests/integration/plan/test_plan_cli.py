@@ -21,9 +21,17 @@ QUESTIONS = {
     "compare": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
                 "--instances", "g6e.24xlarge,g7e.12xlarge"],
     "compare video": ["compare", "--model", "wan2.1-t2v-1.3b", "--instances", "g6e.xlarge,g7e.2xlarge"],
+    "compare gpus": ["compare", "--model", "wan2.1-t2v-1.3b", "--gpu", "H100,H200", "--frames", "81"],
+    "compare both": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
+                     "--gpu", "H200", "--instances", "g7e.12xlarge"],
+    "llm fleet": ["llm", "--model", "llama-3.1-8b", "--requests-per-second", "20", "--traffic", "bursty",
+                  "--ttft-ms", "800", "--tbt-ms", "40"],
+    "llm on a gpu": ["llm", "--model", "llama-3.3-70b", "--precision", "fp8", "--gpu", "H200"],
     "fit": ["fit", "--instance", "g7e.2xlarge"],
-    "fit a gpu": ["fit", "--gpu", "L4"],
+    "fit a gpu": ["fit", "--gpu", "L4", "--frames", "33"],
 }  # fmt: skip
+LLM = ["llm", "--model", "llama-3.3-70b"]
+COMPARE = ["compare", "--gpu", "H100", "--model"]
 
 
 def run(*args):
@@ -60,7 +68,22 @@ def test_the_verdict_comes_first(question):
         (["llm", "--model", "llama-3.3-70b", "--concurrency", "-1"], "--concurrency", "positive"),
         (["compare", "--model", "llama-3.3-70b", "--instances", ","], "--instances", "at least one"),
         (["compare", "--model", "lama", "--instances", "g6e.xlarge"], "--model", "llama"),
+        (["compare", "--model", "llama-3.3-70b"], "--instances", "--gpu H100"),
+        (["compare", "--model", "llama-3.3-70b", "--gpu", ""], "--gpu", "at least one"),
+        (["compare", "--model", "llama-3.3-70b", "--gpu", "H1000"], "--gpu", "H100"),
+        ([*COMPARE, "llama-3.3-70b", "--frames", "81"], "--frames", "language model"),
+        ([*COMPARE, "llama-3.3-70b", "--clips-per-day", "9"], "--clips-per-day", "language model"),
+        ([*COMPARE, "wan2.1-t2v-1.3b", "--ttft-ms", "9"], "--ttft-ms", "video model"),
+        ([*COMPARE, "wan2.1-t2v-1.3b", "--precision", "int4"], "--precision", "use bf16, fp8"),
+        ([*COMPARE, "llama-3.3-70b", "--kv-precision", "int4"], "--kv-precision", "use bf16, fp8"),
+        (["llm", "--model", "llama-3.3-70b", "--frames", "81"], "--frames", "--context"),
+        ([*LLM, "--requests-per-day", "0"], "--requests-per-day", "positive"),
+        ([*LLM, "--requests-per-day", "9", "--requests-per-second", "9"], "--requests-per-day", "or"),
+        (["llm", "--model", "llama-3.3-70b", "--seconds", "5"], "--seconds", "--context"),
+        (["rightsize", "--utilisation", "x.csv", "--frames", "81"], "--frames", "plan fit"),
         (["fit"], "--instance", "--gpu"),
+        (["fit", "--instance", "g7e.2xlarge", "--gpu", "L4"], "--instance", "one of them"),
+        (["fit", "--gpu", "L4", "--frames", "81", "--seconds", "5"], "--frames", "not both"),
         (["fit", "--instance", "g7e.xlarge"], "--instance", "g7e.2xlarge"),
         (["rightsize", "--utilisation", "none.csv", "--gpu", "L4"], "--utilisation", "cannot be read"),
     ],
@@ -70,6 +93,24 @@ def test_a_nonsensical_ask_names_its_option_and_the_remedy(args, option, says):
     assert isinstance(error, UsageError), error
     assert error.option == option
     assert says.lower() in str(error).lower()
+
+
+def test_compared_gpus_and_instances_stand_in_one_table():
+    answer = json.loads(run(*QUESTIONS["compare both"], "--json").stdout)
+    assert {option["name"] for option in answer["options"]} == {"H200", "g7e.12xlarge"}
+    assert answer["rejected"] == []
+
+
+def test_a_comparison_gives_each_machine_the_answer_it_has_alone():
+    length = ["--frames", "121", "--model", "ltx-video-2b-0.9.5"]
+    compared = json.loads(run("compare", "--gpu", "H100,L4", *length, "--json").stdout)["options"]
+    alone = json.loads(run("video", "--gpu", "H100", *length, "--json").stdout)["options"][0]
+    assert next(option for option in compared if option["name"] == "H100")["seconds"] == alone["seconds"]
+
+
+def test_options_that_make_no_sense_are_not_offered():
+    assert "--frames" not in run("llm", "--help").stdout
+    assert "--frames" in run("fit", "--help").stdout
 
 
 def test_record_and_page_are_written_and_named_on_stderr(tmp_path):

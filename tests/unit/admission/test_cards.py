@@ -1,5 +1,6 @@
 """Model cards: limits, nearest values, files that are refused with the key's name."""
 
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -82,3 +83,21 @@ def test_an_unknown_key_in_a_card_is_refused():
 def test_a_default_nobody_has_stops_the_start():
     with pytest.raises(SettingsError, match="no model card"):
         open_shelf("wan")
+
+
+def test_what_workers_bring_stands_beside_the_files_and_goes_with_them():
+    brought = [replace(CARD, name="wan", aliases=())]
+    shelf = open_shelf("flipbook", brought=lambda: tuple(brought))
+    assert shelf.find("wan") is brought[0]
+    assert [card.name for card in shelf.cards] == ["flipbook", "wan"]
+    brought.clear()
+    with pytest.raises(ModelNotFound):
+        shelf.find("wan")
+
+
+def test_a_file_goes_before_a_worker_and_an_alias_cannot_be_taken():
+    rivals = [replace(CARD, created=1), replace(CARD, name="sora-2", created=2, aliases=())]
+    shelf = open_shelf("flipbook", brought=lambda: rivals)
+    assert shelf.find("flipbook") is shelf.default
+    assert shelf.find("sora-2") is shelf.default
+    assert len(shelf.cards) == 1

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from filmgate.planner.clip_time import clip_time, exchange_bytes
-from filmgate.planner.roofline import Bound, Software, StageTime, forward_time, rates
-from filmgate.planner.work import clip_for, forward_work
+from filmgate.planner.roofline import Bound, Software, StageTime, decode_time, forward_time, rates
+from filmgate.planner.work import clip_for, decode_work, forward_work
 
 
 @pytest.fixture
@@ -68,3 +68,17 @@ def test_the_bound_is_the_largest_part():
     assert StageTime("x", 1, 2, 0.5).bound is Bound.MEMORY
     assert StageTime("x", 1, 2, 3).bound is Bound.INTERCONNECT
     assert replace(StageTime("x", 1, 0, 0), compute=5).seconds == 5
+
+
+def test_a_group_norm_is_as_slow_on_a_large_gpu_as_on_a_small_one(catalog, constants):
+    model = catalog.video_model("cogvideox-2b")
+    work = decode_work(model, clip_for(model))
+    bare = replace(work, norm_values=0.0)
+
+    def extra(gpu):
+        rate = rates(catalog.gpu(gpu), Software(), constants)
+        return decode_time(work, rate).memory - decode_time(bare, rate).memory
+
+    assert extra("H200") == pytest.approx(extra("L4"))
+    whole = decode_time(work, rates(catalog.gpu("H200"), Software(), constants)).seconds
+    assert 0.2 < extra("H200") / whole < 0.5

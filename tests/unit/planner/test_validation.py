@@ -21,14 +21,24 @@ def test_the_median_error_of_time_is_within_15_per_cent(found):
 
 
 def test_no_single_gpu_row_is_off_by_more_than_35_per_cent(found):
-    assert abs(found.worst_single("video").error) <= 0.35
-    assert abs(found.worst_single("llm").error) <= 0.35
+    assert abs(found.worst_single("video", "measured", "llm").error) <= 0.35
 
 
-def test_memory_is_within_10_per_cent_but_for_two_rows_that_are_named(found):
-    published = [row for row in found.counted("memory") if not row.gpu]
-    odd = {row.id for row in published if abs(row.error) > 0.10}
-    assert odd == {"memory-cog5b-offload", "memory-cog5b-offload-tiled"}
+def test_every_memory_row_is_within_10_per_cent(found):
+    assert {row.id: row.error for row in found.counted("memory") if abs(row.error) > 0.10} == {}
+    assert len(found.counted("memory")) >= 25
+
+
+def test_the_decodes_we_measured_hold_what_was_counted(found):
+    decodes = [row for row in found.counted("memory") if "decode" in row.id]
+    assert len(decodes) == 4
+    assert all(abs(row.error) < 0.02 for row in decodes), decodes
+
+
+def test_figures_that_name_another_model_or_measure_are_shown_but_not_counted(found):
+    reserved = [row for row in found.rows if row.id.startswith("memory-cog2b-")]
+    assert len(reserved) == 3
+    assert all(not row.is_counted and "reserved" in row.note for row in reserved)
 
 
 def test_leaving_out_the_whole_model_and_gpu_is_harder_and_still_within_a_third(found):
@@ -39,7 +49,7 @@ def test_leaving_out_the_whole_model_and_gpu_is_harder_and_still_within_a_third(
 
 def test_every_outlier_is_explained(found):
     for row in found.rows:
-        if row.is_counted and row.group != "measured" and abs(row.error) > 0.25:
+        if row.is_counted and abs(row.error) > 0.25:
             assert len(row.note) > 20, row.id
 
 

@@ -70,3 +70,13 @@ def test_a_clip_no_model_can_make_is_refused_with_its_option(catalog, asked):
 def test_a_model_trained_for_one_size_says_so(catalog):
     with pytest.raises(UsageError, match="720x480 alone"):
         clip_for(catalog.video_model("cogvideox-2b"), width=1280, height=720)
+
+
+def test_group_norms_are_counted_where_a_decoder_has_them(catalog):
+    def values(name):
+        model = catalog.video_model(name)
+        return decode_work(model, clip_for(model)).norm_values
+
+    assert values("wan2.1-t2v-14b") == values("ltx-video-2b-0.9.0") == 0
+    assert values("cogvideox-2b") == pytest.approx(32.02e9, rel=0.001)
+    assert values("hunyuanvideo") > values("mochi-1") > 0

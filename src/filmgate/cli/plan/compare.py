@@ -1,58 +1,58 @@
-"""`filmgate plan compare`: the same question on a few instances only."""
+"""`filmgate plan compare`: the same question on a few machines only."""
 
-from typing import Annotated
-
-import typer
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
+from filmgate.cli.plan.llm import ask_llm
+from filmgate.cli.plan.question import Ground, options_of
+from filmgate.cli.plan.video import ask_video
+from filmgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from filmgate.planner.answer import Answer
 
 
-def compare_command(  # noqa: PLR0913 - one parameter an option
-    *,
-    model: Annotated[str, typer.Option("--model", help="A video model or a language model.")],
-    instances: Annotated[
-        str, typer.Option("--instances", help="Instances, or GPUs such as H100, by commas.")
-    ],
-    size: options.Size = None,
-    seconds: options.Seconds = None,
-    frames: options.Frames = None,
-    steps: options.Steps = None,
-    clips_per_day: options.ClipsPerDay = None,
-    slo_seconds: options.SloSeconds = None,
-    precision: Annotated[str | None, typer.Option("--precision", help="Weights.")] = None,
-    context: Annotated[int, typer.Option("--context", help="Tokens a sequence.")] = 8192,
-    concurrency: Annotated[int, typer.Option("--concurrency", help="Sequences at once.")] = 1,
-    region: options.Region = None,
-    catalog_file: options.UserFile = None,
-    price_file: options.PriceFile = None,
-    is_json: options.Json = False,
-    adr: options.Adr = None,
-    html: options.Html = None,
-) -> None:
-    """Rank a few instances for one model."""
-    from filmgate.catalog.library import load_calibration
+def choose_machines(
+    *, model: options.AnyModelName, instances: options.Instances = None, gpu: options.GpuNames = None
+) -> tuple[str, ...]:
+    """The names of the machines to compare; a name without a dot is a bare GPU."""
     from filmgate.cli.plan import opening
-    from filmgate.cli.plan.output import show
+
+    names = opening.machine_names(instances, "--instances") + opening.machine_names(gpu, "--gpu")
+    if not names:
+        raise UsageError(
+            f"name machines for {model}: --instances g6e.24xlarge,g7e.12xlarge or --gpu H100,H200",
+            option="--instances",
+        )
+    return names
+
+
+def answer_compare(
+    ground: Ground, *, model: str, instances: str | None, gpu: str | None, **asked: Any
+) -> "Answer":
+    """Rank a few machines for one model; takes the options of `plan video` or of `plan llm`."""
+    from filmgate.cli.plan import opening
     from filmgate.planner.llm import plan_llm
-    from filmgate.planner.llm_serving import LlmAsk
-    from filmgate.planner.video import VideoAsk
     from filmgate.planner.video_answer import plan_video
 
-    catalog = opening.open_catalog(catalog_file, price_file)
-    names = opening.machine_names(instances)
-    place = opening.region_or_default(region, catalog)
-    if opening.is_video(model, catalog):
-        found = opening.find_video_model(model, catalog)
-        clip = opening.build_clip(found, size, seconds=seconds, frames=frames, steps=steps)
-        weights = opening.check_precision(precision or "bf16", ("bf16", "fp8"))
-        ask = VideoAsk(found, clip, place, clips_per_day, slo_seconds, precision=weights, instances=names)
-        opening.check_numbers(ask)
-        answer = plan_video(ask, catalog, load_calibration())
-    else:
-        llm = opening.find_llm(model, catalog)
-        weights = opening.check_precision(precision or llm.native_precision)
-        opening.check_positive(context, "--context")
-        opening.check_positive(concurrency, "--concurrency")
-        served = LlmAsk(llm, weights, "bf16", context, concurrency, region=place, instances=names)
-        answer = plan_llm(served, catalog, load_calibration())
-    show(answer, is_json=is_json, adr=adr, html=html)
+    names = choose_machines(model=model, instances=instances, gpu=gpu)
+    if opening.is_video(model, ground.catalog):
+        own = _own(asked, ask_video, f"{model} is a video model")
+        video = replace(ask_video(ground, model=model, **own), instances=names)
+        return plan_video(video, ground.catalog, ground.calibration)
+    own = _own(asked, ask_llm, f"{model} is a language model")
+    served = replace(ask_llm(ground, model=model, **own), instances=names)
+    return plan_llm(served, ground.catalog, ground.calibration)
+
+
+def _own(asked: Mapping[str, Any], asker: Callable[..., Any], what: str) -> dict[str, Any]:
+    """What this kind of question takes; raises UsageError when something of the other kind was asked."""
+    every = options_of(ask_video) | options_of(ask_llm)
+    foreign = {name: value for name, value in asked.items() if name not in options_of(asker)}
+    for name, value in foreign.items():
+        if value != every[name].default:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{what}: the option says nothing about it", option=option)
+    return {name: value for name, value in asked.items() if name not in foreign}

@@ -1,63 +1,77 @@
 """`filmgate plan llm`: a language model at this precision, context, concurrency and latency."""
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
+from filmgate.cli.plan.question import Ground
+from filmgate.planner.traffic import Shape
 
-
-def plan_llm_command(  # noqa: PLR0913 - one parameter an option
-    *,
-    model: options.LlmName,
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="Weights; default: as released.")
-    ] = None,
-    kv_precision: Annotated[str, typer.Option("--kv-precision", help="KV cache: bf16 or fp8.")] = "bf16",
-    context: Annotated[int, typer.Option("--context", help="Tokens a sequence, prompt and answer.")] = 8192,
-    answer_tokens: Annotated[int, typer.Option("--answer-tokens", help="Of them, the answer.")] = 256,
-    concurrency: Annotated[int, typer.Option("--concurrency", help="Sequences at once.")] = 1,
-    ttft_ms: Annotated[float | None, typer.Option("--ttft-ms", help="Longest time to first token.")] = None,
-    tbt_ms: Annotated[float | None, typer.Option("--tbt-ms", help="Longest time between tokens.")] = None,
-    residency: options.Residency = None,
-    gpu: options.GpuName = None,
-    region: options.Region = None,
-    catalog_file: options.UserFile = None,
-    price_file: options.PriceFile = None,
-    is_json: options.Json = False,
-    adr: options.Adr = None,
-    html: options.Html = None,
-) -> None:
-    """Memory, latency and cost a million tokens for serving a language model."""
-    from filmgate.catalog.library import load_calibration
-    from filmgate.cli.plan import opening
-    from filmgate.cli.plan.output import show
-    from filmgate.planner.llm import plan_llm
+if TYPE_CHECKING:
+    from filmgate.planner.answer import Answer
     from filmgate.planner.llm_serving import LlmAsk
 
-    catalog = opening.open_catalog(catalog_file, price_file)
-    found = opening.find_llm(model, catalog)
+NO_CLIP = {
+    "frames": "a language model makes no frames; give --context and --answer-tokens",
+    "seconds": "a language model makes no clip; give --context and --answer-tokens",
+}
+
+
+def ask_llm(  # noqa: PLR0913 - one parameter an option
+    ground: Ground,
+    *,
+    model: options.LlmName,
+    precision: options.Precision = None,
+    kv_precision: options.KvPrecision = "bf16",
+    context: options.Context = 8192,
+    answer_tokens: options.AnswerTokens = 256,
+    concurrency: options.Concurrency = None,
+    requests_per_day: options.RequestsPerDay = None,
+    requests_per_second: options.RequestsPerSecond = None,
+    traffic: options.TrafficShape = Shape.STEADY,
+    ttft_ms: options.TtftMs = None,
+    tbt_ms: options.TbtMs = None,
+    residency: options.Residency = None,
+    safety_factor: options.SafetyFactor = 1.2,
+    gpu: options.GpuName = None,
+) -> "LlmAsk":
+    """The question these options put; raises UsageError for one that cannot be put."""
+    from filmgate.cli.plan import opening
+    from filmgate.planner.llm_arrivals import MOST_SEQUENCES
+    from filmgate.planner.llm_serving import LlmAsk
+
+    found = opening.find_llm(model, ground.catalog)
     for value, option in (
         (context, "--context"),
         (answer_tokens, "--answer-tokens"),
         (concurrency, "--concurrency"),
+        (requests_per_day, "--requests-per-day"),
+        (requests_per_second, "--requests-per-second"),
         (ttft_ms, "--ttft-ms"),
         (tbt_ms, "--tbt-ms"),
+        (safety_factor, "--safety-factor"),
     ):
         opening.check_positive(value, option)
-    opening.check_precision(precision or found.native_precision)
-    opening.check_precision(kv_precision, ("bf16", "fp8"))
-    ask = LlmAsk(
+    volume = opening.requests_a_day(requests_per_day, requests_per_second)
+    return LlmAsk(
         model=found,
-        precision=precision or found.native_precision,
-        kv_precision=kv_precision,
+        precision=opening.check_precision(precision or found.native_precision),
+        kv_precision=opening.check_precision(kv_precision, ("bf16", "fp8"), option="--kv-precision"),
         context=context,
-        concurrency=concurrency,
+        concurrency=concurrency or (1 if volume is None else MOST_SEQUENCES),
         ttft_ms=ttft_ms,
         tbt_ms=tbt_ms,
-        region=opening.region_or_default(region, catalog),
-        gpu=opening.gpu_or_none(gpu, catalog),
+        region=ground.region,
+        gpu=opening.gpu_or_none(gpu, ground.catalog),
+        safety_factor=safety_factor,
         answer_tokens=answer_tokens,
         residency=residency,
+        requests_per_day=volume,
+        shape=traffic,
     )
-    show(plan_llm(ask, catalog, load_calibration()), is_json=is_json, adr=adr, html=html)
+
+
+def answer_llm(ground: Ground, **asked: Any) -> "Answer":
+    """Memory, latency and cost a million tokens for serving a language model."""
+    from filmgate.planner.llm import plan_llm
+
+    return plan_llm(ask_llm(ground, **asked), ground.catalog, ground.calibration)

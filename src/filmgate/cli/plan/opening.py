@@ -14,6 +14,7 @@ from filmgate.catalog.llms import BITS, Llm
 from filmgate.catalog.user import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
+from filmgate.planner.traffic import DAY_SECONDS
 from filmgate.planner.video import VideoAsk
 from filmgate.planner.work import Clip, clip_for
 from filmgate.settings import load_settings
@@ -77,18 +78,34 @@ def check_positive(value: float | None, option: str, *, is_zero_allowed: bool = 
     )
 
 
-def check_precision(precision: str, allowed: tuple[str, ...] = tuple(BITS)) -> str:
+def check_precision(
+    precision: str, allowed: tuple[str, ...] = tuple(BITS), option: str = "--precision"
+) -> str:
     if precision not in allowed:
-        raise UsageError(f"{precision!r} is not known; use {', '.join(allowed)}", option="--precision")
+        raise UsageError(f"{precision!r} is not known; use {', '.join(allowed)}", option=option)
     return precision
 
 
-def machine_names(text: str) -> tuple[str, ...]:
-    """Instances or GPUs, separated by commas."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise UsageError("name at least one instance, e.g. g6e.24xlarge,g7e.12xlarge", option="--instances")
+def machine_names(text: str | None, option: str) -> tuple[str, ...]:
+    """Instances or GPUs, separated by commas; none where the option is not given."""
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise UsageError("name at least one, e.g. g6e.24xlarge,g7e.12xlarge or H100,H200", option=option)
     return names
+
+
+def one_machine(instance: str | None, gpu: str | None, catalog: Catalog) -> tuple[str | None, Gpu | None]:
+    """The instance's name or the bare GPU: exactly one of them."""
+    if (instance is None) == (gpu is None):
+        raise UsageError("give --instance or --gpu, one of them", option="--instance")
+    return catalog.instance(instance).name if instance else None, gpu_or_none(gpu, catalog)
+
+
+def requests_a_day(per_day: float | None, per_second: float | None) -> float | None:
+    """The volume, given either way; None where none is."""
+    if per_day is not None and per_second is not None:
+        raise UsageError("give --requests-per-day or --requests-per-second", option="--requests-per-day")
+    return per_second * DAY_SECONDS if per_second is not None else per_day
 
 
 def check_share(value: float | None, option: str) -> None:
@@ -96,12 +113,17 @@ def check_share(value: float | None, option: str) -> None:
         raise UsageError(f"{value:g} is not a share from 0 to 1", option=option)
 
 
-def build_clip(model: VideoModel, size: str | None, **asked: float | None) -> Clip:
-    """The clip asked for; seconds and frames exclude each other."""
+def check_length(**asked: float | None) -> None:
+    """Positive numbers; seconds and frames exclude each other."""
     if asked.get("seconds") is not None and asked.get("frames") is not None:
         raise UsageError("give --seconds or --frames, not both", option="--frames")
     for name, value in asked.items():
         check_positive(value, f"--{name}")
+
+
+def build_clip(model: VideoModel, size: str | None, **asked: float | None) -> Clip:
+    """The clip asked for."""
+    check_length(**asked)
     width, height = parse_size(size)
     return clip_for(model, width=width, height=height, **asked)
 

@@ -1,12 +1,20 @@
 """`filmgate plan video`: a clip of this model, this size and length, so many a day, in so many seconds."""
 
+from typing import TYPE_CHECKING, Any
+
 from filmgate.cli.plan import options
+from filmgate.cli.plan.question import Ground
 from filmgate.planner.traffic import Shape
+
+if TYPE_CHECKING:
+    from filmgate.planner.answer import Answer
+    from filmgate.planner.video import VideoAsk
 
 WEIGHTS = ("bf16", "fp8")
 
 
-def plan_video_command(  # noqa: PLR0913 - one parameter an option
+def ask_video(  # noqa: PLR0913 - one parameter an option
+    ground: Ground,
     *,
     model: options.VideoModelName,
     size: options.Size = None,
@@ -17,7 +25,7 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
     clips_per_day: options.ClipsPerDay = None,
     slo_seconds: options.SloSeconds = None,
     traffic: options.TrafficShape = Shape.STEADY,
-    precision: options.Precision = "bf16",
+    precision: options.Precision = None,
     compiled: options.Compiled = False,
     tenants: options.Tenants = 1,
     adapters: options.Adapters = 1,
@@ -26,34 +34,23 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
     interruptible: options.Interruptible = 0.0,
     safety_factor: options.SafetyFactor = 1.2,
     gpu: options.GpuName = None,
-    region: options.Region = None,
-    catalog_file: options.UserFile = None,
-    price_file: options.PriceFile = None,
-    is_json: options.Json = False,
-    adr: options.Adr = None,
-    html: options.Html = None,
-) -> None:
-    """Memory, time, fleet, money and a verdict for making clips."""
-    from filmgate.catalog.library import load_calibration
+) -> "VideoAsk":
+    """The question these options put; raises UsageError for one that cannot be put."""
     from filmgate.cli.plan import opening
-    from filmgate.cli.plan.output import show
     from filmgate.planner.video import VideoAsk
-    from filmgate.planner.video_answer import plan_video
 
-    catalog = opening.open_catalog(catalog_file, price_file)
-    found = opening.find_video_model(model, catalog)
+    found = opening.find_video_model(model, ground.catalog)
     clip = opening.build_clip(found, size, seconds=seconds, frames=frames, steps=steps, fps=fps)
-    opening.check_precision(precision, WEIGHTS)
     ask = VideoAsk(
         model=found,
         clip=clip,
-        region=opening.region_or_default(region, catalog),
+        region=ground.region,
         clips_per_day=clips_per_day,
         slo_seconds=slo_seconds,
         shape=traffic,
-        precision=precision,
+        precision=opening.check_precision(precision or "bf16", WEIGHTS),
         mode="compiled" if compiled else "eager",
-        gpu=opening.gpu_or_none(gpu, catalog),
+        gpu=opening.gpu_or_none(gpu, ground.catalog),
         residency=residency,
         commit_discount=commit_discount,
         interruptible_share=interruptible,
@@ -62,4 +59,11 @@ def plan_video_command(  # noqa: PLR0913 - one parameter an option
         safety_factor=safety_factor,
     )
     opening.check_numbers(ask)
-    show(plan_video(ask, catalog, load_calibration()), is_json=is_json, adr=adr, html=html)
+    return ask
+
+
+def answer_video(ground: Ground, **asked: Any) -> "Answer":
+    """Memory, time, fleet, money and a verdict for making clips."""
+    from filmgate.planner.video_answer import plan_video
+
+    return plan_video(ask_video(ground, **asked), ground.catalog, ground.calibration)

@@ -112,9 +112,12 @@ def _fleet(answer: Answer) -> Table | None:
         return None
     rows = [("pattern", str(fleet["pattern"]))] if "pattern" in fleet else []
     rows += [("because", str(reason)) for reason in _list(fleet.get("reasons"))]
-    for key in ("replicas", "replicas_p99", "instances", "warm_replicas"):
+    for key in ("replicas", "replicas_p99", "instances", "warm_replicas", "sequences_per_replica"):
         if fleet.get(key) is not None:
             rows.append((key.replace("_", " "), str(fleet[key])))
+    for key in ("first_token_ms_p95", "first_token_ms_p99"):
+        if fleet.get(key) is not None:
+            rows.append((key.replace("_ms_", " at ").replace("_", " "), seconds(_number(fleet[key]) / 1e3)))
     for start in _dicts(fleet.get("cold_start")):
         rows.append((f"cold start: {start['source']}", seconds(_number(start["total_seconds"]))))
     for wall in _dicts(fleet.get("isolation")):
