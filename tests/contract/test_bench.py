@@ -151,6 +151,10 @@ def test_a_trace_tells_work_copies_and_waiting_apart():
     assert use.kernel_utilisation == pytest.approx(0.69)
     assert use.bytes_to_host == 7
     assert use.waiting == pytest.approx(0.30)
+    assert [(k.name, k.milliseconds, k.launches) for k in use.kernels] == [
+        ("conv", pytest.approx(0.06), 2),
+        ("Memset (Device)", pytest.approx(0.009), 1),
+    ]
 
 
 def test_host_memory_is_never_less_than_what_is_held():

@@ -49,6 +49,12 @@ def _keyring(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
     return examine(settings.store, tenant_id)
 
 
+def _provider(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.fallback.checkup import examine_provider
+
+    return examine_provider(settings.fallback)
+
+
 def _delivery(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.queue.checkup import examine_delivery
 
@@ -59,12 +65,6 @@ def _model_cache(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.weights.checkup import examine_cache
 
     return examine_cache(settings.models)
-
-
-def _provider(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.fallback.checkup import examine_provider
-
-    return examine_provider(settings.fallback)
 
 
 # A part that is not configured has nothing to say.

@@ -7,7 +7,7 @@ or late changes when somebody looks, never what they find. docs/adr/0048 has the
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from filmgate.keyring.base import Keyring
 from filmgate.queue import ledger
 from filmgate.queue.base import Finish, Offer, Setback, Standing
 from filmgate.queue.claims import find_named, is_due
+from filmgate.queue.line import Move
 from filmgate.queue.mailbox import Envelope, Mailbox, PostOffice, Wakeup
 from filmgate.queue.sql import SqlQueue
 from filmgate.queue.waiting import Lane, find_waiting
@@ -31,6 +32,7 @@ from filmgate.telemetry.logs import Log
 _RENEWALS_A_LEASE = 3
 # After a failed send others are not tried for this long: an outage of SQS must not slow requests down.
 _SILENCE_SECONDS = 5.0
+_SIGN_IN_SECONDS = 5.0
 _SENT_A_SWEEP = 500
 _LETTERS_A_SWEEP = 100
 _LETTER_SECONDS = 30.0
@@ -60,6 +62,7 @@ class SqsQueue(SqlQueue):
         self._lanes: set[Lane] = set()
         self._swept_at = time.monotonic()
         self._silent_until = 0.0
+        self._signed_in_at = -_SIGN_IN_SECONDS
         # Whoever ended a job may have freed its tenant's next: look once before waiting for a message.
         self._is_curious = True
 
@@ -69,7 +72,14 @@ class SqsQueue(SqlQueue):
             self._announce(Wakeup(job.id, job.route, job.spec.model))
         return job
 
+    def reroute(self, moves: Sequence[Move]) -> int:
+        moved = super().reroute(moves)
+        if moved:
+            self.sweep()  # their messages lie in the boxes of the route they left
+        return moved
+
     def lease(self, offer: Offer) -> Lease | None:
+        self._sign_in(offer)
         self._lanes.update((offer.route, model) for model in offer.models)
         is_curious, self._is_curious = self._is_curious, False
         # Whoever has work in hand is asked for room beside it and must not be kept.
@@ -135,6 +145,14 @@ class SqsQueue(SqlQueue):
                 self._bury_dead(box)
         except DeliveryUnavailable as exc:
             log.warning("the sweep of messages failed; it is tried again", code=exc.code)
+
+    def _sign_in(self, offer: Offer) -> None:
+        """Say that this worker is there: one that waits for messages does not ask the database for work."""
+        if time.monotonic() - self._signed_in_at < _SIGN_IN_SECONDS:
+            return
+        self._signed_in_at = time.monotonic()
+        with self._database.write(is_durable=False) as connection:
+            self._attendance.mark(connection, offer, self._database.steady_now(connection))
 
     def _announce(self, wakeup: Wakeup) -> None:
         """A send that fails costs time, not the job: the sweep sends again."""

@@ -13,6 +13,18 @@ import torch
 TURN_MICROSECONDS = 20.0
 
 
+KERNELS_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """What one kernel took in all its launches."""
+
+    name: str
+    milliseconds: float
+    launches: int
+
+
 @dataclass(frozen=True, slots=True)
 class GpuUse:
     """Union of kernel intervals over the span from first to last, and bytes copied to the host.
@@ -24,6 +36,7 @@ class GpuUse:
     kernel_utilisation: float
     bytes_to_host: int
     waiting: float = 0.0
+    kernels: tuple[KernelTime, ...] = ()
 
 
 def profile_gpu(run: Callable[[], object]) -> GpuUse:
@@ -42,13 +55,20 @@ def profile_gpu(run: Callable[[], object]) -> GpuUse:
 def read_trace(events: Iterable[Mapping[str, Any]]) -> GpuUse:
     """What the device did, from the profiler's events. Clearing memory is work; copies run beside it."""
     work: list[tuple[float, float]] = []
+    spent: dict[str, list[float]] = {}
     copied = 0
     for event in events:
         if event.get("cat") in ("kernel", "gpu_memset"):
             work.append((event["ts"], event["ts"] + event["dur"]))
+            spent.setdefault(event["name"], []).append(event["dur"])
         elif event.get("cat") == "gpu_memcpy" and event["name"].startswith("Memcpy DtoH"):
             copied += int(event["args"]["bytes"])
-    return GpuUse(busy_share(work), copied, pause_share(work, TURN_MICROSECONDS))
+    kernels = sorted(
+        (KernelTime(name, sum(times) / 1000, len(times)) for name, times in spent.items()),
+        key=lambda kernel: -kernel.milliseconds,
+    )
+    waiting = pause_share(work, TURN_MICROSECONDS)
+    return GpuUse(busy_share(work), copied, waiting, tuple(kernels[:KERNELS_LISTED]))
 
 
 def busy_share(intervals: Iterable[tuple[float, float]]) -> float:
