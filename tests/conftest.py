@@ -6,6 +6,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Before Triton is: kernels are interpreted, so that they are tested without a GPU. tests/gpu sets it to 0.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Callable
 from functools import cache
@@ -15,7 +17,10 @@ from threading import enumerate as live_threads
 import numpy as np
 import pytest
 
+from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
+from tests.bedrock import clip_bucket, moto  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
+from tests.sqs_site import sqs  # noqa: F401 - fixtures
 
 
 def pytest_configure(config):

@@ -52,7 +52,8 @@ def database_url(request, tmp_path):
     database = Database(url)
     with database.write() as connection:
         connection.exec_driver_sql(
-            "TRUNCATE accounts, loads, durations, jobs, events, workers, invocations, tenants, api_keys"
+            "TRUNCATE accounts, loads, durations, jobs, events, invocations, tenants, api_keys, breakers,"
+            " attendance, workers"
         )
     database.close()
     return url

@@ -61,9 +61,9 @@ class Service:
 
 
 @contextmanager
-def running(settings):
+def running(settings, provider=None):
     """Serve these settings until the block ends."""
-    stations = open_stations(settings)
+    stations = open_stations(settings, provider)
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     listener = listen(settings.api)

@@ -29,11 +29,14 @@ FilmgateError
     |-- WriteError        the file could not be written
     |-- LeaseLost         another worker has the job now; this one's writes are refused
     |-- QueueUnavailable  the database cannot be reached
+    |-- DeliveryUnavailable  the message queue that wakes workers cannot be used; the jobs are safe
     |-- StoreUnavailable  the object store cannot be reached
-    |   `-- StoreFull     no room for the object; nothing was written
+    |   |-- StoreFull     no room for the object; nothing was written
+    |   `-- StoreForbidden  our own credentials may not do this; `permission` names what is missing
     |-- ObjectNotFound    no object of that name
     |-- ObjectCorrupt     stored bytes do not verify
     |-- KeyringUnavailable, KeyRefused   tenant keys: unreachable, or not the key this was wrapped with
+    |   `-- KeyringForbidden  (of the first) our own credentials may not use them
     |-- ProviderError     a managed provider failed a call. Throttled: no room now; Refused: never this job;
     |                     Unusable: not as configured; Cannot: nothing it offers fits the job and the policy
     `-- Cancelled         the caller asked to stop
@@ -196,6 +199,12 @@ class QueueUnavailable(RunError):  # noqa: N818
     code: ClassVar[str] = "queue_unavailable"
 
 
+class DeliveryUnavailable(RunError):  # noqa: N818
+    """The message queue that wakes workers cannot be used; the jobs are safe in the database."""
+
+    code: ClassVar[str] = "delivery_unavailable"
+
+
 class StoreUnavailable(RunError):  # noqa: N818
     """The object store cannot be reached."""
 
@@ -206,6 +215,16 @@ class StoreFull(StoreUnavailable):
     """No room for the object; nothing was written."""
 
     code: ClassVar[str] = "storage_full"
+
+
+class StoreForbidden(StoreUnavailable):
+    """Our own credentials may not do this; `permission` names what is missing."""
+
+    code: ClassVar[str] = "storage_forbidden"
+
+    def __init__(self, message: str, *, permission: str) -> None:
+        super().__init__(message)
+        self.permission = permission
 
 
 class ObjectNotFound(RunError):  # noqa: N818
@@ -226,6 +245,16 @@ class KeyringUnavailable(RunError):  # noqa: N818
     """The tenant keys cannot be reached or read."""
 
     code: ClassVar[str] = "keyring_unavailable"
+
+
+class KeyringForbidden(KeyringUnavailable):
+    """Our own credentials may not use the tenant's key; `permission` names what is missing."""
+
+    code: ClassVar[str] = "keyring_forbidden"
+
+    def __init__(self, message: str, *, permission: str) -> None:
+        super().__init__(message)
+        self.permission = permission
 
 
 class KeyRefused(RunError):  # noqa: N818
@@ -309,6 +338,10 @@ class ProviderThrottled(ProviderError):  # noqa: N818
     """It has no room for us now: a rate limit, or a concurrency quota (HTTP 400 on Bedrock)."""
 
     code: ClassVar[str] = "provider_throttled"
+
+    def __init__(self, message: str, *, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class ProviderRefused(ProviderError):  # noqa: N818

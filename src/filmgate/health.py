@@ -51,3 +51,8 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
 def missing_worker(module: str) -> Finding:
     """What to say when the worker extra is not installed."""
     return Finding("worker", Verdict.FAIL, f"{module} is not installed", "pip install 'filmgate[worker]'")
+
+
+def missing_aws(subject: str) -> Finding:
+    """What to say when a part on AWS is configured and the aws extra is not installed."""
+    return Finding(subject, Verdict.FAIL, "boto3 is not installed", "pip install 'filmgate[aws]'")

@@ -14,6 +14,7 @@ JobId = NewType("JobId", str)
 TenantId = NewType("TenantId", str)
 TraceId = NewType("TraceId", str)
 WorkerId = NewType("WorkerId", str)
+InvocationId = NewType("InvocationId", str)  # a provider's name for its side of a job
 
 JOB_ID_PATTERN = re.compile(r"video_[0-9a-f]{32}")
 TENANT_ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -64,6 +65,7 @@ class RouteReason(StrEnum):
     DEADLINE = "deadline"  # our GPUs would miss it and the provider will not
     AGE = "age"  # it has waited longer than the limit
     PROVIDER_SLOWER = "provider_slower"  # it would be late here, and later there
+    TOO_LATE = "too_late"  # it would be late at both; not worth paying for until it is old
     PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or its breaker is open
     PROVIDER_CANNOT = "provider_cannot"  # no offer renders what was asked
     POLICY = "policy"  # the tenant allows no managed route, region, price or change that would do
@@ -133,8 +135,13 @@ _REASONS = {
     "write_failed": Reason.STORE_FAILED,
     "storage_full": Reason.STORE_FAILED,
     "storage_unavailable": Reason.STORE_FAILED,
+    "storage_forbidden": Reason.STORE_FAILED,
     "object_corrupt": Reason.STORE_FAILED,
     "object_not_found": Reason.SOURCE_MISSING,
+    "provider_throttled": Reason.PROVIDER_FAILED,
+    "provider_refused": Reason.PROVIDER_FAILED,
+    "provider_unusable": Reason.PROVIDER_FAILED,
+    "provider_cannot": Reason.PROVIDER_FAILED,
 }
 
 

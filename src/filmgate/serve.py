@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,12 +26,18 @@ from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
 from filmgate.api.passes import PassOffice
 from filmgate.api.stations import Stations
-from filmgate.database import open_database
+from filmgate.database import Database, open_database
 from filmgate.errors import FilmgateError, SettingsError
+from filmgate.fallback import open_provider
+from filmgate.fallback.base import Provider
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_queue
+from filmgate.queue.base import JobQueue, Sweepable
 from filmgate.queue.metrics import QueueCollector
-from filmgate.settings import ApiSettings, Settings
+from filmgate.routing.breaker import Breaker
+from filmgate.routing.router import Router
+from filmgate.routing.spill import Spiller, spilling
+from filmgate.settings import ApiSettings, FallbackSettings, Settings
 from filmgate.store import open_store
 from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.tenants import open_tenants
@@ -46,10 +52,11 @@ _STOP_SECONDS = 40.0
 _PENDING_CONNECTIONS = 1024
 SWEEP_SECONDS = 60.0
 _ORPHANS_SECONDS = 3600.0
+_SHORTEST_SWEEP_SECONDS = 0.2
 
 
-def open_stations(settings: Settings) -> Stations:
-    """Every part of the server, opened once."""
+def open_stations(settings: Settings, provider: Provider | None = None) -> Stations:
+    """Every part of the server, opened once; with a provider, jobs may leave for it."""
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
     keyring = open_keyring(settings.store, settings.data)
@@ -57,10 +64,31 @@ def open_stations(settings: Settings) -> Stations:
     ensure_local_tenant(tenants, settings.data)
     store = open_store(settings.store, settings.data, keyring)
     queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
-    gate = open_gate(Neighbours(queue, book, store, tenants), Roster(database), settings.admission)
+    router = open_router(database, provider, settings) if provider is not None else None
+    neighbours = Neighbours(queue, book, store, tenants, router)
+    gate = open_gate(neighbours, Roster(database), settings.admission)
     link_seconds = settings.store.link_seconds
     passes = PassOffice(keyring, link_seconds)
     return Stations(gate, queue, book, store, tenants, settings.api, link_seconds, passes)
+
+
+def open_configured(fallback: FallbackSettings) -> Provider | None:
+    """The provider of the settings, if they name one: without it no job is ever routed."""
+    return None if fallback.provider == "disabled" else open_provider(fallback)
+
+
+def open_router(database: Database, provider: Provider, settings: Settings) -> Router:
+    """The choice between our GPUs and this provider."""
+    breaker = Breaker(database, provider.name, settings.routing)
+    return Router(provider, breaker, settings.routing, settings.admission.gpus)
+
+
+def open_spill(stations: Stations) -> AbstractContextManager[None]:
+    """A look at what waits every few seconds, where there is a provider to spill to."""
+    if (router := stations.gate.router) is None:
+        return nullcontext()
+    spiller = Spiller(router, stations.queue, stations.book, stations.tenants)
+    return spilling(spiller, router.settings.spill_seconds)
 
 
 def check_exposure(api: ApiSettings) -> None:
@@ -79,7 +107,7 @@ def check_exposure(api: ApiSettings) -> None:
 def serve(settings: Settings, *, has_worker: bool = True) -> None:
     """Run until SIGTERM or SIGINT: stop accepting, finish what is being answered, stop the worker."""
     configure_logs()
-    stations = open_stations(settings)
+    stations = open_stations(settings, open_configured(settings.fallback))
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
     app = build_app(stations, registry)
@@ -90,7 +118,12 @@ def serve(settings: Settings, *, has_worker: bool = True) -> None:
     try:
         print_welcome(settings, listener.getsockname()[1])
         retention = Retention(stations.queue, stations.book, stations.store, stations.tenants)
-        with sweeping(retention), embedded_worker(settings) if has_worker else nullcontext():
+        with (
+            sweeping(retention),
+            redelivering(stations.queue, settings.queue.sweep_seconds),
+            open_spill(stations),
+            embedded_workers(settings) if has_worker else nullcontext(),
+        ):
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
@@ -190,20 +223,45 @@ def print_welcome(settings: Settings, port: int) -> None:
 @contextmanager
 def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[None]:
     """Remove what has expired, for as long as the server runs. Every replica may: each step is idempotent."""
-    is_over = threading.Event()
+    orphans_at = 0.0
 
     def sweep() -> None:
-        orphans_at = 0.0
+        nonlocal orphans_at
+        retention.sweep()
+        if time.monotonic() >= orphans_at:
+            orphans_at = time.monotonic() + _ORPHANS_SECONDS
+            retention.sweep_orphans()
+
+    with repeating(sweep, seconds, "retention"):
+        yield
+
+
+@contextmanager
+def redelivering(queue: JobQueue, seconds: float) -> Iterator[None]:
+    """Send lost wake-ups again, for as long as the server runs: with no worker left nobody else would.
+
+    A queue whose workers ask the database has none to lose.
+    """
+    if not isinstance(queue, Sweepable):
+        yield
+        return
+    with repeating(queue.sweep, max(seconds, _SHORTEST_SWEEP_SECONDS), "redelivery"):
+        yield
+
+
+@contextmanager
+def repeating(work: Callable[[], None], seconds: float, name: str) -> Iterator[None]:
+    """Do the work again and again on a thread of that name; what fails is tried again next time."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
         while not is_over.wait(seconds):
             try:
-                retention.sweep()
-                if time.monotonic() >= orphans_at:
-                    orphans_at = time.monotonic() + _ORPHANS_SECONDS
-                    retention.sweep_orphans()
+                work()
             except FilmgateError as exc:
-                log.warning("retention failed; it is tried again", code=exc.code, seconds=seconds)
+                log.warning("a sweep failed; it is tried again", action=name, code=exc.code, seconds=seconds)
 
-    thread = threading.Thread(target=sweep, name="retention", daemon=True)
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield
@@ -213,14 +271,20 @@ def sweeping(retention: Retention, seconds: float = SWEEP_SECONDS) -> Iterator[N
 
 
 @contextmanager
-def embedded_worker(settings: Settings) -> Iterator["WorkerChild"]:
-    """A worker child for as long as the server runs."""
-    child = WorkerChild(settings)
-    child.start()
+def embedded_workers(settings: Settings) -> Iterator[list["WorkerChild"]]:
+    """A worker child for as long as the server runs, and one for the managed route where there is one."""
+    children = [WorkerChild(settings, "--model", settings.admission.default_model)]
+    if settings.fallback.provider != "disabled":
+        children.append(WorkerChild(settings, "--managed"))
+    for child in children:
+        child.start()
     try:
-        yield child
+        yield children
     finally:
-        child.stop()
+        for child in children:
+            child.drain()
+        for child in children:
+            child.stop()
 
 
 _PR_SET_PDEATHSIG = 1
@@ -236,9 +300,8 @@ def _die_with_parent() -> None:
 class WorkerChild:
     """One worker process, started again when it dies: at once at first, more slowly if it keeps dying."""
 
-    def __init__(self, settings: Settings) -> None:
-        model = settings.admission.default_model
-        self._command = [sys.executable, "-m", "filmgate", "worker", "--model", model]
+    def __init__(self, settings: Settings, *options: str) -> None:
+        self._command = [sys.executable, "-m", "filmgate", "worker", *options]
         self._environ = os.environ | {"FILMGATE_DATA": str(settings.data)}
         self._is_stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -251,12 +314,16 @@ class WorkerChild:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Let it drain, then make sure that it is gone."""
+    def drain(self) -> None:
+        """Tell it to end, and start no other."""
         self._is_stopping.set()
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        """Make sure that it is gone; it has had its signal."""
         process = self._process
         if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGTERM)
             try:
                 process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:

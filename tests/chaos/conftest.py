@@ -49,9 +49,10 @@ class Site:
         self.book = open_book(self.database, keyring)
         self.store = open_store(settings.store, settings.data, keyring)
 
-    def start_worker(self, pace=0.02, clock_offset=""):
+    def start_worker(self, pace=0.02, clock_offset="", chunk_bytes=4096):
         """A worker process with the pattern runner: `pace` seconds a step and a chunk."""
-        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), str(pace), str(clock_offset)]
+        options = [str(pace), str(clock_offset), str(chunk_bytes)]
+        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), *options]
         environ = {**os.environ, **self.environ, "PYTHONPATH": str(ROOT)}
         with self.log.open("ab") as log:
             worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log, cwd=self.log.parent)
@@ -98,11 +99,11 @@ class Site:
             assert time.monotonic() < ends, self.log.read_text()[-3000:]
             time.sleep(0.02)
 
-    def is_whole(self, job):
+    def is_whole(self, job, chunk_bytes=4096):
         """The clip the job points at is the clip its spec must give."""
         clip = self.find(job).clip
         name = ObjectName(job.tenant_id, job.id, clip.part)
-        return b"".join(self.store.read(name)) == pattern_clip(job.spec)
+        return b"".join(self.store.read(name)) == pattern_clip(job.spec, chunk_bytes)
 
 
 @pytest.fixture

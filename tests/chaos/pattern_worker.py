@@ -18,4 +18,5 @@ def step_clock(offset: Path) -> None:
 if __name__ == "__main__":
     if sys.argv[2]:
         step_clock(Path(sys.argv[2]))
-    run_worker(load_settings(), lambda: PatternRunner(pace_seconds=float(sys.argv[1])))
+    runner = PatternRunner(pace_seconds=float(sys.argv[1]), chunk_bytes=int(sys.argv[3]))
+    run_worker(load_settings(), lambda: runner)

@@ -1,4 +1,4 @@
-"""The queue under contract, with clocks the test turns by hand."""
+"""The queue under contract, with clocks the test turns by hand, and every store."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,8 @@ from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
+from tests.sqs_site import SqsSite
+from tests.stores import rig  # noqa: F401 - fixture
 
 NOON = 1_800_000_000.0 - 1_800_000_000 % 86400 + 43200
 
@@ -41,8 +43,21 @@ class Bench:
 
 
 @pytest.fixture
-def bench(database_url, tmp_path):
-    clocks, settings = Clocks(), QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3)
+def delivery(request):
+    """How workers hear of jobs: they ask the database, or SQS wakes them. Suites choose by parameter.
+
+    The clock is turned by hand, so nothing may wait for a real second: an empty receive looks at once.
+    """
+    if getattr(request, "param", "asked") == "asked":
+        return {}
+    site = SqsSite(request.getfixturevalue("aws_url"))
+    return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}
+
+
+@pytest.fixture
+def bench(database_url, delivery, tmp_path):
+    clocks = Clocks()
+    settings = QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3, **delivery)
     database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady)
     migrate(database)
     keyring = FileKeyring(tmp_path / "keys")

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Failure, JobState, Reason, Share, TenantId
+from filmgate.jobs import Failure, JobState, Reason, Route, RouteReason, Routing, Share, TenantId
 from filmgate.queue.base import Setback
+from filmgate.queue.line import Move
 from tests.tickets import FINISH, make_offer, make_ticket
 
+pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
 CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
 
 
@@ -27,7 +29,7 @@ def test_a_first_job_does_not_wait_for_anothers_backlog(queue):
 
 
 def test_tenants_get_gpu_seconds_in_proportion_to_weight_not_job_count(queue):
-    for _ in range(40):
+    for _ in range(32):
         queue.enqueue(make_ticket("long", gpu_seconds=30))
         queue.enqueue(make_ticket("short", gpu_seconds=10))
         queue.enqueue(make_ticket("heavy", gpu_seconds=10, share=Share(weight=2)))
@@ -71,26 +73,38 @@ def test_position_counts_what_will_really_go_first(queue, book):
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.sampled_from("ABabLCFGXt"), max_size=40))
+@given(st.lists(st.sampled_from("ABabLCFGXMHt"), max_size=40))
 def test_the_counters_agree_with_the_rows_after_any_history(bench, script):
-    """A and B enqueue, a and b cancel, L leases, C completes, F fails, G hands back, X loses, t waits."""
+    """A and B enqueue, a and b cancel, L leases, C completes, F fails, G hands back, X loses, M sends what
+    waits to the managed route and H home again, t waits.
+    """
     queue, held = bench.queue, []
     for letter in script:
-        perform(letter, queue, held, bench.clocks)
+        if letter in "MH":
+            send(bench, Route.MANAGED if letter == "M" else Route.GPU)
+        else:
+            perform(letter, queue, held, bench.clocks)
     counted = Counter()
     with bench.database.read() as connection:
         rows = connection.exec_driver_sql(
-            "SELECT tenant_id, state, count(*), sum(predicted_gpu_seconds) FROM jobs"
-            " WHERE state IN ('queued', 'running') GROUP BY tenant_id, state"
+            "SELECT tenant_id, route, state, count(*), sum(predicted_gpu_seconds) FROM jobs"
+            " WHERE state IN ('queued', 'running') GROUP BY tenant_id, route, state"
         ).all()
         accounts = connection.exec_driver_sql("SELECT tenant_id, queued, running FROM accounts").all()
-    for tenant, state, jobs, seconds in rows:
-        counted[tenant, state] = (jobs, pytest.approx(seconds))
-    loads = {(load.tenant_id, load.state): (load.jobs, load.gpu_seconds) for load in queue.backlog().loads}
+    for tenant, route, state, jobs, seconds in rows:
+        counted[tenant, route, state] = (jobs, pytest.approx(seconds))
+    loads = {(i.tenant_id, i.route, i.state): (i.jobs, i.gpu_seconds) for i in queue.backlog().loads}
     assert loads == dict(counted)
     for tenant, queued, running in accounts:
-        assert queued == counted.get((tenant, JobState.QUEUED), (0,))[0]
-        assert running == counted.get((tenant, JobState.RUNNING), (0,))[0]
+        assert queued == sum(counted.get((tenant, route, JobState.QUEUED), (0,))[0] for route in Route)
+        assert running == sum(counted.get((tenant, route, JobState.RUNNING), (0,))[0] for route in Route)
+
+
+def send(bench, target):
+    source = Route.GPU if target is Route.MANAGED else Route.MANAGED
+    line, why = bench.book.waiting(source), Routing(RouteReason.AGE)
+    moves = [Move(job.tenant_id, job.job_id, target, why) for job in line.jobs]
+    assert bench.queue.reroute(moves) == len(moves)
 
 
 def perform(letter, queue, held, clocks):

@@ -9,6 +9,7 @@ from filmgate.jobs import TenantId
 from filmgate.keyring.cache import DataKeyCache
 from filmgate.keyring.files import FileKeyring
 from filmgate.keyring.sealing import Sealer
+from tests.aws import client, make_keys
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
@@ -18,9 +19,14 @@ def folder(tmp_path):
     return tmp_path / "keys"
 
 
-@pytest.fixture
-def keyring(folder):
-    return FileKeyring(folder)
+@pytest.fixture(params=["files", "kms"])
+def keyring(request, folder):
+    if request.param == "files":
+        return FileKeyring(folder)
+    from filmgate.keyring.kms import KmsKeyring
+
+    aws_url = request.getfixturevalue("aws_url")
+    return KmsKeyring(client("kms", aws_url), make_keys(aws_url))
 
 
 def test_a_data_key_opens_for_its_tenant_alone(keyring):
@@ -40,7 +46,8 @@ def test_forgetting_a_tenant_makes_its_data_unreadable(keyring):
         keyring.open_data_key(ACME, key.wrapped)
 
 
-def test_key_files_belong_to_their_owner_alone(keyring, folder):
+def test_key_files_belong_to_their_owner_alone(folder):
+    keyring = FileKeyring(folder)
     key = keyring.new_data_key(ACME)
     [file] = folder.iterdir()
     assert (file.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
@@ -66,9 +73,10 @@ def test_processes_that_make_the_same_key_at_once_agree_on_one(folder):
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_tenant_name_cannot_leave_the_folder(keyring):
-    with pytest.raises(KeyRefused):
-        keyring.new_data_key(TenantId("../evil"))
+def test_a_tenant_name_cannot_reach_another_key(keyring):
+    for name in ("../evil", "", "a/b", "ACME", "{tenant}"):
+        with pytest.raises(KeyRefused):
+            keyring.new_data_key(TenantId(name))
 
 
 def test_a_sealed_value_is_bound_to_tenant_place_and_every_byte(keyring):
@@ -95,3 +103,24 @@ def test_a_data_key_serves_an_hour_before_the_keyring_is_asked_again(keyring):
     now = 3601.0
     assert cache.encrypting_key(ACME) != first
     assert cache.decrypting_key(ACME, first.wrapped) == first.plain
+
+
+def test_a_slow_keyring_holds_up_nobody_whose_key_is_known(keyring):
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    class Slow:
+        def new_data_key(self, tenant_id):
+            if tenant_id == GLOBEX:
+                is_asked.set()
+                assert may_answer.wait(20)
+            return keyring.new_data_key(tenant_id)
+
+    cache = DataKeyCache(Slow())
+    known = cache.encrypting_key(ACME)
+    asking = threading.Thread(target=cache.encrypting_key, args=(GLOBEX,))
+    asking.start()
+    assert is_asked.wait(20)
+    assert cache.encrypting_key(ACME) == known
+    assert cache.decrypting_key(ACME, known.wrapped) == known.plain
+    may_answer.set()
+    asking.join(20)

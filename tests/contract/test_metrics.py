@@ -28,6 +28,7 @@ def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, book
         'filmgate_jobs{model="flipbook",route="gpu",state="queued",tenant="globex"} 1.0',
         'filmgate_backlog_seconds{model="flipbook",route="gpu",tenant="globex"} 12.5',
         "filmgate_oldest_queued_seconds 6.0",
+        'filmgate_workers{model="flipbook",route="gpu"} 1.0',
         f'{ENDED}{{{WHICH},reason="",route="gpu",state="completed",tenant="acme"}} 1.0',
         f'{ENDED}{{{WHICH},reason="cancelled",route="gpu",state="failed",tenant="acme"}} 1.0',
         'filmgate_gpu_seconds_total{model="flipbook",route="gpu",tenant="acme"} 8.0',

@@ -87,6 +87,21 @@ def test_an_index_without_room_is_an_error_and_never_a_broken_clip(monkeypatch):
         written(noise(2))
 
 
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
+def test_behind_the_head_every_byte_is_final_as_soon_as_it_is_written(codec):
+    clip, frames, grown = ClipMemory({"seed": "7"}), noise(24), []
+    encoder = ClipEncoder(clip, (WIDTH, HEIGHT), 24, EncodeOptions(encoder="software", codec=codec))
+    for frame in frames:
+        encoder.write(frame[None])
+        grown.append(clip.growing.getvalue())
+    encoder.finish()
+    clip.publish()
+    start = mux.head_bytes(24, clip.metadata)
+    assert len(clip.data) > start
+    for data in grown:
+        assert clip.data[start:].startswith(data[start:])
+
+
 def test_nobody_listening_changes_nothing_but_the_fragments():
     frames = noise(9)
     clip = ClipMemory({})

@@ -25,6 +25,7 @@ from filmgate.queue import open_book, open_queue
 from filmgate.queue.base import Setback
 from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
+pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
 FATAL = Setback(Failure(Reason.MODEL_UNUSABLE, "the model is broken"), is_retryable=False)

@@ -5,7 +5,7 @@ import pytest
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
-from filmgate.jobs import ScreeningAction, Share, TenantId
+from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Scope, Tenant
 from filmgate.tenants.local import ensure_local_tenant
@@ -38,6 +38,17 @@ def test_a_key_finds_its_tenant_with_everything_it_was_given(registry):
     assert (tenant.id, tenant.share, tenant.scopes) == (ACME.id, ACME.share, ACME.scopes)
     assert (tenant.screening, tenant.created_at) == (ACME.screening, 1000.0)
     assert registry.authenticate_certificate("CN=acme,O=Acme") == tenant == registry.find(ACME.id)
+
+
+def test_what_a_provider_may_do_is_nothing_until_the_tenant_says_so(registry):
+    issued = registry.add(ACME)
+    assert registry.authenticate(issued.secret).managed == ManagedPolicy()
+    policy = ManagedPolicy(is_allowed=True, regions=("us-west-2",), max_usd_a_clip=2.5, may_resize=True)
+    assert registry.allow(ACME.id, policy).managed == policy
+    assert registry.authenticate(issued.secret) == registry.find(ACME.id)
+    assert registry.find(ACME.id).managed == policy
+    with pytest.raises(TenantNotFound):
+        registry.allow(TenantId("nobody"), policy)
 
 
 def test_unknown_rotated_and_disabled_keys_are_refused_alike(registry):

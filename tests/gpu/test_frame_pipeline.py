@@ -1,4 +1,4 @@
-"""The frame pipeline on a real GPU. Run by hand: `pytest tests/gpu --override-ini addopts=`."""
+"""The frame pipeline on a real GPU. Run by hand, as tests/gpu/README.md says."""
 
 import threading
 import time

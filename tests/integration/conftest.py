@@ -1,7 +1,10 @@
-"""One server for the tests that do not disturb each other."""
+"""One server for the tests that do not disturb each other, and one Bedrock for those that fall back on it."""
 
 import pytest
 
+from filmgate.fallback import open_provider
+from tests.bedrock import Bedrock
+from tests.managed import fallback_to_bedrock, open_office
 from tests.service import running, settings_for
 
 
@@ -15,3 +18,24 @@ def service(tmp_path_factory):
 def client(service):
     with service.client() as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def rented(moto, clip_bucket):
+    """Bedrock, and a provider that calls it: boto3 takes a while to build its clients."""
+    bedrock = Bedrock(moto)
+    fallback = fallback_to_bedrock(bedrock, moto, clip_bucket, expected_seconds=2.0)
+    yield bedrock, fallback, open_provider(fallback)
+    bedrock.close()
+
+
+@pytest.fixture
+def bedrock(rented):
+    rented[0].reset()
+    return rented[0]
+
+
+@pytest.fixture
+def bank(tmp_path, bedrock, rented):
+    with open_office(tmp_path, rented[1], provider=rented[2]) as office:
+        yield office

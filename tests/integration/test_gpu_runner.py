@@ -8,10 +8,10 @@ import av
 import pytest
 
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
-from filmgate.jobs import JobId, Source, SourceKind, Stage, VideoSpec
+from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
 from filmgate.pipeline import canary, residence
 from filmgate.settings import PipelineSettings
-from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Step
+from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
 from filmgate.worker.gpu import GpuRunner
 
 SPEC = VideoSpec(
@@ -53,6 +53,15 @@ def test_a_spec_becomes_fragments_stills_latents_and_a_movie_in_order(outputs):
     assert kinds.index(Latents) < kinds.index(Fragment)
 
 
+def test_the_file_can_be_followed_while_it_is_made_and_is_the_movie(outputs):
+    [growth], [movie] = only(outputs, Growth), only(outputs, Movie)
+    body, clip = b"".join(growth.open_body()), b"".join(movie.open_chunks())
+    assert growth.read_head() + body == clip
+    assert 0 < len(body) < len(clip)
+    kinds = [type(output) for output in outputs]
+    assert kinds.index(Growth) < kinds.index(Fragment)
+
+
 def test_steps_count_finished_work_and_open_every_stage_at_zero(outputs):
     steps = only(outputs, Step)
     assert [s for s in steps if s.stage is Stage.DENOISE] == [Step(Stage.DENOISE, n, 3) for n in range(4)]
@@ -67,6 +76,15 @@ def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runn
     assert {step.stage for step in only(again, Step)} == {Stage.DECODE}
     assert only(again, Latents) == []
     assert b"".join(only(again, Movie)[0].open_chunks()) == b"".join(movie.open_chunks())
+
+
+def test_a_prompt_is_remembered_for_its_tenant_alone(runner):
+    _, renderer = runner._shelf.take("tiny")
+    held = []
+    for tenant in ("acme", "acme", "globex"):
+        list(runner.render(task(replace(SPEC, prompt="a shy heron"), tenant_id=TenantId(tenant))))
+        held.append(len(renderer._texts))
+    assert held[0] == held[1] == held[2] - 1
 
 
 def test_latents_that_are_no_latents_are_refused(runner):

@@ -1,5 +1,6 @@
 """What has expired goes whole: no row without its files, no file without its row."""
 
+import os
 import time
 
 import pytest
@@ -53,4 +54,21 @@ def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
     assert (retention.sweep_orphans(), retention.sweep_orphans()) == (1, 0)
     assert list(store.jobs(ACME)) == [young.id]
     assert {job.id for job in book.page(ACME).jobs} == {young.id, waiting.id}
+    database.close()
+
+
+def test_what_killed_writers_left_unpublished_goes_with_the_orphans(tmp_path, cloud):
+    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+    migrate(database)
+    keyring, tenants = FileKeyring(tmp_path / "keys"), open_tenants(database)
+    queue, book = open_queue(database, keyring, QueueSettings()), open_book(database, keyring)
+    local, s3 = LocalStore(tmp_path / "objects", keyring), cloud.open_store()
+    draft = tmp_path / "objects/.incoming/draft"
+    draft.write_bytes(b"half")
+    os.utime(draft, (1, 1))
+    # moto starts every upload in November 2010: old enough.
+    cloud.s3.create_multipart_upload(Bucket=cloud.bucket, Key=f"films/acme/{new_job_id()}/clip-1.mp4")
+    for store in (local, s3):
+        Retention(queue, book, store, tenants).sweep_orphans()
+    assert (draft.exists(), cloud.uploads()) == (False, [])
     database.close()

@@ -71,6 +71,20 @@ def test_sigterm_ends_server_and_worker_in_order(served):
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
+    provider = {"FILMGATE_FALLBACK__PROVIDER": "http", "FILMGATE_FALLBACK__URL": "http://127.0.0.1:9/v1"}
+    served = Served(tmp_path, **provider)
+    served.said("curl")
+    deadline = time.monotonic() + 20
+    while len(children := psutil.Process(served.process.pid).children()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    served.said('"device": "managed:http"')
+    assert sorted(child.cmdline()[-1] for child in children) == ["--managed", "miniature"]
+    assert served.stop() == 0
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
 def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
     for _ in range(2):
         served = Served(tmp_path, "--no-worker")

@@ -1,26 +1,16 @@
 """`filmgate tenant`, as an operator types it."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
+
+from tests.commands import run_filmgate
 
 
 @pytest.fixture
 def tenant(tmp_path):
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "filmgate", "tenant", *arguments],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "FILMGATE_DATA": str(tmp_path)},
-            timeout=60,
-            check=False,
-        )
-
-    return run
+    return partial(run_filmgate, tmp_path, "tenant")
 
 
 def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):
@@ -38,12 +28,37 @@ def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):
     assert rotated["api_key"] not in shown
 
 
+def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
+    tenant("add", "acme")
+    assert "no managed provider" in tenant("list").stdout
+    changed = tenant("set", "acme", "--managed", "--managed-regions", "us-west-2, eu-west-1")
+    assert changed.stdout == "acme: managed in us-west-2,eu-west-1\n"
+    tenant("set", "acme", "--managed-max-usd", "2.5", "--managed-resize")
+    added = tenant("add", "globex", "--managed", "--managed-relength", "--managed-max-usd", "0", "--json")
+    assert json.loads(added.stdout)["managed"] == {
+        "is_allowed": True,
+        "regions": [],
+        "max_usd_a_clip": 0.0,
+        "may_resize": False,
+        "may_change_length": True,
+    }
+    listed = tenant("list").stdout
+    assert "managed in us-west-2,eu-west-1 up to 2.5 USD resized" in listed
+    assert "managed up to 0 USD of another length" in listed
+    freed = tenant("set", "acme", "--managed-max-usd", "none", "--managed-regions", "", "--json")
+    assert json.loads(freed.stdout)["managed"]["max_usd_a_clip"] is None
+    assert tenant("set", "acme", "--no-managed").stdout == "acme: no managed provider\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("rotate", "nobody"), "there is no tenant nobody"),
         (("add", "Not Good"), "a-z, 0-9 and -"),
         (("add", "acme", "--scopes", "everything"), "choose from generate, read, admin"),
+        (("set", "acme"), "give at least one option to change"),
+        (("set", "nobody", "--managed"), "there is no tenant nobody"),
+        (("add", "acme", "--managed-max-usd", "cheap"), "'cheap' is not a price"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_the_remedy(tenant, arguments, words):

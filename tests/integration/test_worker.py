@@ -1,5 +1,6 @@
 """The worker with its real parts: SQLite, encrypted files, the pattern runner."""
 
+import hashlib
 import threading
 import time
 from collections.abc import Generator
@@ -26,7 +27,7 @@ from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.store.local import LocalStore
 from filmgate.worker import publication
-from filmgate.worker.base import Latents, Movie, Output, Step
+from filmgate.worker.base import Growth, Latents, Movie, Output, Step
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern import MODEL, PatternRunner, pattern_clip
 from tests.tickets import make_ticket
@@ -122,6 +123,7 @@ def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):
         done = shop.wait_for(job)
     assert done.state is JobState.COMPLETED
     assert shop.read(job, done.clip.part) == pattern_clip(job.spec)
+    assert done.clip.sha256 == hashlib.sha256(pattern_clip(job.spec)).hexdigest()
     assert (done.clip.size_bytes, done.device, done.worker_id) == (8 * 4096, "pattern", "worker-1")
     assert shop.parts(job) == ["clip-1.mp4", "spritesheet-1.jpg", "thumbnail-1.jpg"]
     stages = [event.stage for event in shop.book.events(ACME, job.id) if event.stage]
@@ -173,6 +175,13 @@ def test_progress_is_what_the_runner_finished(shop):
         assert shop.wait_for(job).state is JobState.COMPLETED
 
 
+def test_a_runner_knows_whose_job_it_renders(shop):
+    job, owners = shop.enqueue(), set()
+    with shop.worker(Tapped(lambda task, _: owners.add(task.tenant_id))):
+        shop.wait_for(job)
+    assert owners == {ACME}
+
+
 def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
     first, second = shop.enqueue(slo_seconds=10), shop.enqueue(slo_seconds=20, seed=8)
     may_upload, has_second_begun = threading.Event(), threading.Event()
@@ -183,7 +192,8 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
                 has_second_begun.set()
             for output in PatternRunner().render(task):
                 is_held = isinstance(output, Movie) and task.job_id == first.id
-                yield Movie(lambda: may_upload.wait(10) and iter([b"late"])) if is_held else output
+                if not isinstance(output, Growth):
+                    yield Movie(lambda: may_upload.wait(10) and iter([b"late"])) if is_held else output
 
     with shop.worker(SlowUpload()):
         assert has_second_begun.wait(10)
@@ -217,7 +227,7 @@ def test_after_a_failure_in_decode_the_retry_only_decodes(shop):
 
     def tap(task, output):
         outputs.append(output)
-        if output == Step(Stage.DECODE, 3, 8) and len(outputs) < 20:
+        if output == Step(Stage.DECODE, 3, 8) and len(outputs) < 21:
             raise OutOfMemory("no rung held")
 
     with shop.worker(Tapped(tap)):
@@ -346,15 +356,17 @@ def test_a_full_store_costs_live_playback_but_never_the_clip(shop):
         def __getattr__(self, name):
             return getattr(shop.store, name)
 
-        def put(self, name, chunks, *, is_durable=True):
+        def put(self, name, chunks, **options):
             if len([part for part in refusals if part.startswith("thumbnail")]) < 2:
                 refusals.append(name.part)
                 raise StoreFull("full")
-            return shop.store.put(name, chunks)
+            return shop.store.put(name, chunks, **options)
 
     with shop.worker(PatternRunner(), store=TightStore()):
         done = shop.wait_for(job)
     assert done.state is JobState.COMPLETED
+    assert refusals.count("clip-1.mp4") == 1  # while it was made, on a thread of its own
+    refusals.remove("clip-1.mp4")
     assert refusals == ["latents", "live/1/000000", "preview-1.jpg", "thumbnail-1.jpg", "thumbnail-1.jpg"]
 
 

@@ -4,8 +4,8 @@ from random import Random
 
 import numpy as np
 import pytest
-from training.flipbook.evaluate import Answer, tabulate
 from training.flipbook.judge import count_turns, judge_clip, winding
+from training.flipbook.marks import Answer, tally
 from training.flipbook.prompts import write_questions
 from training.flipbook.renderer import Format, Renderer, plan_shot
 from training.flipbook.sheet import to_pixels
@@ -22,8 +22,8 @@ def answers():
 
 
 def test_the_judge_is_right_about_the_renderers_own_clips(answers):
-    table = tabulate(answers)
-    assert set(table) == {"setting", "colour", "motion", "both present", "relation"}
+    table = tally(answers)
+    assert set(table) == {"setting", "colour", "motion", "shape", "both present", "relation"}
     wrong = [name for answer in answers for name, is_right in answer.score().items() if not is_right]
     assert len(wrong) <= 1, wrong
 
@@ -45,9 +45,10 @@ def test_the_judge_tells_answers_apart(answers):
         Answer(first.question, second.verdict)
         for first, second in zip(answers, answers[4:] + answers[:4], strict=True)
     ]
-    table = tabulate(swapped)
-    assert table["colour"] < 40
-    assert table["motion"] < 40
+    table = tally(swapped)
+    assert table["colour"].per_cent < 40
+    assert table["motion"].per_cent < 40
+    assert table["shape"].per_cent < 40
 
 
 def test_turns_and_winding_are_counted():

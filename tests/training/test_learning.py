@@ -1,4 +1,4 @@
-"""The parts of training that can be wrong without crashing: schedules, noise, averages."""
+"""The parts of training that can be wrong without crashing: schedules, noise, averages, optimisers."""
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from training.flipbook.flow import (
     sample_noise_level,
     shift_noise_level,
 )
+from training.flipbook.muon import Duet, Muon, Rates, orthogonalize
 from training.flipbook.networks import TINY
 from training.flipbook.time_box import TimeBox, learning_rate_scale
 
@@ -71,3 +72,49 @@ def test_the_average_follows_its_painter():
     before = average.painter.parameters()[0].clone()
     average.follow(painter, step=1000)
     torch.testing.assert_close(average.painter.parameters()[0] - before, torch.full_like(before, 0.1))
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (2, 16, 48)])
+def test_orthogonalized_matrices_have_singular_values_near_one(shape):
+    values = torch.linalg.svdvals(orthogonalize(torch.randn(shape)))
+    assert values.min() > 0.3
+    assert values.max() < 1.4
+
+
+def test_muon_makes_each_update_orthogonal_whatever_its_shape():
+    """Alone or padded into a stack with larger ones, wide, tall, or a convolution in another layout."""
+    torch.manual_seed(0)
+    shapes = [(8, 36), (36, 8), (8, 4, 3, 3), (12, 6)]
+    weights = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    for weight in weights:
+        weight.grad = torch.randn(weight.shape)
+    weights[2].grad = weights[0].grad.view(8, 4, 3, 3).contiguous(memory_format=torch.channels_last)
+    weights[1].grad = weights[0].grad.T.contiguous()
+    Muon(weights, lr=0.1).step()
+    wide, tall, solid, small = weights
+    torch.testing.assert_close(solid.flatten(1), wide)
+    torch.testing.assert_close(tall, wide.T)
+    gradient = small.grad.T / small.grad.norm()
+    torch.testing.assert_close(small, -0.1 * 0.2 * 12**0.5 * orthogonalize(gradient[None])[0].T)
+    assert small.abs().sum() > 0
+
+
+def solve_regression(optimizer, weight, bias):
+    inputs, truth = torch.randn(64, 16), torch.randn(16, 8)
+    for step in range(200):
+        optimizer.zero_grad()
+        loss = (inputs @ weight + bias - inputs @ truth - 1).square().mean()
+        loss.backward()
+        optimizer.step(1 - step / 200)
+    return loss
+
+
+def test_a_duet_solves_a_small_regression_and_goes_on_from_its_state():
+    torch.manual_seed(0)
+    weight, bias = torch.nn.Parameter(torch.zeros(16, 8)), torch.nn.Parameter(torch.zeros(8))
+    duet = Duet([weight], [weight, bias], Rates(matrices=0.1, others=0.1))
+    assert solve_regression(duet, weight, bias) < 0.05
+    again = Duet([weight], [weight, bias], Rates(matrices=0.1, others=0.1))
+    again.load_state_dict(duet.state_dict())
+    muon, same = list(duet.players)[1], list(again.players)[1]
+    assert torch.equal(muon.state[weight]["momentum"], same.state[weight]["momentum"])

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from training.flipbook.evaluate import MODEL, STEPS, Answer, generate, load_pipeline
+from training.flipbook.evaluate import MODEL, STEPS, generate, load_pipeline
 from training.flipbook.judge import judge_clip
+from training.flipbook.marks import Answer
 from training.flipbook.prompts import write_questions
 from training.flipbook.renderer import Format
 

@@ -12,7 +12,7 @@ from training.flipbook import parcel
 from training.flipbook.build_pool import PoolPlan, build_pool
 from training.flipbook.distill import DistillTrainer, Guidance
 from training.flipbook.export import assemble, check_folder, export
-from training.flipbook.make import Stage
+from training.flipbook.make import Stage, newest_result
 from training.flipbook.networks import (
     TINY,
     Sizes,
@@ -63,7 +63,8 @@ def test_a_stopped_stage_goes_on_where_it_stopped(workshop):
     assert trainer.progress == 0.5
     for name, weight in trainer.painter.transformer.state_dict().items():
         assert torch.equal(weight, saved["painter"]["transformer"][name])
-    assert len(trainer.optimizer.state) == len(trainer.painter.parameters())
+    momenta = [state for player in trainer.optimizer.players for state in player.state.values()]
+    assert len(momenta) == len(trainer.painter.parameters())
 
 
 def test_the_vae_goes_on_where_it_stopped(workshop):
@@ -138,6 +139,15 @@ def test_a_parcel_arrives_as_it_was_sent(model, tmp_path, monkeypatch):
         assert (tmp_path / "arrived" / "model" / path.relative_to(model)).read_bytes() == path.read_bytes()
 
 
+def test_what_is_judged_and_packed_is_the_farthest_that_the_run_has_come(tmp_path):
+    with pytest.raises(SystemExit, match="nothing to pack"):
+        newest_result(tmp_path)
+    for name in ("vae", "draft", "model", "polished"):
+        (tmp_path / name).mkdir()
+        assert newest_result(tmp_path) == tmp_path / name
+        assert str(tmp_path / name) in Stage.parse("evaluate").command(tmp_path, tmp_path, [])
+
+
 def test_the_shipped_sizes_fit_into_40_megabytes():
     sizes = Sizes()
     models = build_vae(sizes), build_transformer(sizes), build_text_encoder(sizes, len(build_tokenizer()))
@@ -149,6 +159,11 @@ def test_a_stage_on_the_command_line_becomes_its_command(tmp_path):
     assert words[2:] == [
         "training.flipbook.train_transformer", "--work", str(tmp_path), "--seconds", "400", "--until", "0.7",
         "--no-compile",
+    ]  # fmt: skip
+    words = Stage.parse("polish:480").command(tmp_path, tmp_path / "out", [])
+    assert words[2:] == [
+        "training.flipbook.polish", "--work", str(tmp_path), "--out", str(tmp_path / "out"),
+        "--seconds", "480",
     ]  # fmt: skip
     with pytest.raises(SystemExit, match="no stage is called"):
         Stage.parse("paint:3")

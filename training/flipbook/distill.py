@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.flipbook.flow import Example, blend, shift_noise_level
+from training.flipbook.muon import Rates
 from training.flipbook.networks import Sizes
 from training.flipbook.train_transformer import FlowPlan, FlowTrainer
 from training.flipbook.workshop import Workshop
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(
-        learning_rate=4e-4,
+        rates=Rates(matrices=1e-3, others=3e-4, weight_decay=0.01),
         warmup_steps=50,
         hold_until=0.2,
         average_decay=0.995,

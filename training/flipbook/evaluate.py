@@ -1,11 +1,15 @@
-"""Stage 6: the exported folder answers held-out prompts, denoised by stock diffusers and decoded as
+"""Stage 7: the model folder answers held-out prompts, denoised by stock diffusers and decoded as
 `filmgate generate` does, and the judge measures the clips.
 """
 
 import argparse
 import json
+import multiprocessing
+import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,59 +18,40 @@ import torch
 from diffusers import DiffusionPipeline, WanPipeline
 from torch import Tensor
 
+from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.ending import prepare
-from training.flipbook.judge import Verdict, judge_clip
+from training.flipbook.judge import judge_clip
+from training.flipbook.marks import Answer, describe_miss, print_table, tally
 from training.flipbook.prompts import Question, write_questions, write_verb_questions
 from training.flipbook.renderer import Format
 from training.flipbook.sheet import lay_out, pick_frames, to_pixels
-from training.flipbook.time_box import TimeBox
+from training.flipbook.time_box import Every, TimeBox
 from training.flipbook.whole_clip import use_channels_last
 
 MODEL = Path("src/filmgate/models/flipbook")
 DEFAULT_FORMAT = Format(256, 256, 33)
 STEPS = 10
+SHEET_CLIPS = 24
 Frames = npt.NDArray[np.uint8]
-
-# What the model has to reach, in per cent.
-TARGETS = {"colour": 95.0, "motion": 90.0, "setting": 95.0, "both present": 80.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What was asked, and what the judge saw."""
+class Exam:
+    """Who is asked, where, and how."""
 
-    question: Question
-    verdict: Verdict
-
-    def score(self) -> dict[str, bool]:
-        scene, verdict = self.question.scene, self.verdict
-        scores = {"setting": verdict.setting == scene.setting}
-        if len(scene.actors) == 1:
-            actor = scene.actors[0]
-            return {
-                **scores,
-                "colour": verdict.colour == actor.colour,
-                "motion": verdict.motion == actor.motion,
-            }
-        places = [verdict.find(actor.colour) for actor in scene.actors]
-        return {**scores, "both present": all(places), "relation": all(places) and _relation_holds(self)}
+    model: Path = MODEL
+    device: str = "cpu"
+    guidance: float = 1.0
+    size: Format = DEFAULT_FORMAT
 
 
-def _relation_holds(answer: Answer) -> bool:
-    """Sides are measured by the centres; depth cannot be, so for it presence has to do."""
-    first, second = (answer.verdict.find(actor.colour) for actor in answer.question.scene.actors)
-    assert first is not None
-    assert second is not None
-    right, down = first.x.mean() - second.x.mean(), first.y.mean() - second.y.mean()
-    return {
-        "left of": right < -0.1,
-        "right of": right > 0.1,
-        "above": down < -0.1,
-        "below": down > 0.1,
-        "behind": True,
-        "in front of": True,
-    }[answer.question.scene.relation or "behind"]
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """One answer with its number among the questions, and five small frames of the clip."""
+
+    number: int
+    answer: Answer
+    strip: Frames
 
 
 def load_pipeline(folder: Path, device: str) -> WanPipeline:
@@ -97,42 +82,81 @@ def generate(
 
 def decode(pipeline: WanPipeline, latents: Tensor) -> Frames:
     """Several latent frames at a time: the stock decode up to rounding, in a third of the time."""
-    decoder, ready = prepare(
-        pipeline.vae, latents, latents_per_chunk=2 if latents.device.type == "cpu" else 8
-    )
+    decoder = open_decoder(pipeline.vae, latents_per_chunk=2 if latents.device.type == "cpu" else 8)
+    ready = decoder.to_vae_latents(latents.to(pipeline.vae.dtype))
     return to_pixels(torch.cat(list(decode_frames(decoder, ready)), dim=1))
 
 
+@cache
+def _candidate(exam: Exam) -> WanPipeline:
+    """One pipeline a process."""
+    return load_pipeline(exam.model, exam.device)
+
+
+def answer_batch(exam: Exam, first: int, questions: Sequence[Question]) -> list[Paper]:
+    """Answer questions that follow one another; a question's number is its seed."""
+    prompts = [question.prompt for question in questions]
+    clips = generate(_candidate(exam), prompts, exam.size, seed=first, guidance=exam.guidance)
+    return [
+        Paper(first + index, Answer(question, judge_clip(clip)), pick_frames(clip, 5)[:, ::2, ::2])
+        for index, (question, clip) in enumerate(zip(questions, clips, strict=True))
+    ]
+
+
 def answer_all(
-    pipeline: WanPipeline, questions: Sequence[Question], batch: int, guidance: float
-) -> Iterator[tuple[Answer, Frames]]:
-    for start in range(0, len(questions), batch):
-        asked = questions[start : start + batch]
-        clips = generate(pipeline, [q.prompt for q in asked], DEFAULT_FORMAT, seed=start, guidance=guidance)
-        for question, clip in zip(asked, clips, strict=True):
-            yield Answer(question, judge_clip(clip)), clip
+    exam: Exam, questions: Sequence[Question], batch: int, processes: int = 1
+) -> Iterator[list[Paper]]:
+    """Batches as they are judged: in order from one process, in any order from several."""
+    starts = range(0, len(questions), batch)
+    if processes == 1:
+        for first in starts:
+            yield answer_batch(exam, first, questions[first : first + batch])
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(processes,))
+    try:
+        asked = [pool.submit(answer_batch, exam, n, questions[n : n + batch]) for n in starts]
+        for task in as_completed(asked):
+            yield task.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def tabulate(answers: Sequence[Answer]) -> dict[str, float]:
-    """Per cent right of each thing asked."""
-    tallies: dict[str, list[bool]] = {}
-    for answer in answers:
-        for name, is_right in answer.score().items():
-            tallies.setdefault(name, []).append(is_right)
-    return {name: 100 * sum(marks) / len(marks) for name, marks in tallies.items()}
+def _share_cores(processes: int) -> None:
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // processes))
 
 
-def print_table(table: dict[str, float], count: int) -> None:
-    print(f"{count} held-out prompts, {STEPS} steps\n{'':14s} right   wanted")
-    for name, value in sorted(table.items()):
-        wanted = f"{TARGETS[name]:6.0f} %" if name in TARGETS else ""
-        print(f"{name:14s} {value:5.1f} % {wanted}", flush=True)
+@dataclass(slots=True)
+class Report:
+    """The papers so far, and the folder in which whoever cannot wait finds their table and contact sheet."""
 
+    out: Path | None
+    papers: list[Paper] = field(default_factory=list)
 
-def describe_miss(answer: Answer) -> str:
-    wrong = [name for name, is_right in answer.score().items() if not is_right]
-    seen = answer.verdict
-    return f"{', '.join(wrong)}: {answer.question.prompt!r} -> {seen.setting}, {seen.colour}, {seen.motion}"
+    def add(self, papers: Sequence[Paper]) -> None:
+        self.papers = sorted([*self.papers, *papers], key=lambda paper: paper.number)
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [paper.answer for paper in self.papers]
+
+    def write(self) -> None:
+        if self.out is None:
+            return
+        self.out.mkdir(parents=True, exist_ok=True)
+        shown = self.papers[:SHEET_CLIPS]
+        captions = [paper.answer.question.prompt for paper in shown]
+        lay_out([paper.strip for paper in shown], captions, 2).save(self.out / "sheet.png")
+        misses = [describe_miss(answer) for answer in self.answers if not all(answer.score().values())]
+        report = {
+            "prompts": len(self.papers),
+            "steps": STEPS,
+            "table": {name: asdict(mark) for name, mark in tally(self.answers).items()},
+            "misses": misses,
+            "numbers": [paper.number for paper in self.papers],
+            "scenes": [asdict(answer.question.scene) for answer in self.answers],
+        }
+        (self.out / "report.json").write_text(json.dumps(report, indent=1))
 
 
 def main() -> None:
@@ -142,7 +166,8 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), help="stop early, with what is judged by then"
     )
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1, help="prompts denoised together")
+    parser.add_argument("--processes", type=int, default=1, help="batches answered at a time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
         "--guidance", type=float, default=1.0, help="above 1 for a model that was not distilled"
@@ -153,28 +178,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for report.json and a contact sheet")
     options = parser.parse_args()
 
-    pipeline = load_pipeline(options.model, options.device)
-    answers, strips, box = [], [], TimeBox(options.seconds)
+    exam = Exam(options.model, options.device, options.guidance)
+    report, box, writing = Report(options.out), TimeBox(options.seconds), Every(10)
     questions = (write_verb_questions if options.own_verbs else write_questions)(options.prompts)
-    for answer, clip in answer_all(pipeline, questions, options.batch, options.guidance):
-        answers.append(answer)
-        if len(strips) < 24:
-            strips.append(pick_frames(clip, 5)[:, ::2, ::2])
-        if not all(answer.score().values()):
-            print(describe_miss(answer), flush=True)
+    for papers in answer_all(exam, questions, options.batch, options.processes):
+        report.add(papers)
+        for paper in papers:
+            if not all(paper.answer.score().values()):
+                print(describe_miss(paper.answer), flush=True)
+        if writing.is_due():
+            report.write()
         if box.is_over:
             break
-    table = tabulate(answers)
-    print_table(table, len(answers))
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        lay_out(strips, [a.question.prompt for a in answers[:24]], 2).save(options.out / "sheet.png")
-        report = {
-            "table": table,
-            "misses": [describe_miss(a) for a in answers if not all(a.score().values())],
-        }
-        report |= {"scenes": [asdict(a.question.scene) for a in answers]}
-        (options.out / "report.json").write_text(json.dumps(report, indent=1))
+    print(f"{len(report.papers)} held-out prompts, {STEPS} steps, in {box.elapsed:.0f} s on {exam.device}")
+    print_table(tally(report.answers))
+    report.write()
 
 
 if __name__ == "__main__":

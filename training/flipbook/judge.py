@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.flipbook.renderer import Format, Renderer, Shot, mix_tones
+from training.flipbook.shapes import name_shape
 from training.flipbook.world import COLOURS, SETTINGS
 
 SHORTER_SIDE = 96  # pixels: enough to see, quick to measure
@@ -37,10 +38,11 @@ class Sighting:
     y: Curve
     area: Curve
     unrest: float  # how much the region changes besides moving
+    shape: str | None  # the object whose outline it is most like, if there is anything to see
 
     @property
     def is_present(self) -> bool:
-        return float(np.median(self.area)) >= LEAST_AREA
+        return is_large_enough(self.area)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,16 @@ class Verdict:
     def motion(self) -> str | None:
         return name_motion(self.sightings[0]) if self.sightings else None
 
+    @property
+    def shape(self) -> str | None:
+        return self.sightings[0].shape if self.sightings else None
+
     def find(self, colour: str) -> Sighting | None:
         return next((seen for seen in self.sightings if seen.colour == colour), None)
+
+
+def is_large_enough(area: Curve) -> bool:
+    return float(np.median(area)) >= LEAST_AREA
 
 
 def to_oklab(rgb: Tensor) -> Tensor:
@@ -149,7 +159,9 @@ def _sight(colour: str, region: Tensor, lab: Tensor) -> Sighting:
     columns = torch.arange(region.shape[2]).double().view(1, 1, -1)
     x = (mask * columns).sum((1, 2)) / total / shorter
     y = (mask * rows).sum((1, 2)) / total / shorter
-    return Sighting(colour, x.numpy(), y.numpy(), mask.mean((1, 2)).numpy(), _measure_unrest(region, lab))
+    area = mask.mean((1, 2)).numpy()
+    shape = name_shape(region) if is_large_enough(area) else None
+    return Sighting(colour, x.numpy(), y.numpy(), area, _measure_unrest(region, lab), shape)
 
 
 def _measure_unrest(region: Tensor, lab: Tensor, gap: int = 3) -> float:

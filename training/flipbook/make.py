@@ -1,7 +1,7 @@
 """The whole training from one command, or the part of it that fits into one call on a rented machine.
 
 A stage is named with its seconds and, where it takes two calls, with the place in its schedule to stop at:
-`vae:450@0.8`, then `vae:110 pool:95 transformer:250@0.5`, then `transformer:230 distill:90 export pack`.
+`vae:260 pool:95 transformer:120@0.28`, then `transformer:315 distill:80 export pack`, then `polish:480`.
 """
 
 import argparse
@@ -19,11 +19,12 @@ MODULES = {
     "distill": "distill",
     "draft": "export",
     "export": "export",
+    "polish": "polish",
     "evaluate": "evaluate",
     "pack": "parcel",
 }
-COMPILED = {"smoke", "vae", "transformer", "distill"}
-WHOLE = "vae:560 pool:95 transformer:480 distill:90 export evaluate"
+COMPILED = {"smoke", "vae", "transformer", "distill", "polish"}
+WHOLE = "vae:260 pool:95 transformer:435 distill:80 export polish:480 evaluate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,12 @@ class Stage:
     def command(self, work: Path, out: Path, extra: list[str]) -> list[str]:
         words = [sys.executable, "-m", f"training.flipbook.{MODULES[self.name]}"]
         if self.name == "evaluate":
-            return [*words, "--model", str(work / "model"), "--batch", "25", "--out", str(out)]
+            words += ["--model", str(newest_result(work)), "--batch", "10", "--processes", "4"]
+            return [*words, "--out", str(out)]
         if self.name == "pack":
             return [*words, "pack", str(newest_result(work)), "--out", str(out), "--name", "flipbook"]
         words += ["--work", str(work)]
-        if self.name == "smoke":
+        if self.name in {"smoke", "polish"}:
             words += ["--out", str(out)]
         if self.name == "draft":
             words += ["--undistilled", "--out", str(work / "draft")]
@@ -61,8 +63,8 @@ class Stage:
 
 
 def newest_result(work: Path) -> Path:
-    """The farthest that the run has come: the model, its undistilled draft, or the VAE alone."""
-    for name in ("model", "draft", "vae"):
+    """The farthest the run has come: the polished model, the model, its undistilled draft, or the VAE."""
+    for name in ("polished", "model", "draft", "vae"):
         if (work / name).exists():
             return work / name
     raise SystemExit(f"nothing to pack in {work}: run a stage first")

@@ -12,10 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.flipbook.flow import Painter, Pool, RunningAverage, blend, sample_noise_level
+from training.flipbook.muon import Duet, Rates
 from training.flipbook.networks import Sizes
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
 from training.flipbook.velocity import run_transformer
 from training.flipbook.workshop import Workshop
+
+RATES = Rates(matrices=3e-3, others=1e-3, weight_decay=0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,8 @@ class FlowPlan:
     """How the transformer is trained."""
 
     batch: int = 256
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.01
-    warmup_steps: int = 400
+    rates: Rates = RATES
+    warmup_steps: int = 200
     hold_until: float = 0.3
     average_decay: float = 0.999
     empty_prompt_share: float = 0.1
@@ -41,13 +43,8 @@ class FlowTrainer:
         self.workshop, self.plan = workshop, plan
         self.painter = Painter(sizes, workshop.device)
         self.average = RunningAverage(self.painter, plan.average_decay)
-        self.optimizer = torch.optim.AdamW(
-            self.painter.parameters(),
-            lr=plan.learning_rate,
-            betas=(0.9, 0.95),
-            weight_decay=plan.weight_decay,
-            fused=workshop.device.type == "cuda",
-        )
+        matrices = [weight for weight in self.painter.transformer.blocks.parameters() if weight.ndim == 2]
+        self.optimizer = Duet(matrices, self.painter.parameters(), plan.rates)
         self.pool = Pool(workshop, self.painter.transformer)
         self.step, self.progress = 0, 0.0
         self.run = torch.compile(run_transformer, dynamic=False) if plan.is_compiled else run_transformer
@@ -90,16 +87,14 @@ class FlowTrainer:
 
     def train_step(self) -> Tensor:
         loss = self.find_loss()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.painter.parameters(), 1.0)
         plan = self.plan
         scale = learning_rate_scale(
             self.progress, self.step, warmup_steps=plan.warmup_steps, hold_until=plan.hold_until
         )
-        for group in self.optimizer.param_groups:
-            group["lr"] = plan.learning_rate * scale
-        self.optimizer.step()
+        self.optimizer.step(scale)
         self.average.follow(self.painter, self.step)
         self.step += 1
         return loss.detach()
@@ -134,14 +129,9 @@ def main() -> None:
         "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
     )
     parser.add_argument("--batch", type=int, default=FlowPlan().batch)
-    parser.add_argument("--learning-rate", type=float, default=FlowPlan().learning_rate)
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
-    plan = FlowPlan(
-        batch=options.batch,
-        learning_rate=options.learning_rate,
-        is_compiled=not options.no_compile,
-    )
+    plan = FlowPlan(batch=options.batch, is_compiled=not options.no_compile)
     trainer = FlowTrainer(Workshop.open(options.work), Sizes(), plan)
     trainer.resume()
     trainer.train(options.seconds, options.until)

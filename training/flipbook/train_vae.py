@@ -32,7 +32,7 @@ class VaePlan:
     crops_until: float = 0.8
     crop_from: tuple[Format, ...] = (SQUARE, Format(384, 192, 33), Format(192, 384, 33))
     whole: Format = SQUARE
-    learning_rate: float = 1.5e-3
+    learning_rate: float = 1e-3
     kl_weight: float = 1e-4
     edge_weight: float = 0.5
     is_compiled: bool = True

@@ -14,12 +14,13 @@ from filmgate.admission.images import Picture, clean_image
 from filmgate.admission.pressure import Demand, check_promise, place_in_queue, wait_seconds
 from filmgate.admission.roster import Roster
 from filmgate.admission.screening import Screener, open_rules
-from filmgate.admission.validation import VideoRequest, complete_spec
+from filmgate.admission.validation import VideoRequest, complete_spec, source_kind
 from filmgate.errors import AddressRefused, InvalidField, JobActive, PromptRejected, StoreFull
 from filmgate.jobs import (
     Idempotency,
     Job,
     JobState,
+    Route,
     Screening,
     ScreeningAction,
     Source,
@@ -31,6 +32,8 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.queue.base import Backlog, JobBook, JobQueue
+from filmgate.routing.choice import AT_HOME, Choice
+from filmgate.routing.router import Arrival, Router
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectStore, Room
 from filmgate.telemetry.logs import Log
@@ -86,6 +89,7 @@ class Neighbours:
     book: JobBook
     store: ObjectStore
     tenants: TenantRegistry
+    router: Router | None = None  # none: everything stays home
 
 
 class Gate:
@@ -95,6 +99,7 @@ class Gate:
         self, shelf: ModelShelf, screener: Screener, neighbours: Neighbours, settings: AdmissionSettings
     ) -> None:
         self.shelf = shelf
+        self.router = neighbours.router
         self._screener = screener
         self._book = neighbours.book
         self._settings = settings
@@ -120,7 +125,7 @@ class Gate:
         predicted = self._estimator.estimate(spec, card)
         if self._room.get().is_low:
             raise StoreFull("the store has no room for new clips")
-        check_promise(self.wait_seconds(visit.tenant, predicted), predicted, self._settings.promise_seconds)
+        choice = self._choose(visit, request, spec, predicted)
         picture = self._picture(request)
         ticket = Ticket(
             tenant_id=visit.tenant.id,
@@ -129,6 +134,8 @@ class Gate:
             slo_seconds=self._settings.slo_seconds,
             idempotency=visit.idempotency,
             share=visit.tenant.share,
+            route=choice.route,
+            routing=choice.routing,
             screening=screening,
             trace_id=visit.trace_id,
         )
@@ -139,6 +146,23 @@ class Gate:
         demand = Demand(tenant.id, tenant.share.weight, predicted.gpu_seconds, self._weights.get())
         return wait_seconds(self._backlog.get(), demand, self._settings.gpus)
 
+    def _choose(
+        self, visit: Visit, request: VideoRequest, spec: VideoSpec, predicted: StageSeconds
+    ) -> Choice:
+        """The route. Only what stays home is held to the promise: a provider may take what we cannot."""
+        wait, choice = self.wait_seconds(visit.tenant, predicted), AT_HOME
+        if self.router is not None:
+            kind = source_kind(request)
+            shaped = replace(spec, source=Source(kind) if kind else None)
+            arrival = Arrival(visit.tenant.managed, shaped, predicted, self._settings.slo_seconds, wait)
+            choice = self.router.choose(arrival, self._backlog.get())
+        if choice.route is Route.GPU:
+            check_promise(wait, predicted, self._settings.promise_seconds)
+        if choice is not AT_HOME:
+            reason = choice.routing.reason
+            log.info("routed", trace_id=visit.trace_id, route=choice.route, reason=reason, model=spec.model)
+        return choice
+
     def quick_place(self, tenant: Tenant, job: Job) -> int | None:
         """About where a job that has just joined a long queue stands; None where the queue is short enough
         to be counted exactly.
@@ -146,24 +170,35 @@ class Gate:
         backlog = self._backlog.get()
         if backlog.queued_jobs < LONG_QUEUE:
             return None
-        demand = Demand(tenant.id, tenant.share.weight, job.predicted.gpu_seconds, self._weights.get())
+        weight, seconds = tenant.share.weight, job.predicted.gpu_seconds
+        demand = Demand(tenant.id, weight, seconds, self._weights.get(), job.route)
         return place_in_queue(backlog, demand, job.spec.model)
 
     def eta_seconds(self, job: Job, position: int | None, now: float) -> float | None:
         """Seconds until the job is finished, None once it is."""
         if job.state.is_final:
             return None
-        whole = job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
+        whole = self._work_seconds(job)
         if job.has_started and job.started_at is not None and job.progress is not None:
             elapsed, fraction = now - job.started_at, job.progress.fraction
             # The job's own pace tells more than the prediction once a fifth of it is done.
             pace = elapsed / fraction if fraction >= 0.2 else max(whole, elapsed)
             return max(pace - elapsed, 0.0)
+        if job.route is Route.MANAGED:
+            return whole
         backlog = self._backlog.get()
-        jobs = max(backlog.queued_jobs, 1)
+        loads = [load for load in backlog.loads if load.route is job.route]
+        jobs = max(sum(load.jobs for load in loads if load.state is JobState.QUEUED), 1)
         ahead = min((position or 1) - 1, jobs) / jobs * backlog.queued_gpu_seconds(job.route)
-        running = sum(load.gpu_seconds for load in backlog.loads if load.state is JobState.RUNNING) / 2
+        running = sum(load.gpu_seconds for load in loads if load.state is JobState.RUNNING) / 2
         return (ahead + running) / self._settings.gpus + whole
+
+    def _work_seconds(self, job: Job) -> float:
+        """What the job takes once it starts, here or at the provider."""
+        here = job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
+        if job.route is Route.GPU or self.router is None:
+            return here
+        return self.router.expect_seconds(job.spec) or here
 
     def _source(self, tenant_id: TenantId, request: VideoRequest) -> Job | None:
         """The finished job that a remix, an edit or an extension starts from."""

@@ -5,7 +5,7 @@ import time
 from filmgate.api.schemas import Cost, Status, Video, VideoError
 from filmgate.api.stations import Stations
 from filmgate.errors import ModelNotFound
-from filmgate.jobs import Job, JobState, SourceKind
+from filmgate.jobs import Job, JobState, Route, SourceKind
 
 _POLLS_A_JOB = 20
 _POLL_MS = (250, 10_000)
@@ -77,6 +77,9 @@ def seconds_of(stations: Stations, job: Job) -> str:
 
 
 def cost_of(job: Job, usd_per_gpu_hour: float) -> Cost:
+    """Our GPU-seconds at their price; of a job that a provider renders, the provider's price instead."""
+    if job.route is Route.MANAGED:
+        return Cost(gpu_seconds=0.0, is_measured=job.measured is not None, usd=job.routing.usd)
     gpu_seconds = (job.measured or job.predicted).gpu_seconds
     usd = round(gpu_seconds / 3600 * usd_per_gpu_hour, 6) if usd_per_gpu_hour else None
     return Cost(gpu_seconds=round(gpu_seconds, 3), is_measured=job.measured is not None, usd=usd)

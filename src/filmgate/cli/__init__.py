@@ -7,13 +7,22 @@ import typer
 
 from filmgate import __version__
 from filmgate.cli import (
+    aws,
     bench,
     bench_api,
+    bench_denoise,
+    bench_fidelity,
+    bench_managed,
+    bench_models,
     bench_queue,
+    bench_routing,
+    bench_store,
     config,
     doctor,
     generate,
+    models,
     plan,
+    route,
     serve,
     tenant,
     worker,
@@ -32,10 +41,19 @@ app = typer.Typer(
 )
 app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
+bench.bench.command("fidelity")(bench_fidelity.fidelity)
 bench.bench.command("queue")(bench_queue.queue)
 bench.bench.command("api")(bench_api.api)
+bench.bench.command("denoise")(bench_denoise.denoise)
+bench.bench.command("store")(bench_store.store)
+bench.bench.command("managed")(bench_managed.managed)
+bench.bench.command("routing")(bench_routing.routing)
+bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
+app.add_typer(models.models, name="models")
+app.add_typer(aws.aws, name="aws")
+app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)

@@ -49,12 +49,13 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     from filmgate.pipeline.bench.decode import LOOPS, VARIANTS
     from filmgate.pipeline.bench.setup import open_bench
 
-    asked = {name for name in variants.split(",") if name} or set(VARIANTS)
-    if unknown := asked - set(VARIANTS):
+    named = {name for name in variants.split(",") if name}
+    if unknown := named - set(VARIANTS):
         raise typer.BadParameter(
             f"{', '.join(sorted(unknown))}; known: {', '.join(VARIANTS)}", param_hint="--variants"
         )
     running, about = open_bench(model or vae, size, frames, rounds, settings)
+    asked = named or set(running.variants)
     findings = Findings(about, out)
     for name in (name for name in VARIANTS if name in asked):
         findings.add(name, running.measure(name))
@@ -62,7 +63,7 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
             findings.add_pair(running.pair(), timeline)
     if timeline and LOOPS[-1] not in asked:
         findings.add_pair(running.pair(), timeline)
-    if asked == set(VARIANTS):
+    if not named:
         findings.add_luma_difference(running.luma_difference())
     typer.echo(json.dumps(findings.result()) if is_json else table(findings.result()))
 

@@ -1,30 +1,83 @@
 """`filmgate doctor`: can this machine make clips, and if not, what to do."""
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from filmgate.health import Finding, Verdict, examine_machine, missing_worker
+from filmgate.aws.clients import has_boto3
+from filmgate.health import Finding, Verdict, examine_machine, missing_aws, missing_worker
+from filmgate.jobs import TenantId
+from filmgate.settings import Settings, load_settings
+
+Examiner = Callable[[Settings, TenantId], Iterable[Finding]]
 
 
-def examine_all() -> list[Finding]:
-    """Every finding; without the worker extra, that is the finding."""
-    found = list(examine_machine(Path()))
+def _machine(_settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    return examine_machine(Path())
+
+
+def _worker(_settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    """Without the worker extra, that is the finding."""
     try:
         from filmgate.pipeline.checkup import examine
     except ModuleNotFoundError as exc:
-        return [*found, missing_worker(exc.name or "torch")]
-    return [*found, *examine()]
+        return [missing_worker(exc.name or "torch")]
+    return examine()
+
+
+def _store(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
+    if not settings.store.url.startswith("s3:"):
+        return []
+    if not has_boto3():
+        return [missing_aws("S3")]
+    from filmgate.store.checkup import examine
+
+    return examine(settings.store, tenant_id)
+
+
+def _keyring(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
+    if not settings.store.keyring.startswith("kms:"):
+        return []
+    if not has_boto3():
+        return [missing_aws("KMS")]
+    from filmgate.keyring.checkup import examine
+
+    return examine(settings.store, tenant_id)
+
+
+def _provider(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.fallback.checkup import examine_provider
+
+    return examine_provider(settings.fallback)
+
+
+def _delivery(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.queue.checkup import examine_delivery
+
+    return examine_delivery(settings.queue, settings.admission.default_model)
+
+
+def _model_cache(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.weights.checkup import examine_cache
+
+    return examine_cache(settings.models)
+
+
+# A part that is not configured has nothing to say.
+EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _delivery, _model_cache)
 
 
 def doctor(
+    tenant: Annotated[str, typer.Option(help="Whose key and prefix the AWS parts are tried with.")] = "local",
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Look at Python, torch, GPU, driver, memory, encoders and disk; a remedy for all that is not ok."""
-    findings = examine_all()
+    """Look at Python, GPU, encoders, disk, provider and AWS parts; a remedy for all that is not ok."""
+    settings = load_settings()
+    findings = [finding for examine in EXAMINERS for finding in examine(settings, TenantId(tenant))]
     if is_json:
         typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

@@ -1,11 +1,13 @@
 """`filmgate generate`: a prompt in, a clip out, and a tidy account of what it took."""
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.models import tell_pulled
 from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
@@ -18,7 +20,8 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     prompt: Annotated[str, typer.Argument(help="What the clip should show.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("clip.mp4"),
     model: Annotated[
-        str, typer.Option(help="A shipped model, a diffusers folder or a hub id.")
+        str,
+        typer.Option(help="A shipped model, a diffusers folder, a hub id or s3://BUCKET/models/NAME/vN/."),
     ] = DEFAULT_MODEL,
     size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; the model's default if left out.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of the clip.")] = None,
@@ -34,7 +37,8 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make a clip from a prompt (or a picture and a prompt)."""
-    settings = load_settings().pipeline
+    every = load_settings()
+    settings = every.pipeline
     from filmgate.cli.progress import shown_progress
     from filmgate.pipeline.clip import check_target
     from filmgate.pipeline.ending import Delivery
@@ -43,10 +47,13 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     from filmgate.pipeline.stills import StillPaths
     from filmgate.pipeline.text import Prompt
     from filmgate.pipeline.wishes import Wish, to_request
+    from filmgate.weights import localise, open_cache
 
     check_target(output)
-    with shown_progress(f"loading {model}") as control:
-        loaded = load_model(model, settings)
+    with ExitStack() as held:
+        folder = localise(model, open_cache(every.models, every.data), held, tell_pulled())
+        control = held.enter_context(shown_progress(f"loading {model}"))
+        loaded = load_model(folder, settings)
         wish = Wish(size, seconds, frames, fps, steps, seed, guidance, image)
         request = to_request(loaded, wish)
         delivery = Delivery(
@@ -71,6 +78,7 @@ def as_dict(report: "RenderReport", model: str) -> dict[str, object]:
         "fps": request.fps,
         "steps": request.steps,
         "stage_seconds": {stage: round(s, 4) for stage, s in report.stage_seconds.items()},
+        "is_text_cached": report.is_text_cached,
         "first_fragment_seconds": round(clip.first_fragment_seconds, 4),
         "decode_rung": clip.rung,
         "peak_device_bytes": report.peak_device_bytes,

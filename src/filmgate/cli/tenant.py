@@ -2,13 +2,13 @@
 
 import json
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from filmgate.errors import UsageError
-from filmgate.jobs import Share, TenantId
+from filmgate.jobs import ManagedPolicy, Share, TenantId
 from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
@@ -19,6 +19,28 @@ if TYPE_CHECKING:
 tenant = typer.Typer(help="Tenants and their API keys.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="a-z, 0-9 and -, at most 63 characters.", show_default=False)]
+IsManaged = Annotated[
+    bool | None,
+    typer.Option(
+        "--managed/--no-managed", help="May a managed provider render its jobs?", show_default=False
+    ),
+]
+Regions = Annotated[
+    str | None, typer.Option("--managed-regions", help="Only in these, comma-separated; empty: any.")
+]
+MaxUsd = Annotated[
+    str | None, typer.Option("--managed-max-usd", help="Most USD a clip may cost there; none: any.")
+]
+MayResize = Annotated[
+    bool | None,
+    typer.Option("--managed-resize/--no-managed-resize", help="May the size be changed?", show_default=False),
+]
+MayRelength = Annotated[
+    bool | None,
+    typer.Option(
+        "--managed-relength/--no-managed-relength", help="May the length be changed?", show_default=False
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
@@ -31,6 +53,11 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     max_running: Annotated[int | None, typer.Option(min=1, help="Most jobs running.")] = None,
     gpu_seconds_a_day: Annotated[float | None, typer.Option(min=0, help="Most GPU-seconds a day.")] = None,
     certificate: Annotated[str | None, typer.Option(help="Subject of its client certificate.")] = None,
+    is_managed: IsManaged = None,
+    regions: Regions = None,
+    max_usd: MaxUsd = None,
+    may_resize: MayResize = None,
+    may_relength: MayRelength = None,
     is_json: AsJson = False,
 ) -> None:
     """Add a tenant and print its API key, once."""
@@ -41,9 +68,45 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     except ValueError as exc:
         raise UsageError(f"{exc}; choose from generate, read, admin", option="--scopes") from exc
     share = Share(weight, max_queued, max_running, gpu_seconds_a_day)
+    changes = read_policy(
+        is_managed=is_managed,
+        regions=regions,
+        max_usd=max_usd,
+        may_resize=may_resize,
+        may_relength=may_relength,
+    )
+    managed = replace(ManagedPolicy(), **changes)
     with opened_registry() as registry:
-        issued = registry.add(Tenant(TenantId(name), share, wanted, certificate=certificate))
+        issued = registry.add(Tenant(TenantId(name), share, wanted, certificate=certificate, managed=managed))
     print_key(issued, is_json=is_json)
+
+
+@tenant.command("set")
+def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
+    name: Name,
+    is_managed: IsManaged = None,
+    regions: Regions = None,
+    max_usd: MaxUsd = None,
+    may_resize: MayResize = None,
+    may_relength: MayRelength = None,
+    is_json: AsJson = False,
+) -> None:
+    """Change what a managed provider may do for a tenant; what is not given stays."""
+    changes = read_policy(
+        is_managed=is_managed,
+        regions=regions,
+        max_usd=max_usd,
+        may_resize=may_resize,
+        may_relength=may_relength,
+    )
+    if not changes:
+        raise UsageError("give at least one option to change", option="--managed")
+    with opened_registry() as registry:
+        found = registry.find(TenantId(name))
+        changed = registry.allow(found.id, replace(found.managed, **changes))
+    typer.echo(
+        json.dumps(as_dict(changed)) if is_json else f"{changed.id}: {describe_policy(changed.managed)}"
+    )
 
 
 @tenant.command("list")
@@ -57,7 +120,8 @@ def list_tenants(is_json: AsJson = False) -> None:
     for t in tenants:
         state = "" if t.is_enabled else "  disabled"
         limits = ", ".join(f"{key} {value:g}" for key, value in asdict(t.share).items() if value is not None)
-        typer.echo(f"{t.id:<20}  {','.join(sorted(t.scopes)):<20}  {limits}{state}")
+        managed = describe_policy(t.managed)
+        typer.echo(f"{t.id:<20}  {','.join(sorted(t.scopes)):<20}  {limits}, {managed}{state}")
 
 
 @tenant.command("rotate")
@@ -90,6 +154,52 @@ def opened_registry() -> "Iterator[TenantRegistry]":
         database.close()
 
 
+def read_policy(
+    *,
+    is_managed: bool | None,
+    regions: str | None,
+    max_usd: str | None,
+    may_resize: bool | None,
+    may_relength: bool | None,
+) -> dict[str, Any]:
+    """What was given of a policy, by field."""
+    given: dict[str, Any] = {
+        "is_allowed": is_managed,
+        "may_resize": may_resize,
+        "may_change_length": may_relength,
+    }
+    changes = {field: value for field, value in given.items() if value is not None}
+    if regions is not None:
+        changes["regions"] = tuple(region.strip() for region in regions.split(",") if region.strip())
+    if max_usd is not None:
+        changes["max_usd_a_clip"] = None if max_usd == "none" else _usd(max_usd)
+    return changes
+
+
+def _usd(text: str) -> float:
+    try:
+        usd = float(text)
+    except ValueError:
+        usd = -1.0
+    if not 0 <= usd < float("inf"):
+        raise UsageError(f"{text!r} is not a price; give USD, or none", option="--managed-max-usd")
+    return usd
+
+
+def describe_policy(managed: ManagedPolicy) -> str:
+    """What a managed provider may do, in a few words."""
+    if not managed.is_allowed:
+        return "no managed provider"
+    words = ["managed"]
+    if managed.regions:
+        words.append(f"in {','.join(managed.regions)}")
+    if managed.max_usd_a_clip is not None:
+        words.append(f"up to {managed.max_usd_a_clip:g} USD")
+    allowed = [("resized", managed.may_resize), ("of another length", managed.may_change_length)]
+    words += [word for word, is_so in allowed if is_so]
+    return " ".join(words)
+
+
 def print_key(issued: "IssuedKey", *, is_json: bool) -> None:
     """The key on stdout, so that it can be piped; the advice on stderr."""
     if is_json:
@@ -108,4 +218,5 @@ def as_dict(t: "Tenant") -> dict[str, object]:
         "is_enabled": t.is_enabled,
         "created_at": t.created_at,
         "certificate": t.certificate,
+        "managed": asdict(t.managed),
     }

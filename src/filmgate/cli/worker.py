@@ -1,12 +1,13 @@
-"""`filmgate worker`: one process per GPU, against the queue and the store of the settings."""
+"""`filmgate worker`: one process per GPU, or one that waits for the managed provider."""
 
+from contextlib import ExitStack
 from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
 
 from filmgate.errors import UsageError
-from filmgate.settings import load_settings
+from filmgate.settings import Settings, load_settings
 
 DEFAULT_MODEL = "flipbook"
 
@@ -14,25 +15,60 @@ DEFAULT_MODEL = "flipbook"
 def worker(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="NAME, FOLDER, HUB/ID, or NAME=any of them; once for each model it may load."),
+        typer.Option(help="NAME, FOLDER, HUB/ID, s3://..., or NAME=any of them; once for each it may load."),
     ] = None,
     data: Annotated[Path | None, typer.Option(help="The data folder, instead of the setting's.")] = None,
+    is_managed: Annotated[
+        bool, typer.Option("--managed", help="Have the provider of fallback.* render; needs no GPU.")
+    ] = False,
 ) -> None:
     """Lease jobs, render them, store the clips, until SIGTERM."""
     settings = load_settings()
     if data is not None:
         settings = settings.model_copy(update={"data": data})
+    if is_managed:
+        run_managed(settings, model or [])
+        return
     models = parse_models(model or [DEFAULT_MODEL])
+    from filmgate.weights import localise, open_cache
     from filmgate.work import run_worker
     from filmgate.worker.gpu import GpuRunner
 
-    run_worker(settings, lambda: GpuRunner(models, settings.pipeline))
+    with ExitStack() as held:
+
+        def make_runner() -> GpuRunner:
+            cache = open_cache(settings.models, settings.data)
+            folders = {name: localise(place, cache, held) for name, place in models.items()}
+            return GpuRunner(folders, settings.pipeline)
+
+        run_worker(settings, make_runner)
+
+
+def run_managed(settings: Settings, models: list[str]) -> None:
+    """Every model the service offers, unless told which: the provider's worker has none of its own."""
+    from filmgate.admission.cards import open_shelf
+    from filmgate.fallback import open_provider
+    from filmgate.work import run_managed_worker
+
+    if settings.fallback.provider == "disabled":
+        raise UsageError("no provider is configured; set fallback.provider", option="--managed")
+    admission = settings.admission
+    cards = open_shelf(admission.default_model, admission.models_file).cards
+    served = tuple(parse_models(models)) or tuple(card.name for card in cards)
+    run_managed_worker(settings, served, open_provider(settings.fallback))
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word."""
+    """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word, and an
+    address in a bucket by the model's name there.
+    """
+    from filmgate.weights.location import is_remote, parse_location
+
     models = {}
     for text in given:
+        if is_remote(text):
+            models[parse_location(text).name] = text
+            continue
         name, _, location = text.partition("=")
         if not name or (location == "" and "=" in text):
             raise UsageError(f"{text!r} is not NAME or NAME=FOLDER", option="--model")

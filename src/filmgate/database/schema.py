@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-REVISION = "0004"  # the newest migration; `migrate` leads here
+REVISION = "0005"  # the newest migration; `migrate` leads here
 
 # SQLite only numbers rows by itself when the key is spelled INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
@@ -149,6 +149,9 @@ events = Table(
     Column("stage", Text),
     Column("attempt", BigInteger, nullable=False),
     Column("reason", Text),
+    # Only where the event moved the job to another route, and why.
+    Column("route", Text),
+    Column("route_reason", Text),
 )
 
 # One provider job for each of ours, written before it is waited on: whoever leases the job next resumes the
@@ -163,6 +166,33 @@ invocations = Table(
     Column("state", Text, nullable=False),
     Column("started_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
+)
+
+# The circuit breaker of each provider: one row is what makes "one probe at a time" true for all processes.
+# Times are on the steady clock.
+breakers = Table(
+    "breakers",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("phase", Text, nullable=False),
+    Column("recent", Text, nullable=False),
+    Column("recent_at", Double, nullable=False),
+    Column("openings", BigInteger, nullable=False),
+    Column("retry_at", Double, nullable=False),
+    Column("probe", BigInteger, nullable=False),
+    Column("probe_ends_at", Double, nullable=False),
+    Column("retry_tokens", Double, nullable=False),
+    Column("pace", Double, nullable=False),
+)
+
+# Workers that ask for work, and when they last did (steady clock): no row is no GPU to wait for.
+attendance = Table(
+    "attendance",
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("route", Text, nullable=False),
+    Column("models", Text, nullable=False),
+    Column("seen_at", Double, nullable=False),
 )
 
 # Workers that live, with the cards of the models they have loaded; `seen_at` is on the steady clock.

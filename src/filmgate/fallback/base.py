@@ -7,11 +7,21 @@ so that whichever process leases the job next goes on where the last one stopped
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NewType, Protocol
+from typing import Protocol
 
-from filmgate.jobs import JobId, ManagedPolicy, VideoSpec
+from filmgate.jobs import InvocationId, JobId, ManagedPolicy, VideoSpec
 
-InvocationId = NewType("InvocationId", str)
+
+@dataclass(frozen=True, slots=True)
+class ShapeRange:
+    """Sizes and lengths of a provider that renders a range of them instead of a list."""
+
+    multiple: int
+    min_side: int
+    max_side: int
+    max_pixels: int
+    min_seconds: float
+    max_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,10 @@ class Offer:
     max_prompt_chars: int
     takes_image: bool
     max_concurrent: int | None = None
+    shapes: ShapeRange | None = None  # instead of `sizes` and `seconds`
+    takes_knobs: bool = False  # fps, steps, guidance and negative prompt as we spell them
+    takes_seed: bool = False
+    image_size: tuple[int, int] | None = None  # the only size of a first frame; None: any
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +53,7 @@ class Rendition:
     spec: VideoSpec
     changes: tuple[str, ...]
     usd: float
+    may_resize: bool = False  # the tenant lets its first frame be fitted to the offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,7 @@ class Invocation:
     state: InvocationState
     fraction: float | None = None
     message: str = ""
+    poll_after_seconds: float | None = None
 
 
 class Provider(Protocol):

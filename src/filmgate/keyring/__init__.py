@@ -3,6 +3,7 @@
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.keyring.base import Keyring
 from filmgate.settings import StoreSettings
@@ -17,4 +18,11 @@ def open_keyring(settings: StoreSettings, data: Path) -> Keyring:
         from filmgate.keyring.files import FileKeyring
 
         return FileKeyring(Path(url.path) if url.path else data / DEFAULT_FOLDER)
-    raise SettingsError(f"no keyring is called {url.scheme}://; expected file:///DIR", option="store.keyring")
+    if url.scheme == "kms":
+        check_boto3("store.keyring")
+        from filmgate.keyring.kms import open_kms_keyring
+
+        return open_kms_keyring(settings)
+    raise SettingsError(
+        f"no keyring is called {url.scheme}://; expected file:///DIR or kms://", option="store.keyring"
+    )

@@ -18,7 +18,10 @@ class Keyring(Protocol):
     """The shape KMS has, so that a tenant's key can stay in an HSM."""
 
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
-        """A data key under the tenant's key, which is made on first use. Raises KeyringUnavailable."""
+        """A data key under the tenant's key, which is made on first use where the keyring makes keys itself.
+
+        Raises KeyringUnavailable; KeyRefused when the tenant's key is disabled or does not exist.
+        """
         ...
 
     def open_data_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:

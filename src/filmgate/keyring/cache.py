@@ -35,23 +35,34 @@ class DataKeyCache:
         self._lock = threading.Lock()
 
     def encrypting_key(self, tenant_id: TenantId) -> DataKey:
-        with self._lock:
-            current = self._current.get(tenant_id)
-            if current is None or current.renew_at <= self._clock() or current.uses >= _MAX_USES:
-                key = self._keyring.new_data_key(tenant_id)
-                current = self._current[tenant_id] = _Current(key, self._clock() + self._key_seconds)
-                self._remember(tenant_id, key.wrapped, key.plain)
-            current.uses += 1
-            return current.key
+        # The keyring is asked outside the lock: one that is slow for one tenant holds up no other. Two
+        # threads may then make a key each; both open, the later one stays.
+        return self._use_current(tenant_id) or self._renew(tenant_id)
 
     def decrypting_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:
         with self._lock:
             if (known := self._opened.get((tenant_id, wrapped))) is not None:
                 self._opened.move_to_end((tenant_id, wrapped))
                 return known
-            plain = self._keyring.open_data_key(tenant_id, wrapped)
+        plain = self._keyring.open_data_key(tenant_id, wrapped)
+        with self._lock:
             self._remember(tenant_id, wrapped, plain)
-            return plain
+        return plain
+
+    def _use_current(self, tenant_id: TenantId) -> DataKey | None:
+        with self._lock:
+            current = self._current.get(tenant_id)
+            if current is None or current.renew_at <= self._clock() or current.uses >= _MAX_USES:
+                return None
+            current.uses += 1
+            return current.key
+
+    def _renew(self, tenant_id: TenantId) -> DataKey:
+        key = self._keyring.new_data_key(tenant_id)
+        with self._lock:
+            self._current[tenant_id] = _Current(key, self._clock() + self._key_seconds, uses=1)
+            self._remember(tenant_id, key.wrapped, key.plain)
+        return key
 
     def _remember(self, tenant_id: TenantId, wrapped: bytes, plain: bytes) -> None:
         self._opened[(tenant_id, wrapped)] = plain

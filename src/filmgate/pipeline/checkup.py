@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from filmgate.health import Finding, Verdict
+from filmgate.pipeline.compilation import find_obstacle
 from filmgate.pipeline.encode import HARDWARE, SOFTWARE, probe_encoder
 
 COMFORTABLE_BYTES = 12 << 30  # a 720p Wan decode holds 10 GiB
@@ -32,6 +33,17 @@ def _gpus() -> Iterator[Finding]:
         return
     for index in range(torch.cuda.device_count()):
         yield from _gpu(index)
+    yield examine_compiler()
+
+
+def examine_compiler() -> Finding:
+    """Whether workers can compile the denoiser's blocks."""
+    if obstacle := find_obstacle():
+        remedy = (
+            "install gcc and Triton, or set pipeline.compile to off; the denoiser runs uncompiled until then"
+        )
+        return Finding("torch.compile", Verdict.WARN, obstacle, remedy)
+    return Finding("torch.compile", Verdict.OK, "Triton and a C compiler are there")
 
 
 def _gpu(index: int) -> Iterator[Finding]:

@@ -3,12 +3,13 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO, FileIO
+from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Protocol, TypeVar, cast
 
 from filmgate.errors import UsageError, WriteError
+from filmgate.pipeline.growing import GrowingFile
 
 SYNC_EVERY_BYTES = 8 << 20
 
@@ -45,12 +46,13 @@ class ClipMemory:
     def __init__(self, metadata: Mapping[str, str], on_fragment: OnFragment | None = None) -> None:
         self.metadata = metadata
         self.on_fragment = on_fragment
-        self.file: BinaryIO = BytesIO()
+        self.growing = GrowingFile()
+        self.file = cast("BinaryIO", self.growing)
         self.data = b""
 
     def publish(self) -> int:
-        assert isinstance(self.file, BytesIO)
-        self.data = self.file.getvalue()
+        self.data = self.growing.getvalue()
+        self.growing.finish()
         self.discard()
         return len(self.data)
 

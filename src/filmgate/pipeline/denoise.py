@@ -11,6 +11,7 @@ from torch import Tensor
 
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.models import Pipeline, VideoModel, image_pipeline
+from filmgate.pipeline.quality import forget_steps
 from filmgate.pipeline.streams import Mark, Streams, open_streams
 from filmgate.pipeline.text import TextEmbedding
 
@@ -27,6 +28,11 @@ class ClipRequest:
     seed: int
     guidance: float
     image: Image.Image | None = None
+
+    @property
+    def forwards(self) -> int:
+        """Passes through the denoiser: guidance takes two a step."""
+        return self.steps * (2 if self.guidance > 1 else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,7 @@ def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, contro
         "callback_on_step_end": steps.on_step_end,
     }
     offered = {name: value for name, value in arguments.items() if name in accepted and value is not None}
+    forget_steps(pipe)
     with torch.inference_mode():
         latents = pipe(**offered, output_type="latent", return_dict=False)[0]
         steps.finish()

@@ -16,11 +16,13 @@ from filmgate.pipeline.channel import pull
 from filmgate.pipeline.clip import ClipFile, ClipMemory, ClipTarget, OnFragment, discarding
 from filmgate.pipeline.colour import Layout, Rgb24, Yuv420
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.decode import open_decoder
+from filmgate.pipeline.decode import DecoderChoice, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+from filmgate.pipeline.growing import GrowingFile
 from filmgate.pipeline.latents import check_finite_synchronising
+from filmgate.pipeline.mux import head_bytes
 from filmgate.pipeline.rings import Rings
 from filmgate.pipeline.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.streams import Streams, open_streams
@@ -38,6 +40,21 @@ class Delivery:
     stills: StillPaths = field(default_factory=StillPaths)
     on_fragment: OnFragment | None = None
     on_still: OnStill | None = None
+    on_growth: "Callable[[GrowingClip], None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingClip:
+    """A clip in memory while it is made: its body in order, and its head once it is whole."""
+
+    file: GrowingFile
+    head_bytes: int
+
+    def follow(self) -> Iterator[bytes]:
+        return self.file.follow(self.head_bytes)
+
+    def head(self) -> bytes:
+        return self.file.front(self.head_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +91,14 @@ class Ending:
         slots: tuple[int, int] = (2, 8),
         carry: Carry = carry_overlapped,
         latents_per_chunk: int = 1,
+        decoder: DecoderChoice = "auto",
     ) -> None:
         self._vae = vae
         self._options = options or EncodeOptions()
         self._slots = slots
         self._carry = carry
         self._latents_per_chunk = latents_per_chunk
+        self._decoder: DecoderChoice = decoder
         self._rings: tuple[ClipShape, Rings] | None = None
 
     def write(
@@ -93,16 +112,21 @@ class Ending:
         """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
         started = time.perf_counter()
         delivery, control = delivery or Delivery(), control or Control()
-        decoder, latents = prepare(self._vae, latents, self._latents_per_chunk)
-        shape, rung = decoder.shape(latents), ["whole frame"]
-        rings = self._rings_for(shape, latents.device)
+        device = bring_to_device(self._vae)
+        decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
+        shape, rung = foresee(decoder, latents), ["whole frame"]
+        rings = self._rings_for(shape, device)
         stills = Stills(delivery.stills, shape.frames, delivery.on_still)
         timeline = make_timeline(rings) if make_timeline else None
         moments = [started]
         with discarding(_target(path, delivery)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
+            if delivery.on_growth and isinstance(clip, ClipMemory):
+                delivery.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
             consume = _counting(encoder, stills, shape.frames, control)
-            chunks = decode_frames(decoder, latents, on_rung=lambda r: _note(rung, r))
+            # Only now does the GPU get anything to do: it must not wait for files and encoders to open.
+            ready = make_ready(decoder, latents, device, self._vae.dtype)
+            chunks = decode_frames(decoder, ready, on_rung=lambda r: _note(rung, r))
             self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
@@ -148,14 +172,26 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
 
-def prepare(vae: Vae, latents: Tensor, latents_per_chunk: int = 1) -> tuple[VideoDecoder, Tensor]:
+def prepare(
+    vae: Vae, latents: Tensor, latents_per_chunk: int = 1, choice: DecoderChoice = "auto"
+) -> tuple[VideoDecoder, Tensor]:
     """The decoder for this VAE, and the latents as it wants them, checked, where the VAE is."""
-    decoder = open_decoder(vae, latents_per_chunk)
-    device = _bring_to_device(vae)
-    with torch.inference_mode():
-        ready = decoder.to_vae_latents(latents.to(device=device, dtype=vae.dtype))
-        check_finite_synchronising(ready)
-    return decoder, ready
+    device = bring_to_device(vae)
+    decoder = open_decoder(vae, latents_per_chunk, choice)
+    return decoder, make_ready(decoder, latents, device, vae.dtype)
+
+
+def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
+    """The clip these latents will become, without touching one of them."""
+    return decoder.shape(decoder.to_vae_latents(latents.to("meta")))
+
+
+@torch.inference_mode()
+def make_ready(decoder: VideoDecoder, latents: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The latents as the VAE wants them, where it is; raises DecodeError if they are not numbers."""
+    ready = decoder.to_vae_latents(latents.to(device=device, dtype=dtype))
+    check_finite_synchronising(ready)
+    return ready
 
 
 def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:
@@ -207,7 +243,7 @@ def _note(rung: list[str], taken: Rung) -> None:
     rung[0] = taken.name
 
 
-def _bring_to_device(vae: Vae) -> torch.device:
+def bring_to_device(vae: Vae) -> torch.device:
     """Where the VAE will run. Decoders call below the VAE's forward, so accelerate's hook is run by hand."""
     hook = getattr(vae, "_hf_hook", None)
     if hook is not None and hasattr(hook, "pre_forward"):

@@ -1,6 +1,7 @@
 """What differs between diffusers' video pipelines: names of embeddings, frame rates, who takes an image."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,9 @@ def family_of(pipeline_class: str) -> Family | None:
 def known_pipelines() -> list[str]:
     """Every pipeline class Filmgate runs, for messages."""
     return sorted(name for f in FAMILIES for name in (f.text_to_video, f.image_to_video) if name)
+
+
+def denoisers_of(pipe: Any) -> list[Any]:
+    """The networks that run at every step: one, or the two experts of Wan 2.2 14B."""
+    parts = (pipe.components.get(name) for name in ("transformer", "transformer_2", "unet"))
+    return [part for part in parts if part is not None]

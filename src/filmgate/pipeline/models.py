@@ -21,6 +21,7 @@ from filmgate.pipeline.memory import (
     component_bytes,
     free_bytes,
 )
+from filmgate.pipeline.quality import apply_quality
 from filmgate.settings import PipelineSettings
 
 Pipeline = Any
@@ -82,6 +83,7 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
             f"--model {name}: {type(pipe).__name__} is not a pipeline Filmgate runs; known: "
             + ", ".join(known_pipelines())
         )
+    apply_quality(pipe, family, settings.quality)
     place(pipe, device, offload)
     if device.type == "cpu":
         use_channels_last(pipe.vae)

@@ -17,6 +17,7 @@ FRAGMENTED = "frag_every_frame+empty_moov+default_base_moof"
 BUFFER_BYTES = 1 << 20  # FFmpeg hands bytes to Python in pieces of this size; each costs a turn of the GIL
 INDEX_BASE_BYTES = 8192  # boxes that do not grow, and the codec's own header: 2.4 KiB for x265, 50 bytes else
 INDEX_FRAME_BYTES = 64  # every table at its widest has 44: 4 + 4 + 8 + 8 + 8 + 12
+HEAD_BASE_BYTES = 256  # the file's type in front of the index, and the head of the pictures behind it: 48
 INDEX_TAG_BYTES = 64  # around a metadata key and its value
 
 Packets: TypeAlias = "Sequence[av.Packet[VideoStream]]"
@@ -86,6 +87,11 @@ def index_bytes(frames: int, metadata: Mapping[str, str]) -> int:
     """More room than the index of a clip of this length can need; what is left over becomes a `free` box."""
     tags = sum(len(key.encode()) + len(value.encode()) + INDEX_TAG_BYTES for key, value in metadata.items())
     return INDEX_BASE_BYTES + INDEX_FRAME_BYTES * frames + tags
+
+
+def head_bytes(frames: int, metadata: Mapping[str, str]) -> int:
+    """What is written again at the end: the index, and the two boxes around it. All behind it is final."""
+    return index_bytes(frames, metadata) + HEAD_BASE_BYTES
 
 
 def _mux_as(stream: VideoStream, packets: Packets, container: OutputContainer) -> None:

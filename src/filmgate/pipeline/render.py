@@ -4,12 +4,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from filmgate.errors import OutOfMemory
 from filmgate.pipeline.clip import check_target
+from filmgate.pipeline.compilation import is_worthwhile, open_compiler
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise import ClipRequest, DenoisedClip, denoise
 from filmgate.pipeline.encode import EncodeOptions
@@ -17,6 +19,7 @@ from filmgate.pipeline.ending import ClipReport, Delivery, Ending
 from filmgate.pipeline.models import VideoModel
 from filmgate.pipeline.streams import open_streams
 from filmgate.pipeline.text import Prompt, encode_text
+from filmgate.pipeline.text_cache import TextCache
 from filmgate.settings import PipelineSettings
 
 CPU_LATENTS_PER_CHUNK = 2
@@ -30,15 +33,23 @@ class RenderReport:
     clip: ClipReport
     request: ClipRequest
     stage_seconds: dict[str, float]
+    is_text_cached: bool
     peak_device_bytes: int | None
     peak_host_bytes: int
 
 
 class Renderer:
-    """Renders clips on one loaded model, one at a time; buffers are kept between clips of the same shape."""
+    """Renders clips on one loaded model, one at a time; buffers are kept between clips of the same shape.
 
-    def __init__(self, model: VideoModel, settings: PipelineSettings) -> None:
+    `is_reused` promises many clips: what costs seconds once and pays with every clip is then worth it.
+    """
+
+    def __init__(self, model: VideoModel, settings: PipelineSettings, *, is_reused: bool = False) -> None:
         self._model = model
+        self._is_reused = is_reused
+        self._compiler = open_compiler(model.pipe, settings)
+        self._texts = TextCache(settings.text_cache_bytes)
+        self._is_text_cached = False
         self._settings = settings
         self._device = model.placement.device
         self._streams = open_streams(self._device)
@@ -61,11 +72,16 @@ class Renderer:
         self._seconds = {}
         control.report(Stage.TEXT, 0, 1)
         with self._timed(Stage.TEXT):
-            text = encode_text(self._model, prompt)
+            text = encode_text(self._model, prompt, self._texts)
+        self._is_text_cached = text.is_cached
         control.report(Stage.TEXT, 1, 1)
         control.check()
         with self._timed(Stage.DENOISE), _explained():
-            return denoise(self._model, text, request, control)
+            work = partial(denoise, self._model, text, request, control)
+            is_compiled = is_worthwhile(
+                self._model, self._settings, request.forwards, is_reused=self._is_reused
+            )
+            return self._compiler.run(work, is_worthwhile=is_compiled)
 
     def finish(
         self,
@@ -79,7 +95,9 @@ class Renderer:
         with self._timed(Stage.DECODE):
             clip = self._ending_for(request.fps).write(denoised.latents, path, delivery, control)
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
-        return RenderReport(clip, request, self._seconds, peak, peak_host_bytes())
+        report = RenderReport(clip, request, self._seconds, self._is_text_cached, peak, peak_host_bytes())
+        self._seconds, self._is_text_cached = {}, False  # the next clip may start from a checkpoint
+        return report
 
     def _ending_for(self, fps: int) -> Ending:
         if self._ending is None or self._ending[0] != fps:
@@ -87,7 +105,9 @@ class Renderer:
             options = EncodeOptions(fps=fps, codec=s.codec, encoder=s.encoder, preset=s.preset, crf=s.crf)
             together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
             slots = (s.device_slots, s.host_slots)
-            self._ending = (fps, Ending(self._model.pipe.vae, options, slots, latents_per_chunk=together))
+            vae = self._model.pipe.vae
+            ending = Ending(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
+            self._ending = (fps, ending)
         return self._ending[1]
 
     @contextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from io import BytesIO
 from pathlib import Path
 
 import av
@@ -12,8 +11,8 @@ from PIL import Image
 
 from filmgate.errors import UsageError, WriteError
 from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.pictures import SPRITE_WIDTH, sheet, sprite_places, to_jpeg
 
-SPRITE_COLUMNS, SPRITE_ROWS, SPRITE_WIDTH = 4, 4, 240
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
 
@@ -51,9 +50,8 @@ class Stills:
     def __init__(self, paths: StillPaths, total_frames: int, on_still: OnStill | None = None) -> None:
         self._paths = paths
         self._on_still = on_still
-        count = min(SPRITE_COLUMNS * SPRITE_ROWS, total_frames)
         has_sprites = paths.spritesheet or on_still
-        self._sprite_at = {n * total_frames // count for n in range(count)} if has_sprites else set()
+        self._sprite_at = sprite_places(total_frames) if has_sprites else set()
         self._thumbnail_at = total_frames // 2 if paths.thumbnail or on_still else -1
         self._seen = 0
         self._thumbnail: Image.Image | None = None
@@ -101,21 +99,3 @@ def to_picture(planes: np.ndarray, width: int) -> Image.Image:
     height = max(round(frame.height * width / frame.width), 1)
     rgb = frame.reformat(width, height, "rgb24", src_colorspace="ITU709", src_color_range="MPEG")
     return Image.fromarray(rgb.to_ndarray())
-
-
-def to_jpeg(picture: Image.Image) -> bytes:
-    """The picture as JPEG, good enough to be looked at closely."""
-    buffer = BytesIO()
-    picture.save(buffer, "JPEG", quality=86)
-    return buffer.getvalue()
-
-
-def sheet(pictures: list[Image.Image]) -> Image.Image:
-    """The pictures on one sheet, four in a row, in reading order."""
-    width, height = pictures[0].size
-    rows = -(-len(pictures) // SPRITE_COLUMNS)
-    columns = min(SPRITE_COLUMNS, len(pictures))
-    canvas = Image.new("RGB", (columns * width, rows * height))
-    for n, picture in enumerate(pictures):
-        canvas.paste(picture, (n % SPRITE_COLUMNS * width, n // SPRITE_COLUMNS * height))
-    return canvas

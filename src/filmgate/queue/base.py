@@ -6,7 +6,7 @@ database cannot be reached. All verbs block: call them from a thread, never from
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from filmgate.jobs import (
     Clip,
@@ -19,6 +19,8 @@ from filmgate.jobs import (
     Progress,
     Reason,
     Route,
+    RouteReason,
+    Routing,
     Stage,
     StageSeconds,
     TenantId,
@@ -26,6 +28,7 @@ from filmgate.jobs import (
     VideoSpec,
     WorkerId,
 )
+from filmgate.queue.line import Line, Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,14 @@ class Setback:
     """The end of a bad attempt.
 
     `is_retryable` False ends the job now. `counts` False (a drain, a spot reclaim) gives the attempt back:
-    the job returns to the queue at once and loses nothing.
+    the job returns to the queue at once and loses nothing. `routing` sends a job that a provider would not or
+    could not render home to our GPUs, with the reason; what a provider was paid for never is.
     """
 
     failure: Failure
     is_retryable: bool = True
     counts: bool = True
+    routing: Routing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +84,22 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Presence:
+    """A worker that asked for work within the hour, and how long ago it was last heard of."""
+
+    worker_id: WorkerId
+    route: Route
+    models: tuple[str, ...]
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits and what runs, right now; `oldest_queued_at` is None when nothing waits."""
+    """What waits, what runs and who works, right now; `oldest_queued_at` is None when nothing waits."""
 
     loads: tuple[Load, ...]
     oldest_queued_at: float | None
+    workers: tuple[Presence, ...] = ()
 
     @property
     def queued_jobs(self) -> int:
@@ -161,8 +177,25 @@ class JobQueue(Protocol):
         """
         ...
 
+    def reroute(self, moves: Sequence[Move]) -> int:
+        """Send waiting jobs to another route, all in one transaction; how many went.
+
+        A job that was leased, ended or removed meanwhile, or that a provider was already asked to render, is
+        left alone. A moved job joins its new queue by its deadline and loses no attempt. Idempotent.
+        """
+        ...
+
     def backlog(self) -> Backlog:
         """A snapshot of waiting and running work; its cost grows with tenants and models, not with jobs."""
+        ...
+
+
+@runtime_checkable
+class Sweepable(Protocol):
+    """A queue with something to put right from time to time: wake-ups that were lost on the way."""
+
+    def sweep(self) -> None:
+        """Put it right. Cheap, idempotent, for any process at any time. Raises QueueUnavailable."""
         ...
 
 
@@ -177,7 +210,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """One change of state or stage, in order of `revision`; progress inside a stage makes no event."""
+    """One change of state, stage or route, in order of `revision`; progress inside a stage makes no event.
+
+    `route` and `route_reason` are set where the event moved the job to another route.
+    """
 
     revision: int
     at: float
@@ -185,6 +221,8 @@ class JobEvent:
     stage: Stage | None
     attempt: int
     reason: Reason | None
+    route: Route | None = None
+    route_reason: RouteReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +255,17 @@ class Tally:
     reason: Reason | None
     jobs: int
     gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTally:
+    """Decisions on routes, ever; staying home as a matter of course is not counted. Only grows."""
+
+    tenant_id: TenantId
+    route: Route
+    model: str
+    reason: RouteReason
+    jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +304,7 @@ class Statistics:
 
     tallies: tuple[Tally, ...]
     histograms: tuple[Histogram, ...]
+    routings: tuple[RouteTally, ...] = ()
 
 
 class JobBook(Protocol):
@@ -290,6 +340,10 @@ class JobBook(Protocol):
         """How many queued jobs of the same route and model have an earlier deadline, plus one; None once
         it has left the queue. An estimate: fair share may move it. Counting stops at 1,000.
         """
+        ...
+
+    def waiting(self, route: Route, *, limit: int = 20_000) -> Line:
+        """Jobs queued on a route, earliest deadline first, without those a provider was asked to render."""
         ...
 
     def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:

@@ -47,12 +47,12 @@ class ClaimCost:
 
 def measure_claims(url: str | None, backlogs: tuple[int, int], claims: int) -> tuple[ClaimCost, ClaimCost]:
     """The cost of a claim at each backlog: SQLite files without a URL, or two databases on that server."""
-    with TemporaryDirectory() as folder, _databases(url, Path(folder)) as databases:
+    with TemporaryDirectory() as folder, open_databases(url, Path(folder)) as databases:
         keyring = FileKeyring(Path(folder) / "keys")
         queues = []
         for database, waiting in zip(databases, backlogs, strict=True):
             migrate(database)
-            _fill(database, Sealer(keyring), waiting)
+            fill_queue(database, Sealer(keyring), waiting)
             queues.append(SqlQueue(database, keyring, QueueSettings(lease_seconds=3600)))
         milliseconds: tuple[list[float], list[float]] = ([], [])
         # In turns, so that whatever else the machine does meets both alike.
@@ -85,13 +85,13 @@ def _ticket(number: int) -> Ticket:
     )
 
 
-def _fill(database: Database, sealer: Sealer, waiting: int) -> None:
+def fill_queue(database: Database, sealer: Sealer, waiting: int, now: float = 1.0) -> None:
     """What `enqueue` would have written, in bulk."""
     for begin in range(0, waiting, BATCH):
         rows = []
         for number in range(begin, min(begin + BATCH, waiting)):
             ticket = _ticket(number)
-            rows.append(to_row(ticket, 1.0 + number / waiting, seal_prompt(sealer, ticket)))
+            rows.append(to_row(ticket, now + number / waiting, seal_prompt(sealer, ticket)))
         with database.write() as connection:
             connection.execute(sa.insert(jobs), rows)
     with database.write() as connection:
@@ -105,22 +105,25 @@ def _fill(database: Database, sealer: Sealer, waiting: int) -> None:
 
 
 @contextmanager
-def _databases(url: str | None, folder: Path) -> Iterator[list[Database]]:
+def open_databases(
+    url: str | None, folder: Path, names: tuple[str, ...] = ("short", "long")
+) -> Iterator[list[Database]]:
+    """Empty databases that are gone when the block ends: SQLite files, or databases on that server."""
     if url is None:
-        databases = [Database(f"sqlite:///{folder / name}.db") for name in ("short", "long")]
+        databases = [Database(f"sqlite:///{folder / name}.db") for name in names]
         yield databases
         for database in databases:
             database.close()
         return
     with _server(url) as execute:
-        names = [f"filmgate_bench_{name}_{time.time_ns()}" for name in ("short", "long")]
-        for name in names:
+        own = [f"filmgate_bench_{name}_{time.time_ns()}" for name in names]
+        for name in own:
             execute(f"CREATE DATABASE {name}")
-        databases = [Database(_rename(url, name)) for name in names]
+        databases = [Database(_rename(url, name)) for name in own]
         try:
             yield databases
         finally:
-            for database, name in zip(databases, names, strict=True):
+            for database, name in zip(databases, own, strict=True):
                 database.close()
                 execute(f"DROP DATABASE {name} WITH (FORCE)")
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from filmgate.database import Database
 from filmgate.database.schema import accounts, durations, events, jobs, loads
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Job, JobId, JobState, Reason, Route, Stage, StageSeconds, TenantId
+from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId
 from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
 from filmgate.queue.base import (
@@ -17,12 +17,15 @@ from filmgate.queue.base import (
     JobEvent,
     Measurement,
     Page,
+    RouteTally,
     Statistics,
     Tally,
     Usage,
 )
-from filmgate.queue.ledger import used_today
+from filmgate.queue.ledger import ROUTED, used_today
+from filmgate.queue.line import Line
 from filmgate.queue.places import find_position, find_positions
+from filmgate.queue.rerouting import read_line
 from filmgate.queue.rows import UNSEALED, Row, to_job, to_measured
 
 _IDS_A_QUERY = 500
@@ -88,6 +91,8 @@ class SqlBook:
                     stage=Stage(row.stage) if row.stage else None,
                     attempt=row.attempt,
                     reason=Reason(row.reason) if row.reason else None,
+                    route=Route(row.route) if row.route else None,
+                    route_reason=RouteReason(row.route_reason) if row.route_reason else None,
                 )
                 for row in connection.execute(statement)
             ]
@@ -95,6 +100,10 @@ class SqlBook:
     def position(self, tenant_id: TenantId, job_id: JobId) -> int | None:
         with self._database.read() as connection:
             return find_position(connection, _find_row(connection, tenant_id, job_id))
+
+    def waiting(self, route: Route, *, limit: int = 20_000) -> Line:
+        with self._database.read() as connection:
+            return read_line(connection, route, limit, self._database.now(connection))
 
     def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
         statement = (
@@ -127,6 +136,7 @@ class SqlBook:
         with self._database.read() as connection:
             is_final = loads.c.state.in_([JobState.COMPLETED, JobState.FAILED])
             ended = connection.execute(sa.select(loads).where(is_final)).all()
+            routed = connection.execute(sa.select(loads).where(loads.c.state == ROUTED)).all()
             buckets = connection.execute(sa.select(durations)).all()
         return Statistics(
             tallies=tuple(
@@ -142,6 +152,12 @@ class SqlBook:
                 for row in ended
             ),
             histograms=tuple(_to_histograms(buckets)),
+            routings=tuple(
+                RouteTally(
+                    TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs
+                )
+                for row in routed
+            ),
         )
 
     def expired(self, *, limit: int = 100) -> Sequence[Job]:

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from filmgate.database.schema import accounts, jobs
-from filmgate.jobs import TenantId
+from filmgate.jobs import JobId, JobState, TenantId
 from filmgate.queue.base import Offer
 from filmgate.queue.ledger import lock_account
 from filmgate.queue.rows import Row
@@ -50,6 +50,11 @@ _TAKE_DUE = (
     .where(jobs.c.seq == sa.bindparam("the_seq"), jobs.c.fence == sa.bindparam("the_fence"), _IS_DUE)
     .with_for_update()
 )
+_NAMED = sa.select(jobs).where(
+    jobs.c.id == sa.bindparam("the_id"),
+    sa.or_(IS_READY, sa.and_(sa.text("jobs.wake_at IS NOT NULL"), _IS_DUE)),
+    *_SUITS,
+)
 _NEXT_TENANT = (
     sa.select(accounts.c.tenant_id)
     .where(
@@ -76,6 +81,23 @@ _HEAD = (
     .limit(1)
     .with_for_update(skip_locked=True)
 )
+
+
+def is_due(statement: sa.Select[Any], steady_now: float) -> sa.Select[Any]:
+    """Those of the jobs whose lease or backoff is over, whoever may take them."""
+    due = statement.where(sa.text("jobs.wake_at IS NOT NULL"), _IS_DUE).order_by(jobs.c.wake_at)
+    return due.params(**_time(steady_now))
+
+
+def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_now: float) -> Row | None:
+    """This very job, locked, if the offer suits it and it may start now."""
+    named = {"the_id": job_id} | _terms(offer) | _time(steady_now)
+    tenant_id = connection.execute(_NAMED.with_only_columns(jobs.c.tenant_id), named).scalar_one_or_none()
+    if tenant_id is None or (account := lock_account(connection, tenant_id)) is None:
+        return None
+    row = connection.execute(_NAMED.with_for_update(), named).mappings().one_or_none()
+    is_full = (account["max_running"] or math.inf) <= account["running"]
+    return None if row is None or (is_full and row["state"] == JobState.QUEUED) else row
 
 
 def peek_due(connection: sa.Connection, offer: Offer, steady_now: float) -> Row | None:

@@ -16,11 +16,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from filmgate.database.prepared import Prepared
 from filmgate.database.schema import accounts, durations, loads
 from filmgate.errors import QuotaExceeded
-from filmgate.jobs import JobState, Reason, Share, TenantId
+from filmgate.jobs import JobState, Reason, RouteReason, Share, TenantId
 from filmgate.queue.base import DURATION_BOUNDS
 from filmgate.queue.rows import Row
 
 DAY_SECONDS = 86400
+ROUTED = "routed"
 
 # Statements are built once: building one costs more than the database takes to run it.
 _INSERTS: dict[str, Callable[[sa.Table], sqlite.Insert | postgresql.Insert]] = {
@@ -148,6 +149,18 @@ def tally(
 ) -> None:
     """Count an end for good."""
     load = _load_key(job, state) | {"reason": reason or "", "jobs": 1, "gpu_seconds": gpu_seconds}
+    _ADD_LOAD.run(connection, load)
+
+
+def routed_lane(job: Row, route: str, reason: RouteReason) -> dict[str, Any]:
+    """Where a decision on a route is counted: beside the jobs, under a state that no job is ever in."""
+    own = {"tenant_id": job["tenant_id"], "route": route, "model": job["model"]}
+    return own | {"state": ROUTED, "reason": reason.value}
+
+
+def add_load(connection: sa.Connection, lane: dict[str, Any], count: int, gpu_seconds: float) -> None:
+    """Count this many jobs more, or fewer, in a lane."""
+    load = lane | {"jobs": count, "gpu_seconds": gpu_seconds}
     _ADD_LOAD.run(connection, load)
 
 

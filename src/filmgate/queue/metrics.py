@@ -4,6 +4,7 @@ They describe the whole service, not one process: every replica answers alike, a
 nothing. Scrape one replica, or take the maximum over all of them, never the sum.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
@@ -13,6 +14,8 @@ from prometheus_client.registry import Collector
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState
 from filmgate.queue.base import DURATION_BOUNDS, Backlog, JobBook, JobQueue, Statistics
+
+_HEARD_SECONDS = 30.0
 
 
 class QueueCollector(Collector):
@@ -54,6 +57,17 @@ def _describe_backlog(backlog: Backlog, now: float) -> Iterator[Metric]:
     yield jobs
     yield seconds
     yield GaugeMetricFamily("filmgate_oldest_queued_seconds", "Age of the job that waits longest", oldest)
+    workers = GaugeMetricFamily(
+        "filmgate_workers", "Workers heard of within half a minute", labels=["route", "model"]
+    )
+    for (route, model), count in sorted(_count_workers(backlog).items()):
+        workers.add_metric([route, model], count)
+    yield workers
+
+
+def _count_workers(backlog: Backlog) -> Counter[tuple[str, str]]:
+    heard = [worker for worker in backlog.workers if worker.silent_seconds < _HEARD_SECONDS]
+    return Counter((worker.route.value, model) for worker in heard for model in worker.models)
 
 
 def _describe_history(statistics: Statistics) -> Iterator[Metric]:
@@ -68,8 +82,16 @@ def _describe_history(statistics: Statistics) -> Iterator[Metric]:
         ended.add_metric(labels, tally.jobs)
         if tally.state is JobState.COMPLETED:
             gpu_seconds.add_metric([tally.tenant_id, tally.model, tally.route], tally.gpu_seconds)
+    routed = CounterMetricFamily(
+        "filmgate_jobs_routed",
+        "Decisions on routes other than the usual (home), jobs that stay against the odds included",
+        labels=["route", "reason", "model", "tenant"],
+    )
+    for routing in statistics.routings:
+        routed.add_metric([routing.route, routing.reason, routing.model, routing.tenant_id], routing.jobs)
     yield ended
     yield gpu_seconds
+    yield routed
     yield from _describe_durations(statistics)
 
 

@@ -108,7 +108,7 @@ def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:
 
 def to_job(row: Row, sealer: Sealer | None) -> Job:
     """The job of a row. Its prompt reads as "" without a sealer, and when the tenant's key is gone."""
-    spec = _to_spec(row["spec"])
+    spec = to_spec(row["spec"])
     if sealer is not None:
         with suppress(KeyRefused):
             prompt, negative_prompt = open_prompt(sealer, row)
@@ -125,7 +125,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         deadline_at=row["deadline_at"],
         predicted=StageSeconds(**json.loads(row["predicted"])),
         screening=_to_screening(row["screening"]),
-        routing=_to_routing(row["routing"]),
+        routing=to_routing(row["routing"]),
         attempt=row["attempt"],
         fence=row["fence"],
         progress=_to_progress(row),
@@ -158,7 +158,7 @@ def from_routing(routing: Routing) -> str | None:
     return None if routing == _AT_HOME else _to_json(routing)
 
 
-def _to_routing(text: str | None) -> Routing:
+def to_routing(text: str | None) -> Routing:
     if text is None:
         return _AT_HOME
     fields = json.loads(text)
@@ -179,7 +179,7 @@ def from_progress(progress: Progress | None) -> dict[str, object]:
     }
 
 
-def _to_spec(text: str) -> VideoSpec:
+def to_spec(text: str) -> VideoSpec:
     fields = json.loads(text)
     if (source := fields.pop("source")) is not None:
         source = Source(**source | {"kind": SourceKind(source["kind"])})

@@ -1,6 +1,7 @@
 """The JobQueue on one database, SQLite or PostgreSQL. Every change is one transaction."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,9 +27,12 @@ from filmgate.jobs import (
 from filmgate.keyring.base import Keyring
 from filmgate.keyring.sealing import Sealer
 from filmgate.queue import ledger
+from filmgate.queue.attendance import Attendance, list_present
 from filmgate.queue.base import Backlog, Finish, Load, Offer, Setback, Standing
 from filmgate.queue.claims import IS_READY, find_fair, peek_due, peek_fair, take_due
 from filmgate.queue.grouping import GroupCommit
+from filmgate.queue.line import Move
+from filmgate.queue.rerouting import move_jobs
 from filmgate.queue.rows import (
     Row,
     first_job,
@@ -85,6 +89,7 @@ class SqlQueue:
         self._sealer = Sealer(keyring)
         self._settings = settings
         self._group = GroupCommit(database)
+        self._attendance = Attendance()
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
@@ -106,6 +111,9 @@ class SqlQueue:
         row = to_row(ticket, now, sealed_prompt)
         _INSERT.run(connection, row)
         ledger.admit(connection, account, row, now)
+        if row["routing"] is not None:
+            routed = ledger.routed_lane(row, ticket.route, ticket.routing.reason)
+            ledger.add_load(connection, routed, 1, ticket.predicted.gpu_seconds)
         return first_job(ticket, now)
 
     def recall(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
@@ -121,6 +129,7 @@ class SqlQueue:
         for _ in range(_TRIES_A_LEASE):
             with self._database.write() as connection:
                 steady_now = self._database.steady_now(connection)
+                self._attendance.mark(connection, offer, steady_now)
                 if (peeked := peek_due(connection, offer, steady_now)) is not None:
                     if (lease := self._lease_due(connection, offer, peeked, steady_now)) is not None:
                         return lease
@@ -184,10 +193,15 @@ class SqlQueue:
             is_spent = setback.counts and row["attempt"] >= self._settings.max_attempts
             if is_spent or not setback.is_retryable:
                 return self._end(connection, row, setback.failure)
-            delay = self._settings.backoff_seconds * 2.0 ** (row["attempt"] - 1) if setback.counts else 0.0
+            delay = self._backoff_seconds(row["attempt"]) if setback.counts else 0.0
             values = self._wake(connection, delay) | from_progress(None)
             values |= {"attempt": row["attempt"] - (not setback.counts), "worker_id": None}
-            return self._change(connection, row, JobState.QUEUED, values, setback.failure.reason)
+            job = self._change(connection, row, JobState.QUEUED, values, setback.failure.reason)
+            if setback.routing is None:
+                return job
+            homeward = Move(job.tenant_id, job.id, Route.GPU, setback.routing)
+            move_jobs(connection, [homeward], self._database.now(connection))
+            return to_job(self._lock(connection, job.tenant_id, job.id)[1], self._sealer)
 
     def cancel(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.write() as connection:
@@ -209,6 +223,10 @@ class SqlQueue:
                 raise JobActive("the video is still being made; cancel it first")
             connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
 
+    def reroute(self, moves: Sequence[Move]) -> int:
+        with self._database.write() as connection:
+            return move_jobs(connection, moves, self._database.now(connection))
+
     def backlog(self) -> Backlog:
         own = (loads.c.tenant_id, loads.c.route, loads.c.model)
         oldest = (
@@ -222,12 +240,14 @@ class SqlQueue:
         with self._database.read() as connection:
             is_open = sa.and_(loads.c.jobs > 0, loads.c.state.in_([JobState.QUEUED, JobState.RUNNING]))
             rows = connection.execute(sa.select(loads, oldest.label("oldest")).where(is_open)).all()
+            workers = list_present(connection, self._database.steady_now(connection))
         return Backlog(
             loads=tuple(
                 Load(TenantId(r.tenant_id), Route(r.route), r.model, JobState(r.state), r.jobs, r.gpu_seconds)
                 for r in rows
             ),
             oldest_queued_at=min((r.oldest for r in rows if r.oldest is not None), default=None),
+            workers=tuple(workers),
         )
 
     def _find_twin(
@@ -297,6 +317,9 @@ class SqlQueue:
         ledger.tally(connection, row, JobState.FAILED, failure.reason, 0.0)
         values = self._final(now) | {"failure": from_failure(failure)}
         return self._change(connection, row, JobState.FAILED, values, failure.reason)
+
+    def _backoff_seconds(self, attempt: int) -> float:
+        return self._settings.backoff_seconds * 2.0 ** (attempt - 1)
 
     def _final(self, now: float) -> dict[str, Any]:
         expires_at = now + self._settings.retention_seconds

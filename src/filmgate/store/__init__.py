@@ -3,6 +3,7 @@
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.keyring.base import Keyring
 from filmgate.settings import StoreSettings
@@ -19,4 +20,11 @@ def open_store(settings: StoreSettings, data: Path, keyring: Keyring) -> ObjectS
 
         folder = Path(url.path) if url.path else data / DEFAULT_FOLDER
         return LocalStore(folder, keyring, min_free_bytes=settings.min_free_bytes)
-    raise SettingsError(f"no store is called {url.scheme}://; expected file:///DIR", option="store.url")
+    if url.scheme == "s3":
+        check_boto3("store.url")
+        from filmgate.store.s3 import open_s3_store
+
+        return open_s3_store(settings)
+    raise SettingsError(
+        f"no store is called {url.scheme}://; expected file:///DIR or s3://BUCKET/PREFIX", option="store.url"
+    )

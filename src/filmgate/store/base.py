@@ -5,7 +5,7 @@ reached, ObjectNotFound for a name that is not there, ObjectCorrupt when bytes d
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,8 @@ from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
 PART_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
 LIVE_PREFIX = "live/"
+# No writer takes this long: what is older was left by one that was killed.
+LEFTOVER_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,7 +41,7 @@ class ObjectName:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """A published object: its plain size and, right after `put`, the SHA-256 of its plain bytes."""
+    """A published object: its plain size and, right after `put` in order, the SHA-256 of its plain bytes."""
 
     name: ObjectName
     size_bytes: int
@@ -58,11 +60,19 @@ class Room:
 class ObjectStore(Protocol):
     """The same verbs on local disk and on S3."""
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:
+    def put(
+        self,
+        name: ObjectName,
+        chunks: Iterable[bytes],
+        *,
+        is_durable: bool = True,
+        late_head: Callable[[], bytes] | None = None,
+    ) -> StoredObject:
         """Publish the stream under the name: all of it, durable, or nothing. Replaces an older object in
         one step. Raises StoreFull, and whatever `chunks` raises; both leave no trace.
 
-        Without `is_durable` (live fragments, previews) a power cut may lose it, nothing else can.
+        Without `is_durable` (live fragments, previews) a power cut may lose it, nothing else can. What
+        `late_head` returns once `chunks` has ended belongs in front of them; no digest is known then.
         """
         ...
 
@@ -101,6 +111,10 @@ class ObjectStore(Protocol):
 
     def room(self) -> Room:
         """What is left, for admission."""
+        ...
+
+    def sweep(self, older_than_seconds: float) -> int:
+        """Drop what killed writers left unpublished, if it is older than this; how many. Idempotent."""
         ...
 
 

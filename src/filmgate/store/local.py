@@ -5,12 +5,12 @@
 """
 
 import errno
-import hashlib
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,15 +19,15 @@ from filmgate.jobs import JobId, TenantId
 from filmgate.keyring.base import Keyring
 from filmgate.keyring.cache import DataKeyCache
 from filmgate.keyring.files import read_or_make_key
-from filmgate.store.base import ObjectName, Room, StoredObject
+from filmgate.store.base import LEFTOVER_SECONDS, ObjectName, Room, StoredObject
 from filmgate.store.links import LinkSigner
+from filmgate.store.metering import Meter
 from filmgate.store.segments import SegmentReader, encrypt, plain_size
 
 MAGIC = b"FGO1"
 LINK_PREFIX = "/objects/"
 _PREAMBLE = len(MAGIC) + 2
 _INCOMING = ".incoming"
-_LEFTOVER_SECONDS = 86400.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -40,12 +40,23 @@ class LocalStore:
         self._min_free_bytes = min_free_bytes
         with _translated():
             (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
-            _sweep(folder / _INCOMING)
+        self.sweep(LEFTOVER_SECONDS)
         self._links = LinkSigner(read_or_make_key(folder / ".links.key"))
 
-    def put(self, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool = True) -> StoredObject:
+    def put(
+        self,
+        name: ObjectName,
+        chunks: Iterable[bytes],
+        *,
+        is_durable: bool = True,
+        late_head: Callable[[], bytes] | None = None,
+    ) -> StoredObject:
+        if late_head is not None:
+            # A file is written from its front; a disk is near, so that waiting costs little.
+            body = list(chunks)
+            chunks = chain([late_head()], body)
         draft = self._folder / _INCOMING / secrets.token_hex(16)
-        meter = _Meter(chunks)
+        meter = Meter(chunks)
         try:
             with _translated():
                 self._write(draft, name, meter, is_durable=is_durable)
@@ -102,6 +113,13 @@ class LocalStore:
         free_bytes = status.f_bavail * status.f_frsize
         return Room(free_bytes=free_bytes, is_low=free_bytes < self._min_free_bytes)
 
+    def sweep(self, older_than_seconds: float) -> int:
+        with _translated():
+            return sum(
+                _drop_older(leftover, older_than_seconds)
+                for leftover in list((self._folder / _INCOMING).iterdir())
+            )
+
     def _home(self, tenant_id: TenantId, job_id: JobId) -> Path:
         return self._path(ObjectName(tenant_id, job_id, "x")).parent
 
@@ -127,25 +145,6 @@ class LocalStore:
             reader = SegmentReader(file, offset, key, _associated(name))
             end = reader.size_bytes if stop is None else min(stop, reader.size_bytes)
             yield from reader.read(min(start, end), end)
-
-
-class _Meter:
-    """Measures and digests the plain bytes on their way through."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
-        self._digest = hashlib.sha256()
-        self.size_bytes = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._chunks:
-            self._digest.update(chunk)
-            self.size_bytes += len(chunk)
-            yield chunk
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
 
 
 @contextmanager
@@ -241,11 +240,12 @@ def _remove_empty(home: Path) -> None:
                 raise
 
 
-def _sweep(incoming: Path) -> None:
-    """Drop what a killed process left half written."""
-    for leftover in incoming.iterdir():
-        try:
-            if time.time() - leftover.stat().st_mtime > _LEFTOVER_SECONDS:
-                leftover.unlink()
-        except FileNotFoundError:
-            continue
+def _drop_older(leftover: Path, seconds: float) -> bool:
+    """Drop what a killed process left half written, if it is that old."""
+    try:
+        if time.time() - leftover.stat().st_mtime <= seconds:
+            return False
+        leftover.unlink()
+    except FileNotFoundError:
+        return False
+    return True

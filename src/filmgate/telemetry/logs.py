@@ -7,7 +7,7 @@ import time
 import traceback
 from typing import TextIO
 
-from filmgate.errors import FilmgateError
+from filmgate.errors import FilmgateError, KeyringForbidden, StoreForbidden
 
 Field = str | int | float | bool | None
 
@@ -16,8 +16,8 @@ FIELDS = frozenset(
     {
         "trace_id", "job_id", "tenant_id", "worker_id", "request_id", "fence", "attempt", "state", "stage",
         "reason", "route", "model", "device", "method", "path", "status", "seconds", "gpu_seconds",
-        "size_bytes", "jobs", "port", "pid", "signal", "code", "action", "rule",
-        "prompt_sha256",
+        "size_bytes", "jobs", "leftovers", "port", "pid", "signal", "code", "action", "rule",
+        "prompt_sha256", "provider",
     }
 )  # fmt: skip
 _ROOT = "filmgate"
@@ -38,8 +38,8 @@ class Log:
     def info(self, message: str, **fields: Field) -> None:
         self._write(logging.INFO, message, fields)
 
-    def warning(self, message: str, **fields: Field) -> None:
-        self._write(logging.WARNING, message, fields)
+    def warning(self, message: str, *, error: BaseException | None = None, **fields: Field) -> None:
+        self._write(logging.WARNING, message, fields, error)
 
     def error(self, message: str, *, error: BaseException | None = None, **fields: Field) -> None:
         self._write(logging.ERROR, message, fields, error)
@@ -74,11 +74,14 @@ class JsonFormatter(logging.Formatter):
 def _describe(error: BaseException) -> dict[str, object]:
     """What went wrong and where, without the message: a library may quote the request in it."""
     frames = traceback.extract_tb(error.__traceback__)
-    return {
+    described: dict[str, object] = {
         "error": type(error).__name__,
         "code": error.code if isinstance(error, FilmgateError) else None,
         "at": [f"{frame.filename.rpartition('/src/')[2]}:{frame.lineno}" for frame in frames],
     }
+    if isinstance(error, StoreForbidden | KeyringForbidden):
+        described["permission"] = error.permission
+    return described
 
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:

@@ -76,6 +76,10 @@ class TenantRegistry(Protocol):
         """A new key; every older key stops working when this returns. Raises TenantNotFound."""
         ...
 
+    def allow(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
+        """What a managed provider may do for the tenant from now on. Idempotent. Raises TenantNotFound."""
+        ...
+
     def disable(self, tenant_id: TenantId) -> Tenant:
         """Refuse the tenant from now on; jobs already accepted still finish. Idempotent."""
         ...

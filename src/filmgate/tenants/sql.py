@@ -81,6 +81,13 @@ class SqlTenants:
             connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
             return self._issue(connection, tenant)
 
+    def allow(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
+        with self._database.write() as connection:
+            tenant = _find(connection, tenant_id)
+            policy = json.dumps(asdict(managed))
+            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(managed=policy))
+            return replace(tenant, managed=managed)
+
     def disable(self, tenant_id: TenantId) -> Tenant:
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)

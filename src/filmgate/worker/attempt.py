@@ -8,9 +8,27 @@ from functools import partial
 
 from filmgate.errors import EncodeError, ObjectNotFound, StoreUnavailable
 from filmgate.jobs import Job, Lease, Progress, Stage, StageSeconds
-from filmgate.store.base import CHECKPOINT_PART, ObjectName, ObjectStore, live_part, picture_part
+from filmgate.store.base import (
+    CHECKPOINT_PART,
+    ObjectName,
+    ObjectStore,
+    clip_part,
+    live_part,
+    picture_part,
+)
 from filmgate.telemetry.logs import Log
-from filmgate.worker.base import Fragment, Latents, Movie, Picture, PictureKind, RenderTask, Runner, Step
+from filmgate.worker.base import (
+    Fragment,
+    Growth,
+    Latents,
+    Movie,
+    Picture,
+    PictureKind,
+    RenderTask,
+    Runner,
+    Step,
+)
+from filmgate.worker.early import EarlyUpload
 from filmgate.worker.lifeline import Lifeline
 
 
@@ -40,14 +58,15 @@ class Rendering:
     movie: Movie
     timer: StageTimer
     pictures: dict[PictureKind, bytes]
+    early: EarlyUpload | None = None
     fragments: int = 0
 
 
 class Attempt:
     """Renders one lease.
 
-    Fragments, previews and the checkpoint are a help, not a duty: a store that fails them costs live
-    playback or a second denoising, never the job.
+    Fragments, previews, the checkpoint and the early upload are a help, not a duty: a store that fails them
+    costs live playback, a second denoising or a second upload, never the job.
     """
 
     def __init__(self, lease: Lease, lifeline: Lifeline, store: ObjectStore, log: Log) -> None:
@@ -57,11 +76,30 @@ class Attempt:
         self._log = log
         self._timer = StageTimer()
         self._pictures: dict[PictureKind, bytes] = {}
+        self._early: EarlyUpload | None = None
         self._fragments = 0
         self._is_live = True
 
     def render(self, runner: Runner, check: Callable[[], None]) -> Rendering:
         """Pull the runner to its end; `check` raises between outputs when the work should stop."""
+        try:
+            movie = self._pull(runner, check)
+        except BaseException:
+            if self._early is not None:
+                self._early.cancel()
+            raise
+        self._timer.open(None)
+        return Rendering(
+            self._lease,
+            self._lifeline,
+            movie,
+            self._timer,
+            self._pictures,
+            self._early,
+            fragments=self._fragments,
+        )
+
+    def _pull(self, runner: Runner, check: Callable[[], None]) -> Movie:
         movie: Movie | None = None
         # Closing stops the runner where it is when anything here raises.
         with closing(runner.render(self._task())) as outputs:
@@ -71,12 +109,9 @@ class Attempt:
                     movie = output
                 else:
                     self._handle(output)
-        self._timer.open(None)
         if movie is None:
             raise EncodeError("the runner ended without a clip")
-        return Rendering(
-            self._lease, self._lifeline, movie, self._timer, self._pictures, fragments=self._fragments
-        )
+        return movie
 
     def _task(self) -> RenderTask:
         job = self._lease.job
@@ -84,14 +119,19 @@ class Attempt:
         return RenderTask(
             job_id=job.id,
             spec=job.spec,
-            read_source=_find_source(self._store, job),
+            read_source=find_source(self._store, job),
             read_latents=partial(self._store.read, checkpoint)
             if _is_there(self._store, checkpoint)
             else None,
+            tenant_id=job.tenant_id,
         )
 
-    def _handle(self, output: Step | Latents | Fragment | Picture) -> None:
+    def _handle(self, output: Step | Latents | Growth | Fragment | Picture) -> None:
         match output:
+            case Growth():
+                job, part = self._lease.job, clip_part(self._lease.fence)
+                name = ObjectName(job.tenant_id, job.id, part)
+                self._early = EarlyUpload(self._store, name, output, self._log)
             case Step():
                 self._step(output)
             case Latents(chunks):
@@ -123,7 +163,8 @@ class Attempt:
         return True
 
 
-def _find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
+def find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
+    """How to read what the clip starts from; None where it starts from words alone."""
     source = job.spec.source
     if source is None or source.part is None:
         return None

@@ -10,18 +10,20 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from filmgate.admission.cards import ModelCard
-from filmgate.jobs import JobId, Route, Stage, VideoSpec
+from filmgate.jobs import JobId, Route, Stage, TenantId, VideoSpec
 
 
 @dataclass(frozen=True, slots=True)
 class RenderTask:
     """One attempt: the spec, the source it starts from and the latents of an earlier attempt, if any.
 
-    Both are opened lazily and decrypt as they are read.
+    Both are opened lazily and decrypt as they are read. What a runner remembers of one tenant's job must not
+    speed up another's: a stranger could tell that somebody had asked the same.
     """
 
     job_id: JobId
     spec: VideoSpec
+    tenant_id: TenantId | None = None
     read_source: Callable[[], Iterator[bytes]] | None = None
     read_latents: Callable[[], Iterator[bytes]] | None = None
 
@@ -47,6 +49,19 @@ class Fragment:
     """The next piece of the fragmented MP4, playable as soon as it is written. The first has the header."""
 
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The finished file while it is still being made, before its first piece: an offer to store it early.
+
+    The body comes in order, as it is made; the head (its index) is known when the body has ended. Together
+    they are the bytes of the Movie to come. The body raises when there will be none, and after `give_up`.
+    """
+
+    open_body: Callable[[], Iterator[bytes]]
+    read_head: Callable[[], bytes]
+    give_up: Callable[[], None]
 
 
 class PictureKind(StrEnum):
@@ -75,7 +90,7 @@ class Movie:
     media_type: str = "video/mp4"
 
 
-Output = Step | Latents | Fragment | Picture | Movie
+Output = Step | Latents | Growth | Fragment | Picture | Movie
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import adopt_loggers
 from filmgate.worker.base import (
     Fragment,
+    Growth,
     Latents,
     Movie,
     Output,
@@ -116,6 +117,7 @@ class GpuRunner:
             metadata={"seed": str(request.seed)},
             on_fragment=lambda data: emit(Fragment(data)),
             on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
+            on_growth=lambda clip: emit(Growth(clip.follow, clip.head, clip.file.close)),
         )
         emit(Step(Stage.DECODE, 0, request.frames))
         clip = renderer.finish(denoised, request, None, delivery, control).clip
@@ -128,7 +130,7 @@ class GpuRunner:
         model = load_model(self._locations[name], self._settings)
         self._cards.setdefault(name, card_of(name, model))
         adopt_loggers()
-        return model, Renderer(model, self._settings)
+        return model, Renderer(model, self._settings, is_reused=True)
 
 
 def _unload(loaded: "Loaded") -> None:
@@ -157,7 +159,8 @@ def _denoise(
 
     if task.read_latents is not None:
         return unpack_latents(b"".join(task.read_latents()), model.placement.device)
-    prompt = Prompt(task.spec.prompt, task.spec.negative_prompt or "", request.guidance)
+    spec = task.spec
+    prompt = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance, scope=task.tenant_id or "")
     denoised = renderer.denoise(prompt, request, control)
     emit(Latents([pack_latents(denoised)]))
     return denoised

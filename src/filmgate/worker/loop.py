@@ -4,16 +4,14 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from filmgate.errors import (
-    Cancelled,
     DeviceError,
-    FilmgateError,
     KeyringUnavailable,
     LeaseLost,
     ObjectCorrupt,
     QueueUnavailable,
 )
-from filmgate.jobs import Failure, Lease, Reason, WorkerId
-from filmgate.queue.base import JobQueue, Offer, Setback
+from filmgate.jobs import Lease, WorkerId
+from filmgate.queue.base import JobQueue, Offer
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
@@ -21,13 +19,9 @@ from filmgate.worker.attempt import Attempt, Rendering
 from filmgate.worker.base import Runner
 from filmgate.worker.lifeline import Lifeline
 from filmgate.worker.publication import Publisher
+from filmgate.worker.verdicts import Drained, judge
 
 _NAP_SECONDS = 0.2
-DRAINED = Setback(Failure(Reason.WORKER_LOST, "the worker was shut down"), counts=False)
-
-
-class _Drained(Exception):  # noqa: N818 - nothing went wrong
-    """The drain ran out of time before the job did."""
 
 
 class Worker:
@@ -95,6 +89,9 @@ class Worker:
         log = self._log.bind(job_id=lease.job.id, trace_id=lease.job.trace_id, tenant_id=lease.job.tenant_id)
         log.info("job leased", attempt=lease.job.attempt, fence=lease.fence, model=lease.job.spec.model)
         lifeline = Lifeline(self._queue, lease, self._settings, log)
+        if self._is_draining:  # a lease that was waited for may come after the signal
+            self._end_attempt(lease, lifeline, Drained(), log)
+            return False
         lifeline.start()
         if (rendering := self._render(lease, lifeline, log)) is not None:
             self._hand_over(rendering, log)
@@ -109,7 +106,7 @@ class Worker:
         def check() -> None:
             lifeline.check()
             if time.monotonic() > self._drain_ends:
-                raise _Drained
+                raise Drained
 
         try:
             return Attempt(lease, lifeline, self._store, log).render(self._runner, check)
@@ -143,25 +140,9 @@ class Worker:
         try:
             if isinstance(error, LeaseLost):
                 raise error
-            setback = _judge(error)
+            setback = judge(error)
             job = self._publisher.give_up(lease, setback)
             log.error("attempt failed", error=error, reason=setback.failure.reason, state=job.state)
         except LeaseLost:
             log.warning("the job has another worker; what this one made is thrown away")
             self._publisher.discard(lease)
-
-
-def _judge(error: Exception) -> Setback:
-    """What an error means for the job."""
-    match error:
-        case _Drained():
-            return DRAINED
-        case Cancelled():
-            return Setback(Failure(Reason.CANCELLED, str(error)), is_retryable=False)
-        case ObjectCorrupt():
-            return Setback(Failure(Reason.of(error), str(error)))
-        case FilmgateError():
-            return Setback(Failure(Reason.of(error), str(error)), is_retryable=error.retryable)
-        case _:
-            # Its message may quote the request; its type cannot.
-            return Setback(Failure(Reason.INTERNAL, f"internal error ({type(error).__name__})"))

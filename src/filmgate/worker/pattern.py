@@ -6,12 +6,15 @@ It stands in for the GPU wherever the queue, the worker and the store are on tri
 import hashlib
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Route, Stage, VideoSpec
+from filmgate.pipeline.growing import GrowingFile
 from filmgate.worker.base import (
     Fragment,
+    Growth,
     Latents,
     Movie,
     Output,
@@ -69,12 +72,23 @@ class PatternRunner:
         yield Latents([_latents(spec)])
 
     def _decode(self, spec: VideoSpec) -> Iterator[Output]:
-        chunks = _chunk_count(spec)
+        chunks, file = _chunk_count(spec), GrowingFile()
         yield Step(Stage.DECODE, 0, chunks)
-        for number in range(chunks):
-            self._work()
-            yield Fragment(_chunk(spec, number, self.chunk_bytes))
-            yield Step(Stage.DECODE, number + 1, chunks)
+        # As a muxer does: room for the head is left in front, and filled at the end.
+        size = self.chunk_bytes
+        yield Growth(lambda: file.follow(size), lambda: file.front(size), file.close)
+        with closing(file):
+            file.seek(self.chunk_bytes)
+            for number in range(chunks):
+                self._work()
+                chunk = _chunk(spec, number, self.chunk_bytes)
+                if number:
+                    file.write(chunk)
+                yield Fragment(chunk)
+                yield Step(Stage.DECODE, number + 1, chunks)
+            file.seek(0)
+            file.write(_chunk(spec, 0, self.chunk_bytes))
+            file.finish()
         yield Picture(PictureKind.PREVIEW, _noise(spec, "preview", 64))
         yield Picture(PictureKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
         yield Picture(PictureKind.SPRITESHEET, _noise(spec, "spritesheet", 64))

@@ -18,6 +18,7 @@ from filmgate.store.base import (
     live_prefix,
     picture_part,
 )
+from filmgate.store.metering import digest
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Rendering
 from filmgate.worker.base import PictureKind
@@ -43,15 +44,24 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self._patiently(lambda: self._upload(rendering), lifeline.check)
+        clip = self.patiently(lambda: self._upload(rendering), lifeline.check, log)
         timer.open(None)
-        finish = Finish(clip, timer.seconds)
+        return self.acknowledge(lease, Finish(clip, timer.seconds), log, is_watched=True)
+
+    def acknowledge(self, lease: Lease, finish: Finish, log: Log, *, is_watched: bool = False) -> Job:
+        """End the job with a clip that is in the store, and remove what led to it. Raises LeaseLost.
+
+        What somebody may be watching live is removed a little later, by `tidy_fragments`.
+        """
         job = self._insist(lambda: self._queue.complete(lease, finish))
-        log.info("job ended", state=job.state, gpu_seconds=round(timer.seconds.gpu_seconds, 3))
+        log.info("job ended", state=job.state, gpu_seconds=round(finish.measured.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
             scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
             self._tidy(lease, CHECKPOINT_PART, _preview_of(lease.fence), *scraps)
-            self._lingering.append((time.monotonic() + _LINGER_SECONDS, lease))
+            if is_watched:
+                self._lingering.append((time.monotonic() + _LINGER_SECONDS, lease))
+            else:
+                self._tidy(lease, LIVE_PREFIX)
         else:
             self.discard(lease, is_final=True)
         return job
@@ -84,27 +94,31 @@ class Publisher:
             parts[kind] = picture_part(kind, lease.fence)
             self._store.put(ObjectName(job.tenant_id, job.id, parts[kind]), [data])
         name = ObjectName(job.tenant_id, job.id, clip_part(lease.fence))
-        stored = self._store.put(name, rendering.movie.open_chunks())
+        stored = rendering.early.take() if rendering.early is not None else None
+        if stored is None:
+            stored = self._store.put(name, rendering.movie.open_chunks())
         return Clip(
             part=name.part,
             size_bytes=stored.size_bytes,
-            sha256=stored.sha256 or "",
+            # None where the head was stored last: a digest takes its bytes in order.
+            sha256=stored.sha256 or digest(rendering.movie.open_chunks()),
             media_type=rendering.movie.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
             spritesheet=parts.get(PictureKind.SPRITESHEET),
             fragments=rendering.fragments,
         )
 
-    def _patiently(self, action: Callable[[], _T], check: Callable[[], None]) -> _T:
+    def patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
         """Try until the store takes it: a full disk must not cost a finished clip."""
         pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
         while True:
             check()
             try:
                 return action()
-            except StoreUnavailable:
+            except StoreUnavailable as exc:
                 if time.monotonic() + pause > ends:
                     raise
+                log.warning("the clip waits for the store", error=exc, seconds=pause)
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
 from filmgate.queue.base import JobBook, JobQueue
-from filmgate.store.base import ObjectStore
+from filmgate.store.base import LEFTOVER_SECONDS, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import TenantRegistry
 
@@ -46,7 +46,11 @@ class Retention:
         return removed
 
     def sweep_orphans(self) -> int:
-        """Remove objects whose job does not exist (any more); how many jobs they belonged to."""
+        """Remove objects whose job does not exist (any more), and what was never published; how many jobs
+        the objects belonged to.
+        """
+        if leftovers := self._store.sweep(LEFTOVER_SECONDS):
+            self._log.warning("unpublished leftovers removed", leftovers=leftovers)
         orphans = [
             (tenant.id, job_id)
             for tenant in self._tenants.tenants()

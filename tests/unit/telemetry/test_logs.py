@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from filmgate.errors import OutOfMemory
+from filmgate.errors import KeyringForbidden, OutOfMemory, StoreForbidden
 from filmgate.telemetry.logs import Log, adopt_loggers, configure_logs
 
 PROMPT = "a red ball bounces on the grass"
@@ -55,6 +55,13 @@ def test_an_error_is_named_and_placed_but_not_quoted(lines):
     assert (first["error"], first["code"], second["error"]) == ("OutOfMemory", "out_of_memory", "KeyError")
     assert first["at"][0].partition(":")[0].endswith("test_logs.py")
     assert PROMPT not in json.dumps([first, second])
+
+
+@pytest.mark.parametrize("kind", [StoreForbidden, KeyringForbidden])
+def test_a_missing_permission_is_named(lines, kind):
+    Log("worker").error("the clip waits", error=kind(PROMPT, permission="s3:PutObject"))
+    [line] = lines()
+    assert (line["permission"], PROMPT in json.dumps(line)) == ("s3:PutObject", False)
 
 
 def test_a_library_that_quotes_the_request_is_cut_short(lines, capsys):

@@ -15,6 +15,7 @@ from torch import Tensor
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
 from filmgate.pipeline.clip import clip_file
 from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.decode import DecoderChoice, open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
@@ -24,7 +25,8 @@ from filmgate.pipeline.timeline import Span, Timeline
 from filmgate.pipeline.transfer import carry_overlapped, carry_plain
 
 DIFFUSERS, PLAIN, OVERLAPPED, FLOOR = "diffusers", "plain", "overlapped", "decode_alone"
-VARIANTS = (OVERLAPPED, FLOOR, PLAIN, DIFFUSERS)  # what matters most first: a benchmark may be cut off
+EXACT, EXACT_FLOOR = "exact", "exact_alone"  # overlapped, and alone, with the VAE's own layers
+VARIANTS = (OVERLAPPED, FLOOR, EXACT, EXACT_FLOOR, PLAIN, DIFFUSERS)  # a benchmark may be cut off
 LOOPS = (OVERLAPPED, PLAIN)
 
 
@@ -52,17 +54,32 @@ class Pair:
 class DecodeBench:
     """Measures the variants on one VAE and one clip; latents are drawn anew for every timed round."""
 
-    def __init__(self, vae: Vae, draw: Callable[[], Tensor], options: EncodeOptions, rounds: int) -> None:
-        self._vae = vae
-        self._draw = draw
+    def __init__(
+        self,
+        vae: Vae,
+        draw: Callable[[], Tensor],
+        options: EncodeOptions,
+        rounds: int,
+        decoder: DecoderChoice = "auto",
+    ) -> None:
+        self.vae = vae
+        self._decoder: DecoderChoice = decoder
+        self.draw = draw
         self._options = options
         self._rounds = rounds
         self._is_cuda = vae.device.type == "cuda"
         self._is_warm = False  # the decoder alone is warm once a loop has run
+        self.is_fast = uses_fast(open_decoder(vae, choice=decoder))
         self._endings = {
-            PLAIN: Ending(vae, options, carry=carry_plain),
-            OVERLAPPED: Ending(vae, options, carry=carry_overlapped),
+            EXACT: Ending(vae, options, carry=carry_overlapped, decoder="exact"),
+            PLAIN: Ending(vae, options, carry=carry_plain, decoder=decoder),
+            OVERLAPPED: Ending(vae, options, carry=carry_overlapped, decoder=decoder),
         }
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """What there is to compare: the exact decoder apart only where another one is used."""
+        return VARIANTS if self.is_fast else tuple(v for v in VARIANTS if v not in (EXACT, EXACT_FLOOR))
 
     def measure(self, variant: str) -> Measured:
         """Warm up once, time `rounds` runs, then profile one more of the loops on a GPU.
@@ -72,8 +89,8 @@ class DecodeBench:
         is_timed = self._rounds > 1
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "clip.mp4"
-            if is_timed and not (variant == FLOOR and self._is_warm):
-                self._run(variant, self._draw(), path)
+            if is_timed and not (variant in (FLOOR, EXACT_FLOOR) and self._is_warm):
+                self._run(variant, self.draw(), path)
             self._is_warm |= is_timed and variant in self._endings
             if self._is_cuda:
                 torch.cuda.empty_cache()
@@ -81,7 +98,7 @@ class DecodeBench:
             with HostMemory() as memory:
                 rounds = [self._timed(variant, path) for _ in range(self._rounds)]
             peak = torch.cuda.max_memory_allocated() if self._is_cuda else None
-            latents = self._draw()
+            latents = self.draw()
             is_profiled = self._is_cuda and is_timed and variant in self._endings
             gpu = profile_gpu(lambda: self._run(variant, latents, path)) if is_profiled else None
         seconds = tuple(total for total, _ in rounds)
@@ -92,7 +109,7 @@ class DecodeBench:
 
     def pair(self) -> Pair:
         """One run of each loop on the same latents, recorded and compared byte for byte."""
-        latents, spans = self._draw(), {}
+        latents, spans = self.draw(), {}
         with tempfile.TemporaryDirectory() as folder:
             paths = {name: Path(folder) / f"{name}.mp4" for name in LOOPS}
             for name, path in paths.items():
@@ -104,12 +121,12 @@ class DecodeBench:
 
         In lossless clips: a lossy encoder turns rounding into noise of its own.
         """
-        latents = self._draw()
+        latents = self.draw()
         lossless = replace(self._options, crf=0)
         with tempfile.TemporaryDirectory() as folder:
             ours, diffusers = (Path(folder) / f"{n}.mp4" for n in range(2))
-            Ending(self._vae, lossless, carry=carry_plain).write(latents, ours)
-            write_like_diffusers(self._vae, latents, diffusers, lossless)
+            Ending(self.vae, lossless, carry=carry_plain, decoder=self._decoder).write(latents, ours)
+            write_like_diffusers(self.vae, latents, diffusers, lossless)
             return mean_luma_difference(ours, diffusers)
 
     def _recorded(self, variant: str, latents: Tensor, path: Path) -> list[Span]:
@@ -123,7 +140,7 @@ class DecodeBench:
         return recorded[0].spans()
 
     def _timed(self, variant: str, path: Path) -> tuple[float, ClipReport | None]:
-        latents = self._draw()
+        latents = self.draw()
         self._synchronise()
         started = time.perf_counter()
         report = self._run(variant, latents, path)
@@ -131,13 +148,14 @@ class DecodeBench:
         return time.perf_counter() - started, report
 
     def _run(self, variant: str, latents: Tensor, path: Path) -> ClipReport | None:
-        if variant == FLOOR:
-            decoder, ready = prepare(self._vae, latents)
+        if variant in (FLOOR, EXACT_FLOOR):
+            choice = "exact" if variant == EXACT_FLOOR else self._decoder
+            decoder, ready = prepare(self.vae, latents, choice=choice)
             for _ in decode_frames(decoder, ready):
                 pass
             return None
         if variant == DIFFUSERS:
-            write_like_diffusers(self._vae, latents, path, self._options)
+            write_like_diffusers(self.vae, latents, path, self._options)
             return None
         return self._endings[variant].write(latents, path)
 
@@ -149,7 +167,7 @@ class DecodeBench:
 @torch.inference_mode()
 def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeOptions) -> None:
     """What a diffusers user writes: decode everything, bring floats to the host, scale, encode RGB frames."""
-    _, ready = prepare(vae, latents)
+    _, ready = prepare(vae, latents, choice="exact")
     video = vae.decode(ready, return_dict=False)[0]
     floats = (video / 2 + 0.5).clamp(0, 1)[0].permute(1, 2, 3, 0).cpu().float().numpy()
     frames = (floats * 255).round().astype(np.uint8)

@@ -1,20 +1,29 @@
 """Instruments: kernel utilisation and copied bytes from the profiler, peak host memory from a sampler."""
 
+import json
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
+
+TURN_MICROSECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """Union of kernel intervals over the span from first to last, and bytes copied to the host."""
+    """Union of kernel intervals over the span from first to last, and bytes copied to the host.
+
+    `waiting` is the share of the span in pauses longer than the turn from one kernel to the next: what the
+    device spent waiting for the host.
+    """
 
     kernel_utilisation: float
     bytes_to_host: int
+    waiting: float = 0.0
 
 
 def profile_gpu(run: Callable[[], object]) -> GpuUse:
@@ -24,32 +33,41 @@ def profile_gpu(run: Callable[[], object]) -> GpuUse:
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         run()
         torch.cuda.synchronize()
-    kernels: list[tuple[int, int]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        return read_trace(json.loads(trace.read_text())["traceEvents"])
+
+
+def read_trace(events: Iterable[Mapping[str, Any]]) -> GpuUse:
+    """What the device did, from the profiler's events. Clearing memory is work; copies run beside it."""
+    work: list[tuple[float, float]] = []
     copied = 0
-    for event in profiler.profiler.kineto_results.events():
-        if event.device_type().name != "CUDA":
-            continue
-        if event.name().startswith("Memcpy DtoH"):
-            copied += event.nbytes()
-        elif not event.name().startswith(("Memcpy", "Memset")):
-            kernels.append((event.start_ns(), event.start_ns() + event.duration_ns()))
-    return GpuUse(busy_share(kernels), copied)
+    for event in events:
+        if event.get("cat") in ("kernel", "gpu_memset"):
+            work.append((event["ts"], event["ts"] + event["dur"]))
+        elif event.get("cat") == "gpu_memcpy" and event["name"].startswith("Memcpy DtoH"):
+            copied += int(event["args"]["bytes"])
+    return GpuUse(busy_share(work), copied, pause_share(work, TURN_MICROSECONDS))
 
 
-def busy_share(intervals: Iterable[tuple[int, int]]) -> float:
+def busy_share(intervals: Iterable[tuple[float, float]]) -> float:
     """Length of the union of the intervals over the span they cover."""
+    ordered = sorted(intervals)
+    return 1 - pause_share(ordered) if ordered else 0.0
+
+
+def pause_share(intervals: Iterable[tuple[float, float]], over: float = 0.0) -> float:
+    """The share of the span that lies in pauses longer than `over`."""
     ordered = sorted(intervals)
     if not ordered:
         return 0.0
-    busy, (start, stop) = 0, ordered[0]
+    paused, stop = 0.0, ordered[0][1]
     for next_start, next_stop in ordered[1:]:
-        if next_start > stop:
-            busy += stop - start
-            start, stop = next_start, next_stop
-        else:
-            stop = max(stop, next_stop)
-    busy += stop - start
-    return busy / (stop - ordered[0][0])
+        if next_start - stop > over:
+            paused += next_start - stop
+        stop = max(stop, next_stop)
+    return paused / (stop - ordered[0][0])
 
 
 class HostMemory:

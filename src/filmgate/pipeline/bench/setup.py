@@ -29,7 +29,8 @@ def open_bench(
         recipe = _recipe_like(vae)
     draw = partial(random_latents, recipe, (width, height), frames, vae)
     options = EncodeOptions(preset=settings.preset, crf=settings.crf, encoder="software")
-    shape = open_decoder(vae).shape(open_decoder(vae).to_vae_latents(draw()))
+    decoder = open_decoder(vae, choice="exact")
+    shape = decoder.shape(decoder.to_vae_latents(draw()))
     about: dict[str, object] = {
         "vae": name,
         "width": shape.width,
@@ -39,9 +40,10 @@ def open_bench(
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
         "torch": torch.__version__,
         "encoder": f"x264 {options.preset} crf {options.crf}, {options.threads} threads",
+        "decoder": settings.decoder,
         "rounds": rounds,
     }
-    return DecodeBench(vae, draw, options, rounds), about
+    return DecodeBench(vae, draw, options, rounds, settings.decoder), about
 
 
 def _recipe_like(vae: object) -> str:

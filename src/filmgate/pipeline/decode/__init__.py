@@ -1,8 +1,9 @@
 """From latents to frames: picks the decoder that fits a diffusers VAE."""
 
 from collections.abc import Callable
+from typing import Literal
 
-from filmgate.errors import ModelError
+from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
 from filmgate.pipeline.decode.independent import IndependentDecoder
@@ -31,13 +32,34 @@ DECODERS: dict[str, Callable[[Vae], VideoDecoder]] = {
 }
 
 
-def open_decoder(vae: Vae, latents_per_chunk: int = 1) -> VideoDecoder:
-    """The decoder for this VAE; raises ModelError for a class nobody has driven yet.
+def uses_fast(decoder: VideoDecoder) -> bool:
+    """Whether this decoder has rungs of its own kernels."""
+    return type(decoder).__name__ == "FastDecoder"
+
+
+DecoderChoice = Literal["auto", "exact", "fast"]
+
+
+def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "auto") -> VideoDecoder:
+    """The decoder for this VAE, where it is now; raises ModelError for a class nobody has driven yet.
+
+    `exact` is bit for bit the VAE's own decode. `fast` is closer to a float32 decode than that and a multiple
+    quicker; `auto` takes it on GPUs it has been measured on.
 
     One latent frame a chunk is bit for bit the VAE's own decode and takes the least memory. A CPU likes more,
     which Wan's VAEs allow: the same frames up to rounding. Other VAEs keep the chunks they have.
     """
     name = type(vae).__name__
+    if choice != "exact":
+        from filmgate.pipeline.decode.fast.decoder import is_proven, open_fast_wan, why_not_fast
+
+        obstacle = why_not_fast(vae)
+        if obstacle is not None and choice == "fast":
+            raise UsageError(
+                f"there is no fast decoder here: {obstacle}; use auto", option="pipeline.decoder"
+            )
+        if obstacle is None and (choice == "fast" or is_proven(vae)):
+            return open_fast_wan(vae)
     if name == "AutoencoderKLWan":
         return _wan(vae, latents_per_chunk)
     if name not in DECODERS:

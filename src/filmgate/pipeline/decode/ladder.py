@@ -2,13 +2,15 @@
 
 import gc
 import logging
+from collections import deque
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from filmgate.errors import OutOfMemory
-from filmgate.pipeline.decode.base import Rung, VideoDecoder
+from filmgate.pipeline.decode.base import PrecisionLost, Rung, VideoDecoder
 
 log = logging.getLogger(__name__)
 
@@ -20,15 +22,21 @@ def decode_frames(
     """Every frame once, in order, on the highest rung that fits; raises OutOfMemory below the last.
 
     A lower rung starts the clip again to rebuild its caches, and stays silent up to where the higher one got.
+    Fast rungs go first where there are any; numbers they cannot hold, not memory, lead to the exact ones.
     """
     tried: list[str] = []
     done = 0
-    for rung in decoder.rungs(latents):
+    rungs = deque(decoder.rungs(latents))
+    is_fast = rungs[0].is_fast
+    while rungs:
+        rung = rungs.popleft()
+        if rung.is_fast != is_fast:
+            continue
         if on_rung is not None:
             on_rung(rung)
         at = 0
         chunks = decoder.chunks(latents, rung)
-        while not isinstance(frames := _next_or_full(chunks), _Full):
+        while not isinstance(frames := _next(chunks), _Stop):
             if frames is None:
                 return
             at += frames.shape[1]
@@ -37,7 +45,8 @@ def decode_frames(
                 yield frames[:, -fresh:]
             del frames  # the decoder may need these bytes for the next chunk
         tried.append(rung.name)
-        log.warning("decode: out of GPU memory on rung %r at frame %d, one rung down", rung.name, done)
+        log.warning("decode: rung %r met %s at frame %d, one rung down", rung.name, frames, done)
+        is_fast &= frames is _Stop.FULL
         del chunks
         release_memory()
     raise OutOfMemory(
@@ -46,16 +55,21 @@ def decode_frames(
     )
 
 
-class _Full:
-    """What a chunk that does not fit turns into."""
+class _Stop(StrEnum):
+    """What a chunk that cannot be had turns into."""
+
+    FULL = "out of GPU memory"
+    OUT_OF_RANGE = "numbers beyond half precision"
 
 
-def _next_or_full(chunks: Iterator[Tensor]) -> Tensor | _Full | None:
+def _next(chunks: Iterator[Tensor]) -> Tensor | _Stop | None:
     # The exception must be gone before memory is released: its traceback holds the layers' tensors.
     try:
         return next(chunks, None)
     except torch.OutOfMemoryError:
-        return _Full()
+        return _Stop.FULL
+    except PrecisionLost:
+        return _Stop.OUT_OF_RANGE
 
 
 def release_memory() -> None:

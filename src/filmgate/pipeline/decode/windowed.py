@@ -100,7 +100,7 @@ class LtxDecoder(WindowedDecoder):
         mean = self._vae.latents_mean.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         std = self._vae.latents_std.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         latents = latents * std / self._vae.config.scaling_factor + mean
-        if not self._vae.config.timestep_conditioning:
+        if latents.is_meta or not self._vae.config.timestep_conditioning:
             return latents
         generator = torch.Generator(latents.device).manual_seed(0)
         noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)

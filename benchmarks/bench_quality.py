@@ -1,0 +1,81 @@
+"""What a quality level costs in picture and saves in passes: Flipbook's clips beside those of `full`.
+
+The difference is measured in pixels and by Flipbook's judge; random weights would say nothing. One JSON line.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from training.flipbook.evaluate import DEFAULT_FORMAT, MODEL, Frames, decode, load_pipeline
+from training.flipbook.judge import judge_clip
+from training.flipbook.marks import Answer, tally
+from training.flipbook.prompts import Question, write_questions
+
+from filmgate.pipeline.families import family_of
+from filmgate.pipeline.quality import THRESHOLDS, Quality, apply_quality, forget_steps
+
+LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
+
+
+@torch.inference_mode()
+def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> tuple[list[Frames], float]:
+    """The clips, and the share of passes that went through every block."""
+    pipe = load_pipeline(MODEL, "cpu")
+    family = family_of(type(pipe).__name__)
+    assert family is not None
+    apply_quality(pipe, family, quality)
+    passes: list[int] = []
+    pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: passes.append(1))
+    clips = []
+    for seed, question in enumerate(questions):
+        forget_steps(pipe)
+        latents = pipe(
+            question.prompt,
+            width=DEFAULT_FORMAT.width,
+            height=DEFAULT_FORMAT.height,
+            num_frames=DEFAULT_FORMAT.frames,
+            num_inference_steps=steps,
+            guidance_scale=1.0,
+            generator=torch.Generator().manual_seed(seed),
+            output_type="latent",
+        ).frames
+        clips.append(decode(pipe, latents[0]))
+    return clips, len(passes) / (steps * len(questions))
+
+
+def psnr(clip: Frames, reference: Frames) -> float:
+    """Decibels between two clips; infinite where they are equal."""
+    error = float(np.mean((clip.astype(np.float64) - reference) ** 2))
+    return 10 * math.log10(255**2 / error) if error else math.inf
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=30)
+    options = parser.parse_args()
+    questions = write_questions(options.prompts)
+    reference: list[Frames] = []
+    levels = {}
+    for level in LEVELS:
+        clips, share = make_clips(level, questions, options.steps)
+        reference = reference or clips
+        distances = [psnr(clip, other) for clip, other in zip(clips, reference, strict=True)]
+        answers = [Answer(q, judge_clip(clip)) for q, clip in zip(questions, clips, strict=True)]
+        levels[level] = {
+            "threshold": THRESHOLDS.get(level),
+            "share_of_full_passes": round(share, 3),
+            "psnr_to_full_mean": round(float(np.mean(distances)), 2) if level != "full" else None,
+            "psnr_to_full_worst": round(min(distances), 2) if level != "full" else None,
+            "judged_right": {name: f"{mark.right} of {mark.of}" for name, mark in tally(answers).items()},
+        }
+    about = {"bench": "quality", "model": "flipbook", "device": "CPU", "torch": torch.__version__}
+    print(json.dumps({**about, **vars(options), "levels": levels}))
+
+
+if __name__ == "__main__":
+    main()

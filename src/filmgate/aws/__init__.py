@@ -1,0 +1,1 @@
+"""What the AWS adapters share: clients, how AWS says no, a tenant's key, and the policies."""

@@ -1,0 +1,23 @@
+"""Where objects lie in S3: `s3://bucket/prefix`."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from filmgate.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A bucket, and the prefix in it under which everything lies: empty, or ending in a slash."""
+
+    bucket: str
+    prefix: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> "Place":
+        """Raises SettingsError unless this is s3://BUCKET or s3://BUCKET/PREFIX."""
+        parts = urlsplit(url)
+        path = parts.path.strip("/")
+        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
+            raise SettingsError(f"expected s3://BUCKET/PREFIX, got {url!r}", option="store.url")
+        return cls(parts.netloc, f"{path}/" if path else "")

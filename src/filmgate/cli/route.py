@@ -1,0 +1,70 @@
+"""`filmgate route`: why a job is where it is, for the operator."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate.errors import JobNotFound
+from filmgate.jobs import JobId, TenantId
+from filmgate.settings import load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from filmgate.jobs import Job
+    from filmgate.queue.base import JobEvent
+
+
+def show_route(
+    job: Annotated[str, typer.Argument(help="The job's id: video_...", show_default=False)],
+    tenant: Annotated[str, typer.Option(help="Whose job it is.")] = "local",
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Print a job's route, the reason with its numbers, and every move so far. Clients never see this."""
+    found, events = read_job(TenantId(tenant), JobId(job))
+    moves = [event for event in events if event.route is not None]
+    if is_json:
+        typer.echo(json.dumps(as_dict(found, moves)))
+        return
+    routing = found.routing
+    typer.echo(f"{found.id}  {found.state}  {found.route}  {routing.reason}")
+    for name, value in (("why", routing.detail), ("offer", routing.offer), ("usd", routing.usd)):
+        if value not in ("", None):
+            typer.echo(f"  {name:<8}{value}")
+    for change in routing.changes:
+        typer.echo(f"  {'changes':<8}{change}")
+    for move in moves:
+        at = datetime.fromtimestamp(move.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        typer.echo(f"  {at}  moved to {move.route}: {move.route_reason}")
+
+
+def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEvent]]":
+    """The job and its events, from the database the settings name."""
+    from filmgate.database import open_database
+    from filmgate.keyring import open_keyring
+    from filmgate.queue import open_book
+
+    settings = load_settings()
+    database = open_database(settings.queue, settings.data)
+    try:
+        book = open_book(database, open_keyring(settings.store, settings.data))
+        return book.find(tenant_id, job_id), book.events(tenant_id, job_id)
+    except JobNotFound as exc:
+        raise JobNotFound(f"tenant {tenant_id} has no job {job_id}; see --tenant", option="JOB") from exc
+    finally:
+        database.close()
+
+
+def as_dict(job: "Job", moves: "Sequence[JobEvent]") -> dict[str, object]:
+    """A job's route as `--json` prints it; nothing of the request is in it."""
+    return {
+        "id": job.id,
+        "tenant": job.tenant_id,
+        "state": job.state,
+        "route": job.route,
+        "routing": asdict(job.routing),
+        "moves": [{"at": move.at, "route": move.route, "reason": move.route_reason} for move in moves],
+    }

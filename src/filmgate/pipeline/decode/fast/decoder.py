@@ -1,0 +1,125 @@
+"""AutoencoderKLWan on the fast path: the same chunks, and the exact decoder behind it should numbers run out.
+
+float16 has eight times bfloat16's precision and a fraction of its range. Norms keep what convolutions read in
+that range; should weights ever leave it, a frame shows it as NaN and the clip goes on with exact arithmetic.
+"""
+
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.decode.base import ClipShape, PrecisionLost, Rung, Vae
+from filmgate.pipeline.decode.causal import Cache, CausalDecoder, Wan
+from filmgate.pipeline.decode.fast.network import Network
+
+PROVEN_CAPABILITIES = {(9, 0)}  # GPUs it has been measured on: docs/decoder.md
+HALF = torch.float16
+
+
+class FastWan(Wan):
+    """Wan, one latent frame a step, through a Network instead of the VAE's own layers."""
+
+    def __init__(self, vae: Vae, network: Network) -> None:
+        super().__init__(vae)
+        self._network = network
+
+    def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
+        caches: list[Tensor | None] = [] if cache is None else cache
+        return self._network.decode(latents, caches, is_first=cache is None), caches
+
+
+class FastDecoder:
+    """Streams on the fast rungs first; the exact ones are there for clips that leave float16's range."""
+
+    def __init__(self, fast: CausalDecoder, exact: CausalDecoder) -> None:
+        self._fast = fast
+        self._exact = exact
+
+    def to_vae_latents(self, latents: Tensor) -> Tensor:
+        return self._exact.to_vae_latents(latents)
+
+    def shape(self, latents: Tensor) -> ClipShape:
+        return self._exact.shape(latents)
+
+    def rungs(self, latents: Tensor) -> Sequence[Rung]:
+        exact = self._exact.rungs(latents)
+        return [*(replace(rung, name=f"fast, {rung.name}", is_fast=True) for rung in exact), *exact]
+
+    def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
+        if not rung.is_fast:
+            return self._exact.chunks(latents, rung)
+        return checked(self._fast.chunks(latents, rung))
+
+
+def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
+    """The fast decoder of this VAE, with weights laid out once for all clips."""
+    families = (FastWan(vae, network_of(vae, dtype)), Wan(vae))
+    return FastDecoder(*(CausalDecoder(f, f.patch, starts_tiled=vae.use_tiling) for f in families))
+
+
+def why_not_fast(vae: Vae) -> str | None:
+    """What keeps this VAE off the fast path, or None."""
+    if type(vae).__name__ != "AutoencoderKLWan":
+        return f"{type(vae).__name__} has none"
+    if vae.device.type != "cuda":
+        return "it needs a GPU"
+    if vae.dtype not in (torch.bfloat16, torch.float16):
+        return f"the VAE is in {str(vae.dtype).removeprefix('torch.')}, which asks for more precision"
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    return None
+
+
+def is_proven(vae: Vae) -> bool:
+    """Whether it has been measured, faster and more precise, on this GPU."""
+    return torch.cuda.get_device_capability(vae.device) in PROVEN_CAPABILITIES
+
+
+def checked(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
+    """The chunks, each handed on once the next is queued and it is known to hold numbers."""
+    held: tuple[Tensor, _Verdict] | None = None
+    for frames in chunks:
+        following = (frames, _Verdict(frames))
+        if held is not None:
+            yield held[1].passed(held[0])
+        held = following
+    if held is not None:
+        yield held[1].passed(held[0])
+
+
+class _Verdict:
+    """Whether a chunk holds numbers, on its way to the host without holding up what is queued behind it."""
+
+    def __init__(self, frames: Tensor) -> None:
+        is_sound = frames.isfinite().all()
+        self._answer = torch.empty((), dtype=torch.bool, pin_memory=frames.is_cuda)
+        self._answer.copy_(is_sound, non_blocking=True)
+        self._event = torch.cuda.Event(blocking=True) if frames.is_cuda else None  # type: ignore[no-untyped-call]
+        if self._event is not None:
+            self._event.record()
+
+    def passed(self, frames: Tensor) -> Tensor:
+        if self._event is not None:
+            self._event.synchronize()
+        if not bool(self._answer):
+            raise PrecisionLost
+        return frames
+
+
+_networks: WeakKeyDictionary[Vae, tuple[object, Network]] = WeakKeyDictionary()
+
+
+def network_of(vae: Vae, dtype: torch.dtype) -> Network:
+    """The VAE's network, laid out again only when its weights have changed."""
+    parameters = [*vae.decoder.parameters(), *vae.post_quant_conv.parameters()]
+    versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
+    state = (dtype, versions)
+    known = _networks.get(vae)
+    if known is None or known[0] != state:
+        with torch.inference_mode():
+            known = _networks[vae] = (state, Network(vae, dtype))
+    return known[1]

@@ -1,0 +1,231 @@
+"""`combine` in Triton: one read of what the last convolution wrote, one write of what the next one reads.
+
+A program takes a few pixels with all their channels and all their frames, so the norm over channels, the sum
+over slots and the move of the cache need nothing from any other program. Frames come in ones, twos and fours;
+helpers carry four values and leave those beyond `frames` to the compiler. Imported on a GPU alone.
+"""
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from filmgate.pipeline.decode.fast.passes import (
+    CACHED_FRAMES,
+    MOST_FRAMES,
+    TINY,
+    Activation,
+    Layout,
+    Pending,
+    Source,
+    slot_shape,
+)
+from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
+
+# A program's pixels times its channels, and its warps. Of the nine pairs measured at 96 channels this one is
+# near the best for every form of the kernel; 1024 and 4 run one form at half of it. See docs/decoder.md.
+ELEMENTS = 2048
+WARPS = 8
+
+SLOTS = tl.constexpr(int(Source.SLOTS))
+PHASES = tl.constexpr(int(Source.PHASES))
+TO_STACKED = tl.constexpr(int(Layout.STACKED))
+TO_SLOTS = tl.constexpr(int(Layout.SLOTS))
+A = tl.constexpr(float(NEAR))
+B = tl.constexpr(float(FAR))
+AA = tl.constexpr(float(NEAR**2))
+BB = tl.constexpr(float(FAR**2))
+AAA = tl.constexpr(float(NEAR**3))
+BBB = tl.constexpr(float(FAR**3))
+AABB = tl.constexpr(float((NEAR * FAR) ** 2))
+AA_PLUS_BB = tl.constexpr(float(NEAR**2 + FAR**2))
+EPSILON = tl.constexpr(TINY)
+
+
+@triton.jit
+def _read(pointer, offsets, mask):
+    return tl.load(pointer + offsets, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _write(pointer, offsets, value, mask):
+    tl.store(pointer + offsets, value.to(pointer.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _read_frames(pointer, at, step, mask, frames: tl.constexpr):
+    y0 = _read(pointer, at, mask)
+    y1, y2, y3 = y0, y0, y0
+    if frames > 1:
+        y1 = _read(pointer, at + step, mask)
+    if frames > 2:
+        y2, y3 = _read(pointer, at + 2 * step, mask), _read(pointer, at + 3 * step, mask)
+    return y0, y1, y2, y3
+
+
+@triton.jit
+def _write_frames(pointer, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
+    _write(pointer, at, y0, mask)
+    if frames > 1:
+        _write(pointer, at + step, y1, mask)
+    if frames > 2:
+        _write(pointer, at + 2 * step, y2, mask)
+        _write(pointer, at + 3 * step, y3, mask)
+
+
+@triton.jit
+def _join(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
+    """Winograd's output transform: maps of slots to frames."""
+    m0, m1 = _read(map0, at, mask), _read(map1, at, mask)
+    m2, m3 = _read(map2, at, mask), _read(map3, at, mask)
+    if frames == 2:
+        y0, y1 = m0 + m1 + m2, m1 - m2 - m3
+        y2, y3 = y0, y1
+    else:
+        m4, m5 = _read(map4, at, mask), _read(map5, at, mask)
+        near_sum, near_gap = m1 + m2, m1 - m2
+        far_sum, far_gap = m3 + m4, m3 - m4
+        y0 = m0 + near_sum + far_sum
+        y1 = near_gap * A + far_gap * B
+        y2 = near_sum * AA + far_sum * BB
+        y3 = near_gap * AAA + far_gap * BBB + m5
+    return y0, y1, y2, y3
+
+
+@triton.jit
+def _shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, channels: tl.constexpr):
+    """Sub-pixel phases to frames. A phase reads half a pixel further on: there is one more row and column."""
+    row, column = pixel // width, pixel % width
+    down, right = row % 2, column % 2
+    rows, columns = height // 2 + 1, width // 2 + 1
+    place = ((row // 2 + down) * columns + column // 2 + right).to(tl.int64) * 4 + down * 2 + right
+    at = place[:, None] * channels + channel[None, :]
+    step = rows.to(tl.int64) * columns * 4 * channels
+    return _read_frames(pointer, at, step, mask, frames)
+
+
+@triton.jit
+def _activate(frame, gamma, root):
+    norm = tl.sqrt(tl.sum(frame * frame, axis=1))
+    scaled = frame * (root / tl.maximum(norm, EPSILON))[:, None] * gamma[None, :]
+    return scaled * tl.sigmoid(scaled)
+
+
+@triton.jit
+def _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
+    """What the cache held; it now holds the last two of what it held and the frames."""
+    c0, c1 = _read(cache, at, mask), _read(cache, at + step, mask)
+    if frames == 1:
+        _write(cache, at, c1, mask)
+        _write(cache, at + step, y0, mask)
+    elif frames == 2:
+        _write(cache, at, y0, mask)
+        _write(cache, at + step, y1, mask)
+    else:
+        _write(cache, at, y2, mask)
+        _write(cache, at + step, y3, mask)
+    return c0, c1
+
+
+@triton.jit
+def _split(slots, at, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
+    """Winograd's input transform: two cached and new frames to slots."""
+    if frames == 2:
+        _write(slots, at, c0 - y0, mask)
+        _write(slots, at + step, c1 + y0, mask)
+        _write(slots, at + 2 * step, y0 - c1, mask)
+        _write(slots, at + 3 * step, c1 - y1, mask)
+    else:
+        _write(slots, at, c0 * AABB - y0 * AA_PLUS_BB + y2, mask)
+        even, odd = y2 - y0 * BB, (y1 - c1 * BB) * A
+        _write(slots, at + step, even + odd, mask)
+        _write(slots, at + 2 * step, even - odd, mask)
+        even, odd = y2 - y0 * AA, (y1 - c1 * AA) * B
+        _write(slots, at + 3 * step, even + odd, mask)
+        _write(slots, at + 4 * step, even - odd, mask)
+        _write(slots, at + 5 * step, c1 * AABB - y1 * AA_PLUS_BB + y3, mask)
+
+
+@triton.jit
+def _combine(
+    map0, map1, map2, map3, map4, map5,
+    bias, residual, kept, gamma, cache, slots,
+    height, width, root,
+    frames: tl.constexpr, source: tl.constexpr, layout: tl.constexpr,
+    has_bias: tl.constexpr, has_residual: tl.constexpr, keep: tl.constexpr,
+    activates: tl.constexpr, has_cache: tl.constexpr,
+    channels: tl.constexpr, lanes: tl.constexpr, pixels: tl.constexpr,
+):  # fmt: skip
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    channel = tl.arange(0, lanes)
+    mask = (pixel < height * width)[:, None] & (channel < channels)[None, :]
+    at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
+    step = height.to(tl.int64) * width * channels
+
+    if source == SLOTS:
+        y0, y1, y2, y3 = _join(map0, map1, map2, map3, map4, map5, at, mask, frames)
+    elif source == PHASES:
+        y0, y1, y2, y3 = _shuffle(map0, pixel, channel, mask, height, width, frames, channels)
+    else:
+        y0, y1, y2, y3 = _read_frames(map0, at, step, mask, frames)
+    if has_bias:
+        b = _read(bias, channel, channel < channels)[None, :]
+        y0, y1, y2, y3 = y0 + b, y1 + b, y2 + b, y3 + b
+    if has_residual:
+        r0, r1, r2, r3 = _read_frames(residual, at, step, mask, frames)
+        y0, y1, y2, y3 = y0 + r0, y1 + r1, y2 + r2, y3 + r3
+    if keep:
+        _write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
+
+    if activates:
+        g = _read(gamma, channel, channel < channels)
+        y0, y1 = _activate(y0, g, root), _activate(y1, g, root)
+        y2, y3 = _activate(y2, g, root), _activate(y3, g, root)
+        c0, c1 = y0, y0
+        if has_cache:
+            c0, c1 = _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
+        if layout == TO_SLOTS:
+            _split(slots, at, step, mask, c0, c1, y0, y1, y2, y3, frames)
+        elif layout == TO_STACKED:
+            stacked = pixel.to(tl.int64)[:, None] * (3 * channels) + channel[None, :]
+            _write(slots, stacked, c0, mask)
+            _write(slots, stacked + channels, c1, mask)
+            _write(slots, stacked + 2 * channels, y0, mask)
+        else:
+            _write_frames(slots, at, step, mask, y0, y1, y2, y3, frames)
+
+
+def combine_on_gpu(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+    """One launch; see `combine`."""
+    frames, height, width, channels = shape = pending.shape
+    first = pending.maps[0]
+    kept = first.new_empty(shape if keep else (0,))
+    slots = first.new_empty(slot_shape(activation.layout, shape) if activation is not None else (0,))
+    maps = (*pending.maps, *[first] * (MOST_FRAMES + CACHED_FRAMES - len(pending.maps)))
+    lanes = triton.next_power_of_2(channels)
+    pixels = max(ELEMENTS // lanes, 1)
+    cache = activation.cache if activation is not None else None
+    _combine[(triton.cdiv(height * width, pixels),)](
+        *maps,
+        first if pending.bias is None else pending.bias,
+        first if pending.residual is None else pending.residual,
+        kept,
+        first if activation is None else activation.gamma,
+        first if cache is None else cache,
+        slots,
+        height,
+        width,
+        channels**0.5,
+        frames=frames,
+        source=int(pending.source),
+        layout=int(Layout.FRAMES if activation is None else activation.layout),
+        has_bias=pending.bias is not None,
+        has_residual=pending.residual is not None,
+        keep=keep,
+        activates=activation is not None,
+        has_cache=cache is not None,
+        channels=channels,
+        lanes=lanes,
+        pixels=pixels,
+        num_warps=WARPS,
+    )
+    return kept, slots

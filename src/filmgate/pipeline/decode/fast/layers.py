@@ -1,0 +1,260 @@
+"""Wan's layers with weights laid out for the fast path: half precision, channels last, taps transformed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d, linear
+
+from filmgate.pipeline.decode.fast.passes import (
+    CACHED_FRAMES,
+    TINY,
+    Activation,
+    Layout,
+    Pending,
+    Source,
+    combine,
+)
+from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
+
+Module = Any
+"""A layer of diffusers' Wan decoder."""
+
+
+QUERIES = 4096  # attended to at a time: bounds the scores' memory at any size
+
+
+class Tape:
+    """One stream's causal caches, read and moved on in the order of the layers."""
+
+    def __init__(self, caches: list[Tensor | None], *, is_first: bool) -> None:
+        self.is_first = is_first
+        self._caches = caches
+        self._at = 0
+
+    def next(self, shape: tuple[int, int, int], like: Tensor) -> Tensor:
+        """The next layer's cache [2, height, width, channels]: zeros until something was seen."""
+        if self._at == len(self._caches):
+            self._caches.append(None)
+        if (cache := self._caches[self._at]) is None:
+            cache = self._caches[self._at] = like.new_zeros(CACHED_FRAMES, *shape)
+        self._at += 1
+        return cache
+
+    def skip(self) -> None:
+        """Leave the next layer's cache untouched."""
+        if self._at == len(self._caches):
+            self._caches.append(None)
+        self._at += 1
+
+
+def convolve(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
+    """A spatial convolution of frames [n, height, width, channels]; the same layout comes back."""
+    return conv2d(frames.permute(0, 3, 1, 2), weight, padding=padding).permute(0, 2, 3, 1).contiguous()
+
+
+class CausalConvolution:
+    """A 3 x 3 x 3 causal convolution: by Winograd over several frames, stacked for a single one."""
+
+    def __init__(self, conv: Module, dtype: torch.dtype) -> None:
+        self._taps = conv.weight.detach().float()
+        self._dtype = dtype
+        self._weights: dict[tuple[Layout, int], list[Tensor]] = {}
+        self.bias = conv.bias.detach().float()
+
+    @staticmethod
+    def layout(frames: int, *, is_first: bool) -> Layout:
+        """What it reads. The first chunk has nothing before it: one tap sees it, the others see zeros."""
+        if frames == 1:
+            return Layout.FRAMES if is_first else Layout.STACKED
+        return Layout.SLOTS
+
+    def __call__(self, slots: Tensor, layout: Layout) -> Pending:
+        weights = self._prepared(layout, len(slots))
+        if layout is not Layout.SLOTS:
+            return Pending(Source.FRAMES, (convolve(slots, weights[0], padding=1),), self.bias)
+        maps = tuple(convolve(slots[n : n + 1], weight, padding=1) for n, weight in enumerate(weights))
+        return Pending(Source.SLOTS, maps, self.bias)
+
+    def _prepared(self, layout: Layout, slots: int) -> list[Tensor]:
+        if (layout, slots) not in self._weights:
+            self._weights[layout, slots] = [self._laid_out(weight) for weight in self._split(layout, slots)]
+        return self._weights[layout, slots]
+
+    def _split(self, layout: Layout, slots: int) -> list[Tensor]:
+        if layout is Layout.FRAMES:
+            return [self._taps[:, :, -1]]
+        if layout is Layout.STACKED:
+            return [torch.cat(self._taps.unbind(2), dim=1)]
+        matrix = self._taps.new_tensor(TRANSFORMS[slots - CACHED_FRAMES].taps)
+        return list(torch.einsum("st,oithw->soihw", matrix, self._taps))
+
+    def _laid_out(self, weight: Tensor) -> Tensor:
+        return weight.to(self._dtype).contiguous(memory_format=torch.channels_last)
+
+
+class Residual:
+    """WanResidualBlock."""
+
+    def __init__(self, block: Module, dtype: torch.dtype) -> None:
+        self._gammas = [norm.gamma.detach().float().flatten() for norm in (block.norm1, block.norm2)]
+        self._convs = [CausalConvolution(conv, dtype) for conv in (block.conv1, block.conv2)]
+        self._shortcut: Tensor | None = None
+        self._bias = self._convs[1].bias
+        if block.in_dim != block.out_dim:
+            self._shortcut = block.conv_shortcut.weight.detach().flatten(1).to(dtype)
+            self._bias = self._bias + block.conv_shortcut.bias.detach().float()
+
+    def __call__(self, pending: Pending, tape: Tape) -> Pending:
+        residual, middle = self._half(0, pending, tape, keep=True)
+        if self._shortcut is not None:
+            residual = linear(residual, self._shortcut)
+        _, pending = self._half(1, middle, tape, keep=False)
+        pending.bias, pending.residual = self._bias, residual
+        return pending
+
+    def _half(self, n: int, pending: Pending, tape: Tape, *, keep: bool) -> tuple[Tensor, Pending]:
+        frames, height, width, channels = pending.shape
+        layout = self._convs[n].layout(frames, is_first=tape.is_first)
+        cache = tape.next((height, width, channels), pending.maps[0])
+        kept, slots = combine(pending, Activation(self._gammas[n], layout, cache), keep=keep)
+        return kept, self._convs[n](slots, layout)
+
+
+class Attention:
+    """WanAttentionBlock: one head over the pixels of each frame."""
+
+    def __init__(self, block: Module, dtype: torch.dtype) -> None:
+        self._gamma = block.norm.gamma.detach().float().flatten()
+        self._to_qkv, self._proj = _linear(block.to_qkv, dtype), _linear(block.proj, dtype)
+
+    def __call__(self, pending: Pending, tape: Tape) -> Pending:  # noqa: ARG002 - a layer like the others
+        kept, _ = combine(pending, None, keep=True)
+        exact = kept.float()
+        norm = exact.norm(dim=-1, keepdim=True).clamp_min(TINY)
+        normal = (exact / norm * exact.shape[-1] ** 0.5 * self._gamma).to(kept.dtype)
+        query, key, value = self._to_qkv(normal).flatten(1, 2).chunk(3, dim=-1)
+        mixed = attend(query, key, value)
+        return Pending(Source.FRAMES, (self._proj(mixed.view(kept.shape)),), residual=kept)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """softmax(q k') v for one wide head, some queries at a time.
+
+    No fused kernel takes 384 channels in one head at full speed, and two matrix products with a softmax in
+    float32 between them are more than twice as fast as the one that takes them at all.
+    """
+    query = query * query.shape[-1] ** -0.5
+    parts = []
+    for rows in torch.split(query, QUERIES, dim=1):
+        if query.is_cuda:
+            scores = torch.bmm(rows, key.transpose(1, 2), out_dtype=torch.float32)
+        else:
+            scores = torch.bmm(rows.float(), key.float().transpose(1, 2))
+        parts.append(torch.bmm(scores.softmax(-1).to(value.dtype), value))
+    return torch.cat(parts, dim=1)
+
+
+class Upsample:
+    """WanResample: twice the frames where it says so, then twice the height and width and a convolution.
+
+    Of the nine pixels the convolution reads in an upsampled picture only four differ, so each of the four
+    sub-pixel phases is a 2 x 2 convolution of the small picture.
+    """
+
+    def __init__(self, resample: Module, dtype: torch.dtype) -> None:
+        self._time: Callable[[Tensor], Tensor] | None = None
+        if resample.mode == "upsample3d":
+            self._time = _linear(resample.time_conv, dtype)
+        conv = resample.resample[1]
+        self._weight = (
+            _phases(conv.weight.detach().float()).to(dtype).contiguous(memory_format=torch.channels_last)
+        )
+        self._bias = conv.bias.detach().float()
+
+    def __call__(self, pending: Pending, tape: Tape) -> Pending:
+        frames, _ = combine(pending, None, keep=True)
+        if self._time is not None:
+            frames = self._doubled(frames, self._time, tape)
+        return Pending(Source.PHASES, (convolve(frames, self._weight, padding=1),), self._bias)
+
+    @staticmethod
+    def _doubled(frames: Tensor, time: Callable[[Tensor], Tensor], tape: Tape) -> Tensor:
+        if tape.is_first:
+            tape.skip()  # the first frame stays single and is not remembered
+            return frames
+        count, height, width, channels = frames.shape
+        cache = tape.next((height, width, channels), frames)
+        together = torch.cat([cache, frames])
+        cache.copy_(together[-CACHED_FRAMES:])
+        taps = [together[n : n + count] for n in range(3)]
+        pairs = time(torch.cat(taps, dim=-1)).view(count, height, width, 2, channels)
+        return pairs.permute(0, 3, 1, 2, 4).reshape(2 * count, height, width, channels)
+
+
+def _phases(weight: Tensor) -> Tensor:
+    """[out, in, 3, 3] on an upsampled picture as [4 * out, in, 2, 2] on the picture itself."""
+    first, middle, last = weight.unbind(2)
+    rows = (torch.stack([first, middle + last], 2), torch.stack([first + middle, last], 2))
+    phases = []
+    for row in rows:
+        first, middle, last = row.unbind(3)
+        phases.append(torch.stack([first, middle + last], 3))
+        phases.append(torch.stack([first + middle, last], 3))
+    return torch.cat(phases)
+
+
+class Duplicate:
+    """DupUp3D: the shortcut around an upsampling block of Wan 2.2, pixels and channels repeated."""
+
+    def __init__(self, shortcut: Module, device: torch.device) -> None:
+        self._times = shortcut.factor_t
+        self._channels = shortcut.out_channels
+        repeated = torch.arange(shortcut.out_channels * shortcut.factor, device=device)
+        self._from = repeated // shortcut.repeats
+
+    def __call__(self, frames: Tensor, *, is_first: bool) -> Tensor:
+        count, height, width, _ = frames.shape
+        spread = frames.index_select(-1, self._from)
+        whole = spread.view(count, height, width, self._channels, self._times, 2, 2)
+        whole = whole.permute(0, 4, 1, 5, 2, 6, 3)
+        whole = whole.reshape(count * self._times, height * 2, width * 2, self._channels)
+        return whole[self._times - 1 :] if is_first else whole
+
+
+class Head:
+    """The last norm and convolution. Three taps beside each other: what is cached is a few channels thin."""
+
+    def __init__(self, decoder: Module, dtype: torch.dtype) -> None:
+        self._gamma = decoder.norm_out.gamma.detach().float().flatten()
+        taps = decoder.conv_out.weight.detach().float()
+        self._channels = taps.shape[0]
+        stacked = torch.cat(taps.unbind(2))
+        spare = -len(stacked) % 8
+        padded = torch.cat([stacked, stacked.new_zeros(spare, *stacked.shape[1:])])
+        self._weight = padded.to(dtype).contiguous(memory_format=torch.channels_last)
+        self._bias = decoder.conv_out.bias.detach().float()
+
+    def __call__(self, pending: Pending, tape: Tape) -> Tensor:
+        _, active = combine(pending, Activation(self._gamma, Layout.FRAMES), keep=False)
+        maps = convolve(active, self._weight, padding=1)
+        count, height, width, channels = maps.shape
+        cache = tape.next((height, width, channels), maps)
+        together = torch.cat([cache, maps])
+        cache.copy_(together[-CACHED_FRAMES:])
+        oldest, older, newest = (
+            together[n : n + count, ..., n * self._channels : (n + 1) * self._channels].float()
+            for n in range(3)
+        )
+        frames: Tensor = oldest + older + newest + self._bias
+        return frames.permute(3, 0, 1, 2).unsqueeze(0).contiguous()
+
+
+def _linear(conv: Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """A convolution of one pixel, over channels or over channels of three frames, as a matrix."""
+    weight = conv.weight.detach()
+    if weight.ndim == 5 and weight.shape[2] == 3:
+        weight = torch.cat(weight.unbind(2), dim=1)
+    matrix, bias = weight.flatten(1).to(dtype), conv.bias.detach().to(dtype)
+    return lambda frames: linear(frames, matrix, bias)

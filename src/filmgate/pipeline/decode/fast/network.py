@@ -1,0 +1,87 @@
+"""Wan's decoder, layer by layer, on the fast path."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.decode.base import Vae
+from filmgate.pipeline.decode.fast.layers import (
+    Attention,
+    CausalConvolution,
+    Duplicate,
+    Head,
+    Module,
+    Residual,
+    Tape,
+    Upsample,
+    _linear,
+)
+from filmgate.pipeline.decode.fast.passes import CACHED_FRAMES, Layout, Pending, Source, combine
+
+Layer = Callable[[Pending, Tape], Pending]
+
+
+class Entrance:
+    """The latents' own convolutions: post_quant_conv, then conv_in over three latent frames."""
+
+    def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
+        self._before = _linear(vae.post_quant_conv, dtype)
+        self._conv = CausalConvolution(vae.decoder.conv_in, dtype)
+        self._dtype = dtype
+
+    def __call__(self, latents: Tensor, tape: Tape) -> Pending:
+        frames = self._before(latents[0].permute(1, 2, 3, 0).to(self._dtype))
+        _, height, width, channels = frames.shape
+        cache = tape.next((height, width, channels), frames)
+        together = torch.cat([cache, frames])
+        cache.copy_(together[-CACHED_FRAMES:])
+        return self._conv(torch.cat(list(together[:, None]), dim=-1), Layout.STACKED)
+
+
+class UpBlock:
+    """WanUpBlock, and WanResidualUpBlock with the shortcut around it."""
+
+    def __init__(self, block: Module, dtype: torch.dtype) -> None:
+        self._resnets = [Residual(resnet, dtype) for resnet in block.resnets]
+        upsampler = block.upsampler if hasattr(block, "upsampler") else (block.upsamplers or [None])[0]
+        self._upsample = Upsample(upsampler, dtype) if upsampler is not None else None
+        shortcut = getattr(block, "avg_shortcut", None)
+        device = block.resnets[0].conv1.weight.device
+        self._shortcut = Duplicate(shortcut, device) if shortcut is not None else None
+
+    def __call__(self, pending: Pending, tape: Tape) -> Pending:
+        around: Tensor | None = None
+        if self._shortcut is not None:
+            entered, _ = combine(pending, None, keep=True)
+            around = self._shortcut(entered, is_first=tape.is_first)
+            pending = Pending(Source.FRAMES, (entered,))
+        for resnet in self._resnets:
+            pending = resnet(pending, tape)
+        if self._upsample is not None:
+            pending = self._upsample(pending, tape)
+        if around is not None:
+            pending.residual = around
+        return pending
+
+
+class Network:
+    """A Wan decoder with its weights laid out again. Holds no state of a clip: that is on the tape."""
+
+    def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
+        decoder = vae.decoder
+        mid = decoder.mid_block
+        self._entrance = Entrance(vae, dtype)
+        layers: list[Layer] = [Residual(mid.resnets[0], dtype)]
+        for attention, resnet in zip(mid.attentions, mid.resnets[1:], strict=True):
+            layers += [Attention(attention, dtype), Residual(resnet, dtype)]
+        self._layers: Sequence[Layer] = [*layers, *(UpBlock(block, dtype) for block in decoder.up_blocks)]
+        self._head = Head(decoder, dtype)
+
+    def decode(self, latents: Tensor, caches: list[Tensor | None], *, is_first: bool) -> Tensor:
+        """One latent frame [1, c, 1, h, w] to frames [1, 3, n, height, width]; moves the caches on."""
+        tape = Tape(caches, is_first=is_first)
+        pending = self._entrance(latents, tape)
+        for layer in self._layers:
+            pending = layer(pending, tape)
+        return self._head(pending, tape)

@@ -1,0 +1,131 @@
+"""Everything between two convolutions, as one pass: `combine`. Here in torch; kernels.py has it in Triton.
+
+Frames are [frames, height, width, channels]: a convolution reads them as channels-last without moving a byte.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
+
+MOST_FRAMES = 4  # a chunk's, after both temporal upsamplings
+CACHED_FRAMES = 2  # what a causal convolution with three taps remembers
+TINY = 1e-12  # torch.nn.functional.normalize's
+
+
+class Source(IntEnum):
+    """How a convolution's output lies."""
+
+    FRAMES = 0  # frames
+    SLOTS = 1  # one map a slot of the transform: `join` adds them up to frames
+    PHASES = 2  # an upsampling convolution: four sub-pixel phases beside each other, one row and column more
+
+
+class Layout(IntEnum):
+    """How the next convolution wants its input."""
+
+    FRAMES = 0  # frames
+    STACKED = 1  # a single frame, with the two before it in front of its channels
+    SLOTS = 2  # one map a slot of the transform
+
+
+@dataclass(slots=True)
+class Pending:
+    """What a convolution left behind, not yet added up. `combine` spends it: at 720p it is gigabytes."""
+
+    source: Source
+    maps: tuple[Tensor, ...]
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The frames it stands for."""
+        frames, height, width, channels = self.maps[0].shape
+        if self.source is Source.SLOTS:
+            return len(self.maps) - CACHED_FRAMES, height, width, channels
+        if self.source is Source.PHASES:
+            return frames, 2 * (height - 1), 2 * (width - 1), channels // 4
+        return frames, height, width, channels
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """RMS norm and SiLU on the way to a convolution; `cache` holds its last two inputs and is moved on."""
+
+    gamma: Tensor
+    layout: Layout
+    cache: Tensor | None = None
+
+
+def slot_shape(layout: Layout, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """The tensor a convolution reads, for frames of this shape."""
+    frames, height, width, channels = shape
+    if layout is Layout.STACKED:
+        return frames, height, width, (frames + CACHED_FRAMES) * channels
+    if layout is Layout.SLOTS:
+        return frames + CACHED_FRAMES, height, width, channels
+    return shape
+
+
+def combine(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+    """The frames (empty unless `keep`) and the next convolution's input (empty without an activation)."""
+    if pending.maps[0].is_cuda:
+        from filmgate.pipeline.decode.fast.kernels import combine_on_gpu
+
+        with torch.cuda.device(pending.maps[0].device):  # Triton launches where the thread is
+            combined = combine_on_gpu(pending, activation, keep=keep)
+    else:
+        combined = combine_in_torch(pending, activation, keep=keep)
+    pending.maps, pending.residual = (), None
+    return combined
+
+
+def combine_in_torch(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+    """The reference: what the kernel does, in float32, one step at a time."""
+    dtype = pending.maps[0].dtype
+    frames = _add_up(pending)
+    if pending.bias is not None:
+        frames = frames + pending.bias.float()
+    if pending.residual is not None:
+        frames = frames + pending.residual.float()
+    empty = frames.new_empty(0, dtype=dtype)
+    kept = frames.to(dtype) if keep else empty
+    return kept, (_activate(frames, activation, dtype) if activation is not None else empty)
+
+
+def _add_up(pending: Pending) -> Tensor:
+    if pending.source is Source.FRAMES:
+        return pending.maps[0].float()
+    if pending.source is Source.SLOTS:
+        frames, *_ = pending.shape
+        maps = torch.cat(pending.maps).float()
+        return torch.einsum("fs,shwc->fhwc", maps.new_tensor(TRANSFORMS[frames].join), maps)
+    frames, height, width, channels = pending.shape
+    phases = pending.maps[0].float()
+    phases = phases.view(*phases.shape[:-1], 2, 2, channels)
+    whole = phases.new_empty(frames, height, width, channels)
+    for down in range(2):
+        for right in range(2):
+            part = phases[:, down : down + height // 2, right : right + width // 2, down, right]
+            whole[:, down::2, right::2] = part
+    return whole
+
+
+def _activate(frames: Tensor, activation: Activation, dtype: torch.dtype) -> Tensor:
+    norm = frames.norm(dim=-1, keepdim=True).clamp_min(TINY)
+    active = frames / norm * frames.shape[-1] ** 0.5 * activation.gamma.float()
+    active = torch.nn.functional.silu(active)
+    if activation.cache is None:
+        return active.to(dtype)
+    together = torch.cat([activation.cache.float(), active])
+    activation.cache.copy_(together[-CACHED_FRAMES:])
+    if activation.layout is Layout.FRAMES:
+        return active.to(dtype)
+    if activation.layout is Layout.STACKED:
+        return torch.cat(list(together[:, None]), dim=-1).to(dtype)
+    split = together.new_tensor(TRANSFORMS[len(frames)].split)
+    return torch.einsum("sf,fhwc->shwc", split, together).to(dtype)

@@ -1,0 +1,178 @@
+"""One frozen tree of settings: filmgate.toml first, then FILMGATE_* variables over it.
+
+A nested key is written `[pipeline] crf = 20` in the file and `FILMGATE_PIPELINE__CRF=20` in the environment.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, Field, ValidationError
+
+from filmgate.errors import SettingsError
+from filmgate.settings.slices import (
+    AdmissionSettings,
+    ApiSettings,
+    FallbackSettings,
+    ModelSettings,
+    PipelineSettings,
+    PlannerSettings,
+    QueueSettings,
+    RoutingSettings,
+    Slice,
+    StoreSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "AdmissionSettings",
+    "ApiSettings",
+    "FallbackSettings",
+    "ModelSettings",
+    "Origin",
+    "PipelineSettings",
+    "PlannerSettings",
+    "QueueSettings",
+    "RoutingSettings",
+    "Settings",
+    "Slice",
+    "StoreSettings",
+    "WorkerSettings",
+    "load_settings",
+    "read_settings",
+    "setting_keys",
+    "with_values",
+]
+
+PREFIX = "FILMGATE_"
+FILE_VARIABLE = "FILMGATE_CONFIG"
+DEFAULT_FILE = Path("filmgate.toml")
+
+
+class Settings(Slice):
+    """Every setting of the process; each part is handed its own slice."""
+
+    data: Path = Field(default=Path("data"), description="folder of everything embedded: jobs, clips, keys")
+    pipeline: PipelineSettings = PipelineSettings()
+    queue: QueueSettings = QueueSettings()
+    store: StoreSettings = StoreSettings()
+    worker: WorkerSettings = WorkerSettings()
+    api: ApiSettings = ApiSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    fallback: FallbackSettings = FallbackSettings()
+    routing: RoutingSettings = RoutingSettings()
+    models: ModelSettings = ModelSettings()
+    planner: PlannerSettings = PlannerSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """An effective value and where it came from, as `filmgate config` prints it."""
+
+    key: str
+    value: object
+    source: str
+    description: str
+
+
+def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
+    """The effective settings; raises SettingsError with the key's name and what was expected."""
+    settings, _ = read_settings(environ, file)
+    return settings
+
+
+def read_settings(
+    environ: Mapping[str, str] | None = None, file: Path | None = None
+) -> tuple[Settings, list[Origin]]:
+    """The effective settings and the origin of every value."""
+    environ = os.environ if environ is None else environ
+    path = file or Path(environ.get(FILE_VARIABLE, DEFAULT_FILE))
+    from_file = _read_file(path, is_required=file is not None or FILE_VARIABLE in environ)
+    from_env = {_env_key(name): value for name, value in environ.items() if _is_ours(name)}
+    sources = {key: str(path) for key in from_file} | {key: _env_name(key) for key in from_env}
+    settings = _validate(from_file | from_env, sources)
+    return settings, list(_origins(settings, sources))
+
+
+def with_values(settings: Settings, given: Mapping[str, object]) -> Settings:
+    """The settings with these dotted keys over them: what a command line says wins."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
+    effective = {origin.key: origin.value for origin in _origins(settings, {})}
+    return _validate(effective | texts, {key: f"--{key.rpartition('.')[2]}" for key in effective})
+
+
+def setting_keys() -> list[str]:
+    """Every dotted key there is, for the docs and for near-miss messages."""
+    return [origin.key for origin in _origins(Settings(), {})]
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(PREFIX) and name != FILE_VARIABLE and not name.startswith("FILMGATE_TEST_")
+
+
+def _env_key(name: str) -> str:
+    return name.removeprefix(PREFIX).lower().replace("__", ".")
+
+
+def _env_name(key: str) -> str:
+    return PREFIX + key.upper().replace(".", "__")
+
+
+def _read_file(path: Path, *, is_required: bool) -> dict[str, object]:
+    try:
+        return dict(_flatten(tomllib.loads(path.read_text())))
+    except FileNotFoundError as exc:
+        if is_required:
+            raise SettingsError(f"settings file {path} does not exist", option=FILE_VARIABLE) from exc
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise SettingsError(f"settings file {path} cannot be read: {exc}", option=str(path)) from exc
+
+
+def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _validate(values: Mapping[str, object], sources: Mapping[str, str]) -> Settings:
+    tree: dict[str, object] = {}
+    for key, value in values.items():
+        node = tree
+        *parents, leaf = key.split(".")
+        for parent in parents:
+            child = node.setdefault(parent, {})
+            if not isinstance(child, dict):
+                raise SettingsError(f"{sources[key]}: {parent} is a value, not a section", option=key)
+            node = child
+        node[leaf] = value
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as exc:
+        raise _explain(exc, sources) from exc
+
+
+def _explain(exc: ValidationError, sources: Mapping[str, str]) -> SettingsError:
+    first = exc.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    source = sources.get(key, "settings")
+    if first["type"] == "extra_forbidden":
+        from difflib import get_close_matches
+
+        near = get_close_matches(key, setting_keys(), n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else "run `filmgate config` for the list"
+        return SettingsError(f"{source}: unknown setting {key}; {hint}", option=key)
+    return SettingsError(f"{source}: {key}: {first['msg']}, got {first['input']!r}", option=key)
+
+
+def _origins(node: BaseModel, sources: Mapping[str, str], prefix: str = "") -> Iterator[Origin]:
+    for name, field in type(node).model_fields.items():
+        key, value = prefix + name, getattr(node, name)
+        if isinstance(value, BaseModel):
+            yield from _origins(value, sources, f"{key}.")
+        else:
+            yield Origin(key, value, sources.get(key, "default"), field.description or "")

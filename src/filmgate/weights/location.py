@@ -1,0 +1,44 @@
+"""Where a version of a model lives: s3://bucket/any/prefix/<name>/v<N>/. A version never changes."""
+
+import re
+from dataclasses import dataclass
+
+from filmgate.errors import UsageError
+
+_SCHEME = "s3://"
+_ADDRESS = re.compile(
+    r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/"
+    r"(?P<prefix>(?:[\w.-]+/)*(?P<name>[\w.-]+)/v(?P<version>[1-9]\d*))/?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLocation:
+    """One version of one model in a bucket."""
+
+    bucket: str
+    prefix: str
+    name: str
+    version: int
+
+    @property
+    def url(self) -> str:
+        return f"{_SCHEME}{self.bucket}/{self.prefix}/"
+
+    def key(self, path: str) -> str:
+        """The key of one of its files."""
+        return f"{self.prefix}/{path}"
+
+
+def is_remote(model: str) -> bool:
+    """Whether this names weights in a bucket, rather than a folder, a shipped model or a hub id."""
+    return model.startswith(_SCHEME)
+
+
+def parse_location(text: str) -> ModelLocation:
+    """Raises UsageError for anything but s3://BUCKET/.../NAME/vN."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or ".." in text:
+        raise UsageError(f"{text!r} is not s3://BUCKET/models/NAME/vN/ with a whole number N", option="model")
+    return ModelLocation(match["bucket"], match["prefix"], match["name"], int(match["version"]))

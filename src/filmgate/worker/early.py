@@ -1,0 +1,38 @@
+"""A clip on its way to the store while it is still being made: little is left after its last frame."""
+
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from filmgate.errors import FilmgateError
+from filmgate.store.base import ObjectName, ObjectStore, StoredObject
+from filmgate.telemetry.logs import Log
+from filmgate.worker.base import Growth
+
+
+class EarlyUpload:
+    """Puts a growing file on a thread of its own. A help, not a duty: the Movie can be put again whole."""
+
+    def __init__(self, store: ObjectStore, name: ObjectName, growth: Growth, log: Log) -> None:
+        self._log = log
+        self._give_up = growth.give_up
+        pool = ThreadPoolExecutor(1, thread_name_prefix="early-upload")
+        self._future: Future[StoredObject] | None = pool.submit(
+            store.put, name, growth.open_body(), late_head=growth.read_head
+        )
+        pool.shutdown(wait=False)
+
+    def cancel(self) -> None:
+        """There will be no Movie: end, and wait until nothing is being stored any more."""
+        self._give_up()
+        if self._future is not None:
+            wait([self._future])
+
+    def take(self) -> StoredObject | None:
+        """What was stored, once; None when it was not. Waits for the end either way."""
+        future, self._future = self._future, None
+        if future is None:
+            return None
+        try:
+            return future.result()
+        except FilmgateError as exc:
+            self._log.warning("no clip was stored early", error=exc)
+            return None

@@ -1,0 +1,1 @@
+"""What waiting for a provider costs, as `filmgate bench managed` measures it."""

@@ -1,0 +1,111 @@
+"""AWS on this machine: moto's server over real HTTP."""
+
+import secrets
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from filmgate.aws.tenant_key import KeyTemplate
+from filmgate.settings import StoreSettings
+
+REGION = "eu-central-1"
+TENANTS = ("acme", "globex", "local")
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+@pytest.fixture(scope="session")
+def aws_url():
+    """The address of one AWS for the whole session; tests keep apart by their buckets."""
+    from moto.server import ThreadedMotoServer
+
+    patch = pytest.MonkeyPatch()
+    for name, value in CREDENTIALS.items():
+        patch.setenv(name, value)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+    patch.undo()
+
+
+@cache
+def client(service, url):
+    import boto3
+
+    return boto3.client(service, endpoint_url=url)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A bucket of one test, and tenants' keys."""
+
+    url: str
+    bucket: str
+    key: KeyTemplate
+
+    @property
+    def s3(self):
+        return client("s3", self.url)
+
+    @property
+    def kms(self):
+        return client("kms", self.url)
+
+    def settings(self, endpoint=None, **given):
+        values = {
+            "url": f"s3://{self.bucket}/films",
+            "keyring": "kms://",
+            "kms_key": self.key.text,
+            "endpoint": endpoint or self.url,
+            "kms_endpoint": self.url,
+        }
+        return StoreSettings(**values | given)
+
+    def environ(self, **given):
+        """What a process needs to live in this cloud."""
+        settings = self.settings(**given).model_dump(exclude_defaults=True)
+        return CREDENTIALS | {f"FILMGATE_STORE__{name.upper()}": value for name, value in settings.items()}
+
+    def open_store(self, **given):
+        from filmgate.store.s3 import open_s3_store
+
+        return open_s3_store(self.settings(**given))
+
+    def uploads(self):
+        """Multipart uploads that were neither finished nor aborted."""
+        return self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
+
+    def versions(self):
+        """Everything the bucket holds, seen or hidden."""
+        found = self.s3.list_object_versions(Bucket=self.bucket)
+        return found.get("Versions", []) + found.get("DeleteMarkers", [])
+
+
+def make_keys(url):
+    """A key for each tenant; the template that names them."""
+    template, kms = KeyTemplate(f"alias/{secrets.token_hex(6)}-{{tenant}}"), client("kms", url)
+    for tenant in TENANTS:
+        key = kms.create_key()["KeyMetadata"]["KeyId"]
+        kms.create_alias(AliasName=template.of(tenant), TargetKeyId=key)
+    return template
+
+
+@pytest.fixture(scope="session")
+def tenant_keys(aws_url):
+    """Keys to use; a test that harms a key makes its own."""
+    return make_keys(aws_url)
+
+
+@pytest.fixture
+def cloud(aws_url, tenant_keys):
+    cloud = Cloud(aws_url, f"films-{secrets.token_hex(6)}", tenant_keys)
+    cloud.s3.create_bucket(Bucket=cloud.bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    cloud.s3.put_bucket_versioning(Bucket=cloud.bucket, VersioningConfiguration={"Status": "Enabled"})
+    return cloud

@@ -1,0 +1,135 @@
+"""kill -9 of the managed worker at every step: one provider job is paid for, one clip comes of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from filmgate.fallback import open_provider
+from filmgate.jobs import JobState, Route, TenantId
+from filmgate.queue import open_invocations
+from filmgate.queue.invocations import RecordState
+from filmgate.store.base import ObjectName
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from filmgate.worker.managed.leftovers import LeftoverSweep
+from filmgate.worker.pattern import MODEL
+from tests.bedrock import ENVIRON, Bedrock, make_mp4
+from tests.chaos.conftest import ROOT
+from tests.managed import ANYTHING
+from tests.tickets import make_ticket
+
+ACME = TenantId("acme")
+
+
+@pytest.fixture
+def bedrock(moto):
+    bedrock = Bedrock(moto)
+    yield bedrock
+    bedrock.close()
+
+
+@pytest.fixture
+def make_bank(make_site, bedrock, moto, clip_bucket):
+    fallback = {
+        "PROVIDER": "bedrock",
+        "MODEL": "luma.ray-v2:0",
+        "REGION": "us-west-2",
+        "BUCKET": f"s3://{clip_bucket}/clips",
+        "ENDPOINT": bedrock.url,
+        "BUCKET_ENDPOINT": moto,
+        "POLL_SECONDS": "0.1",
+    }
+    settings = {f"FILMGATE_FALLBACK__{name}": value for name, value in fallback.items()}
+
+    def make(**environ):
+        site = make_site(**settings, **ENVIRON, **environ)
+        open_tenants(site.database).add(Tenant(ACME, managed=ANYTHING))
+        return site
+
+    return make
+
+
+@pytest.fixture
+def bank(make_bank):
+    return make_bank()
+
+
+def start_managed(site, step=""):
+    command = [sys.executable, str(ROOT / "tests/chaos/managed_worker.py"), step]
+    environ = {**os.environ, **site.environ, "PYTHONPATH": str(ROOT)}
+    with site.log.open("ab") as log:
+        worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log, cwd=site.log.parent)
+    site.workers.append(worker)
+    return worker
+
+
+def enqueue(site, **spec):
+    return site.queue.enqueue(replace(make_ticket(ACME, model=MODEL, **spec), route=Route.MANAGED))
+
+
+def clips(site, job):
+    return [part for part in site.parts(job) if part.startswith("clip")]
+
+
+def test_one_job_survives_a_death_at_every_step_and_is_paid_for_once(make_bank, bedrock, clip_bucket):
+    bank = make_bank(FILMGATE_QUEUE__MAX_ATTEMPTS="20", FILMGATE_QUEUE__LEASE_SECONDS="1")
+    job = enqueue(bank)
+    for step in ("intent", "start", "id", "wait", "download", "publish"):
+        assert start_managed(bank, step).wait(60) == -signal.SIGKILL, step
+        assert bank.find(job).state is JobState.RUNNING, "nobody was told"
+    start_managed(bank)
+    done = bank.wait_for(job)
+    assert (done.state, done.attempt, done.fence) == (JobState.COMPLETED, 7, 7)
+    # The answer to one start was lost with its worker: asked again, it is the same job.
+    assert (len(bedrock.paid), bedrock.starts) == (1, [job.id] * 2)
+    assert b"".join(bank.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
+    bank.wait_until(lambda: clips(bank, job) == ["clip-7.mp4"])
+    bank.wait_until(lambda: bedrock.files(clip_bucket) == [])
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("step", "posts"),
+    [("intent", 1), ("start", 2), ("id", 1), ("wait", 1), ("download", 1), ("publish", 1)],
+)
+def test_a_managed_worker_killed_at_any_step_pays_once_and_leaves_one_clip(
+    bank, bedrock, clip_bucket, step, posts
+):
+    job = enqueue(bank)
+    assert start_managed(bank, step).wait(60) == -signal.SIGKILL
+    assert bank.find(job).state is JobState.RUNNING, "nobody was told"
+    start_managed(bank)
+    done = bank.wait_for(job)
+    assert (done.state, done.attempt, done.fence) == (JobState.COMPLETED, 2, 2)
+    assert (len(bedrock.paid), bedrock.starts) == (1, [job.id] * posts)
+    assert b"".join(bank.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
+    bank.wait_until(lambda: clips(bank, job) == ["clip-2.mp4"])
+    bank.wait_until(lambda: bedrock.files(clip_bucket) == [])
+
+
+def test_a_worker_killed_after_its_last_word_leaves_the_bucket_to_the_next(bank, bedrock, clip_bucket):
+    job, records = enqueue(bank), open_invocations(bank.database)
+    assert start_managed(bank, "acknowledge").wait(60) == -signal.SIGKILL
+    done = bank.find(job)
+    assert (done.state, clips(bank, job)) == (JobState.COMPLETED, ["clip-1.mp4"])
+    assert bedrock.files(clip_bucket) != [], "it died before it could clean up"
+    sweep = LeftoverSweep(open_provider(bank.settings.fallback), records, idle_seconds=0.0)
+    assert sweep.sweep() == 1
+    assert bedrock.files(clip_bucket) == []
+    assert (records.find(job.id).state, len(bedrock.paid)) == (RecordState.CLOSED, 1)
+
+
+@pytest.mark.chaos
+def test_many_jobs_under_many_deaths_are_each_paid_once(bank, bedrock):
+    jobs = [enqueue(bank, seed=number) for number in range(8)]
+    for step in ("start", "wait"):
+        assert start_managed(bank, step).wait(60) == -signal.SIGKILL
+    start_managed(bank)
+    for job in jobs:
+        assert bank.wait_for(job).state is JobState.COMPLETED
+        bank.wait_until(lambda job=job: len(clips(bank, job)) == 1)
+    assert sorted(bedrock.paid) == sorted(job.id for job in jobs)

@@ -1,0 +1,184 @@
+"""The fast decoder without a GPU: in float32 it computes what the VAE does, and knows when to step aside."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
+
+from filmgate.errors import UsageError
+from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
+from filmgate.pipeline.decode import open_decoder, uses_fast
+from filmgate.pipeline.decode.base import PrecisionLost, Rung
+from filmgate.pipeline.decode.fast.decoder import checked, open_fast_wan, why_not_fast
+from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
+from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, slot_shape
+from filmgate.pipeline.decode.ladder import decode_frames
+from tests.zoo_vaes import build_vae, draw_latents
+
+WANS = ("wan2.1", "wan2.2")
+
+
+@pytest.fixture(params=WANS)
+def name(request):
+    return request.param
+
+
+def latents_of(vae, name, frames=4, **others):
+    with torch.inference_mode():
+        return open_decoder(vae).to_vae_latents(draw_latents(name, vae, frames, **others))
+
+
+@torch.inference_mode()
+def frames_of(decoder, latents, *, fast=True):
+    rung = next(r for r in decoder.rungs(latents) if r.is_fast == fast)
+    return torch.cat([chunk.clone() for chunk in decoder.chunks(latents, rung)], dim=1)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 6])
+def test_in_float32_it_decodes_what_the_vae_decodes(name, frames):
+    vae = build_vae(name)
+    latents = latents_of(vae, name, frames)
+    decoder = open_fast_wan(vae, torch.float32)
+    torch.testing.assert_close(
+        frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
+    )
+
+
+@torch.inference_mode()
+def test_tiles_are_the_exact_decoders_tiles(name):
+    vae = build_vae(name)
+    latents = latents_of(vae, name, 3, size=(6, 9))
+    decoder = open_fast_wan(vae, torch.float32)
+    for is_parked in (False, True):
+        exact = Rung("tiles", 64, is_parked=is_parked)
+        fast, expected = (
+            torch.cat([chunk.clone() for chunk in decoder.chunks(latents, rung)], dim=1)
+            for rung in (replace(exact, is_fast=True), exact)
+        )
+        torch.testing.assert_close(fast, expected, rtol=0, atol=2e-5)
+
+
+def test_half_precision_is_closer_to_float32_than_bfloat16_layers_are(name):
+    exact = build_vae(name)
+    half = copy.deepcopy(exact).to(torch.bfloat16)
+    latents = latents_of(exact, name, 3)
+    truth = frames_of(open_fast_wan(half.float(), torch.float32), latents, fast=False)
+    half = half.to(torch.bfloat16)
+    decoder = open_fast_wan(half)
+    ours, theirs = (frames_of(decoder, latents.bfloat16(), fast=fast).float() for fast in (True, False))
+    assert (ours - truth).norm() < (theirs - truth).norm() / 2
+
+
+def test_two_clips_at_once_are_what_each_is_alone(name):
+    vae = build_vae(name)
+    decoder = open_fast_wan(vae, torch.float32)
+    clips = [latents_of(vae, name, 3, seed=seed) for seed in (1, 2)]
+    alone = [frames_of(decoder, clip) for clip in clips]
+    rung = decoder.rungs(clips[0])[0]
+    with torch.inference_mode():
+        pairs = list(zip(*(decoder.chunks(clip, rung) for clip in clips), strict=True))
+    for n, expected in enumerate(alone):
+        assert torch.equal(torch.cat([pair[n] for pair in pairs], dim=1), expected)
+
+
+def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog):
+    vae = build_vae(name).to(torch.bfloat16)
+    with torch.no_grad():
+        vae.decoder.up_blocks[1].resnets[0].conv1.weight.mul_(1e8)
+    latents = latents_of(vae, name, 3).bfloat16()
+    decoder, taken = open_fast_wan(vae), []
+    frames = torch.cat(list(decode_frames(decoder, latents, on_rung=taken.append)), dim=1)
+    assert [rung.name for rung in taken] == ["fast, whole frame", "whole frame"]
+    assert torch.equal(frames, frames_of(decoder, latents, fast=False))
+    assert "beyond half precision" in caplog.text
+
+
+def test_changed_weights_are_laid_out_again():
+    vae = build_vae("wan2.1")
+    latents = latents_of(vae, "wan2.1", 2)
+    before = frames_of(open_fast_wan(vae, torch.float32), latents)
+    with torch.no_grad():
+        vae.decoder.conv_out.bias.add_(0.1)
+    changed = open_fast_wan(vae, torch.float32)
+    after = frames_of(changed, latents)
+    torch.testing.assert_close(after, frames_of(changed, latents, fast=False), rtol=0, atol=2e-5)
+    assert not torch.allclose(before, after)
+
+
+def test_without_a_gpu_there_is_none_and_asking_for_it_says_why():
+    vae = build_vae("wan2.1")
+    assert not uses_fast(open_decoder(vae))
+    assert why_not_fast(vae) == "it needs a GPU"
+    with pytest.raises(UsageError, match="there is no fast decoder here: it needs a GPU"):
+        open_decoder(vae, choice="fast")
+    assert "none" in (why_not_fast(build_vae("cogvideox")) or "")
+
+
+def test_a_chunk_is_handed_on_once_the_next_is_under_way_and_never_if_it_is_not_numbers():
+    asked = []
+
+    def chunks():
+        for n in range(3):
+            asked.append(n)
+            yield torch.full((3, 1, 2, 2), float("nan") if n == 2 else float(n))
+
+    received = checked(chunks())
+    assert next(received).mean() == 0
+    assert asked == [0, 1]
+    assert next(received).mean() == 1
+    with pytest.raises(PrecisionLost):
+        next(received)
+
+
+def test_upsampling_by_phases_is_upsampling_and_then_convolving():
+    resample = build_vae("wan2.1").decoder.up_blocks[2].upsamplers[0]
+    picture = torch.randn(2, 5, 7, resample.dim)
+    phases = Upsample(resample, torch.float32)(Pending(Source.FRAMES, (picture,)), tape=None)
+    conv = resample.resample[1]
+    large = interpolate(picture.permute(0, 3, 1, 2), scale_factor=2, mode="nearest-exact")
+    expected = conv2d(large, conv.weight, conv.bias, padding=1).permute(0, 2, 3, 1)
+    assert phases.shape == tuple(expected.shape)
+    whole = phases.maps[0].view(2, 6, 8, 2, 2, -1)
+    for down in range(2):
+        for right in range(2):
+            part = whole[:, down : down + 5, right : right + 7, down, right] + phases.bias
+            torch.testing.assert_close(part, expected[:, down::2, right::2])
+
+
+@pytest.mark.parametrize("pixels", [5, QUERIES + 3])
+def test_attention_in_parts_is_attention(pixels):
+    query, key, value = torch.randn(3, 1, pixels, 8).unbind(0)
+    torch.testing.assert_close(
+        attend(query, key, value), scaled_dot_product_attention(query, key, value), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_slots_have_a_map_for_every_product():
+    assert slot_shape(Layout.SLOTS, (4, 6, 8, 96)) == (6, 6, 8, 96)
+    assert slot_shape(Layout.STACKED, (1, 6, 8, 96)) == (1, 6, 8, 288)
+    assert slot_shape(Layout.FRAMES, (4, 6, 8, 96)) == (4, 6, 8, 96)
+
+
+def test_fidelity_is_measured_against_the_truth_frame_by_frame():
+    truth = torch.ones(3, 2, 4, 4)
+    frames = truth.clone()
+    frames[:, 1] *= 1.1
+    found = measure(frames, truth)
+    assert found.frame_errors == pytest.approx((0.0, 0.1), abs=1e-6)
+    assert found.worst_frame_error == pytest.approx(0.1)
+    assert found.relative_error == pytest.approx(0.1 / 2**0.5)
+    assert isinstance(found, Fidelity)
+
+
+def test_a_seam_is_an_error_that_depends_on_the_place_in_a_chunk():
+    assert seam([1.0, *[1.0, 1.0, 1.0, 1.0] * 3]) == 0
+    assert seam([1.0, *[1.2, 1.0, 1.0, 1.0] * 3]) == pytest.approx(0.2)
+
+
+def test_a_decoder_compared_with_itself_is_as_far_from_the_truth():
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    found = compare(vae, lambda: draw_latents("wan2.1", vae, 2), "exact")
+    assert found.error_ratio == found.worst_frame_ratio == 1
+    assert 0 < found.exact.relative_error < 0.2

@@ -1,0 +1,118 @@
+"""What KMS adds to the contract: the tenant as context, keys an operator makes, and its ways of saying no."""
+
+import pytest
+
+from filmgate.aws.tenant_key import KeyTemplate
+from filmgate.errors import KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
+from filmgate.jobs import TenantId
+from filmgate.keyring import open_keyring
+from filmgate.keyring.kms import KmsKeyring, key_template
+from filmgate.settings import StoreSettings
+from tests.aws import client, make_keys
+from tests.proxy import Proxy, kms_error
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+
+
+@pytest.fixture
+def kms(aws_url):
+    return client("kms", aws_url)
+
+
+@pytest.fixture
+def keyring(kms, tenant_keys):
+    return KmsKeyring(kms, tenant_keys)
+
+
+@pytest.fixture
+def proxy(aws_url, monkeypatch):
+    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 1)
+    with Proxy(aws_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(cloud, proxy, tmp_path):
+    """A keyring opened from settings, seen through the proxy."""
+    return open_keyring(cloud.settings(kms_endpoint=proxy.url), tmp_path)
+
+
+def test_the_context_is_the_tenant_and_kms_itself_refuses_another(kms, keyring, tenant_keys):
+    key, key_id = keyring.new_data_key(ACME), tenant_keys.of(ACME)
+    asked = {"KeyId": key_id, "CiphertextBlob": key.wrapped}
+    assert kms.decrypt(**asked, EncryptionContext={"tenant": "acme"})["Plaintext"] == key.plain
+    for context in ({"tenant": "globex"}, {}, {"tenant": "acme", "more": "x"}):
+        with pytest.raises(kms.exceptions.InvalidCiphertextException):
+            kms.decrypt(**asked, EncryptionContext=context)
+
+
+def test_one_key_for_all_still_keeps_tenants_apart_but_forgets_none(kms):
+    shared = KmsKeyring(kms, KeyTemplate(kms.create_key()["KeyMetadata"]["KeyId"]))
+    key = shared.new_data_key(ACME)
+    assert shared.open_data_key(ACME, key.wrapped) == key.plain
+    with pytest.raises(KeyRefused):
+        shared.open_data_key(GLOBEX, key.wrapped)
+    with pytest.raises(SettingsError, match="everybody's key"):
+        shared.forget(ACME)
+    assert shared.open_data_key(ACME, key.wrapped) == key.plain
+
+
+def test_forgetting_disables_the_key_at_once_and_schedules_its_end(kms, aws_url):
+    template = make_keys(aws_url)
+    key_id = kms.describe_key(KeyId=template.of(ACME))["KeyMetadata"]["KeyId"]
+    keyring = KmsKeyring(kms, template)
+    keyring.forget(ACME)
+    state = kms.describe_key(KeyId=key_id)["KeyMetadata"]
+    assert (state["Enabled"], state["KeyState"]) == (False, "PendingDeletion")
+    assert keyring.new_data_key(GLOBEX)
+
+
+def test_a_tenant_without_a_key_is_refused_by_the_name_of_the_key(keyring):
+    with pytest.raises(KeyRefused, match="-nobody: GenerateDataKey: NotFoundException"):
+        keyring.new_data_key(TenantId("nobody"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (kms_error("DisabledException"), KeyRefused, "DisabledException"),
+        (kms_error("KMSInvalidStateException"), KeyRefused, "KMSInvalidStateException"),
+        (kms_error("IncorrectKeyException"), KeyRefused, "IncorrectKeyException"),
+        (kms_error("ThrottlingException"), KeyringUnavailable, "ThrottlingException"),
+        (kms_error("KMSInternalException", status=500), KeyringUnavailable, "KMSInternalException"),
+        (kms_error("AccessDeniedException"), KeyringForbidden, "kms:Decrypt is missing"),
+        (
+            kms_error(
+                "AccessDeniedException",
+                "User: arn:aws:sts::1:assumed-role/api/i is not authorized to perform: kms:Decrypt "
+                "on resource: arn:aws:kms:eu-central-1:1:key/k because no resource-based policy allows it",
+            ),
+            KeyringForbidden,
+            "kms:Decrypt is missing on arn:aws:kms:eu-central-1:1:key/k",
+        ),
+        ({}, KeyringUnavailable, "cannot be reached"),
+    ],
+)
+def test_every_refusal_of_kms_has_its_error(far, proxy, error, kind, words):
+    key = far.new_data_key(ACME)
+    proxy.fail("Decrypt", **error)
+    with pytest.raises(kind, match=words) as caught:
+        far.open_data_key(ACME, key.wrapped)
+    assert caught.value.retryable is (kind is not KeyRefused)
+
+
+@pytest.mark.parametrize(
+    ("keyring", "kms_key", "expected"),
+    [
+        ("kms://", "alias/a-{tenant}", "alias/a-acme"),
+        ("kms://alias/b-{tenant}", "alias/a-{tenant}", "alias/b-acme"),
+        ("kms://arn:aws:kms:eu-central-1:1:alias/c", "", "arn:aws:kms:eu-central-1:1:alias/c"),
+    ],
+)
+def test_the_address_names_the_keys(keyring, kms_key, expected):
+    assert key_template(StoreSettings(keyring=keyring, kms_key=kms_key)).of(ACME) == expected
+
+
+def test_kms_without_any_key_stops_the_start():
+    with pytest.raises(SettingsError, match="expected a KMS key"):
+        key_template(StoreSettings(keyring="kms://", kms_key=""))

@@ -1,0 +1,29 @@
+"""`filmgate doctor` on the model cache."""
+
+import shutil
+
+from filmgate.health import Verdict
+from filmgate.settings import ModelSettings
+from filmgate.weights.checkup import examine_cache
+
+
+def test_a_cache_that_can_be_written_is_ok(tmp_path):
+    (found,) = examine_cache(ModelSettings(cache=str(tmp_path / "cache"), cache_bytes=1000))
+    assert (found.verdict, found.remedy) == (Verdict.OK, "")
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_a_budget_larger_than_the_disk_is_a_warning(tmp_path):
+    too_many = shutil.disk_usage(tmp_path).total + 1
+    (found,) = examine_cache(ModelSettings(cache=str(tmp_path), cache_bytes=too_many))
+    assert (found.verdict, "models.cache_bytes" in found.remedy) == (Verdict.WARN, True)
+
+
+def test_a_folder_that_cannot_be_made_fails(tmp_path):
+    (tmp_path / "file").write_text("")
+    (found,) = examine_cache(ModelSettings(cache=str(tmp_path / "file/cache")))
+    assert (found.verdict, "models.cache" in found.remedy) == (Verdict.FAIL, True)
+
+
+def test_the_default_cache_needs_no_line():
+    assert list(examine_cache(ModelSettings())) == []

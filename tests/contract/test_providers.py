@@ -1,0 +1,157 @@
+"""The Provider port under one suite: a second Filmgate over HTTP, and Bedrock through boto3."""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from filmgate.errors import ProviderCannot, ProviderRefused
+from filmgate.fallback import open_provider
+from filmgate.fallback.base import InvocationState, ManagedTask
+from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
+from filmgate.worker.pattern import MODEL, pattern_clip
+from tests.bedrock import Bedrock, make_mp4
+from tests.images import png
+from tests.managed import fallback_to_bedrock
+from tests.second import fallback_to, second_filmgate
+
+POLICY = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
+SPEC = VideoSpec(
+    model=MODEL, prompt="a red ball", width=128, height=128, seconds=2.0, fps=16, seed=7, steps=8
+)
+
+
+@dataclass
+class Rig:
+    """A provider, and what lies behind it: its jobs, and whether anything is left of them."""
+
+    provider: object
+    clip_of: object
+    job_ids: object
+    is_empty: object
+    started: list = field(default_factory=list)
+
+    def task(self, spec=SPEC, source=None):
+        job_id = new_job_id()
+        read = (lambda: iter([source])) if source else None
+        if source:
+            spec = replace(spec, source=Source(SourceKind.IMAGE, part="source"))
+        return ManagedTask(job_id, job_id, self.provider.adapt(spec, POLICY), read)
+
+    def start(self, task):
+        self.started.append(self.provider.start(task))
+        return self.started[-1]
+
+    def wait(self, invocation_id, seconds=15):
+        ends = time.monotonic() + seconds
+        while (told := self.provider.poll(invocation_id)).state is InvocationState.PENDING:
+            assert time.monotonic() < ends
+            time.sleep(0.02)
+        return told
+
+    def clear(self):
+        for invocation_id in self.started:
+            self.wait(invocation_id)
+            self.provider.discard(invocation_id)
+        self.started.clear()
+
+
+@pytest.fixture(scope="module")
+def http_rig(tmp_path_factory):
+    with second_filmgate(tmp_path_factory.mktemp("second")) as service:
+
+        def job_ids():
+            with service.client() as client:
+                return {video["id"] for video in client.get("/v1/videos").json()["data"]}
+
+        provider = open_provider(fallback_to(service))
+        yield Rig(provider, lambda task: pattern_clip(task.rendition.spec), job_ids, lambda: not job_ids())
+
+
+@pytest.fixture(scope="module")
+def bedrock_rig(moto, clip_bucket):
+    bedrock = Bedrock(moto)
+    yield Rig(
+        open_provider(fallback_to_bedrock(bedrock, moto, clip_bucket)),
+        lambda _task: make_mp4(),
+        lambda: {paid.arn for paid in bedrock.paid.values()},
+        lambda: bedrock.files(clip_bucket) == [],
+    )
+    bedrock.close()
+
+
+@pytest.fixture(params=["http", "bedrock"])
+def rig(request):
+    rig = request.getfixturevalue(f"{request.param}_rig")
+    yield rig
+    rig.clear()
+
+
+def test_a_started_job_becomes_a_clip_that_can_be_fetched_again(rig):
+    task = rig.task()
+    invocation_id = rig.start(task)
+    assert rig.wait(invocation_id).state is InvocationState.COMPLETED
+    clip = b"".join(rig.provider.fetch(invocation_id))
+    assert clip == rig.clip_of(task)
+    assert b"".join(rig.provider.fetch(invocation_id)) == clip
+
+
+def test_the_same_token_is_the_same_job_however_often_it_is_started(rig):
+    task = rig.task()
+    before = rig.job_ids()
+    ids = {rig.start(task) for _ in range(3)}
+    assert (len(ids), rig.job_ids() - before) == (1, ids)
+
+
+def test_another_token_is_another_job(rig):
+    before = rig.job_ids()
+    ids = {rig.start(rig.task()) for _ in range(2)}
+    assert (len(ids), rig.job_ids() - before) == (2, ids)
+
+
+def test_nothing_is_left_after_a_discard_and_a_second_one_is_no_error(rig):
+    invocation_id = rig.start(rig.task())
+    rig.wait(invocation_id)
+    rig.provider.discard(invocation_id)
+    assert rig.is_empty()
+    rig.provider.discard(invocation_id)
+
+
+def test_a_discard_leaves_other_jobs_alone(rig):
+    kept, gone = rig.task(), rig.task()
+    kept_id, gone_id = rig.start(kept), rig.start(gone)
+    rig.wait(kept_id)
+    rig.wait(gone_id)
+    rig.provider.discard(gone_id)
+    assert b"".join(rig.provider.fetch(kept_id)) == rig.clip_of(kept)
+
+
+def test_cancelling_twice_is_no_error_and_leads_to_an_end(rig):
+    invocation_id = rig.start(rig.task())
+    rig.provider.cancel(invocation_id)
+    rig.provider.cancel(invocation_id)
+    assert rig.wait(invocation_id).state is not InvocationState.PENDING
+
+
+def test_an_unknown_job_is_an_error_or_a_failure_never_a_wait(rig):
+    stranger = InvocationId("arn:aws:bedrock:us-west-2:123456789012:async-invoke/zzzzzzzzzzzz")
+    with suppress(ProviderRefused):
+        assert rig.provider.poll(stranger).state is InvocationState.FAILED
+
+
+def test_a_first_frame_travels_along(rig):
+    invocation_id = rig.start(rig.task(source=png(64, 64)))
+    assert rig.wait(invocation_id).state is InvocationState.COMPLETED
+
+
+def test_what_the_policy_forbids_is_not_offered(rig):
+    with pytest.raises(ProviderCannot, match="no managed provider"):
+        rig.provider.adapt(SPEC, ManagedPolicy())
+
+
+def test_offers_say_what_can_be_asked_for(rig):
+    offers = rig.provider.offers()
+    assert offers
+    assert {offer.provider for offer in offers} == {rig.provider.name}
+    assert all(offer.max_prompt_chars > 0 and offer.expected_seconds > 0 for offer in offers)

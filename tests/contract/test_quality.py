@@ -1,0 +1,72 @@
+"""Quality levels: off unless asked for, no step is remembered from one clip to the next."""
+
+import pytest
+import torch
+
+from filmgate.errors import Cancelled, SettingsError
+from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.models import load_model
+from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.text import Prompt
+from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.settings import PipelineSettings
+
+
+def settings(quality):
+    return PipelineSettings(device="cpu", quality=quality)
+
+
+@pytest.fixture
+def load(model_folder):
+    """A model of our own at a level: step caches are hooks on its blocks."""
+    return lambda quality, name="wan2.1": load_model(str(model_folder(name)), settings(quality))
+
+
+def request_of(model):
+    return to_request(model, Wish(size="64x64", frames=5, steps=6, seed=3, guidance=5.0))
+
+
+def denoised(model, quality, prompt="a cat", control=None):
+    request = request_of(model)
+    renderer = Renderer(model, settings(quality))
+    return renderer.denoise(Prompt(prompt, "", request.guidance), request, control or Control()).latents
+
+
+def count_passes(load, quality):
+    """How often the last block computed while a clip was made at this level."""
+    model, seen = load(quality), []
+    model.pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: seen.append(1))
+    denoised(model, quality)
+    return len(seen)
+
+
+def test_nothing_is_cached_unless_asked_for(load):
+    model = load("full")
+    assert not model.pipe.transformer.is_cache_enabled
+    assert count_passes(load, "full") == request_of(model).forwards
+
+
+def test_a_lower_level_skips_more(load):
+    full, balanced, draft = (count_passes(load, quality) for quality in ("full", "balanced", "draft"))
+    assert full >= balanced > draft
+
+
+def test_both_experts_get_the_cache(load):
+    pipe = load("draft", "wan2.2-two-experts").pipe
+    assert pipe.transformer.is_cache_enabled
+    assert pipe.transformer_2.is_cache_enabled
+
+
+def test_a_family_that_was_not_tried_refuses_the_level_by_the_settings_name(load):
+    with pytest.raises(SettingsError, match="ltx") as caught:
+        load("draft", "ltx")
+    assert caught.value.option == "pipeline.quality"
+
+
+def test_a_cancelled_clip_leaves_nothing_for_the_next(load):
+    """Cancelled in its first step, then another prompt on the same noise: the likeliest false hit."""
+    control = Control(lambda progress: control.cancel() if progress.stage is Stage.DENOISE else None)
+    model = load("draft")
+    with pytest.raises(Cancelled):
+        denoised(model, "draft", "a red ball", control)
+    assert torch.equal(denoised(model, "draft"), denoised(load("draft"), "draft"))

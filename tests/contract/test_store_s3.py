@@ -1,0 +1,352 @@
+"""What S3 adds to the contract: parts that leave early, versions, keys, links, and the ways it says no."""
+
+import base64
+import json
+import re
+import threading
+import time
+
+import httpx
+import pytest
+
+from filmgate.aws.place import Place
+from filmgate.errors import KeyRefused, ObjectCorrupt, SettingsError, StoreForbidden, StoreUnavailable
+from filmgate.jobs import Reason, TenantId, new_job_id
+from filmgate.store.base import LEFTOVER_SECONDS, ObjectName
+from filmgate.store.multipart import PARALLEL_PARTS, PART_BYTES
+from filmgate.store.s3 import S3Store, open_s3_store
+from tests.aws import CREDENTIALS, REGION
+from tests.proxy import LinkGuard, Proxy, s3_error
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+JOB = new_job_id()
+CLIP = ObjectName(ACME, JOB, "clip-1.mp4")
+CLIP_KEY = f"films/{CLIP}"
+
+
+@pytest.fixture
+def store(cloud):
+    return cloud.open_store()
+
+
+@pytest.fixture
+def proxy(aws_url):
+    with Proxy(aws_url) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def far(cloud, proxy, monkeypatch):
+    """The store as seen through the proxy, less patient than it is."""
+    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 2)
+    return cloud.open_store(endpoint=proxy.url)
+
+
+def read(store, name, *span):
+    return b"".join(store.read(name, *span))
+
+
+def start_upload(cloud, name=CLIP):
+    """A multipart upload that its writer never finished."""
+    started = cloud.s3.create_multipart_upload(Bucket=cloud.bucket, Key=f"films/{name}")
+    where = {"Bucket": cloud.bucket, "Key": f"films/{name}", "UploadId": started["UploadId"]}
+    cloud.s3.upload_part(**where, PartNumber=1, Body=b"x" * 100)
+
+
+def test_parts_leave_while_the_rest_is_still_being_made(far, proxy):
+    seen_at_the_end = []
+
+    def frames():
+        for _ in range(3):
+            yield b"x" * PART_BYTES
+        deadline = time.monotonic() + 20
+        while sum("partNumber" in request for request in proxy.requests) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        seen_at_the_end.extend(proxy.requests)
+        yield b"the last frame"
+
+    far.put(CLIP, frames())
+    assert sum("partNumber" in request for request in seen_at_the_end) == 3
+    assert not any("uploadId" in request and request.startswith("POST") for request in seen_at_the_end)
+    assert read(far, CLIP)[-14:] == b"the last frame"
+
+
+def test_with_a_late_head_all_parts_but_the_first_leave_early(far, proxy):
+    numbers = []
+
+    def sent():
+        return [
+            re.search(r"partNumber=(\d+)", request)[1] for request in proxy.requests if "partN" in request
+        ]
+
+    def frames():
+        for _ in range(4):
+            yield b"x" * PART_BYTES
+        deadline = time.monotonic() + 20
+        while len(sent()) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        numbers.extend(sent())
+
+    far.put(CLIP, frames(), late_head=lambda: b"index")
+    assert (sorted(numbers), sent()[-1]) == (["2", "3", "4"], "1")
+    assert read(far, CLIP, 0, 6) == b"indexx"
+
+
+def test_memory_is_bounded_when_s3_is_slower_than_the_encoder(cloud, far, proxy, monkeypatch):
+    gate, made = threading.Event(), []
+    send = far._client.upload_part
+    monkeypatch.setattr(far._client, "upload_part", lambda **request: gate.wait(20) and send(**request))
+
+    def frames():
+        for number in range(12):
+            made.append(number)
+            yield b"x" * PART_BYTES
+
+    writing = threading.Thread(target=far.put, args=(CLIP, frames()))
+    writing.start()
+    deadline = time.monotonic() + 10
+    while len(made) <= PARALLEL_PARTS and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    held = len(made)
+    gate.set()
+    writing.join(60)
+    assert held == PARALLEL_PARTS + 1
+    assert far.stat(CLIP).size_bytes == 12 * PART_BYTES
+
+
+def test_a_small_object_is_one_request(far, proxy):
+    far.put(CLIP, [b"a fragment"])
+    assert len(proxy.requests) == 1
+    assert proxy.requests[0].startswith("PUT /")
+
+
+@pytest.mark.parametrize("size", [10, PART_BYTES + 10])
+def test_every_object_carries_its_tenants_key_and_checksum(cloud, store, size):
+    store.put(CLIP, [b"x" * size])
+    head = cloud.s3.head_object(Bucket=cloud.bucket, Key=CLIP_KEY, ChecksumMode="ENABLED")
+    assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", cloud.key.of(ACME))
+    assert (head["ContentType"], len(base64.b64decode(head["ChecksumSHA256"]))) == ("video/mp4", 32)
+
+
+def test_the_tenant_is_the_encryption_context(store):
+    headers = store._headers(CLIP)
+    assert json.loads(base64.b64decode(headers["SSEKMSEncryptionContext"])) == {"tenant": "acme"}
+    assert headers["BucketKeyEnabled"] is False
+
+
+def test_without_a_key_template_the_bucket_decides(cloud):
+    store = cloud.open_store(kms_key="")
+    store.put(CLIP, [b"x"])
+    assert "SSEKMSKeyId" not in cloud.s3.head_object(Bucket=cloud.bucket, Key=CLIP_KEY)
+
+
+def test_deleting_a_job_removes_old_versions_delete_markers_and_unfinished_uploads(cloud, store):
+    for content in (b"first", b"second"):
+        store.put(CLIP, [content])
+    other = ObjectName(ACME, new_job_id(), "clip-1.mp4")
+    store.put(other, [b"stays"])
+    cloud.s3.delete_object(Bucket=cloud.bucket, Key=CLIP_KEY)
+    start_upload(cloud)
+    assert len(cloud.versions()) == 4
+    assert list(store.jobs(ACME)) == sorted([JOB, other.job_id])
+    assert store.delete(ACME, JOB) == 0  # nothing of it could be seen any more
+    assert [version["Key"] for version in cloud.versions()] == [f"films/{other}"]
+    assert (cloud.uploads(), list(store.jobs(ACME))) == ([], [other.job_id])
+
+
+def test_more_than_a_page_of_objects_is_listed_and_removed(cloud, store, monkeypatch):
+    monkeypatch.setattr("filmgate.store.versions._BATCH", 3)
+    for operation in ("ListObjectsV2", "ListObjectVersions"):
+        store._client.meta.events.register(
+            f"before-parameter-build.s3.{operation}", lambda params, **_: params.update(MaxKeys=4)
+        )
+    for number in range(10):
+        store.put(ObjectName(ACME, JOB, f"live/1/{number:06d}"), [b"x"])
+    assert len(store.parts(ACME, JOB)) == 10
+    assert store.delete(ACME, JOB, "live/") == 10
+    assert cloud.versions() == []
+
+
+def test_things_that_are_not_ours_under_the_prefix_are_passed_over(cloud, store):
+    for key in (f"films/{ACME}/{JOB}/UPPER", f"films/{ACME}/not-a-job/x", "films/stray"):
+        cloud.s3.put_object(Bucket=cloud.bucket, Key=key, Body=b"")
+    assert (list(store.jobs(ACME)), store.parts(ACME, JOB)) == ([JOB], [])
+
+
+def test_the_sweep_aborts_uploads_whose_writer_died_and_spares_those_at_work(cloud, store):
+    """moto starts every upload in November 2010, so that the clock is what the test turns."""
+    start_upload(cloud)
+    started = cloud.uploads()[0]["Initiated"].timestamp()
+    client, place = store._client, Place(cloud.bucket, "films/")
+    assert S3Store(client, place, None, lambda: started + 3600).sweep(LEFTOVER_SECONDS) == 0
+    elsewhere = Place(cloud.bucket, "other/")
+    assert S3Store(client, elsewhere, None).sweep(LEFTOVER_SECONDS) == 0
+    assert len(cloud.uploads()) == 1
+    assert (store.sweep(LEFTOVER_SECONDS), store.sweep(LEFTOVER_SECONDS)) == (1, 0)
+    assert cloud.uploads() == []
+
+
+def test_a_part_that_fails_for_good_leaves_no_upload_behind(cloud, far, proxy):
+    far.put(CLIP, [b"old"])
+    proxy.fail(r"PUT .*partNumber=2", **s3_error("InternalError", 500))
+    with pytest.raises(StoreUnavailable) as caught:
+        far.put(CLIP, [b"new" * 4_000_000])
+    assert caught.value.retryable
+    assert (read(far, CLIP), cloud.uploads()) == (b"old", [])
+
+
+def test_a_part_that_fails_once_is_sent_again(cloud, far, proxy):
+    hurt = proxy.fail(r"PUT .*partNumber=2", times=1)  # the connection is cut
+    far.put(CLIP, [b"new" * 4_000_000])
+    assert (hurt.hits, far.stat(CLIP).size_bytes, cloud.uploads()) == (1, 12_000_000, [])
+
+
+def test_an_abort_that_fails_too_is_left_to_the_sweep(cloud, far, proxy, store):
+    proxy.fail(r"PUT .*partNumber=2", **s3_error("InternalError", 500))
+    proxy.fail(r"^DELETE ", **s3_error("ServiceUnavailable", 503))
+    with pytest.raises(StoreUnavailable):
+        far.put(CLIP, [b"new" * 4_000_000])
+    assert len(cloud.uploads()) == 1
+    assert (store.sweep(LEFTOVER_SECONDS), cloud.uploads()) == (1, [])
+
+
+def test_a_read_that_breaks_off_goes_on_where_it_was(far, proxy):
+    data = bytes(range(256)) * 20_000
+    far.put(CLIP, [data])
+    cut = proxy.fail(r"^GET ", cut_after_bytes=1_500_000, times=2)
+    assert read(far, CLIP, 1000, 5_000_000) == data[1000:5_000_000]
+    assert cut.hits == 2
+
+
+def test_a_read_that_breaks_off_never_goes_on_in_another_object(far, proxy):
+    far.put(CLIP, [b"old" * 1_000_000])
+    proxy.fail(r"^GET ", cut_after_bytes=1_500_000, times=1)
+    reading = far.read(CLIP)
+    next(reading)
+    far.put(CLIP, [b"new" * 1_000_000])
+    with pytest.raises(StoreUnavailable, match="PreconditionFailed"):
+        list(reading)
+
+
+def test_bytes_that_do_not_match_their_checksum_are_refused_not_served(far, proxy):
+    far.put(CLIP, [b"the clip"])
+    body = b"the clap"
+    headers_of = far._client.get_object(Bucket=far._bucket, Key=CLIP_KEY, ChecksumMode="ENABLED")
+    assert headers_of["ChecksumSHA256"]
+    proxy.alter(r"^GET ", body)
+    with pytest.raises(ObjectCorrupt):
+        read(far, CLIP)
+
+
+DENIED = (
+    "User: arn:aws:iam::123456789012:user/worker is not authorized to perform: kms:GenerateDataKey "
+    "on resource: arn:aws:kms:eu-central-1:123456789012:key/abc because no identity-based policy allows it"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words", "reason"),
+    [
+        (s3_error("SlowDown", 503), StoreUnavailable, "PutObject: SlowDown", Reason.STORE_FAILED),
+        (s3_error("InternalError", 500), StoreUnavailable, "InternalError", Reason.STORE_FAILED),
+        (s3_error("NoSuchBucket", 404), StoreUnavailable, "NoSuchBucket", Reason.STORE_FAILED),
+        (s3_error("AccessDenied", 403), StoreForbidden, "s3:PutObject is missing", Reason.STORE_FAILED),
+        (
+            s3_error("AccessDenied", 403, DENIED),
+            StoreForbidden,
+            "kms:GenerateDataKey is missing on arn:aws:kms:eu-central-1:123456789012:key/abc",
+            Reason.STORE_FAILED,
+        ),
+        (s3_error("KMS.DisabledException", 400), KeyRefused, "KMS.DisabledException", Reason.KEY_REFUSED),
+        (s3_error("KMS.KMSInvalidStateException", 400), KeyRefused, "InvalidState", Reason.KEY_REFUSED),
+        (s3_error("KMS.NotFoundException", 400), KeyRefused, "KMS.NotFound", Reason.KEY_REFUSED),
+    ],
+)
+def test_every_refusal_of_s3_has_its_error_and_its_reason(far, proxy, error, kind, words, reason):
+    proxy.fail(r"^PUT ", **error)
+    with pytest.raises(kind, match=words) as caught:
+        far.put(CLIP, [b"x"])
+    assert (Reason.of(caught.value), caught.value.retryable) == (reason, kind is not KeyRefused)
+
+
+def test_an_s3_that_is_not_there_is_unavailable(cloud, monkeypatch):
+    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 1)
+    with Proxy(cloud.url) as gone:
+        store = cloud.open_store(endpoint=gone.url)
+    for verb in (lambda: store.put(CLIP, [b"x"]), lambda: store.read(CLIP), lambda: store.parts(ACME, JOB)):
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            verb()
+
+
+def test_objects_s3_will_not_delete_are_an_error(far, proxy):
+    far.put(CLIP, [b"x"])
+    answer = b"<DeleteResult><Error><Key>k</Key><Code>AccessDenied</Code></Error></DeleteResult>"
+    proxy.fail(r"^POST .*delete", status=200, body=answer)
+    with pytest.raises(StoreForbidden, match="s3:DeleteObjectVersion is missing"):
+        far.delete(ACME, JOB)
+
+
+class TestLinks:
+    """moto takes any link; this server recomputes the signature and looks at the clock, as S3 does."""
+
+    @pytest.fixture
+    def clock(self):
+        return {"ahead": 0.0}
+
+    @pytest.fixture
+    def link(self, proxy, far, clock):
+        far.put(CLIP, [b"clip of acme"])
+        far.put(ObjectName(GLOBEX, JOB, "clip-1.mp4"), [b"clip of globex"])
+        secret = CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
+        proxy.guard = LinkGuard(secret, REGION, lambda: time.time() + clock["ahead"])
+        return far.link(CLIP, 900)
+
+    def test_a_link_opens_one_object_whole_or_in_ranges_without_a_key(self, link):
+        assert httpx.get(link).content == b"clip of acme"
+        part = httpx.get(link, headers={"Range": "bytes=8-11"})
+        assert (part.status_code, part.content) == (206, b"acme")
+        assert httpx.get(link).headers["content-type"] == "video/mp4"
+
+    def test_a_link_ends_with_its_seconds(self, link, clock):
+        clock["ahead"] = 890.0
+        assert httpx.get(link).status_code == 200
+        clock["ahead"] = 905.0
+        assert (httpx.get(link).status_code, httpx.get(link).text) == (403, "Request has expired")
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("/acme/", "/globex/"),
+            ("X-Amz-Expires=900", "X-Amz-Expires=604800"),
+            ("clip-1.mp4", "clip-2.mp4"),
+            ("X-Amz-Signature=", "X-Amz-Signature=0"),
+            (f"%2F{REGION}%2F", "%2Fus-east-1%2F"),
+        ],
+    )
+    def test_a_link_that_was_altered_opens_nothing(self, link, old, new):
+        assert old in link
+        answer = httpx.get(link.replace(old, new))
+        assert (answer.status_code, answer.text) == (403, "SignatureDoesNotMatch")
+
+    def test_a_link_allows_no_other_verb(self, link):
+        for verb in (httpx.put, httpx.delete):
+            assert verb(link).status_code == 403
+
+    def test_no_link_outlives_what_s3_allows(self, far):
+        assert "X-Amz-Expires=604800" in far.link(CLIP, 10_000_000)
+        assert "X-Amz-Expires=1&" in far.link(CLIP, 0.2)
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///films", "s3://bucket/x?y=1", "s3://bucket#f"])
+def test_an_address_that_names_no_bucket_stops_the_start(cloud, url):
+    with pytest.raises(SettingsError, match="s3://BUCKET/PREFIX"):
+        open_s3_store(cloud.settings(url=url))
+
+
+@pytest.mark.parametrize("template", ["{tenant}", "alias/{job}-{tenant}", "alias/{"])
+def test_a_key_template_with_an_unknown_place_stops_the_start(cloud, template):
+    with pytest.raises(SettingsError, match="alias/filmgate-{tenant}"):
+        open_s3_store(cloud.settings(kms_key=template))

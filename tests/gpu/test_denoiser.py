@@ -1,0 +1,49 @@
+"""The denoiser on a real GPU. Run by hand: `pytest tests/gpu --override-ini addopts=`."""
+
+import pytest
+import torch
+
+from filmgate.pipeline.bench.denoise import relative_norm
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.models import load_model
+from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.text import Prompt
+from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.settings import PipelineSettings
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+]
+
+
+def renderer_of(**fields):
+    settings = PipelineSettings(device="cuda", **fields)
+    model = load_model("flipbook", settings)
+    return model, Renderer(model, settings, is_reused=True)
+
+
+def denoised(model, renderer):
+    request = to_request(model, Wish(size="256x256", frames=9, steps=10, seed=1))
+    return renderer.denoise(Prompt("a red ball bounces"), request, Control()).latents.float()
+
+
+@pytest.fixture(scope="module")
+def eager():
+    return denoised(*renderer_of(compile="off"))
+
+
+def test_a_worker_compiles_by_itself_and_draws_the_same_latents(eager):
+    model, renderer = renderer_of()
+    compiled = denoised(model, renderer)
+    assert renderer._compiler.is_on
+    precise = denoised(*renderer_of(compile="off", dtype="float32"))
+    assert relative_norm(compiled, precise) < 1.5 * relative_norm(eager, precise)
+
+
+def test_cached_text_on_the_gpu_is_bit_for_bit_the_encoders(eager):
+    model, renderer = renderer_of(compile="off")
+    first, second = (denoised(model, renderer) for _ in range(2))
+    assert renderer._is_text_cached
+    assert torch.equal(first, second)
+    assert torch.equal(first, eager)

@@ -1,0 +1,153 @@
+"""The fast decoder on a real GPU. Run by hand, as tests/gpu/README.md says."""
+
+import itertools
+import time
+
+import pytest
+import torch
+
+from filmgate.pipeline.bench.fidelity import compare, decode_all
+from filmgate.pipeline.bench.vaes import build_vae, random_latents
+from filmgate.pipeline.decode.fast.kernels import combine_on_gpu
+from filmgate.pipeline.decode.fast.passes import Activation, Layout, Pending, Source, combine_in_torch
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.ending import Ending, prepare
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture(scope="module")
+def vaes():
+    return {name: build_vae(name, CUDA, torch.bfloat16) for name in ("wan2.1", "wan2.2")}
+
+
+@pytest.mark.parametrize("channels", [16, 96, 384])
+@pytest.mark.parametrize("source", Source)
+@pytest.mark.parametrize("frames", [1, 2, 4])
+def test_the_kernel_does_what_the_reference_does(frames, source, channels):
+    if source is Source.SLOTS and frames == 1:
+        pytest.skip("a single frame is never split into slots")
+    layouts = [Layout.FRAMES, Layout.STACKED if frames == 1 else Layout.SLOTS]
+    for layout, has_residual, keep in itertools.product(layouts, (False, True), (False, True)):
+        pending = _pending(source, frames, channels, has_residual)
+        gamma, cache = torch.randn(channels, device=CUDA), _random(2, 6, 10, channels)
+        there, here = (Activation(gamma, layout, cache.clone()) for _ in range(2))
+        expected = combine_in_torch(pending, there, keep=keep)
+        found = combine_on_gpu(pending, here, keep=keep)
+        for a, b in [*zip(expected, found, strict=True), (there.cache, here.cache)]:
+            torch.testing.assert_close(a, b, rtol=2e-3, atol=1e-2)
+
+
+def _random(*shape):
+    return torch.randn(shape, device=CUDA, dtype=torch.float16)
+
+
+def _pending(source, frames, channels, has_residual):
+    maps = {
+        Source.FRAMES: lambda: (_random(frames, 6, 10, channels),),
+        Source.SLOTS: lambda: tuple(_random(1, 6, 10, channels) for _ in range(frames + 2)),
+        Source.PHASES: lambda: (_random(frames, 4, 6, 4 * channels),),
+    }[source]()
+    residual = _random(frames, 6, 10, channels) if has_residual else None
+    return Pending(source, maps, torch.randn(channels, device=CUDA), residual)
+
+
+@pytest.mark.parametrize(("name", "size"), [("wan2.1", (832, 480)), ("wan2.2", (832, 480))])
+def test_it_is_closer_to_float32_than_the_exact_decoder_and_shows_no_seam(vaes, name, size):
+    found = compare(vaes[name], lambda: random_latents(name, size, 33, vaes[name]))
+    assert found.error_ratio <= 1.1
+    assert found.worst_frame_ratio <= 1.1
+    assert found.seam < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "frames"),
+    [
+        ("wan2.1", (256, 256), 33),
+        ("wan2.1", (832, 480), 33),
+        ("wan2.1", (480, 832), 17),
+        ("wan2.1", (1280, 720), 33),
+        ("wan2.1", (1920, 1088), 9),
+        ("wan2.2", (1280, 704), 33),
+    ],
+)
+def test_it_is_faster_and_takes_no_more_memory(vaes, name, size, frames):
+    seconds, peaks = {}, {}
+    for choice in ("exact", "fast"):
+        for n in range(3):
+            decoder, ready = prepare(
+                vaes[name], random_latents(name, size, frames, vaes[name]), choice=choice
+            )
+            torch.cuda.synchronize()
+            if n == 0:
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+            started = time.perf_counter()
+            for _ in decode_frames(decoder, ready):
+                pass
+            torch.cuda.synchronize()
+            seconds[choice] = time.perf_counter() - started
+        peaks[choice] = torch.cuda.max_memory_allocated()
+    assert seconds["fast"] < seconds["exact"]
+    assert peaks["fast"] <= peaks["exact"]
+
+
+def test_its_memory_is_flat_in_clip_length(vaes):
+    peaks = []
+    for frames in (17, 81):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        decoder, ready = prepare(vaes["wan2.1"], random_latents("wan2.1", (832, 480), frames, vaes["wan2.1"]))
+        for _ in decode_frames(decoder, ready):
+            pass
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert peaks[1] <= peaks[0] * 1.02
+
+
+def test_weights_beyond_half_precision_fall_back_to_the_exact_decoder(tmp_path):
+    vae = build_vae("wan2.1", CUDA, torch.bfloat16)
+    with torch.no_grad():
+        vae.decoder.up_blocks[2].resnets[0].conv1.weight.mul_(1e6)
+    latents = random_latents("wan2.1", (256, 256), 9, vae)
+    report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+    assert report.rung == "whole frame"
+    assert report.shape.frames == 9
+
+
+def test_changed_weights_are_laid_out_again(vaes):
+    vae = build_vae("wan2.1", CUDA, torch.bfloat16)
+    latents = random_latents("wan2.1", (256, 256), 5, vae)
+    before = decode_all(vae, latents, "fast")
+    with torch.no_grad():
+        vae.decoder.conv_out.bias.add_(0.25)
+    after = decode_all(vae, latents, "fast")
+    assert (after - before).mean() == pytest.approx(0.25, abs=0.06)
+
+
+def test_two_clips_at_once_are_what_each_is_alone(vaes):
+    vae = vaes["wan2.1"]
+    clips = [random_latents("wan2.1", (256, 256), 17, vae) for _ in range(2)]
+    alone = [decode_all(vae, clip, "fast") for clip in clips]
+    pairs = [prepare(vae, clip, choice="fast") for clip in clips]
+    both = [[], []]
+    for chunks in zip(*(decode_frames(decoder, ready) for decoder, ready in pairs), strict=True):
+        for n, frames in enumerate(chunks):
+            both[n].append(frames.float().cpu())
+    assert all(torch.equal(torch.cat(both[n], dim=1), alone[n]) for n in range(2))
+
+
+def test_tiles_of_the_fast_decoder_show_the_same_picture(vaes):
+    vae = vaes["wan2.1"]
+    decoder, ready = prepare(vae, random_latents("wan2.1", (512, 256), 9, vae), choice="fast")
+    whole, tiled = (
+        torch.cat(list(decoder.chunks(ready, rung)), dim=1)
+        for rung in [rung for rung in decoder.rungs(ready) if rung.is_fast][:2]
+    )
+    exact, exact_tiled = (
+        torch.cat(list(decoder.chunks(ready, rung)), dim=1).float()
+        for rung in [rung for rung in decoder.rungs(ready) if not rung.is_fast][:2]
+    )
+    assert (whole - tiled).norm() <= 1.1 * (exact - exact_tiled).norm()

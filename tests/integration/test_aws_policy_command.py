@@ -1,0 +1,81 @@
+"""`filmgate aws policy`: one document as JSON, from the settings or from options."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from filmgate.cli import app
+from filmgate.errors import SettingsError, UsageError
+
+PLACE = ["--account", "123456789012", "--bucket", "films/clips", "--region", "eu-central-1"]
+
+
+def policy(*options):
+    asked = CliRunner().invoke(app, ["aws", "policy", *options], catch_exceptions=False)
+    assert asked.exit_code == 0, asked.output
+    return json.loads(asked.stdout)
+
+
+def sids(document):
+    return [statement["Sid"] for statement in document["Statement"]]
+
+
+@pytest.mark.parametrize(
+    ("role", "own"),
+    [
+        ("api", "WriteSources"),
+        ("worker", "WriteObjects"),
+        ("managed", "StartProviderJobs"),
+        ("operator", "MakeKeys"),
+    ],
+)
+def test_each_role_has_a_document_of_its_own(role, own):
+    document = policy(*PLACE, "--role", role, "--tenant", "acme")
+    assert own in sids(document)
+    assert "globex" not in json.dumps(document)
+
+
+def test_settings_say_where_and_options_win(monkeypatch):
+    monkeypatch.setenv("FILMGATE_STORE__URL", "s3://vault/films")
+    monkeypatch.setenv("FILMGATE_STORE__REGION", "eu-west-1")
+    monkeypatch.setenv("FILMGATE_STORE__KEYRING", "kms://")
+    monkeypatch.setenv("FILMGATE_STORE__KMS_KEY", "alias/gate-{tenant}")
+    text = json.dumps(policy("--account", "123456789012", "--role", "api", "--tenant", "acme"))
+    assert "arn:aws:s3:::vault/films/acme/*" in text
+    assert "s3.eu-west-1.amazonaws.com" in text
+    assert ("alias/gate-acme" in text, "UseKeyForPrompts" in text) == (True, True)
+    other = json.dumps(policy(*PLACE, "--role", "api", "--kms-key", "alias/x-{tenant}"))
+    assert ("arn:aws:s3:::films/clips/*" in other, "alias/x-*" in other) == (True, True)
+
+
+def test_the_documents_of_key_bucket_and_lifecycle():
+    key = policy(*PLACE, "--document", "key", "--tenant", "acme", "--user", "arn:aws:iam::1:role/x")
+    assert key["Statement"][1]["Principal"] == {"AWS": ["arn:aws:iam::1:role/x"]}
+    assert sids(policy(*PLACE, "--document", "bucket")) == ["OnlyEncryptedConnections", "OnlyTenantKeys"]
+    assert policy(*PLACE, "--document", "lifecycle")["Rules"][0]["Status"] == "Enabled"
+    staged = policy(*PLACE, "--role", "managed", "--staging", "stage/in")
+    assert "arn:aws:s3:::stage/in/*" in json.dumps(staged)
+    assert "aws:PrincipalTag/tenant" in json.dumps(policy(*PLACE, "--role", "worker", "--by-tag"))
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        (["--account", "12", "--role", "api"], "--account"),
+        ([*PLACE], "--role"),
+        ([*PLACE, "--document", "key"], "--tenant"),
+        ([*PLACE, "--role", "api", "--tenant", "../x"], "--tenant"),
+        (["--account", "123456789012", "--role", "api", "--bucket", "films"], "--region"),
+    ],
+)
+def test_bad_usage_names_the_option(options, option):
+    with pytest.raises(UsageError) as caught:
+        policy(*options)
+    assert caught.value.option == option
+
+
+def test_without_a_bucket_the_setting_is_named():
+    with pytest.raises(SettingsError) as caught:
+        policy("--account", "123456789012", "--role", "api", "--region", "eu-west-1")
+    assert caught.value.option == "store.url"

@@ -1,0 +1,150 @@
+"""Bedrock's own ways, through boto3 over HTTP: errors, life cycles, first frames, the bucket."""
+
+import base64
+import sys
+from dataclasses import replace
+
+import pytest
+
+from filmgate.errors import (
+    ProviderCannot,
+    ProviderError,
+    ProviderRefused,
+    ProviderThrottled,
+    ProviderUnusable,
+    SettingsError,
+)
+from filmgate.fallback import open_provider
+from filmgate.fallback.base import ManagedTask
+from filmgate.fallback.images import png_size
+from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
+from filmgate.settings import FallbackSettings
+from tests.bedrock import s3_client
+from tests.images import png
+from tests.managed import ANYTHING, fallback_to_bedrock
+
+SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=6.0, fps=24, seed=7)
+FRAME = Source(SourceKind.IMAGE, part="source")
+
+
+@pytest.fixture(scope="module")
+def ray(cloud, moto, clip_bucket):
+    return open_provider(fallback_to_bedrock(cloud[0], moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
+
+
+@pytest.fixture(scope="module")
+def reel(cloud, moto, clip_bucket):
+    settings = fallback_to_bedrock(cloud[0], moto, clip_bucket, model="amazon.nova-reel-v1:1")
+    return open_provider(settings.model_copy(update={"region": "us-east-1"}))
+
+
+def task_of(provider, policy=ANYTHING, image=None):
+    spec = replace(SPEC, source=FRAME if image else None)
+    job_id = new_job_id()
+    read = (lambda: iter([image[:10], image[10:]])) if image else None
+    return ManagedTask(job_id, job_id, provider.adapt(spec, policy), read)
+
+
+@pytest.mark.parametrize(
+    ("mood", "error"),
+    [
+        ("throttle", ProviderThrottled),
+        ("quota", ProviderThrottled),
+        ("invalid", ProviderRefused),
+        ("denied", ProviderUnusable),
+        ("gone", ProviderUnusable),
+        ("down", ProviderError),
+        ("broken", ProviderError),
+    ],
+)
+def test_an_error_says_whether_another_try_makes_sense(bedrock, ray, mood, error):
+    bedrock.start_mood = mood
+    with pytest.raises(ProviderError) as caught:
+        ray.start(task_of(ray))
+    assert type(caught.value) is error
+    assert str(caught.value).startswith("StartAsyncInvoke: ")
+    assert "prompt" not in str(caught.value)
+    assert len(bedrock.starts) == 1, "boto3 does not retry behind our back"
+
+
+def test_a_start_names_model_payload_bucket_and_key(bedrock, ray, clip_bucket):
+    task = task_of(ray)
+    ray.start(task)
+    body = bedrock.paid[task.token].body
+    assert body["modelId"] == "luma.ray-v2:0"
+    assert body["modelInput"]["duration"] == "5s"
+    assert body["outputDataConfig"]["s3OutputDataConfig"] == {
+        "s3Uri": f"s3://{clip_bucket}/clips",
+        "kmsKeyId": "arn:aws:kms:x:1:key/2",
+    }
+
+
+def test_the_same_token_with_another_payload_is_refused(bedrock, ray):
+    task = task_of(ray)
+    ray.start(task)
+    other = ManagedTask(task.job_id, task.token, task_of(ray, image=png()).rendition, lambda: iter([png()]))
+    with pytest.raises(ProviderRefused, match="ConflictException"):
+        ray.start(other)
+
+
+def test_reel_gets_a_first_frame_of_exactly_its_size(bedrock, reel):
+    bedrock.model_mood = None
+    for image in (png(1280, 720), png(300, 200)):
+        task = task_of(reel, image=image)
+        reel.start(task)
+        sent = bedrock.paid[task.token].body["modelInput"]["textToVideoParams"]["images"][0]
+        assert sent["format"] == "png"
+        assert png_size(base64.b64decode(sent["source"]["bytes"])) == (1280, 720)
+
+
+def test_a_first_frame_is_not_resized_against_the_tenants_will(bedrock, reel):
+    bedrock.model_mood = None
+    strict = ManagedPolicy(is_allowed=True, may_change_length=True)
+    with pytest.raises(ProviderCannot, match="1280x720, which the tenant does not allow"):
+        reel.start(task_of(reel, strict, png(300, 200)))
+    reel.start(task_of(reel, strict, png(1280, 720)))
+    assert len(bedrock.starts) == 1
+
+
+def test_a_dead_model_is_refused_with_its_date_before_anything_is_asked(bedrock, moto, clip_bucket):
+    settings = fallback_to_bedrock(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:0")
+    provider = open_provider(settings.model_copy(update={"region": "us-east-1"}))
+    with pytest.raises(ProviderUnusable, match="2026-09-30"):
+        provider.adapt(SPEC, ANYTHING)
+    assert bedrock.starts == []
+
+
+def test_a_discard_removes_every_version_and_marker(bedrock, ray, clip_bucket, moto):
+    task, s3 = task_of(ray), s3_client(moto)
+    arn = ray.start(task)
+    bedrock.finish()
+    ray.poll(arn)
+    key = f"{bedrock.paid[task.token].place[1]}/output.mp4"
+    s3.put_object(Bucket=clip_bucket, Key=key, Body=b"again")
+    s3.delete_object(Bucket=clip_bucket, Key=key)
+    s3.put_object(Bucket=clip_bucket, Key="clips/other/file", Body=b"somebody else's")
+    ray.discard(arn)
+    assert bedrock.files(clip_bucket) == ["clips/other/file"]
+    version = s3.list_object_versions(Bucket=clip_bucket)["Versions"][0]["VersionId"]
+    s3.delete_object(Bucket=clip_bucket, Key="clips/other/file", VersionId=version)
+
+
+@pytest.mark.parametrize(
+    ("fields", "option"),
+    [
+        ({"bucket": "s3://clips"}, "fallback.region"),
+        ({"region": "us-west-2"}, "fallback.bucket"),
+        ({"region": "us-west-2", "bucket": "clips"}, "fallback.bucket"),
+    ],
+)
+def test_a_bad_setting_is_named(fields, option):
+    with pytest.raises(SettingsError) as caught:
+        open_provider(FallbackSettings(provider="bedrock", model="luma.ray-v2:0", **fields))
+    assert caught.value.option == option
+
+
+def test_a_missing_boto3_is_one_line_with_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    settings = FallbackSettings(provider="bedrock", region="us-west-2", bucket="s3://clips")
+    with pytest.raises(ProviderUnusable, match=r'pip install "filmgate\[aws\]"'):
+        open_provider(settings)

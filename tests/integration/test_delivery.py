@@ -1,0 +1,46 @@
+"""A request through the whole server with SQS in between: POST, message, lease, clip."""
+
+from filmgate.jobs import JobState, TenantId, WorkerId
+from filmgate.worker.loop import Worker
+from tests.integration.test_worker import FAST, Tapped, shop  # noqa: F401 - a fixture
+from tests.service import running, settings_for
+
+
+def test_a_post_wakes_a_worker_through_sqs_and_ends_as_a_clip(tmp_path, sqs):
+    given = {f"queue.{name}": value for name, value in sqs.settings.items()}
+    settings = settings_for(tmp_path, **given | {"queue.wait_seconds": 0, "queue.sweep_seconds": 600})
+    with running(settings) as service, service.client() as client:
+        video = client.post("/v1/videos", data={"prompt": "a red ball"}).json()
+        assert (video["status"], sqs.count()) == ("queued", 1)
+        hand = service.hand()
+        job = hand.make()
+        assert (job.id, job.state) == (video["id"], JobState.COMPLETED)
+        assert client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed"
+        assert (sqs.count(), sqs.count_held()) == (0, 0)
+        assert service.stations.book.find(TenantId("local"), job.id).attempt == 1
+
+
+def test_a_post_is_accepted_while_sqs_is_down(tmp_path, sqs):
+    given = {f"queue.{name}": value for name, value in sqs.settings.items()}
+    settings = settings_for(tmp_path, **given | {"queue.endpoint": "http://127.0.0.1:9"})
+    with running(settings) as service, service.client() as client:
+        answer = client.post("/v1/videos", data={"prompt": "a red ball"})
+        assert (answer.status_code, answer.json()["status"]) == (200, "queued")
+        assert service.hand().make().state is JobState.COMPLETED
+
+
+def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(shop):  # noqa: F811
+    """A queue that waits for messages may answer after the signal."""
+    job, lease_one, outputs = shop.enqueue(), shop.queue.lease, []
+
+    def lease_late(offer):
+        worker.drain()
+        return lease_one(offer)
+
+    shop.queue.lease = lease_late
+    worker = Worker(
+        WorkerId("worker-1"), Tapped(lambda *output: outputs.append(output)), shop.queue, shop.store, FAST
+    )
+    worker.run()
+    back = shop.find(job)
+    assert (back.state, back.attempt, outputs) == (JobState.QUEUED, 0, [])

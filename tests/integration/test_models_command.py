@@ -1,0 +1,220 @@
+"""`filmgate models` as an operator uses it, against moto's S3: push, pull, list, verify, evict, and use."""
+
+import json
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import boto3
+import pytest
+
+from filmgate.cli.generate import generate
+from filmgate.cli.worker import worker
+from filmgate.errors import ModelError, UsageError
+from filmgate.pipeline.models import shipped_folder
+from filmgate.settings import ModelSettings
+from filmgate.weights import open_cache
+from filmgate.weights.location import parse_location
+from filmgate.weights.manifest import build_manifest
+from filmgate.weights.push import push_folder
+from filmgate.weights.remote import open_remote
+from tests.integration.test_model_cache import flip_a_byte
+from tests.sqs_site import REGION
+from tests.unit.test_command_line import filmgate
+
+
+class ModelSite:
+    """A bucket with room for models, and the settings that point at it."""
+
+    def __init__(self, url, folder):
+        self.bucket = f"film-{secrets.token_hex(4)}"
+        self.client = boto3.client("s3", endpoint_url=url, region_name=REGION)
+        self.client.create_bucket(
+            Bucket=self.bucket, CreateBucketConfiguration={"LocationConstraint": REGION}
+        )
+        self.url = f"s3://{self.bucket}/models/tiny/v1/"
+        self.settings = ModelSettings(endpoint=url, region=REGION)
+        self.environ = {
+            "FILMGATE_DATA": str(folder / "data"),
+            "FILMGATE_MODELS__ENDPOINT": url,
+            "FILMGATE_MODELS__REGION": REGION,
+        }
+
+    def remote(self, url=None):
+        return open_remote(parse_location(url or self.url), self.settings)
+
+    def cache(self, folder):
+        return open_cache(self.settings, folder / "data")
+
+    def run(self, *arguments):
+        return filmgate("models", *arguments, **self.environ)
+
+    def keys(self):
+        listed = self.client.list_objects_v2(Bucket=self.bucket)
+        return {entry["Key"].removeprefix("models/tiny/v1/") for entry in listed.get("Contents", [])}
+
+
+@pytest.fixture
+def site(aws_url, tmp_path):
+    return ModelSite(aws_url, tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder like a model's, with what a hub leaves beside it."""
+    place = tmp_path / "tiny"
+    for path, data in {
+        "model_index.json": b"{}",
+        "vae/weights.safetensors": secrets.token_bytes(6 << 20),
+        ".cache/lock": b"",
+    }.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_bytes(data)
+    return place
+
+
+def test_a_push_publishes_by_its_manifest_and_a_second_one_uploads_nothing(site, folder):
+    pushed = push_folder(folder, site.remote())
+    assert site.keys() == {"model_index.json", "vae/weights.safetensors", "manifest.json"}
+    assert (pushed.uploaded_files, pushed.was_there) == (2, False)
+    assert push_folder(folder, site.remote()).was_there
+
+
+def test_a_push_that_was_cut_off_goes_on_where_it_stopped(site, folder):
+    push_folder(folder, site.remote())
+    site.client.delete_object(Bucket=site.bucket, Key="models/tiny/v1/manifest.json")
+    site.client.delete_object(Bucket=site.bucket, Key="models/tiny/v1/model_index.json")
+    assert push_folder(folder, site.remote()).uploaded_files == 1
+
+
+def test_a_version_is_never_overwritten(site, folder):
+    push_folder(folder, site.remote())
+    (folder / "model_index.json").write_text('{"_class_name": "Other"}')
+    with pytest.raises(UsageError, match="push them as v2"):
+        push_folder(folder, site.remote())
+    push_folder(folder, site.remote(site.url.replace("v1", "v2")))
+
+
+def test_of_two_pushes_at_once_the_first_wins(site, folder):
+    slow = site.remote()
+    manifest = build_manifest(folder)
+    assert slow.require_new(manifest)
+    push_folder(folder, site.remote())
+    with pytest.raises(UsageError, match="another push"):
+        slow.push_manifest(manifest)
+
+
+def test_a_folder_that_is_no_pipeline_is_not_pushed(site, tmp_path):
+    with pytest.raises(UsageError, match=r"model_index\.json"):
+        push_folder(tmp_path, site.remote())
+
+
+def test_a_bucket_that_is_not_there_is_named_as_such(site, folder):
+    with pytest.raises(ModelError, match="NoSuchBucket"):
+        push_folder(folder, site.remote("s3://no-such-bucket-here/models/tiny/v1/"))
+
+
+def test_push_pull_list_verify_evict(site, folder):
+    pushed = json.loads(site.run("push", str(folder), site.url, "--json").stdout)
+    assert (pushed["files"], pushed["uploaded_files"]) == (2, 2)
+    pulled = site.run("pull", site.url)
+    place = pulled.stdout.strip()
+    assert pulled.returncode == 0, pulled.stderr
+    (listed,) = json.loads(site.run("list", "--json").stdout)["models"]
+    assert (listed["folder"], listed["is_whole"], listed["is_in_use"]) == (place, True, False)
+    assert site.run("verify").stdout.split() == ["sound", site.url]
+    flip_a_byte(Path(place) / "vae/weights.safetensors")
+    damaged = site.run("verify", site.url)
+    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
+    assert "vae/weights.safetensors damaged; pull it again" in damaged.stderr
+    assert site.run("evict", site.url).stdout.strip() == site.url
+    assert site.run("evict", site.url).returncode == 1
+    assert site.run("evict").returncode == 2
+
+
+def test_without_boto3_the_remedy_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(UsageError, match=r'pip install "filmgate\[aws\]"'):
+        open_remote(parse_location("s3://film/models/wan/v1"), ModelSettings())
+
+
+def test_generate_takes_a_model_from_the_bucket(site, tmp_path, monkeypatch, capsys):
+    push_folder(shipped_folder("miniature"), site.remote())
+    for name, value in site.environ.items():
+        monkeypatch.setenv(name, value)
+    generate("a ball", tmp_path / "clip.mp4", site.url, size="64x64", frames=5, steps=1, is_json=True)
+    made = json.loads(capsys.readouterr().out)
+    assert (made["model"], made["frames"]) == (site.url, 5)
+    assert [holding.is_in_use for holding in site.cache(tmp_path).holdings()] == [False]
+
+
+def test_a_worker_renders_with_a_model_from_the_bucket_and_holds_it(site, tmp_path, monkeypatch):
+    push_folder(shipped_folder("miniature"), site.remote())
+    for name, value in site.environ.items():
+        monkeypatch.setenv(name, value)
+
+    def look(_settings, make_runner):
+        """In the place of the loop, which tests/integration/test_worker_command.py runs as a process."""
+        runner = make_runner()
+        assert runner.models == ("tiny",)
+        runner.check()
+        (holding,) = site.cache(tmp_path).holdings()
+        assert holding.is_in_use, "a model that a worker has loaded cannot be evicted"
+
+    monkeypatch.setattr("filmgate.work.run_worker", look)
+    worker([site.url])
+    assert site.cache(tmp_path).evict(parse_location(site.url))
+
+
+GROWTH = """
+import sys, torch
+torch.set_num_threads(1)
+from filmgate.pipeline.models import load_model
+from filmgate.settings import PipelineSettings
+
+def private_bytes():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+settings = PipelineSettings(device="cpu")
+load_model("miniature", settings)
+before = private_bytes()
+model = load_model(sys.argv[1], settings)
+grown = private_bytes() - before
+modules = [part for part in model.pipe.components.values() if isinstance(part, torch.nn.Module)]
+print(grown, sum(weights.nbytes for part in modules for weights in part.parameters()))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's accounts of memory")
+def test_loading_maps_the_weights_and_makes_no_second_copy(tmp_path):
+    """Private memory around the load of 77 MiB of weights: pages of the file itself are not private."""
+    build_large(tmp_path / "large")
+    said = subprocess.check_output([sys.executable, "-c", GROWTH, str(tmp_path / "large")], text=True)
+    grown_bytes, weight_bytes = map(int, said.split())
+    assert weight_bytes > 50 << 20
+    assert grown_bytes < weight_bytes * 0.15
+
+
+def build_large(folder):
+    """Wan's classes with wide layers in transformer and text encoder, and the zoo's small VAE."""
+    import diffusers
+    import transformers
+
+    from tests.zoo import build_pipeline
+
+    small = build_pipeline("wan2.1")
+    config = transformers.UMT5Config(
+        vocab_size=384, d_model=512, d_kv=64, d_ff=1024, num_layers=3, num_heads=8
+    )
+    wide = {"num_attention_heads": 8, "attention_head_dim": 64, "text_dim": 512, "ffn_dim": 1024}
+    transformer = {name: value for name, value in small.transformer.config.items() if name[0] != "_"} | wide
+    pipe = diffusers.WanPipeline(
+        tokenizer=small.tokenizer,
+        text_encoder=transformers.UMT5EncoderModel(config),
+        transformer=diffusers.WanTransformer3DModel(**transformer | {"num_layers": 3}),
+        vae=small.vae,
+        scheduler=small.scheduler,
+    )
+    pipe.save_pretrained(folder)

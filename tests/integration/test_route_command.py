@@ -1,0 +1,65 @@
+"""`filmgate route`, as an operator types it."""
+
+import json
+from functools import partial
+
+import pytest
+
+from filmgate.database import open_database
+from filmgate.jobs import Route, RouteReason, Routing
+from filmgate.keyring import open_keyring
+from filmgate.queue import open_queue
+from filmgate.queue.line import Move
+from filmgate.settings import Settings, with_values
+from tests.commands import run_filmgate
+from tests.tickets import PROMPT, make_ticket
+
+WHY = Routing(
+    RouteReason.DEADLINE,
+    "home takes 240 s (230 s of it waiting), 90 s left; http takes 40 s",
+    "http",
+    "wan",
+    ("size 128x128 -> 512x512",),
+    1.25,
+    1000.0,
+)
+
+
+@pytest.fixture
+def route(tmp_path):
+    return partial(run_filmgate, tmp_path, "route")
+
+
+@pytest.fixture
+def job(tmp_path):
+    settings = with_values(Settings(), {"data": tmp_path})
+    database = open_database(settings.queue, settings.data)
+    queue = open_queue(database, open_keyring(settings.store, settings.data), settings.queue)
+    job = queue.enqueue(make_ticket())
+    queue.reroute([Move(job.tenant_id, job.id, Route.MANAGED, WHY)])
+    database.close()
+    return job
+
+
+def test_the_operator_reads_the_route_the_reason_and_the_moves_but_no_prompt(route, job):
+    shown = route(job.id, "--tenant", "acme")
+    assert shown.returncode == 0
+    for words in (
+        "queued  managed  deadline",
+        WHY.detail,
+        "size 128x128 -> 512x512",
+        "1.25",
+        "moved to managed",
+    ):
+        assert words in shown.stdout
+    told = json.loads(route(job.id, "--tenant", "acme", "--json").stdout)
+    assert (told["route"], told["routing"]["provider"], told["routing"]["usd"]) == ("managed", "http", 1.25)
+    assert [(move["route"], move["reason"]) for move in told["moves"]] == [("managed", "deadline")]
+    assert PROMPT not in shown.stdout + json.dumps(told)
+
+
+def test_a_job_of_another_tenant_is_not_found_and_the_option_is_named(route, job):
+    asked = route(job.id)
+    assert (asked.returncode, asked.stderr.count("\n")) == (2, 1)
+    assert "tenant local has no job" in asked.stderr
+    assert "--tenant" in asked.stderr

@@ -1,0 +1,116 @@
+"""A Filmgate that sends its jobs away: real SQLite and files, the managed worker on a thread."""
+
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from filmgate.database.schema import invocations
+from filmgate.fallback import open_provider
+from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
+from filmgate.keyring import open_keyring
+from filmgate.queue import open_book, open_invocations
+from filmgate.settings import FallbackSettings, QueueSettings, Settings, WorkerSettings
+from filmgate.store.base import ObjectName
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from filmgate.work import Stations, build_managed_worker, opened_stations
+from filmgate.worker.pattern import MODEL
+from tests.tickets import make_ticket
+
+ACME = TenantId("acme")
+ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
+QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=2)
+QUEUE = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
+WHY = Routing(RouteReason.DEADLINE, "the wait is too long", decided_at=1.0)
+
+
+def fallback_to_bedrock(bedrock, moto, bucket, **fields):
+    given = {
+        "provider": "bedrock",
+        "model": "luma.ray-v2:0",
+        "region": "us-west-2",
+        "bucket": f"s3://{bucket}/clips",
+        "endpoint": bedrock.url,
+        "bucket_endpoint": moto,
+        "poll_seconds": 0.05,
+    }
+    return FallbackSettings(**given | fields)
+
+
+@dataclass
+class Office:
+    """One installation, as its worker and its client see it."""
+
+    settings: Settings
+    stations: Stations
+    book: object
+    invocations: object
+    provider: object
+
+    def enqueue(self, **spec):
+        ticket = make_ticket(ACME, model=MODEL, **spec)
+        return self.stations.queue.enqueue(replace(ticket, route=Route.MANAGED, routing=WHY))
+
+    def find(self, job):
+        return self.book.find(job.tenant_id, job.id)
+
+    def read(self, job, part):
+        return b"".join(self.stations.store.read(ObjectName(job.tenant_id, job.id, part)))
+
+    def parts(self, job):
+        return [stored.name.part for stored in self.stations.store.parts(job.tenant_id, job.id)]
+
+    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=20):
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            if is_so(found := self.find(job)):
+                return found
+            time.sleep(0.01)
+        raise AssertionError(f"still {self.find(job)}")
+
+    def wait_until(self, is_so, seconds=20):
+        ends = time.monotonic() + seconds
+        while not is_so():
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+
+    def record(self, job):
+        return self.invocations.find(job.id)
+
+    def age(self, seconds):
+        """Let every provider job look as if it were started this much earlier."""
+        with self.stations.database.write() as connection:
+            earlier = {name: invocations.c[name] - seconds for name in ("started_at", "updated_at")}
+            connection.execute(sa.update(invocations).values(earlier))
+
+    @contextmanager
+    def worker(self, provider=None, **fallback):
+        settings = self.settings
+        if fallback:
+            settings = settings.model_copy(update={"fallback": settings.fallback.model_copy(update=fallback)})
+        if provider is None:
+            provider = open_provider(settings.fallback) if "timeout_seconds" in fallback else self.provider
+        worker = build_managed_worker(self.stations, settings, (MODEL,), provider)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            yield worker
+        finally:
+            worker.drain()
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+@contextmanager
+def open_office(folder, fallback, policy=ANYTHING, provider=None, database_url=""):
+    queue = QUEUE.model_copy(update={"url": database_url})
+    settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=queue)
+    with opened_stations(settings) as stations:
+        open_tenants(stations.database).add(Tenant(ACME, managed=policy))
+        keyring = open_keyring(settings.store, folder)
+        book = open_book(stations.database, keyring)
+        provider = provider or open_provider(fallback)
+        yield Office(settings, stations, book, open_invocations(stations.database), provider)
