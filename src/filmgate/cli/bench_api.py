@@ -25,6 +25,10 @@ def api(
         return
     speed, watching, memory = figures.throughput, figures.watching, figures.memory
     typer.echo(f"creates a second: {speed.ours:.0f}, bare {speed.bare:.0f}, ratio {speed.ours_to_bare:.2f}")
+    typer.echo(
+        f"CPU time a create: {speed.ours_cpu_ms:.2f} ms, bare {speed.bare_cpu_ms:.2f} ms, "
+        f"ratio {speed.bare_to_ours_cpu:.2f}"
+    )
     typer.echo(f"with {watching.watchers} watchers: {watching.watched_to_alone:.2f} of the rate without")
     typer.echo(
         f"memory over {memory.creates:,} creates: {memory.early_bytes / 2**20:.0f} MiB after a tenth, "

@@ -35,11 +35,21 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Creates a second of both, and the median of the ratios of each turn."""
+    """Creates a second of both, and the median of the ratios of each turn.
+
+    The CPU time a create takes of each server says the same where other work disturbs the clock.
+    """
 
     ours: float
     bare: float
     ours_to_bare: float
+    ours_cpu_ms: float
+    bare_cpu_ms: float
+
+    @property
+    def bare_to_ours_cpu(self) -> float:
+        """What the ratio would be if only the processor set the pace."""
+        return self.bare_cpu_ms / self.ours_cpu_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +87,34 @@ class Figures:
 def measure(plan: Plan) -> Figures:
     """Both servers as processes of their own, on loopback, with files in a temporary folder."""
     with TemporaryDirectory() as folder, ours(Path(folder) / "ours") as (mine, pid):
-        with bare(Path(folder) / "bare.db") as theirs:
-            throughput = asyncio.run(_compare(mine, theirs, plan))
+        with bare(Path(folder) / "bare.db") as (theirs, bare_pid):
+            throughput = asyncio.run(_compare((mine, pid), (theirs, bare_pid), plan))
         watching = asyncio.run(_watch(mine, plan))
         memory = asyncio.run(_soak(mine, pid, plan))
     return Figures(throughput, watching, memory)
 
 
-async def _compare(mine: Target, theirs: Target, plan: Plan) -> Throughput:
-    for target in (mine, theirs):
+async def _compare(mine: tuple[Target, int], theirs: tuple[Target, int], plan: Plan) -> Throughput:
+    for target, _ in (mine, theirs):
         await creates_a_second(target, plan.creates // 5, plan.connections)
-    rates: list[tuple[float, float]] = []
+    own, yard = [], []
     for _ in range(plan.rounds):
-        own = await creates_a_second(mine, plan.creates, plan.connections)
-        rates.append((own, await creates_a_second(theirs, plan.creates, plan.connections)))
-    ratio = median(own / yard for own, yard in rates)
-    return Throughput(median(own for own, _ in rates), median(yard for _, yard in rates), ratio)
+        own.append(await _turn(*mine, plan))
+        yard.append(await _turn(*theirs, plan))
+    return Throughput(
+        ours=median(rate for rate, _ in own),
+        bare=median(rate for rate, _ in yard),
+        ours_to_bare=median(mine[0] / bare[0] for mine, bare in zip(own, yard, strict=True)),
+        ours_cpu_ms=median(cpu for _, cpu in own),
+        bare_cpu_ms=median(cpu for _, cpu in yard),
+    )
+
+
+async def _turn(target: Target, pid: int, plan: Plan) -> tuple[float, float]:
+    """Creates a second, and the milliseconds of CPU time the server spent on each."""
+    before = cpu_seconds(pid)
+    rate = await creates_a_second(target, plan.creates, plan.connections)
+    return rate, (cpu_seconds(pid) - before) / plan.creates * 1e3
 
 
 async def _watch(mine: Target, plan: Plan) -> Watching:
@@ -135,6 +157,12 @@ def resident_bytes(pid: int) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and its threads, user and system, from /proc."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def ours(data: Path) -> Iterator[tuple[Target, int]]:
     """`filmgate serve --no-worker` with nothing between it and the disk but its own code."""
@@ -146,12 +174,12 @@ def ours(data: Path) -> Iterator[tuple[Target, int]]:
 
 
 @contextmanager
-def bare(path: Path) -> Iterator[Target]:
+def bare(path: Path) -> Iterator[tuple[Target, int]]:
     """The yardstick, as a process of its own."""
     port = _free_port()
     command = [sys.executable, "-m", "filmgate.api.bench.bare", str(path), str(port)]
-    with _process(command, port, {}):
-        yield Target(port)
+    with _process(command, port, {}) as pid:
+        yield Target(port), pid
 
 
 @contextmanager
