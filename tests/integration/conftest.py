@@ -6,6 +6,7 @@ from filmgate.fallback import open_provider
 from tests.bedrock import Bedrock
 from tests.managed import fallback_to_bedrock, open_office
 from tests.service import running, settings_for
+from tests.shops import shop  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")

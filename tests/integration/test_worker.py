@@ -3,14 +3,9 @@
 import hashlib
 import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pytest
 
-from filmgate.database.engine import Database
-from filmgate.database.migration import migrate
 from filmgate.errors import (
     DecodeError,
     DeviceError,
@@ -20,101 +15,12 @@ from filmgate.errors import (
     QueueUnavailable,
     StoreFull,
 )
-from filmgate.jobs import JobState, Reason, Route, Source, SourceKind, Stage, TenantId, WorkerId
-from filmgate.keyring.files import FileKeyring
-from filmgate.queue import open_book, open_queue
-from filmgate.settings import QueueSettings, WorkerSettings
+from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
-from filmgate.store.local import LocalStore
 from filmgate.worker import publication
-from filmgate.worker.base import Growth, Latents, Movie, Output, Step
-from filmgate.worker.loop import Worker
-from filmgate.worker.pattern import MODEL, PatternRunner, pattern_clip
-from tests.tickets import make_ticket
-
-ACME = TenantId("acme")
-FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=5)
-
-
-@dataclass(frozen=True)
-class Tapped:
-    """A PatternRunner whose outputs pass through a test's hands."""
-
-    tap: object
-    models, route, device = (MODEL,), Route.GPU, "pattern"
-
-    def check(self):
-        PatternRunner().check()
-
-    def render(self, task) -> Generator[Output, None, None]:
-        for output in PatternRunner().render(task):
-            self.tap(task, output)
-            yield output
-
-
-@dataclass
-class Shop:
-    """Everything a worker needs, and what a client would ask."""
-
-    queue: object
-    book: object
-    store: LocalStore
-    settings: WorkerSettings = FAST
-
-    def enqueue(self, **spec):
-        return self.queue.enqueue(make_ticket(model=MODEL, **spec))
-
-    def find(self, job):
-        return self.book.find(job.tenant_id, job.id)
-
-    def read(self, job, part):
-        return b"".join(self.store.read(ObjectName(job.tenant_id, job.id, part)))
-
-    def parts(self, job):
-        return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
-
-    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=20):
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            if is_so(found := self.find(job)):
-                return found
-            time.sleep(0.01)
-        raise AssertionError(f"still {self.find(job)}")
-
-    @contextmanager
-    def worker(self, runner, **parts):
-        fields = {"queue": self.queue, "store": self.store, "settings": self.settings} | parts
-        worker, failures = Worker(WorkerId("worker-1"), runner, **fields), []
-
-        def run():
-            try:
-                worker.run()
-            except DeviceError as exc:
-                failures.append(exc)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        worker.failures, worker.thread = failures, thread
-        try:
-            yield worker
-        finally:
-            worker.drain()
-            thread.join(30)
-            assert not thread.is_alive()
-
-
-@pytest.fixture
-def shop(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
-    migrate(database)
-    keyring = FileKeyring(tmp_path / "keys")
-    settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
-    yield Shop(
-        open_queue(database, keyring, settings),
-        open_book(database, keyring),
-        LocalStore(tmp_path / "objects", keyring),
-    )
-    database.close()
+from filmgate.worker.base import Growth, Latents, Movie, Step
+from filmgate.worker.pattern import PatternRunner, pattern_clip
+from tests.shops import ACME, FAST, Tapped
 
 
 def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):
