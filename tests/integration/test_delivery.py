@@ -2,8 +2,8 @@
 
 from filmgate.jobs import JobState, TenantId, WorkerId
 from filmgate.worker.loop import Worker
-from tests.integration.test_worker import FAST, Tapped, shop  # noqa: F401 - a fixture
 from tests.service import running, settings_for
+from tests.shops import FAST, Tapped
 
 
 def test_a_post_wakes_a_worker_through_sqs_and_ends_as_a_clip(tmp_path, sqs):
@@ -29,7 +29,7 @@ def test_a_post_is_accepted_while_sqs_is_down(tmp_path, sqs):
         assert service.hand().make().state is JobState.COMPLETED
 
 
-def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(shop):  # noqa: F811
+def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(shop):
     """A queue that waits for messages may answer after the signal."""
     job, lease_one, outputs = shop.enqueue(), shop.queue.lease, []
 
