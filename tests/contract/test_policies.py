@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 
 import boto3
@@ -34,6 +35,7 @@ ESTATE = Estate(Place("films", "clips/"), "123456789012", REGION, KeyTemplate("a
 DOCUMENTS = [
     *(role_policy(role, Scope(ESTATE, tenant)) for role in Role for tenant in ("acme", "*", TENANT_TAG)),
     role_policy(Role.MANAGED, Scope(Estate(ESTATE.place, "1", REGION, ESTATE.key, staging=Place("stage")))),
+    role_policy(Role.WORKER, Scope(replace(ESTATE, queues=("films.fifo",), models=Place("weights", "m/")))),
     key_policy(Scope(ESTATE, "acme"), [ESTATE.role_arn(Role.API)]),
     bucket_policy(ESTATE),
 ]
@@ -70,7 +72,7 @@ CONDITION_KEYS = {
 WITH_PREFIX = {"s3:ListBucket", "s3:ListBucketVersions"}
 # Many values a request: these need ForAnyValue or ForAllValues, all others may not have it (KMS_KEYS).
 MULTIVALUED = {"kms:ResourceAliases"}
-MODELS = {"s3": ["s3"], "kms": ["kms"], "bedrock": ["bedrock-runtime", "bedrock"]}
+MODELS = {"s3": ["s3"], "kms": ["kms"], "sqs": ["sqs"], "bedrock": ["bedrock-runtime", "bedrock"]}
 
 
 @cache

@@ -49,6 +49,15 @@ def test_settings_say_where_and_options_win(monkeypatch):
     assert ("arn:aws:s3:::films/clips/*" in other, "alias/x-*" in other) == (True, True)
 
 
+def test_queues_come_from_the_setting_or_by_name_and_models_from_their_bucket(monkeypatch):
+    monkeypatch.setenv("FILMGATE_QUEUE__DELIVERY", "sqs://filmgate-{model}.fifo")
+    text = json.dumps(policy(*PLACE, "--role", "worker", "--models", "weights/models"))
+    assert ":filmgate-*.fifo" in text
+    assert "arn:aws:s3:::weights/models/*" in text
+    named = json.dumps(policy(*PLACE, "--role", "api", "--queue", "a.fifo", "--queue", "dead.fifo"))
+    assert (":a.fifo" in named, ":dead.fifo" in named, ":filmgate-*.fifo" in named) == (True, True, False)
+
+
 def test_the_documents_of_key_bucket_and_lifecycle():
     key = policy(*PLACE, "--document", "key", "--tenant", "acme", "--user", "arn:aws:iam::1:role/x")
     assert key["Statement"][1]["Principal"] == {"AWS": ["arn:aws:iam::1:role/x"]}

@@ -129,7 +129,7 @@ def test_a_cancelled_model_renders_the_next_clip(model, name, picture, tmp_path)
     assert render(model(name), request, tmp_path / "clip.mp4").clip.path.exists()
 
 
-@pytest.mark.parametrize("name", TEXT_ONLY)
+@pytest.mark.parametrize("name", sorted(TEXT_ONLY))
 def test_a_text_model_refuses_a_picture(model, name, picture):
     with pytest.raises(UsageError, match="takes text only") as caught:
         make_request(model(name), name, picture)

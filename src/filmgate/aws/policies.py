@@ -31,6 +31,8 @@ class Estate:
     key: KeyTemplate
     has_kms_keyring: bool = True
     staging: Place | None = None
+    queues: tuple[str, ...] = ()  # names of SQS queues, dead letters included; `*` for a model's name
+    models: Place | None = None
 
     @property
     def partition(self) -> str:
@@ -176,6 +178,31 @@ def _generate_elsewhere(scope: Scope) -> list[Document]:
     return statements
 
 
+def _wake(scope: Scope) -> list[Document]:
+    """Messages that say there is work. Whoever sends also sweeps, so the API receives dead letters too."""
+    estate = scope.estate
+    where = f"arn:{estate.partition}:sqs:{estate.region}:{estate.account}"
+    actions = ["SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility"]
+    looks = ["GetQueueUrl", "GetQueueAttributes"]
+    named = [f"sqs:{action}" for action in (*actions, *looks)]
+    return (
+        [allow("WakeWorkers", named, [f"{where}:{name}" for name in estate.queues])] if estate.queues else []
+    )
+
+
+def _pull_models(scope: Scope) -> list[Document]:
+    estate = scope.estate
+    if estate.models is None:
+        return []
+    bucket = f"arn:{estate.partition}:s3:::{estate.models.bucket}"
+    listed: Conditions = {"StringLike": {"s3:prefix": f"{estate.models.prefix}*"}}
+    return [
+        allow("PullModels", ["s3:GetObject"], f"{bucket}/{estate.models.prefix}*"),
+        # Without it S3 calls a model that is not there forbidden.
+        allow("FindModels", ["s3:ListBucket"], bucket, listed),
+    ]
+
+
 def _tend(scope: Scope) -> list[Document]:
     """Look after the bucket and the tenants' keys, without a way to read what they protect."""
     settings = ["s3:GetBucketVersioning", "s3:GetEncryptionConfiguration", "s3:GetLifecycleConfiguration"]
@@ -195,10 +222,10 @@ def _tend(scope: Scope) -> list[Document]:
 
 
 Grant = Callable[[Scope], list[Document]]
-_WORK: tuple[Grant, ...] = (_list, _read, _write, _remove, _keys_through_s3, _unseal)
+_WORK: tuple[Grant, ...] = (_list, _read, _write, _remove, _keys_through_s3, _unseal, _wake)
 GRANTS: Mapping[Role, tuple[Grant, ...]] = {
-    Role.API: (_list, _read, _write_sources, _remove, _keys_through_s3, _seal),
-    Role.WORKER: _WORK,
+    Role.API: (_list, _read, _write_sources, _remove, _keys_through_s3, _seal, _wake),
+    Role.WORKER: (*_WORK, _pull_models),
     Role.MANAGED: (*_WORK, _generate_elsewhere),
     Role.OPERATOR: (_list, _tend),
 }

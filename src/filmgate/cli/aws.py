@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,17 +50,29 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     region: Annotated[str, typer.Option(help="Instead of store.region.")] = "",
     kms_key: Annotated[str, typer.Option(help="Instead of store.kms_key.")] = "",
     staging: Annotated[str, typer.Option(help="BUCKET/PREFIX a managed provider writes to.")] = "",
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(help="Each SQS queue, dead letters too; queue.delivery's alone if left out."),
+    ] = None,
+    models: Annotated[str, typer.Option(help="BUCKET/PREFIX that workers pull models from.")] = "",
     user: Annotated[
         list[str] | None, typer.Option(help="Role ARNs a tenant's key is for; filmgate-* if left out.")
     ] = None,
 ) -> None:
     """Print one least-privilege policy document as JSON."""
+    from filmgate.aws.place import Place
     from filmgate.aws.policies import TENANT_TAG, Scope
 
-    settings = load_settings().store
+    everything = load_settings()
+    settings = everything.store
     given = {"url": f"s3://{bucket}" if bucket else settings.url, "region": region or settings.region}
     settings = settings.model_copy(update=given | {"kms_key": kms_key or settings.kms_key})
-    scope = Scope(_estate(settings, account, staging), TENANT_TAG if is_by_tag else _tenant(tenant))
+    estate = replace(
+        _estate(settings, account, staging),
+        queues=tuple(queue or _queues(everything.queue.delivery)),
+        models=Place.parse(f"s3://{models}") if models else None,
+    )
+    scope = Scope(estate, TENANT_TAG if is_by_tag else _tenant(tenant))
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
 
 
@@ -98,6 +111,12 @@ def _estate(settings: StoreSettings, account: str, staging: str) -> "Estate":
         has_kms_keyring=settings.keyring.startswith("kms:"),
         staging=Place.parse(f"s3://{staging}") if staging else None,
     )
+
+
+def _queues(delivery: str) -> list[str]:
+    """The name of the queue, or the pattern of names where every model has its own."""
+    name = delivery.rstrip("/").rpartition("/")[2]
+    return [re.sub(r"\{\w+\}", "*", name)] if name else []
 
 
 def _tenant(name: str) -> str:

@@ -19,6 +19,8 @@ def example(kind):
         return kind("no", retry_after_seconds=45.2)
     if kind is errors.PromptRejected:
         return kind("no", option="prompt", rules=("a",))
+    if issubclass(kind, errors.StoreForbidden | errors.KeyringForbidden):
+        return kind("no", permission="s3:GetObject")
     return kind("no")
 
 

@@ -1,5 +1,7 @@
 """What each document allows, by AWS's own rules of evaluation, conditions included."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.aws.place import Place
@@ -46,6 +48,26 @@ def test_a_role_reads_and_removes_its_tenants_objects_and_no_others(role):
         assert not is_allowed(of(role), action, f"{THEIRS}/clip-1.mp4")
         assert not is_allowed(of(role), action, "arn:aws:s3:::elsewhere/clips/acme/x")
         assert not is_allowed(of(role), action, f"{BUCKET}/clips/acme-corp/x")
+
+
+@pytest.mark.parametrize("role", RENDERING)
+def test_a_role_speaks_to_its_own_queues_alone(role):
+    estate = replace(ESTATE, queues=("filmgate-*.fifo", "filmgate-dead.fifo"))
+    where = "arn:aws:sqs:eu-central-1:123456789012"
+    for queue in ("filmgate-wan.fifo", "filmgate-dead.fifo"):
+        assert is_allowed(of(role, estate=estate), "sqs:ReceiveMessage", f"{where}:{queue}")
+    assert not is_allowed(of(role, estate=estate), "sqs:ReceiveMessage", f"{where}:other.fifo")
+    assert not is_allowed(of(role, estate=estate), "sqs:PurgeQueue", f"{where}:filmgate-wan.fifo")
+    assert not is_allowed(of(role), "sqs:SendMessage", f"{where}:filmgate-wan.fifo")
+
+
+def test_workers_pull_models_and_nobody_writes_them():
+    estate = replace(ESTATE, models=Place("weights", "models/"))
+    file = "arn:aws:s3:::weights/models/wan/v1/model.safetensors"
+    assert is_allowed(of(Role.WORKER, estate=estate), "s3:GetObject", file)
+    assert not is_allowed(of(Role.WORKER, estate=estate), "s3:PutObject", file)
+    assert not is_allowed(of(Role.WORKER, estate=estate), "s3:GetObject", "arn:aws:s3:::weights/else")
+    assert not is_allowed(of(Role.API, estate=estate), "s3:GetObject", file)
 
 
 @pytest.mark.parametrize("role", RENDERING)
