@@ -28,13 +28,13 @@ FRAME = Source(SourceKind.IMAGE, part="source")
 
 
 @pytest.fixture(scope="module")
-def ray(cloud, moto, clip_bucket):
-    return open_provider(fallback_to_bedrock(cloud[0], moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
+def ray(rented, moto, clip_bucket):
+    return open_provider(fallback_to_bedrock(rented[0], moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
 
 
 @pytest.fixture(scope="module")
-def reel(cloud, moto, clip_bucket):
-    settings = fallback_to_bedrock(cloud[0], moto, clip_bucket, model="amazon.nova-reel-v1:1")
+def reel(rented, moto, clip_bucket):
+    settings = fallback_to_bedrock(rented[0], moto, clip_bucket, model="amazon.nova-reel-v1:1")
     return open_provider(settings.model_copy(update={"region": "us-east-1"}))
 
 

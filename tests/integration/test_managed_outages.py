@@ -162,9 +162,9 @@ def test_throttling_opens_the_breaker(bank, bedrock):
     assert len(bedrock.starts) < 12, "those that came later did not ask"
 
 
-def test_what_the_tenant_does_not_allow_goes_home_before_anyone_is_asked(tmp_path, bedrock, cloud):
+def test_what_the_tenant_does_not_allow_goes_home_before_anyone_is_asked(tmp_path, bedrock, rented):
     policy = ManagedPolicy(is_allowed=True)
-    with open_office(tmp_path, cloud[1], policy, cloud[2]) as office, office.worker():
+    with open_office(tmp_path, rented[1], policy, rented[2]) as office, office.worker():
         job = office.enqueue()
         home = office.wait_for(job, lambda job: job.route is Route.GPU)
         assert "does not allow" in home.routing.detail

@@ -72,8 +72,8 @@ def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock, 
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_on_postgresql_it_is_the_same(tmp_path, cloud, bedrock, database_url):
-    with open_office(tmp_path, cloud[1], provider=cloud[2], database_url=database_url) as office:
+def test_on_postgresql_it_is_the_same(tmp_path, rented, bedrock, database_url):
+    with open_office(tmp_path, rented[1], provider=rented[2], database_url=database_url) as office:
         bedrock.start_mood = "throttle"
         job = office.enqueue()
         with office.worker():
