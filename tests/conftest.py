@@ -28,6 +28,8 @@ def pytest_configure(config):
     config.addinivalue_line(
         "filterwarnings", "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
     )
+    # One test compiles without caches, on purpose; torch says so to whoever compiles first.
+    config.addinivalue_line("filterwarnings", "ignore:dynamo_pgo force disabled:UserWarning")
 
 
 @pytest.fixture(scope="session")

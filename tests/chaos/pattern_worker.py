@@ -16,7 +16,9 @@ def step_clock(offset: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[2]:
-        step_clock(Path(sys.argv[2]))
-    runner = PatternRunner(pace_seconds=float(sys.argv[1]), chunk_bytes=int(sys.argv[3]))
+    pace_seconds, clock_file, *chunk_bytes = sys.argv[1:]
+    if clock_file:
+        step_clock(Path(clock_file))
+    sizes = {"chunk_bytes": int(chunk_bytes[0])} if chunk_bytes else {}
+    runner = PatternRunner(pace_seconds=float(pace_seconds), **sizes)
     run_worker(load_settings(), lambda: runner)

@@ -208,8 +208,8 @@ def test_a_graph_that_is_traced_and_run_for_real_makes_the_same_latents(wan, mod
 def test_without_a_c_compiler_the_clip_is_made_all_the_same(wan, model, monkeypatch, caplog):
     """The real inductor, and no compiler to call: what a slim container has."""
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nowhere/c++",))
-    monkeypatch.setattr(torch._inductor.config, "force_disable_caches", True)
-    latents = denoised(Renderer(wan, ON), wan)
+    with torch.compiler.config.patch(force_disable_caches=True):
+        latents = denoised(Renderer(wan, ON), wan)
     assert torch.equal(latents, denoised(Renderer(model("wan2.1"), CPU), model("wan2.1")))
     assert [r.name for r in caplog.records if r.levelno == logging.WARNING].count("filmgate.compilation") == 1
     assert compiled(wan.pipe.transformer) == []
