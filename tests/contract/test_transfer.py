@@ -219,6 +219,7 @@ def test_frames_converted_one_by_one_are_still_checked(loop):
         loop(iter([chunk]), open_rings(layout=Crowded(Yuv420(), 1)), lambda frames: None, Control())
 
 
+@pytest.mark.alone
 def test_decoding_and_encoding_happen_at_the_same_time():
     seconds, rest = {}, 0.02
 

@@ -114,9 +114,7 @@ def test_after_a_kill_only_the_missing_ranges_are_fetched(shop):
         for verb, begin, path in (line.split(" ", 2) for line in journal().read_text().splitlines()[1:])
         if verb == "range"
     )
-    wait_until(
-        lambda: not any("process_request" in one.name for one in set(threading.enumerate()) - others)
-    )
+    wait_until(lambda: not any("process_request" in one.name for one in set(threading.enumerate()) - others))
     shop.sent()
     shop.server.bytes_a_second = QUICK
     taken = shop.cache().take(location)
@@ -287,6 +285,7 @@ def test_a_model_is_held_for_as_long_as_its_user_says(shop):
     assert localise("flipbook", cache, ExitStack()) == "flipbook"
 
 
+@pytest.mark.alone
 def test_a_pull_is_at_least_four_times_one_stream():
     cost = measure_pull(size_bytes=4 << 20, bytes_a_second=0.6 * 2**20, connections=16, rounds=1)
     assert cost.stream_seconds >= 6

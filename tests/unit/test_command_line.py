@@ -20,6 +20,7 @@ def filmgate(*arguments, cwd=None, **environ):
     )
 
 
+@pytest.mark.alone
 def test_help_answers_in_a_blink():
     def seconds():
         started = time.perf_counter()

@@ -137,6 +137,7 @@ def test_prices_are_listed_with_their_date():
     assert {"us-east-1", "eu-central-1"} <= {row["region"] for row in rows}
 
 
+@pytest.mark.alone
 def test_planning_starts_without_torch_and_answers_within_300_ms():
     code = (
         "import sys, time\n"
