@@ -65,6 +65,16 @@ def _wan_parts(vae: str) -> dict[str, Any]:
     }
 
 
+LLAMA = {
+    "vocab_size": 400,
+    "hidden_size": TEXT_WIDTH,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,  # the pipeline reads the third layer from the end
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
 def _wan21() -> Any:
     return diffusers.WanPipeline(**_wan_parts("wan2.1"), transformer=_wan_transformer(4))
 
@@ -158,14 +168,30 @@ def _cogvideox_image() -> Any:
 
 
 def _hunyuanvideo() -> Any:
-    llama = transformers.LlamaConfig(
-        vocab_size=400,
-        hidden_size=TEXT_WIDTH,
-        intermediate_size=64,
-        num_hidden_layers=3,  # the pipeline reads the third layer from the end
-        num_attention_heads=4,
-        num_key_value_heads=2,
+    return diffusers.HunyuanVideoPipeline(
+        text_encoder=transformers.LlamaModel(transformers.LlamaConfig(**LLAMA)), **_hunyuanvideo_parts(4)
     )
+
+
+def _hunyuanvideo_image() -> Any:
+    """The picture goes through a Llava beside the text: 576 patches where the template says <image>."""
+    parts = _hunyuanvideo_parts(9, image_condition_type="latent_concat")  # latents twice, and a mask
+    image_token = parts["tokenizer"].convert_tokens_to_ids("<image>")
+    vision = _clip_vision().to_dict() | {"image_size": 336, "patch_size": 14}
+    llava = transformers.LlavaConfig(
+        text_config=transformers.LlamaConfig(**LLAMA, pad_token_id=2),
+        vision_config=transformers.CLIPVisionConfig(**vision),
+        image_token_index=image_token,
+        pad_token_id=2,
+    )
+    return diffusers.HunyuanVideoImageToVideoPipeline(
+        text_encoder=transformers.LlavaForConditionalGeneration(llava),
+        image_processor=transformers.CLIPImageProcessor(size=336, crop_size=336),
+        **parts,
+    )
+
+
+def _hunyuanvideo_parts(channels: int, **transformer: Any) -> dict[str, Any]:
     clip = transformers.CLIPTextConfig(
         vocab_size=400,
         hidden_size=8,
@@ -177,14 +203,13 @@ def _hunyuanvideo() -> Any:
         bos_token_id=0,
         pad_token_id=2,
     )
-    return diffusers.HunyuanVideoPipeline(
-        tokenizer=_trained_tokenizer(),
-        tokenizer_2=_trained_tokenizer(),
-        text_encoder=transformers.LlamaModel(llama),
-        text_encoder_2=transformers.CLIPTextModel(clip),
-        vae=build_vae("hunyuanvideo"),
-        transformer=diffusers.HunyuanVideoTransformer3DModel(
-            in_channels=4,
+    return {
+        "tokenizer": _trained_tokenizer(),
+        "tokenizer_2": _trained_tokenizer(),
+        "text_encoder_2": transformers.CLIPTextModel(clip),
+        "vae": build_vae("hunyuanvideo"),
+        "transformer": diffusers.HunyuanVideoTransformer3DModel(
+            in_channels=channels,
             out_channels=4,
             num_attention_heads=2,
             attention_head_dim=10,
@@ -197,9 +222,10 @@ def _hunyuanvideo() -> Any:
             text_embed_dim=TEXT_WIDTH,
             pooled_projection_dim=8,
             rope_axes_dim=(2, 4, 4),
+            **transformer,
         ),
-        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=7.0),
-    )
+        "scheduler": diffusers.FlowMatchEulerDiscreteScheduler(shift=7.0),
+    }
 
 
 def _svd() -> Any:
@@ -260,7 +286,7 @@ def _trained_tokenizer() -> Any:
     bytes_to_tokens.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=400,
-        special_tokens=["<s>", "</s>", "<pad>"],
+        special_tokens=["<s>", "</s>", "<pad>", "<image>", "<|end_header_id|>"],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -286,5 +312,6 @@ BUILDERS = {
     "cogvideox-1.5": _cogvideox15,
     "cogvideox-image": _cogvideox_image,
     "hunyuanvideo": _hunyuanvideo,
+    "hunyuanvideo-image": _hunyuanvideo_image,
     "svd": _svd,
 }

@@ -21,7 +21,7 @@ from tests.zoo import BUILDERS
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
 CPU = PipelineSettings(device="cpu", encoder="software")
-IMAGE_ONLY = ("wan-image", "cogvideox-image", "svd")
+IMAGE_ONLY = ("wan-image", "cogvideox-image", "hunyuanvideo-image", "svd")
 BOTH = ("wan2.2-5b", "ltx", "ltx-0.9.5")
 TEXT_ONLY = tuple(set(BUILDERS) - {*IMAGE_ONLY, *BOTH})
 FRAMES = {"svd": 3, "ltx": 17, "ltx-0.9.5": 17}
@@ -154,6 +154,7 @@ LIMITS = {
     "cogvideox-1.5": (16, 4),
     "cogvideox-image": (16, 4),
     "hunyuanvideo": (16, 4),
+    "hunyuanvideo-image": (16, 4),
     "svd": (8, 1),
 }
 DEFAULTS = {
@@ -167,6 +168,7 @@ DEFAULTS = {
     "cogvideox-1.5": (64, 64, 9, 16, 50),
     "cogvideox-image": (64, 64, 49, 8, 50),
     "hunyuanvideo": (1280, 720, 129, 24, 50),
+    "hunyuanvideo-image": (1280, 720, 129, 24, 50),
     "svd": (1024, 576, 25, 7, 25),
 }
 

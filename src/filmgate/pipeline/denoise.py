@@ -49,7 +49,7 @@ def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, contro
     accepted = inspect.signature(type(pipe).__call__).parameters
     arguments = {
         **text.arguments,
-        **_asked(request),
+        **_asked(pipe, request),
         "image": request.image,
         "callback_on_step_end": steps.on_step_end,
     }
@@ -61,11 +61,11 @@ def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, contro
         return DenoisedClip(_unpacked(pipe, latents, request))
 
 
-def _asked(request: ClipRequest) -> dict[str, Any]:
+def _asked(pipe: Pipeline, request: ClipRequest) -> dict[str, Any]:
     return {
         "width": request.width,
         "height": request.height,
-        "num_frames": request.frames,
+        "num_frames": request.frames + _frames_of_the_picture(pipe),
         "num_inference_steps": request.steps,
         "guidance_scale": request.guidance,
         "max_guidance_scale": request.guidance,
@@ -73,6 +73,13 @@ def _asked(request: ClipRequest) -> dict[str, Any]:
         "fps": request.fps,
         "generator": torch.Generator("cpu").manual_seed(request.seed),
     }
+
+
+def _frames_of_the_picture(pipe: Pipeline) -> int:
+    """HunyuanVideo's image model makes the given picture again, a latent frame that is then thrown away."""
+    config = getattr(getattr(pipe, "transformer", None), "config", None)
+    is_repeated = getattr(config, "image_condition_type", None) == "latent_concat"
+    return int(pipe.vae_scale_factor_temporal) if is_repeated else 0
 
 
 class StepCounter:
