@@ -6,6 +6,7 @@ from typing import Literal
 from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_fast_wan, why_not_fast
 from filmgate.pipeline.decode.independent import IndependentDecoder
 from filmgate.pipeline.decode.whole import WholeClipDecoder
 from filmgate.pipeline.decode.windowed import LtxDecoder, WindowedDecoder
@@ -34,7 +35,7 @@ DECODERS: dict[str, Callable[[Vae], VideoDecoder]] = {
 
 def uses_fast(decoder: VideoDecoder) -> bool:
     """Whether this decoder has rungs of its own kernels."""
-    return type(decoder).__name__ == "FastDecoder"
+    return isinstance(decoder, FastDecoder)
 
 
 DecoderChoice = Literal["auto", "exact", "fast"]
@@ -51,8 +52,6 @@ def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "
     """
     name = type(vae).__name__
     if choice != "exact":
-        from filmgate.pipeline.decode.fast.decoder import is_proven, open_fast_wan, why_not_fast
-
         obstacle = why_not_fast(vae)
         if obstacle is not None and choice == "fast":
             raise UsageError(

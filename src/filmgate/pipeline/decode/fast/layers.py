@@ -127,7 +127,7 @@ class Attention:
 
     def __init__(self, block: Module, dtype: torch.dtype) -> None:
         self._gamma = block.norm.gamma.detach().float().flatten()
-        self._to_qkv, self._proj = _linear(block.to_qkv, dtype), _linear(block.proj, dtype)
+        self._to_qkv, self._proj = as_matrix(block.to_qkv, dtype), as_matrix(block.proj, dtype)
 
     def __call__(self, pending: Pending, tape: Tape) -> Pending:  # noqa: ARG002 - a layer like the others
         kept, _ = combine(pending, None, keep=True)
@@ -166,7 +166,7 @@ class Upsample:
     def __init__(self, resample: Module, dtype: torch.dtype) -> None:
         self._time: Callable[[Tensor], Tensor] | None = None
         if resample.mode == "upsample3d":
-            self._time = _linear(resample.time_conv, dtype)
+            self._time = as_matrix(resample.time_conv, dtype)
         conv = resample.resample[1]
         self._weight = (
             _phases(conv.weight.detach().float()).to(dtype).contiguous(memory_format=torch.channels_last)
@@ -251,7 +251,7 @@ class Head:
         return frames.permute(3, 0, 1, 2).unsqueeze(0).contiguous()
 
 
-def _linear(conv: Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+def as_matrix(conv: Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
     """A convolution of one pixel, over channels or over channels of three frames, as a matrix."""
     weight = conv.weight.detach()
     if weight.ndim == 5 and weight.shape[2] == 3:

@@ -15,7 +15,7 @@ from filmgate.pipeline.decode.fast.layers import (
     Residual,
     Tape,
     Upsample,
-    _linear,
+    as_matrix,
 )
 from filmgate.pipeline.decode.fast.passes import CACHED_FRAMES, Layout, Pending, Source, combine
 
@@ -26,7 +26,7 @@ class Entrance:
     """The latents' own convolutions: post_quant_conv, then conv_in over three latent frames."""
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
-        self._before = _linear(vae.post_quant_conv, dtype)
+        self._before = as_matrix(vae.post_quant_conv, dtype)
         self._conv = CausalConvolution(vae.decoder.conv_in, dtype)
         self._dtype = dtype
 
