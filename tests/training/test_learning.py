@@ -76,8 +76,11 @@ def test_the_average_follows_its_painter():
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (2, 16, 48)])
 def test_orthogonalized_matrices_have_singular_values_near_one(shape):
-    values = torch.linalg.svdvals(orthogonalize(torch.randn(shape)))
-    assert values.min() > 0.3
+    """Of what is not lost already: five rounds do not lift a singular value of nearly nothing."""
+    left, _, right = torch.linalg.svd(torch.randn(shape), full_matrices=False)
+    spread = torch.linspace(0.05, 1, shape[-2])
+    values = torch.linalg.svdvals(orthogonalize(left * spread @ right))
+    assert values.min() > 0.5
     assert values.max() < 1.4
 
 
