@@ -82,15 +82,26 @@ class Fetch:
     def _work(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Run the tasks on the connections' threads; the first failure stops the rest and is raised."""
         with ThreadPoolExecutor(self._connections, thread_name_prefix="filmgate-fetch") as pool:
-            futures = [pool.submit(task) for task in tasks]
+            futures = [pool.submit(self._stopping_others, task) for task in tasks]
             try:
                 done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
             except BaseException:
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
+            failures = [error for future in done if (error := future.exception()) is not None]
+            if failures:
+                pool.shutdown(cancel_futures=True)
+                # Those that were stopped only tell that another failed.
+                raise min(failures, key=lambda error: isinstance(error, Cancelled))
+
+    def _stopping_others(self, task: Callable[[], None]) -> None:
+        """Stop the rest from the thread that failed: its next task may begin before anyone is woken."""
+        try:
+            task()
+        except BaseException:
+            self._stop.set()
+            raise
 
     def _fetch(self, piece: _Piece, report: Report | None) -> None:
         for attempt in range(1, _TRIES_A_RANGE + 1):
