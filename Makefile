@@ -23,11 +23,8 @@ $(OLD_SDK): $(STAMP)
 demo: $(STAMP)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
-# What fails beside others on a busy machine gets one more try by itself; both are printed.
-AGAIN := --last-failed --last-failed-no-failures none
-
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 2 --dist loadfile -m "not alone" || $(PY) -m pytest -q $(AGAIN) -m "not alone"
+	$(PY) -m pytest -q -n 2 --dist loadfile -m "not alone"
 	$(PY) -m pytest -q -m alone
 
 check: format lint types layers test
