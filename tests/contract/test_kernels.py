@@ -1,12 +1,21 @@
-"""The Triton kernel, run by Triton's interpreter (see tests/conftest.py): what it computes, without a GPU."""
+"""The Triton kernels, by Triton's interpreter (see tests/conftest.py): what they compute, without a GPU."""
 
 import itertools
 
 import pytest
 import torch
 
-from filmgate.pipeline.decode.fast.kernels import combine_on_gpu
-from filmgate.pipeline.decode.fast.passes import Activation, Layout, Pending, Source, combine_in_torch
+from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.colour_kernel import convert_on_gpu
+from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
+from filmgate.pipeline.decode.fast.passes import (
+    Activation,
+    Layout,
+    Pending,
+    Source,
+    add_taps_in_torch,
+    combine_in_torch,
+)
 
 HEIGHT, WIDTH = 6, 10
 
@@ -61,3 +70,43 @@ def test_the_head_asks_for_frames_without_a_cache():
         strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_stacking_puts_each_frame_behind_the_two_before_it(frames):
+    pending = pending_of(
+        Source.SLOTS if frames > 1 else Source.FRAMES, frames, 12, has_bias=True, has_residual=True
+    )
+    cache = torch.randn(2, HEIGHT, WIDTH, 12)
+    there, here = (Activation(None, Layout.STACKED, cache.clone()) for _ in range(2))
+    expected = combine_in_torch(pending, there, keep=False)[1]
+    found = combine_on_gpu(pending, here, keep=False)[1]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(here.cache, there.cache, rtol=1e-4, atol=1e-5)
+    assert torch.equal(expected[0, ..., :12], cache[0])  # the oldest first, and untouched
+    assert torch.equal(expected[0, ..., 12:24], cache[1])
+
+
+@pytest.mark.parametrize("channels", [3, 12])
+def test_taps_are_added_up_over_chunks_of_any_length(channels):
+    bias = torch.randn(channels)
+    maps = torch.randn(8, HEIGHT, WIDTH, 3 * channels + 1)
+    whole = add_taps_in_torch(maps, bias, torch.zeros(channels, 2, HEIGHT, WIDTH))
+    oldest, older, newest = maps[..., : 3 * channels].permute(3, 0, 1, 2).chunk(3)
+    by_hand = oldest[:, 3] + older[:, 4] + newest[:, 5] + bias[:, None, None]
+    torch.testing.assert_close(whole[:, 5], by_hand)
+    for add in (add_taps_in_torch, add_taps_on_gpu):
+        carry = torch.zeros(channels, 2, HEIGHT, WIDTH)
+        parts = [add(part, bias, carry) for part in maps.split([1, 4, 1, 2])]
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("width", [2, 48, 514])
+def test_colour_is_the_references(width, dtype):
+    frames = (torch.randn(3, 5, 4, width, generator=torch.Generator().manual_seed(width)) * 0.7).to(dtype)
+    there, here = (torch.zeros(3, 6, width, dtype=torch.uint8) for _ in range(2))
+    Yuv420.convert_in_torch(frames[:, -3:], there)
+    convert_on_gpu(frames[:, -3:], here)  # a view: the ladder cuts chunks so
+    assert (there.int() - here.int()).abs().max() <= 1  # a tie may fall either way
+    assert (there == here).float().mean() > 0.999

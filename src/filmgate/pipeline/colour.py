@@ -3,6 +3,7 @@
 YUV is BT.709, limited range, chroma averaged over 2 x 2 pixels (centre-sited), 1.5 bytes a pixel.
 """
 
+import importlib.util
 from typing import ClassVar, Protocol
 
 import torch
@@ -11,11 +12,16 @@ from torch.nn.functional import avg_pool2d
 
 from filmgate.errors import UsageError
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
 # Luma weights of BT.709; chroma is (B - Y) / 1.8556 and (R - Y) / 1.5748, each in [-0.5, 0.5].
 RED, GREEN, BLUE = 0.2126, 0.7152, 0.0722
 TO_LUMA = (RED, GREEN, BLUE)
 TO_BLUE_DIFFERENCE = tuple(weight / 1.8556 for weight in (-RED, -GREEN, 1 - BLUE))
 TO_RED_DIFFERENCE = tuple(weight / 1.5748 for weight in (1 - RED, -GREEN, -BLUE))
+# From [-1, 1] to the limited range: luma 16 to 235, chroma 16 to 240.
+LUMA_SCALE, LUMA_SHIFT = 109.5, 125.5
+CHROMA_SCALE, CHROMA_SHIFT = 112.0, 128.0
 
 
 class Layout(Protocol):
@@ -43,14 +49,25 @@ class Yuv420:
         return (height * 3 // 2, width)
 
     def convert(self, frames: Tensor, out: Tensor) -> None:
+        if frames.is_cuda and HAS_TRITON:
+            from filmgate.pipeline.colour_kernel import convert_on_gpu
+
+            with torch.cuda.device(frames.device):  # Triton launches where the thread is
+                convert_on_gpu(frames, out)
+        else:
+            self.convert_in_torch(frames, out)
+
+    @staticmethod
+    def convert_in_torch(frames: Tensor, out: Tensor) -> None:
+        """The reference, one step at a time."""
         _, count, height, width = frames.shape
         frames = frames.float().clamp(-1, 1)
-        luma = _weighted(frames, TO_LUMA).mul_(109.5).add_(125.5)
-        out[:, :height] = luma.round_().to(torch.uint8)
+        luma = _weighted(frames, TO_LUMA).mul_(LUMA_SCALE).add_(LUMA_SHIFT)
+        out[:, :height] = _to_bytes(luma)
         halved = avg_pool2d(frames, 2)
         chroma = out[:, height:].view(count, 2, height // 2, width // 2)
         for plane, weights in enumerate((TO_BLUE_DIFFERENCE, TO_RED_DIFFERENCE)):
-            chroma[:, plane] = _weighted(halved, weights).mul_(112).add_(128).round_().to(torch.uint8)
+            chroma[:, plane] = _to_bytes(_weighted(halved, weights).mul_(CHROMA_SCALE).add_(CHROMA_SHIFT))
 
 
 class Rgb24:
@@ -67,3 +84,7 @@ class Rgb24:
 def _weighted(frames: Tensor, weights: tuple[float, ...]) -> Tensor:
     red, green, blue = weights
     return (frames[0] * red).add_(frames[1], alpha=green).add_(frames[2], alpha=blue)
+
+
+def _to_bytes(values: Tensor) -> Tensor:
+    return values.round_().to(torch.uint8)

@@ -32,9 +32,15 @@ def shift_and_scale(latents: Tensor, mean: Sequence[float], std: Sequence[float]
     return latents / inverse + shift
 
 
+def are_finite(values: Tensor) -> Tensor:
+    """Whether all values are numbers, as a tensor where they are. One pass: a sum is a number if all are."""
+    total = values.sum(dtype=torch.float32)
+    return total - total == 0
+
+
 def check_finite_synchronising(latents: Tensor) -> None:
     """Refuse latents with NaN or infinity before anything is decoded. Waits for the GPU, once per clip."""
-    if not bool(torch.isfinite(latents).all()):
+    if not bool(are_finite(latents)):
         raise DecodeError(
             "the latents hold NaN or infinity, so there is no picture in them; "
             "denoise in bfloat16 or float32 instead of float16, or lower the guidance scale"

@@ -16,6 +16,7 @@ from filmgate.pipeline.channel import Channel
 from filmgate.pipeline.colour import Layout
 from filmgate.pipeline.decode.base import ClipShape
 from filmgate.pipeline.decode.ladder import release_memory
+from filmgate.pipeline.latents import are_finite
 from filmgate.pipeline.streams import Mark, Streams
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Rings:
     def _has_converted(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> bool:
         # The exception must be gone before memory is released: its traceback holds the failed tensors.
         try:
-            slot.buffer[0] = torch.isfinite(frames).all()
+            slot.buffer[0] = are_finite(frames)
             self.layout.convert(frames, target)
         except torch.OutOfMemoryError:
             return False
@@ -104,7 +105,7 @@ class Rings:
         slot.buffer[0] = 1
         try:
             for n in range(len(target)):
-                slot.buffer[0] *= torch.isfinite(frames[:, n]).all()
+                slot.buffer[0] *= are_finite(frames[:, n])
                 self.layout.convert(frames[:, n : n + 1], target[n : n + 1])
         except torch.OutOfMemoryError as exc:
             raise OutOfMemory(

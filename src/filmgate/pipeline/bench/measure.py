@@ -11,8 +11,6 @@ from typing import Any, Self
 import torch
 
 TURN_MICROSECONDS = 20.0
-
-
 KERNELS_LISTED = 20
 
 
@@ -40,15 +38,23 @@ class GpuUse:
 
 
 def profile_gpu(run: Callable[[], object]) -> GpuUse:
-    """Run once under the profiler and read the device's own record of it."""
-    from torch.profiler import ProfilerActivity, profile
+    """Run twice under the profiler and read the device's own record of the second run.
 
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        run()
-        torch.cuda.synchronize()
+    The first launches after the profiler starts take longer on the host; they are not the program's.
+    """
+    from torch.profiler import ProfilerActivity, profile, schedule
+
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(trace))
+        with profile(
+            activities=[ProfilerActivity.CUDA],
+            schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
+            on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(trace)),
+        ) as profiler:
+            for _ in range(2):
+                run()
+                torch.cuda.synchronize()
+                profiler.step()
         return read_trace(json.loads(trace.read_text())["traceEvents"])
 
 

@@ -3,7 +3,7 @@
 Each stream owns its cache, one per tile, so nothing is kept on the VAE and two clips can share it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -59,39 +59,33 @@ class CausalDecoder:
         return tiled if self._starts_tiled and tiled else [WHOLE_FRAME, *tiled]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
-        spans = self._family.spans(latents.shape[2])
-        decode = self._whole_frames() if rung.tile_pixels is None else self._tiled(latents, rung)
-        for start, stop in spans:
-            frames = self._family.finish(decode(latents[:, :, start:stop]))
-            yield frames[0].clamp_(-1, 1)
+        spans = [latents[:, :, start:stop] for start, stop in self._family.spans(latents.shape[2])]
+        decoded = self.whole_frames(spans) if rung.tile_pixels is None else self._tiled(spans, rung)
+        for frames in decoded:
+            yield self._family.finish(frames)[0].clamp_(-1, 1)
 
-    def _whole_frames(self) -> Callable[[Tensor], Tensor]:
+    def whole_frames(self, spans: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Each span's frames, [1, c, n, height, width]."""
         cache: Cache | None = None
-
-        def decode(span: Tensor) -> Tensor:
-            nonlocal cache
+        for span in spans:
             frames, cache = self._family.step(span, cache)
-            return frames
+            yield frames
 
-        return decode
-
-    def _tiled(self, latents: Tensor, rung: Rung) -> Callable[[Tensor], Tensor]:
+    def _tiled(self, spans: Sequence[Tensor], rung: Rung) -> Iterator[Tensor]:
         assert rung.tile_pixels is not None
         scale = self._family.spatial_scale
         tile = rung.tile_pixels // (scale * self._patch)
-        grid = TileGrid(latents.shape[3], latents.shape[4], tile, tile - max(tile // OVERLAP, 1), scale)
-        caches: list[Cache | None] = [None for _ in grid.cut(latents)]
-
-        def decode(span: Tensor) -> Tensor:
+        *_, height, width = spans[0].shape
+        grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP, 1), scale)
+        caches: list[Cache | None] = [None for _ in grid.cut(spans[0])]
+        for span in spans:
             tiles = []
             for n, part in enumerate(grid.cut(span)):
                 cache = _moved(caches[n], span.device) if rung.is_parked else caches[n]
                 frames, cache = self._family.step(part, cache)
                 caches[n] = _moved(cache, torch.device("cpu")) if rung.is_parked else cache
                 tiles.append(frames)
-            return grid.blend(tiles)
-
-        return decode
+            yield grid.blend(tiles)
 
 
 def _moved(cache: Cache, device: torch.device) -> Cache:

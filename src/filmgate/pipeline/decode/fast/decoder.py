@@ -14,7 +14,10 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.base import ClipShape, PrecisionLost, Rung, Vae
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, Wan
+from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
+from filmgate.pipeline.decode.fast.relay import Relay
+from filmgate.pipeline.latents import are_finite
 
 PROVEN_CAPABILITIES = {(9, 0)}  # GPUs it has been measured on: docs/decoder.md
 HALF = torch.float16
@@ -28,8 +31,20 @@ class FastWan(Wan):
         self._network = network
 
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
-        caches: list[Tensor | None] = [] if cache is None else cache
-        return self._network.decode(latents, caches, is_first=cache is None), caches
+        caches: list[Caches] = [[], []] if cache is None else cache
+        lower, upper = (Tape(half, is_first=cache is None) for half in caches)
+        return self._network.upper(self._network.lower(latents, lower), upper), caches
+
+
+class RelayDecoder(CausalDecoder):
+    """Whole frames by a Relay; tiles are small and many, and go step by step."""
+
+    def __init__(self, family: FastWan, relay: Relay, *, starts_tiled: bool) -> None:
+        super().__init__(family, family.patch, starts_tiled=starts_tiled)
+        self._relay = relay
+
+    def whole_frames(self, spans: Sequence[Tensor]) -> Iterator[Tensor]:
+        return self._relay.decode(spans)
 
 
 class FastDecoder:
@@ -57,8 +72,11 @@ class FastDecoder:
 
 def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
     """The fast decoder of this VAE, with weights laid out once for all clips."""
-    families = (FastWan(vae, network_of(vae, dtype)), Wan(vae))
-    return FastDecoder(*(CausalDecoder(f, f.patch, starts_tiled=vae.use_tiling) for f in families))
+    relay, exact = relay_of(vae, dtype), Wan(vae)
+    return FastDecoder(
+        RelayDecoder(FastWan(vae, relay.network), relay, starts_tiled=vae.use_tiling),
+        CausalDecoder(exact, exact.patch, starts_tiled=vae.use_tiling),
+    )
 
 
 def why_not_fast(vae: Vae) -> str | None:
@@ -95,7 +113,7 @@ class _Verdict:
     """Whether a chunk holds numbers, on its way to the host without holding up what is queued behind it."""
 
     def __init__(self, frames: Tensor) -> None:
-        is_sound = frames.isfinite().all()
+        is_sound = are_finite(frames)
         self._answer = torch.empty((), dtype=torch.bool, pin_memory=frames.is_cuda)
         self._answer.copy_(is_sound, non_blocking=True)
         self._event = torch.cuda.Event(blocking=True) if frames.is_cuda else None  # type: ignore[no-untyped-call]
@@ -110,16 +128,16 @@ class _Verdict:
         return frames
 
 
-_networks: WeakKeyDictionary[Vae, tuple[object, Network]] = WeakKeyDictionary()
+_relays: WeakKeyDictionary[Vae, tuple[object, Relay]] = WeakKeyDictionary()
 
 
-def network_of(vae: Vae, dtype: torch.dtype) -> Network:
+def relay_of(vae: Vae, dtype: torch.dtype) -> Relay:
     """The VAE's network, laid out again only when its weights have changed."""
     parameters = [*vae.decoder.parameters(), *vae.post_quant_conv.parameters()]
     versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
     state = (dtype, versions)
-    known = _networks.get(vae)
+    known = _relays.get(vae)
     if known is None or known[0] != state:
         with torch.inference_mode():
-            known = _networks[vae] = (state, Network(vae, dtype))
+            known = _relays[vae] = (state, Relay(Network(vae, dtype), vae.device))
     return known[1]

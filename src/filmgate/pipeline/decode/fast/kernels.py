@@ -1,4 +1,4 @@
-"""`combine` in Triton: one read of what the last convolution wrote, one write of what the next one reads.
+"""`combine` and `add_taps` in Triton: one read of what a convolution wrote, one write of what is next read.
 
 A program takes a few pixels with all their channels and all their frames, so the norm over channels, the sum
 over slots and the move of the cache need nothing from any other program. Frames come in ones, twos and fours;
@@ -21,13 +21,15 @@ from filmgate.pipeline.decode.fast.passes import (
 )
 from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
 
-# A program's pixels times its channels, and its warps. Of the nine pairs measured at 96 channels this one is
-# near the best for every form of the kernel; 1024 and 4 run one form at half of it. See docs/decoder.md.
-ELEMENTS = 2048
-WARPS = 8
+# A program's elements (pixels times lanes) and its warps, by lanes: of twenty pairs the best for the form of
+# the kernel that likes it least. A pair that suits one width may run another at half its speed.
+BLOCKS = {128: (2048, 8), 256: (512, 2), 512: (1024, 2)}
+OTHER_BLOCK = (2048, 8)
+PIXELS = 256  # a program's of `add_taps`
 
 SLOTS = tl.constexpr(int(Source.SLOTS))
 PHASES = tl.constexpr(int(Source.PHASES))
+TO_NOTHING = tl.constexpr(-1)
 TO_STACKED = tl.constexpr(int(Layout.STACKED))
 TO_SLOTS = tl.constexpr(int(Layout.SLOTS))
 A = tl.constexpr(float(NEAR))
@@ -146,6 +148,27 @@ def _split(slots, at, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
 
 
 @triton.jit
+def _stack(
+    slots, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr, channels: tl.constexpr
+):
+    """Each frame behind the two before it, channel after channel."""
+    at = pixel.to(tl.int64)[:, None] * (3 * channels) + channel[None, :]
+    _write_taps(slots, at, channels, mask, c0, c1, y0)
+    if frames > 1:
+        _write_taps(slots, at + 3 * step, channels, mask, c1, y0, y1)
+    if frames > 2:
+        _write_taps(slots, at + 6 * step, channels, mask, y0, y1, y2)
+        _write_taps(slots, at + 9 * step, channels, mask, y1, y2, y3)
+
+
+@triton.jit
+def _write_taps(slots, at, channels: tl.constexpr, mask, oldest, older, newest):
+    _write(slots, at, oldest, mask)
+    _write(slots, at + channels, older, mask)
+    _write(slots, at + 2 * channels, newest, mask)
+
+
+@triton.jit
 def _combine(
     map0, map1, map2, map3, map4, map5,
     bias, residual, kept, gamma, cache, slots,
@@ -180,16 +203,14 @@ def _combine(
         g = _read(gamma, channel, channel < channels)
         y0, y1 = _activate(y0, g, root), _activate(y1, g, root)
         y2, y3 = _activate(y2, g, root), _activate(y3, g, root)
+    if layout != TO_NOTHING:
         c0, c1 = y0, y0
         if has_cache:
             c0, c1 = _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
         if layout == TO_SLOTS:
             _split(slots, at, step, mask, c0, c1, y0, y1, y2, y3, frames)
         elif layout == TO_STACKED:
-            stacked = pixel.to(tl.int64)[:, None] * (3 * channels) + channel[None, :]
-            _write(slots, stacked, c0, mask)
-            _write(slots, stacked + channels, c1, mask)
-            _write(slots, stacked + 2 * channels, y0, mask)
+            _stack(slots, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames, channels)
         else:
             _write_frames(slots, at, step, mask, y0, y1, y2, y3, frames)
 
@@ -202,14 +223,16 @@ def combine_on_gpu(pending: Pending, activation: Activation | None, *, keep: boo
     slots = first.new_empty(slot_shape(activation.layout, shape) if activation is not None else (0,))
     maps = (*pending.maps, *[first] * (MOST_FRAMES + CACHED_FRAMES - len(pending.maps)))
     lanes = triton.next_power_of_2(channels)
-    pixels = max(ELEMENTS // lanes, 1)
+    elements, warps = BLOCKS.get(lanes, OTHER_BLOCK)
+    pixels = max(elements // lanes, 1)
     cache = activation.cache if activation is not None else None
+    gamma = activation.gamma if activation is not None else None
     _combine[(triton.cdiv(height * width, pixels),)](
         *maps,
         first if pending.bias is None else pending.bias,
         first if pending.residual is None else pending.residual,
         kept,
-        first if activation is None else activation.gamma,
+        first if gamma is None else gamma,
         first if cache is None else cache,
         slots,
         height,
@@ -217,15 +240,49 @@ def combine_on_gpu(pending: Pending, activation: Activation | None, *, keep: boo
         channels**0.5,
         frames=frames,
         source=int(pending.source),
-        layout=int(Layout.FRAMES if activation is None else activation.layout),
+        layout=int(TO_NOTHING.value if activation is None else activation.layout),
         has_bias=pending.bias is not None,
         has_residual=pending.residual is not None,
         keep=keep,
-        activates=activation is not None,
+        activates=gamma is not None,
         has_cache=cache is not None,
         channels=channels,
         lanes=lanes,
         pixels=pixels,
-        num_warps=WARPS,
+        num_warps=warps,
     )
     return kept, slots
+
+
+@triton.jit
+def _add_taps(
+    maps, bias, carry, sums, size,
+    frames: tl.constexpr, channels: tl.constexpr, width: tl.constexpr, pixels: tl.constexpr,
+):  # fmt: skip
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    mask = pixel < size
+    at = pixel.to(tl.int64) * width
+    frame_step = size.to(tl.int64) * width
+    for channel in tl.static_range(channels):
+        planes = carry + channel * 2 * size.to(tl.int64)
+        out = sums + channel * frames * size.to(tl.int64)
+        this, following = _read(planes, pixel, mask), _read(planes, pixel + size, mask)
+        b = tl.load(bias + channel)
+        for frame in tl.static_range(frames):
+            tap = maps + frame * frame_step + channel
+            _write(out, pixel + frame * size, this + _read(tap, at + 2 * channels, mask) + b, mask)
+            this = following + _read(tap, at + channels, mask)
+            following = _read(tap, at, mask)
+        _write(planes, pixel, this, mask)
+        _write(planes, pixel + size, following, mask)
+
+
+def add_taps_on_gpu(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
+    """One launch; see `add_taps`."""
+    frames, height, width, mapped = maps.shape
+    sums = carry.new_empty(len(bias), frames, height, width)
+    _add_taps[(triton.cdiv(height * width, PIXELS),)](
+        maps, bias, carry, sums, height * width,
+        frames=frames, channels=len(bias), width=mapped, pixels=PIXELS,
+    )  # fmt: skip
+    return sums

@@ -9,11 +9,13 @@ from torch.nn.functional import conv2d, linear
 
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
+    TAPS,
     TINY,
     Activation,
     Layout,
     Pending,
     Source,
+    add_taps,
     combine,
 )
 from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
@@ -21,24 +23,26 @@ from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
 Module = Any
 """A layer of diffusers' Wan decoder."""
 
-
 QUERIES = 4096  # attended to at a time: bounds the scores' memory at any size
+
+
+Caches = list[Tensor | None]
 
 
 class Tape:
     """One stream's causal caches, read and moved on in the order of the layers."""
 
-    def __init__(self, caches: list[Tensor | None], *, is_first: bool) -> None:
+    def __init__(self, caches: Caches, *, is_first: bool) -> None:
         self.is_first = is_first
         self._caches = caches
         self._at = 0
 
-    def next(self, shape: tuple[int, int, int], like: Tensor) -> Tensor:
-        """The next layer's cache [2, height, width, channels]: zeros until something was seen."""
+    def next(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """The next layer's cache: zeros until something was seen."""
         if self._at == len(self._caches):
             self._caches.append(None)
         if (cache := self._caches[self._at]) is None:
-            cache = self._caches[self._at] = like.new_zeros(CACHED_FRAMES, *shape)
+            cache = self._caches[self._at] = like.new_zeros(shape)
         self._at += 1
         return cache
 
@@ -55,51 +59,42 @@ def convolve(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
 
 
 class CausalConvolution:
-    """A 3 x 3 x 3 causal convolution: by Winograd over several frames, stacked for a single one."""
+    """A 3 x 3 x 3 causal convolution: by Winograd over several frames, stacked for a single one.
 
-    def __init__(self, conv: Module, dtype: torch.dtype) -> None:
-        self._taps = conv.weight.detach().float()
-        self._dtype = dtype
-        self._weights: dict[tuple[Layout, int], list[Tensor]] = {}
+    `frames` is what a chunk brings it, from the second chunk on; the first is a single frame everywhere.
+    """
+
+    def __init__(self, conv: Module, frames: int, dtype: torch.dtype) -> None:
+        taps = conv.weight.detach().float()
+        self._layout = Layout.STACKED if frames == 1 else Layout.SLOTS
+        if frames == 1:
+            weights = [torch.cat(taps.unbind(2), dim=1)]
+        else:
+            weights = list(torch.einsum("st,oithw->soihw", taps.new_tensor(TRANSFORMS[frames].taps), taps))
+        self._weights = [weight.to(dtype).contiguous(memory_format=torch.channels_last) for weight in weights]
+        # The last tap alone: the slot at infinity, or the last third of the stacked channels.
+        self._newest = self._weights[-1][:, -taps.shape[1] :]
         self.bias = conv.bias.detach().float()
 
-    @staticmethod
-    def layout(frames: int, *, is_first: bool) -> Layout:
+    def layout(self, *, is_first: bool) -> Layout:
         """What it reads. The first chunk has nothing before it: one tap sees it, the others see zeros."""
-        if frames == 1:
-            return Layout.FRAMES if is_first else Layout.STACKED
-        return Layout.SLOTS
+        return Layout.FRAMES if is_first else self._layout
 
     def __call__(self, slots: Tensor, layout: Layout) -> Pending:
-        weights = self._prepared(layout, len(slots))
-        if layout is not Layout.SLOTS:
-            return Pending(Source.FRAMES, (convolve(slots, weights[0], padding=1),), self.bias)
-        maps = tuple(convolve(slots[n : n + 1], weight, padding=1) for n, weight in enumerate(weights))
-        return Pending(Source.SLOTS, maps, self.bias)
-
-    def _prepared(self, layout: Layout, slots: int) -> list[Tensor]:
-        if (layout, slots) not in self._weights:
-            self._weights[layout, slots] = [self._laid_out(weight) for weight in self._split(layout, slots)]
-        return self._weights[layout, slots]
-
-    def _split(self, layout: Layout, slots: int) -> list[Tensor]:
-        if layout is Layout.FRAMES:
-            return [self._taps[:, :, -1]]
-        if layout is Layout.STACKED:
-            return [torch.cat(self._taps.unbind(2), dim=1)]
-        matrix = self._taps.new_tensor(TRANSFORMS[slots - CACHED_FRAMES].taps)
-        return list(torch.einsum("st,oithw->soihw", matrix, self._taps))
-
-    def _laid_out(self, weight: Tensor) -> Tensor:
-        return weight.to(self._dtype).contiguous(memory_format=torch.channels_last)
+        if layout is Layout.SLOTS:
+            pairs = enumerate(self._weights)
+            maps = tuple(convolve(slots[n : n + 1], weight, padding=1) for n, weight in pairs)
+            return Pending(Source.SLOTS, maps, self.bias)
+        weight = self._newest if layout is Layout.FRAMES else self._weights[0]
+        return Pending(Source.FRAMES, (convolve(slots, weight, padding=1),), self.bias)
 
 
 class Residual:
     """WanResidualBlock."""
 
-    def __init__(self, block: Module, dtype: torch.dtype) -> None:
+    def __init__(self, block: Module, frames: int, dtype: torch.dtype) -> None:
         self._gammas = [norm.gamma.detach().float().flatten() for norm in (block.norm1, block.norm2)]
-        self._convs = [CausalConvolution(conv, dtype) for conv in (block.conv1, block.conv2)]
+        self._convs = [CausalConvolution(conv, frames, dtype) for conv in (block.conv1, block.conv2)]
         self._shortcut: Tensor | None = None
         self._bias = self._convs[1].bias
         if block.in_dim != block.out_dim:
@@ -115,9 +110,9 @@ class Residual:
         return pending
 
     def _half(self, n: int, pending: Pending, tape: Tape, *, keep: bool) -> tuple[Tensor, Pending]:
-        frames, height, width, channels = pending.shape
-        layout = self._convs[n].layout(frames, is_first=tape.is_first)
-        cache = tape.next((height, width, channels), pending.maps[0])
+        _, height, width, channels = pending.shape
+        layout = self._convs[n].layout(is_first=tape.is_first)
+        cache = tape.next((CACHED_FRAMES, height, width, channels), pending.maps[0])
         kept, slots = combine(pending, Activation(self._gammas[n], layout, cache), keep=keep)
         return kept, self._convs[n](slots, layout)
 
@@ -164,9 +159,9 @@ class Upsample:
     """
 
     def __init__(self, resample: Module, dtype: torch.dtype) -> None:
-        self._time: Callable[[Tensor], Tensor] | None = None
-        if resample.mode == "upsample3d":
-            self._time = as_matrix(resample.time_conv, dtype)
+        is_doubling = resample.mode == "upsample3d"
+        self._time = Doubling(resample.time_conv, dtype) if is_doubling else None
+        self.times = 2 if is_doubling else 1
         conv = resample.resample[1]
         self._weight = (
             _phases(conv.weight.detach().float()).to(dtype).contiguous(memory_format=torch.channels_last)
@@ -174,23 +169,39 @@ class Upsample:
         self._bias = conv.bias.detach().float()
 
     def __call__(self, pending: Pending, tape: Tape) -> Pending:
-        frames, _ = combine(pending, None, keep=True)
-        if self._time is not None:
-            frames = self._doubled(frames, self._time, tape)
+        if self._time is None:
+            frames, _ = combine(pending, None, keep=True)
+        elif tape.is_first:
+            tape.skip()  # the first frame stays single and is not remembered
+            frames, _ = combine(pending, None, keep=True)
+        else:
+            _, height, width, channels = pending.shape
+            cache = tape.next((CACHED_FRAMES, height, width, channels), pending.maps[0])
+            _, stacked = combine(pending, Activation(None, Layout.STACKED, cache), keep=False)
+            frames = self._time(stacked)
         return Pending(Source.PHASES, (convolve(frames, self._weight, padding=1),), self._bias)
 
-    @staticmethod
-    def _doubled(frames: Tensor, time: Callable[[Tensor], Tensor], tape: Tape) -> Tensor:
-        if tape.is_first:
-            tape.skip()  # the first frame stays single and is not remembered
-            return frames
-        count, height, width, channels = frames.shape
-        cache = tape.next((height, width, channels), frames)
-        together = torch.cat([cache, frames])
-        cache.copy_(together[-CACHED_FRAMES:])
-        taps = [together[n : n + count] for n in range(3)]
-        pairs = time(torch.cat(taps, dim=-1)).view(count, height, width, 2, channels)
-        return pairs.permute(0, 3, 1, 2, 4).reshape(2 * count, height, width, channels)
+
+class Doubling:
+    """The convolution over time that makes two frames of one: a matrix for each of the two."""
+
+    def __init__(self, conv: Module, dtype: torch.dtype) -> None:
+        weight = torch.cat(conv.weight.detach().unbind(2), dim=1).flatten(1)
+        self._matrices = [half.t().to(dtype) for half in weight.chunk(2)]
+        self._biases = conv.bias.detach().to(dtype).chunk(2)
+
+    def __call__(self, stacked: Tensor) -> Tensor:
+        """Frames with the two before them [n, height, width, 3 * c] to [2 * n, height, width, c]."""
+        count, height, width, channels = stacked.shape
+        doubled = stacked.new_empty(2 * count, height, width, channels // TAPS)
+        for n, target in enumerate(doubled):
+            torch.addmm(
+                self._biases[n % 2],
+                stacked[n // 2].view(-1, channels),
+                self._matrices[n % 2],
+                out=target.view(-1, channels // TAPS),
+            )
+        return doubled
 
 
 def _phases(weight: Tensor) -> Tensor:
@@ -224,13 +235,11 @@ class Duplicate:
 
 
 class Head:
-    """The last norm and convolution. Three taps beside each other: what is cached is a few channels thin."""
+    """The last norm and convolution, its three taps beside each other: what is remembered is thin."""
 
     def __init__(self, decoder: Module, dtype: torch.dtype) -> None:
         self._gamma = decoder.norm_out.gamma.detach().float().flatten()
-        taps = decoder.conv_out.weight.detach().float()
-        self._channels = taps.shape[0]
-        stacked = torch.cat(taps.unbind(2))
+        stacked = torch.cat(decoder.conv_out.weight.detach().float().unbind(2))
         spare = -len(stacked) % 8
         padded = torch.cat([stacked, stacked.new_zeros(spare, *stacked.shape[1:])])
         self._weight = padded.to(dtype).contiguous(memory_format=torch.channels_last)
@@ -239,22 +248,12 @@ class Head:
     def __call__(self, pending: Pending, tape: Tape) -> Tensor:
         _, active = combine(pending, Activation(self._gamma, Layout.FRAMES), keep=False)
         maps = convolve(active, self._weight, padding=1)
-        count, height, width, channels = maps.shape
-        cache = tape.next((height, width, channels), maps)
-        together = torch.cat([cache, maps])
-        cache.copy_(together[-CACHED_FRAMES:])
-        oldest, older, newest = (
-            together[n : n + count, ..., n * self._channels : (n + 1) * self._channels].float()
-            for n in range(3)
-        )
-        frames: Tensor = oldest + older + newest + self._bias
-        return frames.permute(3, 0, 1, 2).unsqueeze(0).contiguous()
+        _, height, width, _ = maps.shape
+        carry = tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
+        return add_taps(maps, self._bias, carry).unsqueeze(0)
 
 
 def as_matrix(conv: Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """A convolution of one pixel, over channels or over channels of three frames, as a matrix."""
-    weight = conv.weight.detach()
-    if weight.ndim == 5 and weight.shape[2] == 3:
-        weight = torch.cat(weight.unbind(2), dim=1)
-    matrix, bias = weight.flatten(1).to(dtype), conv.bias.detach().to(dtype)
+    """A convolution of one pixel, as a matrix over its channels."""
+    matrix, bias = conv.weight.detach().flatten(1).to(dtype), conv.bias.detach().to(dtype)
     return lambda frames: linear(frames, matrix, bias)

@@ -27,13 +27,13 @@ class Entrance:
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
         self._before = as_matrix(vae.post_quant_conv, dtype)
-        self._conv = CausalConvolution(vae.decoder.conv_in, dtype)
+        self._conv = CausalConvolution(vae.decoder.conv_in, 1, dtype)
         self._dtype = dtype
 
     def __call__(self, latents: Tensor, tape: Tape) -> Pending:
         frames = self._before(latents[0].permute(1, 2, 3, 0).to(self._dtype))
         _, height, width, channels = frames.shape
-        cache = tape.next((height, width, channels), frames)
+        cache = tape.next((CACHED_FRAMES, height, width, channels), frames)
         together = torch.cat([cache, frames])
         cache.copy_(together[-CACHED_FRAMES:])
         return self._conv(torch.cat(list(together[:, None]), dim=-1), Layout.STACKED)
@@ -42,10 +42,11 @@ class Entrance:
 class UpBlock:
     """WanUpBlock, and WanResidualUpBlock with the shortcut around it."""
 
-    def __init__(self, block: Module, dtype: torch.dtype) -> None:
-        self._resnets = [Residual(resnet, dtype) for resnet in block.resnets]
+    def __init__(self, block: Module, frames: int, dtype: torch.dtype) -> None:
+        self._resnets = [Residual(resnet, frames, dtype) for resnet in block.resnets]
         upsampler = block.upsampler if hasattr(block, "upsampler") else (block.upsamplers or [None])[0]
         self._upsample = Upsample(upsampler, dtype) if upsampler is not None else None
+        self.frames = frames if self._upsample is None else frames * self._upsample.times
         shortcut = getattr(block, "avg_shortcut", None)
         device = block.resnets[0].conv1.weight.device
         self._shortcut = Duplicate(shortcut, device) if shortcut is not None else None
@@ -66,22 +67,39 @@ class UpBlock:
 
 
 class Network:
-    """A Wan decoder with its weights laid out again. Holds no state of a clip: that is on the tape."""
+    """A Wan decoder with its weights laid out again. Holds no state of a clip: that is on its tapes.
+
+    It comes in two halves, so that the lower one may run ahead of the upper (relay.py). Cut below the last
+    two levels, both launch about as many kernels and what is handed over is small.
+    """
+
+    LEVELS_ABOVE = 2
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
         decoder = vae.decoder
         mid = decoder.mid_block
         self._entrance = Entrance(vae, dtype)
-        layers: list[Layer] = [Residual(mid.resnets[0], dtype)]
+        layers: list[Layer] = [Residual(mid.resnets[0], 1, dtype)]
         for attention, resnet in zip(mid.attentions, mid.resnets[1:], strict=True):
-            layers += [Attention(attention, dtype), Residual(resnet, dtype)]
-        self._layers: Sequence[Layer] = [*layers, *(UpBlock(block, dtype) for block in decoder.up_blocks)]
+            layers += [Attention(attention, dtype), Residual(resnet, 1, dtype)]
+        frames = 1
+        for block in decoder.up_blocks:
+            level = UpBlock(block, frames, dtype)
+            layers.append(level)
+            frames = level.frames
+        self._lower: Sequence[Layer] = layers[: -self.LEVELS_ABOVE]
+        self._upper: Sequence[Layer] = layers[-self.LEVELS_ABOVE :]
         self._head = Head(decoder, dtype)
 
-    def decode(self, latents: Tensor, caches: list[Tensor | None], *, is_first: bool) -> Tensor:
-        """One latent frame [1, c, 1, h, w] to frames [1, 3, n, height, width]; moves the caches on."""
-        tape = Tape(caches, is_first=is_first)
+    def lower(self, latents: Tensor, tape: Tape) -> Pending:
+        """One latent frame [1, c, 1, h, w] up to the last two levels."""
         pending = self._entrance(latents, tape)
-        for layer in self._layers:
+        for layer in self._lower:
+            pending = layer(pending, tape)
+        return pending
+
+    def upper(self, pending: Pending, tape: Tape) -> Tensor:
+        """What `lower` left behind, to frames [1, 3, n, height, width]."""
+        for layer in self._upper:
             pending = layer(pending, tape)
         return self._head(pending, tape)

@@ -12,7 +12,8 @@ from torch import Tensor
 from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
 
 MOST_FRAMES = 4  # a chunk's, after both temporal upsamplings
-CACHED_FRAMES = 2  # what a causal convolution with three taps remembers
+TAPS = 3  # of a convolution over time
+CACHED_FRAMES = TAPS - 1  # what a causal convolution remembers
 TINY = 1e-12  # torch.nn.functional.normalize's
 
 
@@ -28,7 +29,7 @@ class Layout(IntEnum):
     """How the next convolution wants its input."""
 
     FRAMES = 0  # frames
-    STACKED = 1  # a single frame, with the two before it in front of its channels
+    STACKED = 1  # frames, each with the two before it in front of its channels
     SLOTS = 2  # one map a slot of the transform
 
 
@@ -54,9 +55,12 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """RMS norm and SiLU on the way to a convolution; `cache` holds its last two inputs and is moved on."""
+    """RMS norm and SiLU on the way to a convolution; `cache` holds its last two inputs and is moved on.
 
-    gamma: Tensor
+    Without a gamma frames go on as they are.
+    """
+
+    gamma: Tensor | None
     layout: Layout
     cache: Tensor | None = None
 
@@ -65,7 +69,7 @@ def slot_shape(layout: Layout, shape: tuple[int, int, int, int]) -> tuple[int, i
     """The tensor a convolution reads, for frames of this shape."""
     frames, height, width, channels = shape
     if layout is Layout.STACKED:
-        return frames, height, width, (frames + CACHED_FRAMES) * channels
+        return frames, height, width, TAPS * channels
     if layout is Layout.SLOTS:
         return frames + CACHED_FRAMES, height, width, channels
     return shape
@@ -116,9 +120,11 @@ def _add_up(pending: Pending) -> Tensor:
 
 
 def _activate(frames: Tensor, activation: Activation, dtype: torch.dtype) -> Tensor:
-    norm = frames.norm(dim=-1, keepdim=True).clamp_min(TINY)
-    active = frames / norm * frames.shape[-1] ** 0.5 * activation.gamma.float()
-    active = torch.nn.functional.silu(active)
+    active = frames
+    if activation.gamma is not None:
+        norm = frames.norm(dim=-1, keepdim=True).clamp_min(TINY)
+        active = frames / norm * frames.shape[-1] ** 0.5 * activation.gamma.float()
+        active = torch.nn.functional.silu(active)
     if activation.cache is None:
         return active.to(dtype)
     together = torch.cat([activation.cache.float(), active])
@@ -126,6 +132,33 @@ def _activate(frames: Tensor, activation: Activation, dtype: torch.dtype) -> Ten
     if activation.layout is Layout.FRAMES:
         return active.to(dtype)
     if activation.layout is Layout.STACKED:
-        return torch.cat(list(together[:, None]), dim=-1).to(dtype)
+        return torch.cat([together[tap : tap + len(frames)] for tap in range(TAPS)], dim=-1).to(dtype)
     split = together.new_tensor(TRANSFORMS[len(frames)].split)
     return torch.einsum("sf,fhwc->shwc", split, together).to(dtype)
+
+
+def add_taps(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
+    """A causal convolution whose taps were computed beside each other: added up over time, in float32.
+
+    `maps` [n, height, width, 3 * c and more] holds what each tap makes of each frame; what the first two make
+    of it belongs to the frames after it. `carry` [c, 2, height, width] holds what earlier frames left these,
+    and is moved on. Returns [c, n, height, width].
+    """
+    if maps.is_cuda:
+        from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu
+
+        with torch.cuda.device(maps.device):
+            return add_taps_on_gpu(maps, bias, carry)
+    return add_taps_in_torch(maps, bias, carry)
+
+
+def add_taps_in_torch(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
+    """The reference."""
+    channels, count = len(bias), len(maps)
+    planes = maps.permute(3, 0, 1, 2).float()
+    sums = torch.cat([carry, carry.new_zeros(channels, count, *carry.shape[2:])], dim=1)
+    for tap in range(TAPS):
+        later = CACHED_FRAMES - tap
+        sums[:, later : later + count] += planes[tap * channels : (tap + 1) * channels]
+    carry.copy_(sums[:, count:])
+    return sums[:, :count] + bias[:, None, None, None]

@@ -1,0 +1,169 @@
+"""Where each millisecond of the fast decoder goes, and what bounds it: the table of docs/decoder.md.
+
+    python -m benchmarks.bench_roofline --vae wan2.1 --size 1280x720 --frames 81
+
+One clip on one stream, a pair of events around every convolution, pass and attention. Bounds are those of an
+H200: 790 TFLOP/s of a large half-precision matrix product and 4.8 TB/s of memory.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from filmgate.pipeline.bench.vaes import build_vae, random_latents
+from filmgate.pipeline.decode.fast import layers, network
+from filmgate.pipeline.decode.fast.decoder import relay_of
+from filmgate.pipeline.decode.fast.layers import Tape
+from filmgate.pipeline.decode.fast.passes import Activation, Pending
+from filmgate.pipeline.ending import prepare
+
+T = TypeVar("T")
+
+FLOPS_PER_SECOND = 790e12
+BYTES_PER_SECOND = 4.8e12
+
+
+class Moment:
+    """A point on the device's clock, or the host's where there is no device."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True) if torch.cuda.is_available() else None
+        self._at = time.perf_counter()
+        if self._event is not None:
+            self._event.record()
+
+    def seconds_until(self, other: "Moment") -> float:
+        if self._event is None or other._event is None:  # noqa: SLF001 - its own class
+            return other._at - self._at  # noqa: SLF001
+        return self._event.elapsed_time(other._event) / 1000  # noqa: SLF001
+
+
+@dataclass
+class Part:
+    """All calls of one kind at one shape."""
+
+    flops: float = 0.0
+    moved: float = 0.0
+    spans: list[tuple[Moment, Moment]] = field(default_factory=list)
+
+    def seconds(self) -> float:
+        return sum(start.seconds_until(stop) for start, stop in self.spans)
+
+    def row(self, name: str, whole: float) -> str:
+        seconds = self.seconds()
+        by_flops, by_bytes = self.flops / FLOPS_PER_SECOND, self.moved / BYTES_PER_SECOND
+        rate = f"{self.flops / seconds / 1e12:.0f} TFLOP/s" if self.flops else ""
+        if by_bytes > by_flops:
+            rate = f"{self.moved / seconds / 1e12:.1f} TB/s"
+        bound = "arithmetic" if by_flops >= by_bytes else "memory"
+        at_best = max(by_flops, by_bytes)
+        return (
+            f"| {name} | {len(self.spans)} | {seconds * 1000:.1f} | {seconds / whole:.1%} "
+            f"| {bound}, {at_best * 1000:.1f} ms | {rate} |"
+        )
+
+
+class Meter:
+    """Times calls by name."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Part] = {}
+
+    def timed(self, name: str, call: Callable[[], T], *, flops: float = 0.0, moved: float = 0.0) -> T:
+        part = self.parts.setdefault(name, Part())
+        start = Moment()
+        result = call()
+        part.spans.append((start, Moment()))
+        part.flops += flops
+        part.moved += moved
+        return result
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Every convolution, pass and attention of the network goes through this meter."""
+        convolve, combine, attend = layers.convolve, layers.combine, layers.attend
+
+        def convolution(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
+            count, height, width, _ = frames.shape
+            out, into, *kernel = weight.shape
+            name = f"convolution {into} to {out}, {width}x{height}"
+            flops = 2.0 * count * height * width * out * into * kernel[0] * kernel[1]
+            moved = 2.0 * count * height * width * (into + out)
+            return self.timed(name, lambda: convolve(frames, weight, padding), flops=flops, moved=moved)
+
+        def one_pass(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+            _, height, width, channels = pending.shape
+            read = [*pending.maps, *([] if pending.residual is None else [pending.residual])]
+            cache = None if activation is None else activation.cache
+            moved = sum(t.nbytes for t in read) + (0 if cache is None else 2 * cache.nbytes)
+            name = f"between, {channels} channels, {width}x{height}"
+            results = self.timed(name, lambda: combine(pending, activation, keep=keep), moved=moved)
+            self.parts[name].moved += sum(t.nbytes for t in results)
+            return results
+
+        def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            flops = 4.0 * query.shape[1] * key.shape[1] * query.shape[2] * len(query)
+            return self.timed("attention", lambda: attend(query, key, value), flops=flops)
+
+        with (
+            mock.patch.object(layers, "convolve", convolution),
+            mock.patch.object(layers, "combine", one_pass),
+            mock.patch.object(network, "combine", one_pass),
+            mock.patch.object(layers, "attend", attention),
+        ):
+            yield
+
+
+@torch.inference_mode()
+def measure(vae_name: str, size: tuple[int, int], frames: int, device: torch.device) -> tuple[float, Meter]:
+    """Seconds of the whole clip, and the meter that saw its parts."""
+    vae = build_vae(vae_name, device, torch.bfloat16)
+    net = relay_of(vae, torch.float16 if device.type == "cuda" else torch.float32).network
+    _, latents = prepare(vae, random_latents(vae_name, size, frames, vae), choice="exact")
+    seconds, meter = 0.0, Meter()
+    for meter in (Meter(), Meter()):  # the first one warms up
+        caches: list[layers.Caches] = [[], []]
+        with meter.attached():
+            start = Moment()
+            for n, span in enumerate(latents.split(1, dim=2)):
+                below, above = (Tape(half, is_first=n == 0) for half in caches)
+                net.upper(net.lower(span, below), above)
+            stop = Moment()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds = start.seconds_until(stop)
+    return seconds, meter
+
+
+def table(seconds: float, meter: Meter) -> str:
+    rows = sorted(meter.parts.items(), key=lambda item: -item[1].seconds())
+    lines = ["| part | calls | ms | share | bound | reached |", "|---|---|---|---|---|---|"]
+    lines += [part.row(name, seconds) for name, part in rows]
+    rest = seconds - sum(part.seconds() for part in meter.parts.values())
+    lines.append(f"| everything else | | {rest * 1000:.1f} | {rest / seconds:.1%} | | |")
+    lines.append(f"| the whole clip | | {seconds * 1000:.1f} | 100.0% | | |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--vae", default="wan2.1")
+    parser.add_argument("--size", default="1280x720")
+    parser.add_argument("--frames", type=int, default=81)
+    options = parser.parse_args()
+    width, height = (int(side) for side in options.size.split("x"))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    print(table(*measure(options.vae, (width, height), options.frames, device)))
+
+
+if __name__ == "__main__":
+    main()
