@@ -98,15 +98,17 @@ class Meter:
             moved = 2.0 * count * height * width * (into + out)
             return self.timed(name, lambda: convolve(frames, weight, padding), flops=flops, moved=moved)
 
-        def one_pass(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+        def one_pass(
+            pending: Pending, activation: Activation | None, *, keep: bool
+        ) -> tuple[Tensor, list[Tensor]]:
             _, height, width, channels = pending.shape
             read = [*pending.maps, *([] if pending.residual is None else [pending.residual])]
             cache = None if activation is None else activation.cache
             moved = sum(t.nbytes for t in read) + (0 if cache is None else 2 * cache.nbytes)
             name = f"between, {channels} channels, {width}x{height}"
-            results = self.timed(name, lambda: combine(pending, activation, keep=keep), moved=moved)
-            self.parts[name].moved += sum(t.nbytes for t in results)
-            return results
+            kept, inputs = self.timed(name, lambda: combine(pending, activation, keep=keep), moved=moved)
+            self.parts[name].moved += sum(t.nbytes for t in (kept, *inputs))
+            return kept, inputs
 
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             flops = 4.0 * query.shape[1] * key.shape[1] * query.shape[2] * len(query)

@@ -1,20 +1,23 @@
 """The fast decoder without a GPU: in float32 it computes what the VAE does, and knows when to step aside."""
 
 import copy
-from dataclasses import replace
 
+import av
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
-from filmgate.errors import UsageError
+from filmgate.errors import DecodeError, UsageError
 from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
 from filmgate.pipeline.decode import open_decoder, uses_fast
-from filmgate.pipeline.decode.base import PrecisionLost, Rung
-from filmgate.pipeline.decode.fast.decoder import checked, open_fast_wan, why_not_fast
+from filmgate.pipeline.decode.base import Rung
+from filmgate.pipeline.decode.fast.decoder import open_fast_wan, why_not_fast
 from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
-from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, slot_shape
-from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_shapes
+from filmgate.pipeline.decode.fast.relay import Relay
+from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.ending import Ending, stream_frames
 from tests.zoo_vaes import build_vae, draw_latents
 
 WANS = ("wan2.1", "wan2.2")
@@ -32,8 +35,9 @@ def latents_of(vae, name, frames=4, **others):
 
 @torch.inference_mode()
 def frames_of(decoder, latents, *, fast=True):
-    rung = next(r for r in decoder.rungs(latents) if r.is_fast == fast)
-    return torch.cat([chunk.clone() for chunk in decoder.chunks(latents, rung)], dim=1)
+    chosen = decoder if fast else decoder.exact
+    rung = chosen.rungs(latents)[0]
+    return torch.cat([chunk.clone() for chunk in chosen.chunks(latents, rung)], dim=1)
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 6])
@@ -52,10 +56,10 @@ def test_tiles_are_the_exact_decoders_tiles(name):
     latents = latents_of(vae, name, 3, size=(6, 9))
     decoder = open_fast_wan(vae, torch.float32)
     for is_parked in (False, True):
-        exact = Rung("tiles", 64, is_parked=is_parked)
+        rung = Rung("tiles", 64, is_parked=is_parked)
         fast, expected = (
-            torch.cat([chunk.clone() for chunk in decoder.chunks(latents, rung)], dim=1)
-            for rung in (replace(exact, is_fast=True), exact)
+            torch.cat([chunk.clone() for chunk in one.chunks(latents, rung)], dim=1)
+            for one in (decoder, decoder.exact)
         )
         torch.testing.assert_close(fast, expected, rtol=0, atol=2e-5)
 
@@ -83,16 +87,57 @@ def test_two_clips_at_once_are_what_each_is_alone(name):
         assert torch.equal(torch.cat([pair[n] for pair in pairs], dim=1), expected)
 
 
-def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog):
+@pytest.fixture
+def fast_on_cpu(monkeypatch):
+    """`auto` takes the fast decoder, as it does on a GPU."""
+    monkeypatch.setattr("filmgate.pipeline.ending.open_decoder", lambda vae, *_: open_fast_wan(vae))
+
+
+@pytest.mark.usefixtures("fast_on_cpu")
+def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog, tmp_path):
     vae = build_vae(name).to(torch.bfloat16)
     with torch.no_grad():
         vae.decoder.up_blocks[1].resnets[0].conv1.weight.mul_(1e8)
-    latents = latents_of(vae, name, 3).bfloat16()
-    decoder, taken = open_fast_wan(vae), []
-    frames = torch.cat(list(decode_frames(decoder, latents, on_rung=taken.append)), dim=1)
-    assert [rung.name for rung in taken] == ["fast, whole frame", "whole frame"]
-    assert torch.equal(frames, frames_of(decoder, latents, fast=False))
-    assert "beyond half precision" in caplog.text
+    latents = draw_latents(name, vae, 3)
+    report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "fast.mp4")
+    assert report.rung == "whole frame"
+    assert report.shape.frames == 9
+    assert "beyond half precision at frame 0" in caplog.text
+    with av.open(str(tmp_path / "fast.mp4")) as clip:
+        assert sum(1 for _ in clip.decode(video=0)) == 9
+
+
+@pytest.mark.usefixtures("fast_on_cpu")
+def test_frames_before_the_first_that_is_no_number_are_kept(monkeypatch):
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    latents = draw_latents("wan2.1", vae, 4)
+    expected = np.concatenate(list(stream_frames(vae, latents)))
+    breaking(monkeypatch, at=2)
+    found = np.concatenate(list(stream_frames(vae, latents)))
+    assert len(found) == len(expected) == 13
+    assert np.array_equal(found[:5], expected[:5])  # two chunks of the fast decoder, once
+    monkeypatch.undo()
+    exact = np.concatenate(list(stream_frames(vae, latents)))  # on a CPU the exact decoder
+    assert np.array_equal(found[5:], exact[5:])
+
+
+def breaking(monkeypatch, at):
+    """From its chunk `at` on the fast decoder's frames are not numbers."""
+    decode = Relay.decode
+
+    def broken(self, spans):
+        for n, frames in enumerate(decode(self, spans)):
+            yield frames if n < at else frames * float("nan")
+
+    monkeypatch.setattr(Relay, "decode", broken)
+
+
+def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
+    vae = build_vae("wan2.1")
+    with torch.no_grad():
+        vae.decoder.conv_out.bias.fill_(float("nan"))
+    with pytest.raises(DecodeError, match="the decoder produced NaN"):
+        Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
 
 
 def test_changed_weights_are_laid_out_again():
@@ -114,22 +159,6 @@ def test_without_a_gpu_there_is_none_and_asking_for_it_says_why():
     with pytest.raises(UsageError, match="there is no fast decoder here: it needs a GPU"):
         open_decoder(vae, choice="fast")
     assert "none" in (why_not_fast(build_vae("cogvideox")) or "")
-
-
-def test_a_chunk_is_handed_on_once_the_next_is_under_way_and_never_if_it_is_not_numbers():
-    asked = []
-
-    def chunks():
-        for n in range(3):
-            asked.append(n)
-            yield torch.full((3, 1, 2, 2), float("nan") if n == 2 else float(n))
-
-    received = checked(chunks())
-    assert next(received).mean() == 0
-    assert asked == [0, 1]
-    assert next(received).mean() == 1
-    with pytest.raises(PrecisionLost):
-        next(received)
 
 
 def test_upsampling_by_phases_is_upsampling_and_then_convolving():
@@ -156,9 +185,9 @@ def test_attention_in_parts_is_attention(pixels):
 
 
 def test_slots_have_a_map_for_every_product():
-    assert slot_shape(Layout.SLOTS, (4, 6, 8, 96)) == (6, 6, 8, 96)
-    assert slot_shape(Layout.STACKED, (1, 6, 8, 96)) == (1, 6, 8, 288)
-    assert slot_shape(Layout.FRAMES, (4, 6, 8, 96)) == (4, 6, 8, 96)
+    assert input_shapes(Layout.SLOTS, (4, 6, 8, 96)) == [(1, 6, 8, 96)] * 6
+    assert input_shapes(Layout.STACKED, (2, 6, 8, 96)) == [(2, 6, 8, 288)]
+    assert input_shapes(Layout.FRAMES, (4, 6, 8, 96)) == [(4, 6, 8, 96)]
 
 
 def test_fidelity_is_measured_against_the_truth_frame_by_frame():

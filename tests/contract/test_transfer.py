@@ -188,10 +188,10 @@ class Crowded:
         self._layout, self._together = layout, together
         self.frame_shape = layout.frame_shape
 
-    def convert(self, frames, out):
+    def convert(self, frames, out, sound=None):
         if frames.shape[1] > self._together:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        self._layout.convert(frames, out)
+        self._layout.convert(frames, out, sound)
 
 
 @pytest.mark.parametrize("layout", [Yuv420(), Rgb24()])

@@ -2,14 +2,23 @@
 
 import itertools
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
 from filmgate.pipeline.bench.fidelity import compare, decode_all
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.decode.fast.kernels import combine_on_gpu
-from filmgate.pipeline.decode.fast.passes import Activation, Layout, Pending, Source, combine_in_torch
+from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
+from filmgate.pipeline.decode.fast.passes import (
+    Activation,
+    Layout,
+    Pending,
+    Source,
+    add_taps_in_torch,
+    combine_in_torch,
+)
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import EncodeOptions
 from filmgate.pipeline.ending import Ending, prepare
@@ -34,15 +43,50 @@ def test_the_kernel_does_what_the_reference_does(frames, source, channels):
     for layout, has_residual, keep in itertools.product(layouts, (False, True), (False, True)):
         pending = _pending(source, frames, channels, has_residual)
         gamma, cache = torch.randn(channels, device=CUDA), _random(2, 6, 10, channels)
-        there, here = (Activation(gamma, layout, cache.clone()) for _ in range(2))
+        has_cache = layout is not Layout.FRAMES or frames == 1
+        there, here = (Activation(gamma, layout, cache.clone() if has_cache else None) for _ in range(2))
         expected = combine_in_torch(pending, there, keep=keep)
-        found = combine_on_gpu(pending, here, keep=keep)
-        for a, b in [*zip(expected, found, strict=True), (there.cache, here.cache)]:
-            torch.testing.assert_close(a, b, rtol=2e-3, atol=1e-2)
+        for _ in range(2):  # by way of Triton's launch, and past it
+            if has_cache:
+                here.cache.copy_(cache)
+            found = combine_on_gpu(_copy(pending), here, keep=keep)
+            torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)
+            if has_cache:
+                torch.testing.assert_close(there.cache, here.cache, rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("channels", [3, 12])
+def test_taps_are_added_up_as_the_reference_adds_them(channels):
+    bias, maps = torch.randn(channels, device=CUDA), _random(7, 6, 10, 3 * channels + 7)
+    carries = [torch.randn(channels, 2, 6, 10, device=CUDA)] * 2
+    carries = [carry.clone() for carry in carries]
+    for part in maps.split([1, 4, 2]):
+        expected, found = add_taps_in_torch(part, bias, carries[0]), add_taps_on_gpu(part, bias, carries[1])
+        torch.testing.assert_close(expected, found, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(*carries, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [(64, 48), (720, 1280)])
+def test_colours_are_the_references(size, dtype):
+    frames = (torch.randn(3, 4, *size, device=CUDA) * 0.7).to(dtype)
+    there, here = (
+        torch.zeros(3, *Yuv420().frame_shape(*size), device=CUDA, dtype=torch.uint8) for _ in range(2)
+    )
+    Yuv420.convert_in_torch(frames[:, -3:], there)
+    Yuv420().convert(frames[:, -3:], here)
+    assert (there.int() - here.int()).abs().max() <= 1  # a tie may fall either way
+    assert (there != here).float().mean() < 1e-4
 
 
 def _random(*shape):
     return torch.randn(shape, device=CUDA, dtype=torch.float16)
+
+
+def _copy(pending):
+    """The kernel may write over what it has read."""
+    residual = None if pending.residual is None else pending.residual.clone()
+    return replace(pending, maps=tuple(one.clone() for one in pending.maps), residual=residual)
 
 
 def _pending(source, frames, channels, has_residual):
@@ -92,8 +136,7 @@ def test_it_is_faster_and_takes_no_more_memory(vaes, name, size, frames):
             seconds[choice] = time.perf_counter() - started
         peaks[choice] = torch.cuda.max_memory_allocated()
     assert seconds["fast"] < seconds["exact"]
-    if min(size) >= 480:  # below that the second copy of the weights is what shows
-        assert peaks["fast"] <= peaks["exact"]
+    assert peaks["fast"] <= peaks["exact"]
 
 
 def test_its_memory_is_flat_in_clip_length(vaes):
@@ -143,12 +186,9 @@ def test_two_clips_at_once_are_what_each_is_alone(vaes):
 def test_tiles_of_the_fast_decoder_show_the_same_picture(vaes):
     vae = vaes["wan2.1"]
     decoder, ready = prepare(vae, random_latents("wan2.1", (512, 256), 9, vae), choice="fast")
-    whole, tiled = (
-        torch.cat(list(decoder.chunks(ready, rung)), dim=1)
-        for rung in [rung for rung in decoder.rungs(ready) if rung.is_fast][:2]
-    )
+    whole, tiled = (torch.cat(list(decoder.chunks(ready, rung)), dim=1) for rung in decoder.rungs(ready)[:2])
     exact, exact_tiled = (
-        torch.cat(list(decoder.chunks(ready, rung)), dim=1).float()
-        for rung in [rung for rung in decoder.rungs(ready) if not rung.is_fast][:2]
+        torch.cat(list(decoder.exact.chunks(ready, rung)), dim=1).float()
+        for rung in decoder.exact.rungs(ready)[:2]
     )
     assert (whole - tiled).norm() <= 1.1 * (exact - exact_tiled).norm()

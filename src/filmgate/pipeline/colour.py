@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from filmgate.errors import UsageError
+from filmgate.pipeline.latents import are_finite
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
@@ -31,8 +32,11 @@ class Layout(Protocol):
         """The uint8 shape of one frame; raises UsageError for a size the layout cannot hold."""
         ...
 
-    def convert(self, frames: Tensor, out: Tensor) -> None:
-        """Write frames [3, n, height, width] in [-1, 1] into `out` [n, *frame_shape], on their own device."""
+    def convert(self, frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
+        """Write frames [3, n, height, width] in [-1, 1] into `out` [n, *frame_shape], on their own device.
+
+        `sound`, one byte there, becomes 0 if they are not all numbers.
+        """
         ...
 
 
@@ -48,18 +52,20 @@ class Yuv420:
             )
         return (height * 3 // 2, width)
 
-    def convert(self, frames: Tensor, out: Tensor) -> None:
+    def convert(self, frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
         if frames.is_cuda and HAS_TRITON:
             from filmgate.pipeline.colour_kernel import convert_on_gpu
 
             with torch.cuda.device(frames.device):  # Triton launches where the thread is
-                convert_on_gpu(frames, out)
+                convert_on_gpu(frames, out, sound)
         else:
-            self.convert_in_torch(frames, out)
+            self.convert_in_torch(frames, out, sound)
 
     @staticmethod
-    def convert_in_torch(frames: Tensor, out: Tensor) -> None:
+    def convert_in_torch(frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
         """The reference, one step at a time."""
+        if sound is not None:
+            sound *= are_finite(frames)
         _, count, height, width = frames.shape
         frames = frames.float().clamp(-1, 1)
         luma = _weighted(frames, TO_LUMA).mul_(LUMA_SCALE).add_(LUMA_SHIFT)
@@ -76,7 +82,9 @@ class Rgb24:
     def frame_shape(self, height: int, width: int) -> tuple[int, ...]:
         return (height, width, 3)
 
-    def convert(self, frames: Tensor, out: Tensor) -> None:
+    def convert(self, frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
+        if sound is not None:
+            sound *= are_finite(frames)
         scaled = frames.float().clamp(-1, 1).mul_(127.5).add_(127.5).round_()
         out.copy_(scaled.permute(1, 2, 3, 0))
 

@@ -21,13 +21,18 @@ U_RED, U_GREEN, U_BLUE = (tl.constexpr(weight) for weight in TO_BLUE_DIFFERENCE)
 V_RED, V_GREEN, V_BLUE = (tl.constexpr(weight) for weight in TO_RED_DIFFERENCE)
 Y_SCALE, Y_SHIFT = tl.constexpr(LUMA_SCALE), tl.constexpr(LUMA_SHIFT)
 UV_SCALE, UV_SHIFT = tl.constexpr(CHROMA_SCALE), tl.constexpr(CHROMA_SHIFT)
+LARGEST = tl.constexpr(3e38)  # infinity is beyond it, and what is no number is not below it
 ROUNDER = tl.constexpr(1.5 * 2**23)  # added and taken away again, it rounds half to even, as torch does
 
 
 @triton.jit
-def _row(pointer, at, mask):
-    value = tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
-    return tl.minimum(tl.maximum(value, -1.0), 1.0)
+def _rows(pointer, at, width, mask, sound):
+    """Two rows of a plane, clamped; clears `sound` if one holds a number that is none."""
+    top = tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
+    bottom = tl.load(pointer + at + width, mask=mask, other=0.0).to(tl.float32)
+    are_numbers = (tl.abs(top) < LARGEST) & (tl.abs(bottom) < LARGEST)
+    tl.store(sound, 0, mask=tl.min(are_numbers.to(tl.int32), axis=0) == 0)
+    return tl.minimum(tl.maximum(top, -1.0), 1.0), tl.minimum(tl.maximum(bottom, -1.0), 1.0)
 
 
 @triton.jit
@@ -41,15 +46,15 @@ def _halved(top, bottom, columns: tl.constexpr):
 
 
 @triton.jit
-def _to_yuv(frames, out, height, width, channel_step, frame_step, columns: tl.constexpr):
+def _to_yuv(frames, out, sound, height, width, channel_step, frame_step, columns: tl.constexpr):
     row, frame = tl.program_id(1), tl.program_id(2)
     column = tl.program_id(0) * columns + tl.arange(0, columns)
     mask = column < width
     at = frame.to(tl.int64) * frame_step + (2 * row).to(tl.int64) * width + column
     red, green, blue = frames, frames + channel_step, frames + 2 * channel_step
-    red0, red1 = _row(red, at, mask), _row(red, at + width, mask)
-    green0, green1 = _row(green, at, mask), _row(green, at + width, mask)
-    blue0, blue1 = _row(blue, at, mask), _row(blue, at + width, mask)
+    red0, red1 = _rows(red, at, width, mask, sound)
+    green0, green1 = _rows(green, at, width, mask, sound)
+    blue0, blue1 = _rows(blue, at, width, mask, sound)
 
     size = height.to(tl.int64) * width
     luma = out + frame * (size * 3 // 2)
@@ -65,10 +70,12 @@ def _to_yuv(frames, out, height, width, channel_step, frame_step, columns: tl.co
     _write(luma + size + size // 4, to, (r * V_RED + g * V_GREEN + b * V_BLUE) * UV_SCALE + UV_SHIFT, inside)
 
 
-def convert_on_gpu(frames: Tensor, out: Tensor) -> None:
+def convert_on_gpu(frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
     """One launch; see `Yuv420.convert`."""
+    if sound is None:
+        sound = out.new_ones(1)
     _, count, height, width = frames.shape
     if frames.stride()[2:] != (width, 1):
         frames = frames.contiguous()
     grid = (triton.cdiv(width, COLUMNS), height // 2, count)
-    _to_yuv[grid](frames, out, height, width, frames.stride(0), frames.stride(1), columns=COLUMNS)
+    _to_yuv[grid](frames, out, sound, height, width, frames.stride(0), frames.stride(1), columns=COLUMNS)

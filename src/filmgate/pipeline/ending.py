@@ -21,13 +21,13 @@ from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
 from filmgate.pipeline.growing import GrowingFile
-from filmgate.pipeline.latents import check_finite_synchronising
+from filmgate.pipeline.latents import Verdict, refuse_unless_finite
 from filmgate.pipeline.mux import head_bytes
 from filmgate.pipeline.rings import Rings
 from filmgate.pipeline.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.streams import Streams, open_streams
 from filmgate.pipeline.timeline import Timeline
-from filmgate.pipeline.transfer import carry_overlapped
+from filmgate.pipeline.transfer import Consumer, carry_overlapped, carry_with_twin
 
 Carry = Callable[..., None]
 
@@ -115,19 +115,21 @@ class Ending:
         device = bring_to_device(self._vae)
         decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
         shape, rung = foresee(decoder, latents), ["whole frame"]
-        rings = self._rings_for(shape, device)
         stills = Stills(delivery.stills, shape.frames, delivery.on_still)
-        timeline = make_timeline(rings) if make_timeline else None
+        timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
         moments = [started]
         with discarding(_target(path, delivery)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
             if delivery.on_growth and isinstance(clip, ClipMemory):
                 delivery.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
             consume = _counting(encoder, stills, shape.frames, control)
-            # Only now does the GPU get anything to do: it must not wait for files and encoders to open.
-            ready = make_ready(decoder, latents, device, self._vae.dtype)
-            chunks = decode_frames(decoder, ready, on_rung=lambda r: _note(rung, r))
-            self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
+
+            def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
+                rings = self._rings_for(shape, device)
+                chunks = self._decoded(decoder, latents, device, start, lambda taken: _note(rung, taken))
+                self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
+
+            carry_with_twin(decoder, carry, consume)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
             moments.append(time.perf_counter())
@@ -138,6 +140,18 @@ class Ending:
         data = clip.data if isinstance(clip, ClipMemory) else b""
         phases = Phases(*(after - before for before, after in pairwise(moments)))
         return ClipReport(path, data, size, shape, moments[-1] - started, first, rung[0], phases)
+
+    def _decoded(
+        self,
+        decoder: VideoDecoder,
+        latents: Tensor,
+        device: torch.device,
+        start: int,
+        on_rung: Callable[[Rung], None],
+    ) -> Iterator[Tensor]:
+        # Begins when the first chunk is asked for: the GPU must not wait for files, encoders and threads.
+        ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
+        yield from decode_frames(decoder, ready, on_rung, lambda: refuse_unless_finite(verdict), start)
 
     def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
         try:
@@ -160,14 +174,17 @@ def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) 
 
 def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     """Frames as uint8 [n, height, width, 3] on the host, chunk by chunk, while the GPU works on the next."""
-    decoder, latents = prepare(vae, latents)
+    decoder, ready = prepare(vae, latents)
     layout: Layout = Rgb24()
-    rings = Rings(open_streams(latents.device), layout, decoder.shape(latents), (2, 4))
-    control = Control()
+    streams, control = open_streams(ready.device), Control()
+
+    def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
+        rings = Rings(streams, layout, decoder.shape(ready), (2, 4))
+        carry_overlapped(decode_frames(decoder, ready, start=start), rings, consume, control)
 
     def decode(emit: Callable[[np.ndarray], None]) -> None:
-        with rings.streams.on_compute():
-            carry_overlapped(decode_frames(decoder, latents), rings, lambda a: emit(a.copy()), control)
+        with streams.on_compute():
+            carry_with_twin(decoder, carry, lambda frames: emit(frames.copy()))
 
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
@@ -178,7 +195,9 @@ def prepare(
     """The decoder for this VAE, and the latents as it wants them, checked, where the VAE is."""
     device = bring_to_device(vae)
     decoder = open_decoder(vae, latents_per_chunk, choice)
-    return decoder, make_ready(decoder, latents, device, vae.dtype)
+    ready, verdict = make_ready(decoder, latents, device, vae.dtype)
+    refuse_unless_finite(verdict)
+    return decoder, ready
 
 
 def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
@@ -187,11 +206,12 @@ def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
 
 
 @torch.inference_mode()
-def make_ready(decoder: VideoDecoder, latents: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The latents as the VAE wants them, where it is; raises DecodeError if they are not numbers."""
+def make_ready(
+    decoder: VideoDecoder, latents: Tensor, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Verdict]:
+    """The latents as the VAE wants them, where it is, and whether they are numbers, which is known later."""
     ready = decoder.to_vae_latents(latents.to(device=device, dtype=dtype))
-    check_finite_synchronising(ready)
-    return ready
+    return ready, Verdict(ready)
 
 
 def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:
@@ -233,7 +253,8 @@ def _publish(clip: ClipTarget, stills: Stills) -> int:
 
 def _watched(chunks: Iterator[Tensor], streams: Streams, moments: list[float]) -> Iterator[Tensor]:
     """The chunks, and the moments at which the first was asked for and the device was done with the last."""
-    moments.append(time.perf_counter())
+    if len(moments) == 1:  # not when another decoder goes on
+        moments.append(time.perf_counter())
     yield from chunks
     streams.mark_compute().wait_on_host()
     moments.append(time.perf_counter())

@@ -38,9 +38,26 @@ def are_finite(values: Tensor) -> Tensor:
     return total - total == 0
 
 
-def check_finite_synchronising(latents: Tensor) -> None:
-    """Refuse latents with NaN or infinity before anything is decoded. Waits for the GPU, once per clip."""
-    if not bool(are_finite(latents)):
+class Verdict:
+    """Whether values are numbers, on its way to the host without holding up what is queued behind it."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._answer = torch.empty((), dtype=torch.bool, pin_memory=values.is_cuda)
+        self._answer.copy_(are_finite(values), non_blocking=True)
+        self._event = torch.cuda.Event(blocking=True) if values.is_cuda else None  # type: ignore[no-untyped-call]
+        if self._event is not None:
+            self._event.record(torch.cuda.current_stream(values.device))
+
+    def is_good(self) -> bool:
+        """The answer; waits until the device has come to it."""
+        if self._event is not None:
+            self._event.synchronize()
+        return bool(self._answer)
+
+
+def refuse_unless_finite(verdict: Verdict) -> None:
+    """Raise DecodeError if the latents were not numbers."""
+    if not verdict.is_good():
         raise DecodeError(
             "the latents hold NaN or infinity, so there is no picture in them; "
             "denoise in bfloat16 or float32 instead of float16, or lower the guidance scale"

@@ -16,12 +16,15 @@ from filmgate.pipeline.channel import Channel
 from filmgate.pipeline.colour import Layout
 from filmgate.pipeline.decode.base import ClipShape
 from filmgate.pipeline.decode.ladder import release_memory
-from filmgate.pipeline.latents import are_finite
 from filmgate.pipeline.streams import Mark, Streams
 
 log = logging.getLogger(__name__)
 
 FLAG_BYTES = 16  # one is used; the rest keeps the frames aligned
+
+
+class NotNumbers(DecodeError):  # noqa: N818 - to whom it is no error, there is a twin to go on
+    """Decoded frames that are not numbers. Everything before them has been consumed."""
 
 
 @dataclass(slots=True)
@@ -53,7 +56,7 @@ class HostChunk:
         self.copied.wait_on_host()
         received = self.slot.buffer[: self.byte_count].numpy()
         if not received[0]:
-            raise DecodeError(
+            raise NotNumbers(
                 "the decoder produced NaN or infinity; "
                 "decode in bfloat16 or float32 (pipeline.dtype) instead of float16"
             )
@@ -95,18 +98,16 @@ class Rings:
     def _has_converted(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> bool:
         # The exception must be gone before memory is released: its traceback holds the failed tensors.
         try:
-            slot.buffer[0] = are_finite(frames)
-            self.layout.convert(frames, target)
+            self.layout.convert(frames, target, slot.buffer[:1].fill_(1))
         except torch.OutOfMemoryError:
             return False
         return True
 
     def _convert_one_by_one(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> None:
-        slot.buffer[0] = 1
+        sound = slot.buffer[:1].fill_(1)
         try:
             for n in range(len(target)):
-                slot.buffer[0] *= are_finite(frames[:, n])
-                self.layout.convert(frames[:, n : n + 1], target[n : n + 1])
+                self.layout.convert(frames[:, n : n + 1], target[n : n + 1], sound)
         except torch.OutOfMemoryError as exc:
             raise OutOfMemory(
                 "GPU memory is too full to convert one decoded frame; "

@@ -8,6 +8,7 @@ A device slot is reused once the copy that reads it is marked; a host slot once 
 Only the copy thread waits for the consumer: the decode thread feels a slow encoder when every slot is full.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,9 +21,13 @@ from torch import Tensor
 
 from filmgate.pipeline.channel import Channel, ChannelClosed
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.rings import DeviceSlot, HostChunk, Rings
+from filmgate.pipeline.decode import exact_twin
+from filmgate.pipeline.decode.base import VideoDecoder
+from filmgate.pipeline.rings import DeviceSlot, HostChunk, NotNumbers, Rings
 from filmgate.pipeline.streams import Mark
 from filmgate.pipeline.timeline import AnyTimeline, NoTimeline
+
+log = logging.getLogger(__name__)
 
 Consumer = Callable[[np.ndarray], None]
 """Takes frames [n, ...] as uint8; the array is only valid during the call."""
@@ -67,6 +72,32 @@ def carry_overlapped(
             control.check()
             timeline.between("decode", before, after)
             conveyor.put(frames)
+
+
+def carry_with_twin(
+    decoder: VideoDecoder, carry: Callable[[VideoDecoder, Consumer, int], None], consume: Consumer
+) -> None:
+    """Carry a clip's frames to `consume` by `carry(decoder, consume, start)`.
+
+    Should a decoder's frames turn out not to be numbers, which is known once they are on the host, its exact
+    twin goes on from there. What was consumed until then stays.
+    """
+    done = 0
+
+    def counting(frames: np.ndarray) -> None:
+        nonlocal done
+        consume(frames)
+        done += len(frames)
+
+    try:
+        carry(decoder, counting, done)
+        return
+    except NotNumbers:
+        twin = exact_twin(decoder)
+        if twin is None:
+            raise
+    log.warning("decode: numbers beyond half precision at frame %d, on with the exact decoder", done)
+    carry(twin, counting, done)
 
 
 def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tensor, Mark]]:

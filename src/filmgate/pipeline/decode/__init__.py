@@ -34,8 +34,13 @@ DECODERS: dict[str, Callable[[Vae], VideoDecoder]] = {
 
 
 def uses_fast(decoder: VideoDecoder) -> bool:
-    """Whether this decoder has rungs of its own kernels."""
+    """Whether this decoder has kernels of its own."""
     return isinstance(decoder, FastDecoder)
+
+
+def exact_twin(decoder: VideoDecoder) -> VideoDecoder | None:
+    """The decoder to go on with should this one's frames not be numbers, where there is one."""
+    return decoder.exact if isinstance(decoder, FastDecoder) else None
 
 
 DecoderChoice = Literal["auto", "exact", "fast"]

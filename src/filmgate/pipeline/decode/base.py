@@ -28,11 +28,6 @@ class Rung:
     tile_pixels: int | None = None  # None: the whole frame at once
     is_parked: bool = False  # tile caches wait in host memory between chunks
     batch_frames: int | None = None  # frames decoded together, where the VAE leaves the choice
-    is_fast: bool = False  # half precision and kernels of our own instead of the VAE's layers
-
-
-class PrecisionLost(ArithmeticError):  # noqa: N818 - a signal between decoder and ladder
-    """A fast rung met numbers that half precision cannot hold; the exact rungs can."""
 
 
 WHOLE_FRAME = Rung("whole frame")

@@ -2,41 +2,40 @@
 
 import gc
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from filmgate.errors import OutOfMemory
-from filmgate.pipeline.decode.base import PrecisionLost, Rung, VideoDecoder
+from filmgate.pipeline.decode.base import Rung, VideoDecoder
 
 log = logging.getLogger(__name__)
 
 
 @torch.inference_mode()
 def decode_frames(
-    decoder: VideoDecoder, latents: Tensor, on_rung: Callable[[Rung], None] | None = None
+    decoder: VideoDecoder,
+    latents: Tensor,
+    on_rung: Callable[[Rung], None] | None = None,
+    check: Callable[[], None] | None = None,
+    start: int = 0,
 ) -> Iterator[Tensor]:
-    """Every frame once, in order, on the highest rung that fits; raises OutOfMemory below the last.
+    """Every frame from `start` once, in order, on the highest rung that fits; OutOfMemory below the last.
 
     A lower rung starts the clip again to rebuild its caches, and stays silent up to where the higher one got.
-    Fast rungs go first where there are any; numbers they cannot hold, not memory, lead to the exact ones.
+    `check` may refuse the latents: it is asked once there is work queued, and before a frame is handed on.
     """
     tried: list[str] = []
-    done = 0
-    rungs = deque(decoder.rungs(latents))
-    is_fast = rungs[0].is_fast
-    while rungs:
-        rung = rungs.popleft()
-        if rung.is_fast != is_fast:
-            continue
+    done = start
+    for rung in decoder.rungs(latents):
         if on_rung is not None:
             on_rung(rung)
         at = 0
         chunks = decoder.chunks(latents, rung)
-        while not isinstance(frames := _next(chunks), _Stop):
+        while not isinstance(frames := _next(chunks), _Full):
+            if check is not None:
+                check()
             if frames is None:
                 return
             at += frames.shape[1]
@@ -45,8 +44,7 @@ def decode_frames(
                 yield frames[:, -fresh:]
             del frames  # the decoder may need these bytes for the next chunk
         tried.append(rung.name)
-        log.warning("decode: rung %r met %s at frame %d, one rung down", rung.name, frames, done)
-        is_fast &= frames is _Stop.FULL
+        log.warning("decode: rung %r ran out of GPU memory at frame %d, one rung down", rung.name, done)
         del chunks
         release_memory()
     raise OutOfMemory(
@@ -55,21 +53,16 @@ def decode_frames(
     )
 
 
-class _Stop(StrEnum):
-    """What a chunk that cannot be had turns into."""
-
-    FULL = "out of GPU memory"
-    OUT_OF_RANGE = "numbers beyond half precision"
+class _Full:
+    """What a chunk that does not fit turns into."""
 
 
-def _next(chunks: Iterator[Tensor]) -> Tensor | _Stop | None:
+def _next(chunks: Iterator[Tensor]) -> Tensor | _Full | None:
     # The exception must be gone before memory is released: its traceback holds the layers' tensors.
     try:
         return next(chunks, None)
     except torch.OutOfMemoryError:
-        return _Stop.FULL
-    except PrecisionLost:
-        return _Stop.OUT_OF_RANGE
+        return _Full()
 
 
 def release_memory() -> None:

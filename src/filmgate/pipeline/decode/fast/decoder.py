@@ -1,7 +1,8 @@
 """AutoencoderKLWan on the fast path: the same chunks, and the exact decoder behind it should numbers run out.
 
 float16 has eight times bfloat16's precision and a fraction of its range. Norms keep what convolutions read in
-that range; should weights ever leave it, a frame shows it as NaN and the clip goes on with exact arithmetic.
+that range; should weights ever leave it, a frame shows it as NaN, and whoever carries the frames goes on with
+the exact decoder.
 """
 
 import importlib.util
@@ -12,12 +13,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import ClipShape, PrecisionLost, Rung, Vae
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, Wan
 from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.relay import Relay
-from filmgate.pipeline.latents import are_finite
 
 PROVEN_CAPABILITIES = {(9, 0)}  # GPUs it has been measured on: docs/decoder.md
 HALF = torch.float16
@@ -48,26 +48,23 @@ class RelayDecoder(CausalDecoder):
 
 
 class FastDecoder:
-    """Streams on the fast rungs first; the exact ones are there for clips that leave float16's range."""
+    """Streams on fast rungs alone. `exact` is for clips that leave float16's range."""
 
     def __init__(self, fast: CausalDecoder, exact: CausalDecoder) -> None:
         self._fast = fast
-        self._exact = exact
+        self.exact = exact
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return self._exact.to_vae_latents(latents)
+        return self._fast.to_vae_latents(latents)
 
     def shape(self, latents: Tensor) -> ClipShape:
-        return self._exact.shape(latents)
+        return self._fast.shape(latents)
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        exact = self._exact.rungs(latents)
-        return [*(replace(rung, name=f"fast, {rung.name}", is_fast=True) for rung in exact), *exact]
+        return [replace(rung, name=f"fast, {rung.name}") for rung in self._fast.rungs(latents)]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
-        if not rung.is_fast:
-            return self._exact.chunks(latents, rung)
-        return checked(self._fast.chunks(latents, rung))
+        return self._fast.chunks(latents, rung)
 
 
 def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
@@ -95,37 +92,6 @@ def why_not_fast(vae: Vae) -> str | None:
 def is_proven(vae: Vae) -> bool:
     """Whether it has been measured, faster and more precise, on this GPU."""
     return torch.cuda.get_device_capability(vae.device) in PROVEN_CAPABILITIES
-
-
-def checked(chunks: Iterator[Tensor]) -> Iterator[Tensor]:
-    """The chunks, each handed on once the next is queued and it is known to hold numbers."""
-    held: tuple[Tensor, _Verdict] | None = None
-    for frames in chunks:
-        following = (frames, _Verdict(frames))
-        if held is not None:
-            yield held[1].passed(held[0])
-        held = following
-    if held is not None:
-        yield held[1].passed(held[0])
-
-
-class _Verdict:
-    """Whether a chunk holds numbers, on its way to the host without holding up what is queued behind it."""
-
-    def __init__(self, frames: Tensor) -> None:
-        is_sound = are_finite(frames)
-        self._answer = torch.empty((), dtype=torch.bool, pin_memory=frames.is_cuda)
-        self._answer.copy_(is_sound, non_blocking=True)
-        self._event = torch.cuda.Event(blocking=True) if frames.is_cuda else None  # type: ignore[no-untyped-call]
-        if self._event is not None:
-            self._event.record()
-
-    def passed(self, frames: Tensor) -> Tensor:
-        if self._event is not None:
-            self._event.synchronize()
-        if not bool(self._answer):
-            raise PrecisionLost
-        return frames
 
 
 _relays: WeakKeyDictionary[Vae, tuple[object, Relay]] = WeakKeyDictionary()

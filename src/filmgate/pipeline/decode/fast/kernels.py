@@ -5,6 +5,9 @@ over slots and the move of the cache need nothing from any other program. Frames
 helpers carry four values and leave those beyond `frames` to the compiler. Imported on a GPU alone.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,7 +20,7 @@ from filmgate.pipeline.decode.fast.passes import (
     Layout,
     Pending,
     Source,
-    slot_shape,
+    input_shapes,
 )
 from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
 
@@ -30,7 +33,7 @@ PIXELS = 256  # a program's of `add_taps`
 SLOTS = tl.constexpr(int(Source.SLOTS))
 PHASES = tl.constexpr(int(Source.PHASES))
 TO_NOTHING = tl.constexpr(-1)
-TO_STACKED = tl.constexpr(int(Layout.STACKED))
+TO_FRAMES = tl.constexpr(int(Layout.FRAMES))
 TO_SLOTS = tl.constexpr(int(Layout.SLOTS))
 A = tl.constexpr(float(NEAR))
 B = tl.constexpr(float(FAR))
@@ -113,6 +116,13 @@ def _activate(frame, gamma, root):
 
 
 @triton.jit
+def _begin_cache(cache, at, step, mask, y0):
+    """Nothing, and then the first frame."""
+    _write(cache, at, tl.zeros_like(y0), mask)
+    _write(cache, at + step, y0, mask)
+
+
+@triton.jit
 def _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
     """What the cache held; it now holds the last two of what it held and the frames."""
     c0, c1 = _read(cache, at, mask), _read(cache, at + step, mask)
@@ -129,49 +139,50 @@ def _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
 
 
 @triton.jit
-def _split(slots, at, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
+def _split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
     """Winograd's input transform: two cached and new frames to slots."""
     if frames == 2:
-        _write(slots, at, c0 - y0, mask)
-        _write(slots, at + step, c1 + y0, mask)
-        _write(slots, at + 2 * step, y0 - c1, mask)
-        _write(slots, at + 3 * step, c1 - y1, mask)
+        _write(in0, at, c0 - y0, mask)
+        _write(in1, at, c1 + y0, mask)
+        _write(in2, at, y0 - c1, mask)
+        _write(in3, at, c1 - y1, mask)
     else:
-        _write(slots, at, c0 * AABB - y0 * AA_PLUS_BB + y2, mask)
+        _write(in0, at, c0 * AABB - y0 * AA_PLUS_BB + y2, mask)
         even, odd = y2 - y0 * BB, (y1 - c1 * BB) * A
-        _write(slots, at + step, even + odd, mask)
-        _write(slots, at + 2 * step, even - odd, mask)
+        _write(in1, at, even + odd, mask)
+        _write(in2, at, even - odd, mask)
         even, odd = y2 - y0 * AA, (y1 - c1 * AA) * B
-        _write(slots, at + 3 * step, even + odd, mask)
-        _write(slots, at + 4 * step, even - odd, mask)
-        _write(slots, at + 5 * step, c1 * AABB - y1 * AA_PLUS_BB + y3, mask)
+        _write(in3, at, even + odd, mask)
+        _write(in4, at, even - odd, mask)
+        _write(in5, at, c1 * AABB - y1 * AA_PLUS_BB + y3, mask)
 
 
 @triton.jit
 def _stack(
-    slots, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr, channels: tl.constexpr
+    into, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr, channels: tl.constexpr
 ):
     """Each frame behind the two before it, channel after channel."""
     at = pixel.to(tl.int64)[:, None] * (3 * channels) + channel[None, :]
-    _write_taps(slots, at, channels, mask, c0, c1, y0)
+    _write_taps(into, at, channels, mask, c0, c1, y0)
     if frames > 1:
-        _write_taps(slots, at + 3 * step, channels, mask, c1, y0, y1)
+        _write_taps(into, at + 3 * step, channels, mask, c1, y0, y1)
     if frames > 2:
-        _write_taps(slots, at + 6 * step, channels, mask, y0, y1, y2)
-        _write_taps(slots, at + 9 * step, channels, mask, y1, y2, y3)
+        _write_taps(into, at + 6 * step, channels, mask, y0, y1, y2)
+        _write_taps(into, at + 9 * step, channels, mask, y1, y2, y3)
 
 
 @triton.jit
-def _write_taps(slots, at, channels: tl.constexpr, mask, oldest, older, newest):
-    _write(slots, at, oldest, mask)
-    _write(slots, at + channels, older, mask)
-    _write(slots, at + 2 * channels, newest, mask)
+def _write_taps(into, at, channels: tl.constexpr, mask, oldest, older, newest):
+    _write(into, at, oldest, mask)
+    _write(into, at + channels, older, mask)
+    _write(into, at + 2 * channels, newest, mask)
 
 
 @triton.jit
 def _combine(
     map0, map1, map2, map3, map4, map5,
-    bias, residual, kept, gamma, cache, slots,
+    bias, residual, kept, gamma, cache,
+    in0, in1, in2, in3, in4, in5,
     height, width, root,
     frames: tl.constexpr, source: tl.constexpr, layout: tl.constexpr,
     has_bias: tl.constexpr, has_residual: tl.constexpr, keep: tl.constexpr,
@@ -204,54 +215,96 @@ def _combine(
         y0, y1 = _activate(y0, g, root), _activate(y1, g, root)
         y2, y3 = _activate(y2, g, root), _activate(y3, g, root)
     if layout != TO_NOTHING:
-        c0, c1 = y0, y0
-        if has_cache:
-            c0, c1 = _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
-        if layout == TO_SLOTS:
-            _split(slots, at, step, mask, c0, c1, y0, y1, y2, y3, frames)
-        elif layout == TO_STACKED:
-            _stack(slots, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames, channels)
+        if layout == TO_FRAMES:
+            if has_cache:
+                _begin_cache(cache, at, step, mask, y0)
+            _write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
         else:
-            _write_frames(slots, at, step, mask, y0, y1, y2, y3, frames)
+            c0, c1 = _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
+            if layout == TO_SLOTS:
+                _split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
+            else:
+                _stack(in0, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames, channels)
 
 
-def combine_on_gpu(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+class Launcher:
+    """Launches a kernel by what it was compiled to, past Triton's own look at every argument.
+
+    That look takes the host 70 us a launch, longer than a small kernel runs. All it would find is in `values`
+    and the first tensor's dtype; every tensor starts at a multiple of 16 bytes, as torch's own do.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._compiled: dict[tuple[object, ...], Any] = {}
+
+    def __call__(self, programs: int, warps: int, tensors: tuple[Tensor, ...], *values: float) -> None:
+        form = (tensors[0].device, tensors[0].dtype, warps, *values)
+        compiled = self._compiled.get(form)
+        if compiled is None:  # Triton's interpreter compiles nothing and comes here every time
+            launch = self._kernel[programs, 1, 1]
+            self._compiled[form] = launch(*tensors, *values, num_warps=warps)
+        else:
+            compiled[programs, 1, 1](*tensors, *values)
+
+
+_launch_combine = Launcher(_combine)
+
+
+def combine_on_gpu(
+    pending: Pending, activation: Activation | None, *, keep: bool
+) -> tuple[Tensor, list[Tensor]]:
     """One launch; see `combine`."""
-    frames, height, width, channels = shape = pending.shape
+    frames, height, width, channels = pending.shape
     first = pending.maps[0]
-    kept = first.new_empty(shape if keep else (0,))
-    slots = first.new_empty(slot_shape(activation.layout, shape) if activation is not None else (0,))
-    maps = (*pending.maps, *[first] * (MOST_FRAMES + CACHED_FRAMES - len(pending.maps)))
+    kept, inputs = _targets(pending, activation, keep=keep)
     lanes = triton.next_power_of_2(channels)
     elements, warps = BLOCKS.get(lanes, OTHER_BLOCK)
     pixels = max(elements // lanes, 1)
     cache = activation.cache if activation is not None else None
     gamma = activation.gamma if activation is not None else None
-    _combine[(triton.cdiv(height * width, pixels),)](
-        *maps,
-        first if pending.bias is None else pending.bias,
-        first if pending.residual is None else pending.residual,
-        kept,
-        first if gamma is None else gamma,
-        first if cache is None else cache,
-        slots,
+    optional = (pending.bias, pending.residual, kept, gamma, cache)
+    _launch_combine(
+        triton.cdiv(height * width, pixels),
+        warps,
+        (
+            *_filled_up(pending.maps, first),
+            *(first if tensor is None else tensor for tensor in optional),
+            *_filled_up(inputs, first),
+        ),
         height,
         width,
         channels**0.5,
-        frames=frames,
-        source=int(pending.source),
-        layout=int(TO_NOTHING.value if activation is None else activation.layout),
-        has_bias=pending.bias is not None,
-        has_residual=pending.residual is not None,
-        keep=keep,
-        activates=gamma is not None,
-        has_cache=cache is not None,
-        channels=channels,
-        lanes=lanes,
-        pixels=pixels,
-        num_warps=warps,
+        frames,
+        int(pending.source),
+        TO_NOTHING.value if activation is None else int(activation.layout),
+        pending.bias is not None,
+        pending.residual is not None,
+        keep,
+        gamma is not None,
+        cache is not None,
+        channels,
+        lanes,
+        pixels,
     )
-    return kept, slots
+    return kept, inputs
+
+
+def _targets(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+    """Where a launch writes: over what it reads, where shapes allow. A program keeps to its own pixels."""
+    first = pending.maps[0]
+    kept = pending.residual if keep else None
+    if kept is None:
+        kept = first.new_empty(pending.shape if keep else (0,))
+    shapes = input_shapes(activation.layout, pending.shape) if activation is not None else []
+    if [tuple(one.shape) for one in pending.maps] == shapes:
+        return kept, list(pending.maps)
+    return kept, [first.new_empty(shape) for shape in shapes]
+
+
+def _filled_up(tensors: Sequence[Tensor], filler: Tensor) -> tuple[Tensor, ...]:
+    """As many tensors as a kernel takes; it leaves alone what its form has no use for."""
+    return *tensors, *[filler] * (MOST_FRAMES + CACHED_FRAMES - len(tensors))
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv2d, linear
+from torch.nn.functional import conv2d, linear, rms_norm
 
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
@@ -37,12 +37,13 @@ class Tape:
         self._caches = caches
         self._at = 0
 
-    def next(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """The next layer's cache: zeros until something was seen."""
+    def next(self, shape: tuple[int, ...], like: Tensor, *, is_begun: bool = False) -> Tensor:
+        """The next layer's cache: zeros until something was seen, or anything where the layer begins it."""
         if self._at == len(self._caches):
             self._caches.append(None)
         if (cache := self._caches[self._at]) is None:
-            cache = self._caches[self._at] = like.new_zeros(shape)
+            cache = like.new_empty(shape) if is_begun else like.new_zeros(shape)
+            self._caches[self._at] = cache
         self._at += 1
         return cache
 
@@ -73,20 +74,21 @@ class CausalConvolution:
             weights = list(torch.einsum("st,oithw->soihw", taps.new_tensor(TRANSFORMS[frames].taps), taps))
         self._weights = [weight.to(dtype).contiguous(memory_format=torch.channels_last) for weight in weights]
         # The last tap alone: the slot at infinity, or the last third of the stacked channels.
-        self._newest = self._weights[-1][:, -taps.shape[1] :]
+        newest = self._weights[-1][:, -taps.shape[1] :]
+        self._newest = newest.contiguous(memory_format=torch.channels_last)
         self.bias = conv.bias.detach().float()
 
     def layout(self, *, is_first: bool) -> Layout:
         """What it reads. The first chunk has nothing before it: one tap sees it, the others see zeros."""
         return Layout.FRAMES if is_first else self._layout
 
-    def __call__(self, slots: Tensor, layout: Layout) -> Pending:
+    def __call__(self, inputs: list[Tensor], layout: Layout) -> Pending:
+        """What it makes of its inputs; each is given up once it has been read, to be written over."""
         if layout is Layout.SLOTS:
-            pairs = enumerate(self._weights)
-            maps = tuple(convolve(slots[n : n + 1], weight, padding=1) for n, weight in pairs)
+            maps = tuple(convolve(inputs.pop(0), weight, padding=1) for weight in self._weights)
             return Pending(Source.SLOTS, maps, self.bias)
         weight = self._newest if layout is Layout.FRAMES else self._weights[0]
-        return Pending(Source.FRAMES, (convolve(slots, weight, padding=1),), self.bias)
+        return Pending(Source.FRAMES, (convolve(inputs.pop(), weight, padding=1),), self.bias)
 
 
 class Residual:
@@ -112,23 +114,22 @@ class Residual:
     def _half(self, n: int, pending: Pending, tape: Tape, *, keep: bool) -> tuple[Tensor, Pending]:
         _, height, width, channels = pending.shape
         layout = self._convs[n].layout(is_first=tape.is_first)
-        cache = tape.next((CACHED_FRAMES, height, width, channels), pending.maps[0])
-        kept, slots = combine(pending, Activation(self._gammas[n], layout, cache), keep=keep)
-        return kept, self._convs[n](slots, layout)
+        shape = (CACHED_FRAMES, height, width, channels)
+        cache = tape.next(shape, pending.maps[0], is_begun=layout is Layout.FRAMES)
+        kept, inputs = combine(pending, Activation(self._gammas[n], layout, cache), keep=keep)
+        return kept, self._convs[n](inputs, layout)
 
 
 class Attention:
     """WanAttentionBlock: one head over the pixels of each frame."""
 
     def __init__(self, block: Module, dtype: torch.dtype) -> None:
-        self._gamma = block.norm.gamma.detach().float().flatten()
+        self._gamma = block.norm.gamma.detach().to(dtype).flatten()
         self._to_qkv, self._proj = as_matrix(block.to_qkv, dtype), as_matrix(block.proj, dtype)
 
     def __call__(self, pending: Pending, tape: Tape) -> Pending:  # noqa: ARG002 - a layer like the others
         kept, _ = combine(pending, None, keep=True)
-        exact = kept.float()
-        norm = exact.norm(dim=-1, keepdim=True).clamp_min(TINY)
-        normal = (exact / norm * exact.shape[-1] ** 0.5 * self._gamma).to(kept.dtype)
+        normal = rms_norm(kept, self._gamma.shape, self._gamma, TINY)
         query, key, value = self._to_qkv(normal).flatten(1, 2).chunk(3, dim=-1)
         mixed = attend(query, key, value)
         return Pending(Source.FRAMES, (self._proj(mixed.view(kept.shape)),), residual=kept)
@@ -177,7 +178,7 @@ class Upsample:
         else:
             _, height, width, channels = pending.shape
             cache = tape.next((CACHED_FRAMES, height, width, channels), pending.maps[0])
-            _, stacked = combine(pending, Activation(None, Layout.STACKED, cache), keep=False)
+            _, (stacked,) = combine(pending, Activation(None, Layout.STACKED, cache), keep=False)
             frames = self._time(stacked)
         return Pending(Source.PHASES, (convolve(frames, self._weight, padding=1),), self._bias)
 
@@ -246,7 +247,7 @@ class Head:
         self._bias = decoder.conv_out.bias.detach().float()
 
     def __call__(self, pending: Pending, tape: Tape) -> Tensor:
-        _, active = combine(pending, Activation(self._gamma, Layout.FRAMES), keep=False)
+        _, (active,) = combine(pending, Activation(self._gamma, Layout.FRAMES), keep=False)
         maps = convolve(active, self._weight, padding=1)
         _, height, width, _ = maps.shape
         carry = tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)

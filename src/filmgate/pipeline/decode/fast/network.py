@@ -1,6 +1,7 @@
 """Wan's decoder, layer by layer, on the fast path."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class Entrance:
         cache = tape.next((CACHED_FRAMES, height, width, channels), frames)
         together = torch.cat([cache, frames])
         cache.copy_(together[-CACHED_FRAMES:])
-        return self._conv(torch.cat(list(together[:, None]), dim=-1), Layout.STACKED)
+        return self._conv([torch.cat(list(together[:, None]), dim=-1)], Layout.STACKED)
 
 
 class UpBlock:
@@ -78,6 +79,7 @@ class Network:
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
         decoder = vae.decoder
         mid = decoder.mid_block
+        self._device: torch.device = vae.device
         self._entrance = Entrance(vae, dtype)
         layers: list[Layer] = [Residual(mid.resnets[0], 1, dtype)]
         for attention, resnet in zip(mid.attentions, mid.resnets[1:], strict=True):
@@ -93,13 +95,19 @@ class Network:
 
     def lower(self, latents: Tensor, tape: Tape) -> Pending:
         """One latent frame [1, c, 1, h, w] up to the last two levels."""
-        pending = self._entrance(latents, tape)
-        for layer in self._lower:
-            pending = layer(pending, tape)
+        with self._at_home():
+            pending = self._entrance(latents, tape)
+            for layer in self._lower:
+                pending = layer(pending, tape)
         return pending
 
     def upper(self, pending: Pending, tape: Tape) -> Tensor:
         """What `lower` left behind, to frames [1, 3, n, height, width]."""
-        for layer in self._upper:
-            pending = layer(pending, tape)
-        return self._head(pending, tape)
+        with self._at_home():
+            for layer in self._upper:
+                pending = layer(pending, tape)
+            return self._head(pending, tape)
+
+    def _at_home(self) -> AbstractContextManager[object]:
+        """Triton launches on the thread's GPU, which need not be the VAE's."""
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()

@@ -28,14 +28,15 @@ class Source(IntEnum):
 class Layout(IntEnum):
     """How the next convolution wants its input."""
 
-    FRAMES = 0  # frames
+    FRAMES = 0  # frames; a cache begins with them, for nothing came before
     STACKED = 1  # frames, each with the two before it in front of its channels
     SLOTS = 2  # one map a slot of the transform
 
 
 @dataclass(slots=True)
 class Pending:
-    """What a convolution left behind, not yet added up. `combine` spends it: at 720p it is gigabytes."""
+    """What a convolution left behind, not yet added up. `combine` spends it and may write over its tensors:
+    at 720p they are gigabytes."""
 
     source: Source
     maps: tuple[Tensor, ...]
@@ -65,30 +66,34 @@ class Activation:
     cache: Tensor | None = None
 
 
-def slot_shape(layout: Layout, shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
-    """The tensor a convolution reads, for frames of this shape."""
+def input_shapes(layout: Layout, shape: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
+    """The tensors a convolution reads, for frames of this shape."""
     frames, height, width, channels = shape
     if layout is Layout.STACKED:
-        return frames, height, width, TAPS * channels
+        return [(frames, height, width, TAPS * channels)]
     if layout is Layout.SLOTS:
-        return frames + CACHED_FRAMES, height, width, channels
-    return shape
+        return [(1, height, width, channels)] * (frames + CACHED_FRAMES)
+    return [shape]
 
 
-def combine(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
-    """The frames (empty unless `keep`) and the next convolution's input (empty without an activation)."""
+def combine(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+    """The frames (empty unless `keep`) and the next convolution's inputs (none without an activation).
+
+    Inputs are tensors of their own, so that each can go once it has been read.
+    """
     if pending.maps[0].is_cuda:
         from filmgate.pipeline.decode.fast.kernels import combine_on_gpu
 
-        with torch.cuda.device(pending.maps[0].device):  # Triton launches where the thread is
-            combined = combine_on_gpu(pending, activation, keep=keep)
+        combined = combine_on_gpu(pending, activation, keep=keep)
     else:
         combined = combine_in_torch(pending, activation, keep=keep)
     pending.maps, pending.residual = (), None
     return combined
 
 
-def combine_in_torch(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, Tensor]:
+def combine_in_torch(
+    pending: Pending, activation: Activation | None, *, keep: bool
+) -> tuple[Tensor, list[Tensor]]:
     """The reference: what the kernel does, in float32, one step at a time."""
     dtype = pending.maps[0].dtype
     frames = _add_up(pending)
@@ -96,9 +101,11 @@ def combine_in_torch(pending: Pending, activation: Activation | None, *, keep: b
         frames = frames + pending.bias.float()
     if pending.residual is not None:
         frames = frames + pending.residual.float()
-    empty = frames.new_empty(0, dtype=dtype)
-    kept = frames.to(dtype) if keep else empty
-    return kept, (_activate(frames, activation, dtype) if activation is not None else empty)
+    kept = frames.to(dtype) if keep else frames.new_empty(0, dtype=dtype)
+    if activation is None:
+        return kept, []
+    active = _activate(frames, activation, dtype)
+    return kept, list(torch.split(active, 1)) if activation.layout is Layout.SLOTS else [active]
 
 
 def _add_up(pending: Pending) -> Tensor:
@@ -127,10 +134,11 @@ def _activate(frames: Tensor, activation: Activation, dtype: torch.dtype) -> Ten
         active = torch.nn.functional.silu(active)
     if activation.cache is None:
         return active.to(dtype)
+    if activation.layout is Layout.FRAMES:
+        activation.cache.zero_()[-1] = active[-1]
+        return active.to(dtype)
     together = torch.cat([activation.cache.float(), active])
     activation.cache.copy_(together[-CACHED_FRAMES:])
-    if activation.layout is Layout.FRAMES:
-        return active.to(dtype)
     if activation.layout is Layout.STACKED:
         return torch.cat([together[tap : tap + len(frames)] for tap in range(TAPS)], dim=-1).to(dtype)
     split = together.new_tensor(TRANSFORMS[len(frames)].split)
@@ -147,8 +155,7 @@ def add_taps(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
     if maps.is_cuda:
         from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu
 
-        with torch.cuda.device(maps.device):
-            return add_taps_on_gpu(maps, bias, carry)
+        return add_taps_on_gpu(maps, bias, carry)
     return add_taps_in_torch(maps, bias, carry)
 
 
