@@ -12,6 +12,7 @@ from filmgate.errors import DecodeError, UsageError
 from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
 from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
+from filmgate.pipeline.decode.fast import passes
 from filmgate.pipeline.decode.fast.decoder import open_fast_wan, why_not_fast
 from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
 from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_shapes
@@ -150,6 +151,41 @@ def test_changed_weights_are_laid_out_again():
     after = frames_of(changed, latents)
     torch.testing.assert_close(after, frames_of(changed, latents, fast=False), rtol=0, atol=2e-5)
     assert not torch.allclose(before, after)
+
+
+@pytest.fixture
+def proven(monkeypatch):
+    """This machine counts as one the fast decoder has been measured on."""
+    monkeypatch.setattr("filmgate.pipeline.decode.why_not_fast", lambda _: None)
+    monkeypatch.setattr("filmgate.pipeline.decode.is_proven", lambda _: True)
+
+
+@pytest.mark.usefixtures("proven")
+def test_without_room_for_its_weights_the_exact_decoder_takes_over(monkeypatch, caplog):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("filmgate.pipeline.decode.fast.decoder.Network", full)
+    assert not uses_fast(open_decoder(build_vae("wan2.1")))
+    assert "no room for the fast decoder" in caplog.text
+
+
+@pytest.mark.usefixtures("proven")
+def test_it_is_tried_once_and_used_where_it_decodes_what_the_vae_decodes(name, monkeypatch):
+    vae = build_vae(name).to(torch.bfloat16)
+    assert uses_fast(open_decoder(vae))
+    breaking(monkeypatch, at=0)
+    assert uses_fast(open_decoder(vae))  # not tried again
+    assert not uses_fast(open_decoder(build_vae(name).to(torch.bfloat16)))
+
+
+@pytest.mark.usefixtures("proven")
+@pytest.mark.parametrize("harm", [lambda frames: frames * 1.2, lambda frames: frames * float("nan")])
+def test_a_kernel_that_computes_something_else_is_not_used(harm, monkeypatch, caplog):
+    healthy = passes.add_taps_in_torch
+    monkeypatch.setattr(passes, "add_taps_in_torch", lambda *given: harm(healthy(*given)))
+    assert not uses_fast(open_decoder(build_vae("wan2.1")))
+    assert "off the exact one here and is not used" in caplog.text
 
 
 def test_without_a_gpu_there_is_none_and_asking_for_it_says_why():

@@ -6,7 +6,7 @@ from typing import Literal
 from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_fast_wan, why_not_fast
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_trusted_wan, why_not_fast
 from filmgate.pipeline.decode.independent import IndependentDecoder
 from filmgate.pipeline.decode.whole import WholeClipDecoder
 from filmgate.pipeline.decode.windowed import LtxDecoder, WindowedDecoder
@@ -50,7 +50,7 @@ def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "
     """The decoder for this VAE, where it is now; raises ModelError for a class nobody has driven yet.
 
     `exact` is bit for bit the VAE's own decode. `fast` is closer to a float32 decode than that and a multiple
-    quicker; `auto` takes it on GPUs it has been measured on.
+    quicker; `auto` takes it on GPUs it has been measured on. It steps aside where a trial fails.
 
     One latent frame a chunk is bit for bit the VAE's own decode and takes the least memory. A CPU likes more,
     which Wan's VAEs allow: the same frames up to rounding. Other VAEs keep the chunks they have.
@@ -63,7 +63,9 @@ def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "
                 f"there is no fast decoder here: {obstacle}; use auto", option="pipeline.decoder"
             )
         if obstacle is None and (choice == "fast" or is_proven(vae)):
-            return open_fast_wan(vae)
+            fast = open_trusted_wan(vae)
+            if fast is not None:
+                return fast
     if name == "AutoencoderKLWan":
         return _wan(vae, latents_per_chunk)
     if name not in DECODERS:

@@ -6,6 +6,7 @@ the exact decoder.
 """
 
 import importlib.util
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
@@ -13,13 +14,17 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
+from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, Wan
 from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.relay import Relay
 
+log = logging.getLogger(__name__)
+
 PROVEN_CAPABILITIES = {(9, 0)}  # GPUs it has been measured on: docs/decoder.md
+TRIAL = (3, 12, 16)  # latent frames, rows and columns of the clip it is tried on
+TOLERATED = 0.1  # relative norm from the exact decoder there: bfloat16's own rounding makes 0.01 to 0.03
 HALF = torch.float16
 
 
@@ -74,6 +79,42 @@ def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
         RelayDecoder(FastWan(vae, relay.network), relay, starts_tiled=vae.use_tiling),
         CausalDecoder(exact, exact.patch, starts_tiled=vae.use_tiling),
     )
+
+
+def open_trusted_wan(vae: Vae) -> FastDecoder | None:
+    """The fast decoder, unless it failed its trial or the GPU has no room for another copy of the weights."""
+    try:
+        decoder = open_fast_wan(vae)
+        if vae not in _trusted:
+            _trusted[vae] = is_like_exact(decoder, vae)
+    except torch.OutOfMemoryError:
+        log.warning("decode: the GPU has no room for the fast decoder's weights; the exact one takes over")
+        return None
+    return decoder if _trusted[vae] else None
+
+
+_trusted: WeakKeyDictionary[Vae, bool] = WeakKeyDictionary()
+
+
+@torch.inference_mode()
+def is_like_exact(decoder: FastDecoder, vae: Vae) -> bool:
+    """Whether it decodes a small clip, on this GPU and with these weights, as the exact decoder does.
+
+    Kernels are compiled on the user's machine, by a compiler and for a driver we have not seen. What they
+    compute depends on the number of channels, not on the picture's size: a small clip speaks for all.
+    """
+    draw = torch.Generator().manual_seed(0)
+    noise = torch.randn(1, vae.config.z_dim, *TRIAL, generator=draw).to(vae.device, vae.dtype)
+    latents = decoder.to_vae_latents(noise)
+    fast, exact = (
+        torch.cat([chunk.float() for chunk in one.chunks(latents, WHOLE_FRAME)], dim=1)
+        for one in (decoder, decoder.exact)
+    )
+    error = float((fast - exact).norm() / exact.norm())
+    if error <= TOLERATED:
+        return True
+    log.warning("decode: the fast decoder is %.3g off the exact one here and is not used", error)
+    return False
 
 
 def why_not_fast(vae: Vae) -> str | None:

@@ -24,9 +24,7 @@ class Relay:
         self.network = network
         self._ahead: torch.cuda.Stream | None = None
         if device.type == "cuda":
-            torch.cuda.current_stream(
-                device
-            ).synchronize()  # the weights: any stream may read them from here on
+            torch.cuda.current_stream(device).synchronize()  # from here on any stream may read the weights
             self._ahead = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def decode(self, spans: Sequence[Tensor]) -> Iterator[Tensor]:
