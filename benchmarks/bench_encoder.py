@@ -1,4 +1,8 @@
-"""H.264 settings: how many frames the encoder holds back, and what that costs in bytes. One JSON line."""
+"""H.264 settings: frames held back and bytes by look-ahead, seconds by preset. One JSON line.
+
+Seconds are of interest relative to each other: a decoder with random weights makes noise, the most an encoder
+can be given, and `noise_to_texture` says how much more that is.
+"""
 
 import json
 import os
@@ -16,6 +20,14 @@ SETTINGS = {
     "zerolatency": {"tune": "zerolatency"},
     **{f"slices, look-ahead {n}": {"x264-params": f"{LOW_DELAY}{n}"} for n in (1, 2, 3, 8)},
 }
+PRESETS = ("veryfast", "superfast", "ultrafast")
+OURS = {"x264-params": f"{LOW_DELAY}2"}
+
+
+def noise() -> list[np.ndarray]:
+    """What random weights decode to, as far as an encoder can tell."""
+    random = np.random.default_rng(1)
+    return [random.integers(60, 190, (HEIGHT * 3 // 2, WIDTH), dtype=np.uint8) for _ in range(FRAMES)]
 
 
 def moving_texture() -> list[np.ndarray]:
@@ -58,11 +70,31 @@ def main() -> None:
     baseline = results["defaults"]["bytes"]
     for row in results.values():
         row["bytes_to_defaults"] = round(row["bytes"] / baseline, 3)
-    print(
-        json.dumps(
-            {"bench": "encoder", "machine": platform.machine(), "threads": threads, "results": results}
-        )
-    )
+    about = {"bench": "encoder", "machine": platform.machine(), "threads": threads}
+    print(json.dumps({**about, "results": results, "presets": by_preset(frames, threads)}))
+
+
+def by_preset(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, float]]:
+    """Seconds and bytes of each preset relative to veryfast, and what noise costs over a picture."""
+    pictures = {"texture": texture, "noise": noise()}
+    rows = {
+        (name, preset): encode(frames, {**OURS, "preset": preset}, threads)
+        for preset in PRESETS
+        for name, frames in pictures.items()
+    }
+    return {
+        preset: {
+            **{
+                f"{name}_{what}": round(rows[name, preset][what] / rows[name, PRESETS[0]][what], 3)
+                for name in pictures
+                for what in ("seconds", "bytes")
+            },
+            "noise_to_texture": round(
+                rows["noise", preset]["seconds"] / rows["texture", preset]["seconds"], 2
+            ),
+        }
+        for preset in PRESETS
+    }
 
 
 if __name__ == "__main__":
