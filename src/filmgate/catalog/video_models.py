@@ -50,6 +50,16 @@ class TiledDecode:
 
 
 @dataclass(frozen=True, slots=True)
+class FastDecode:
+    """Our own kernels: the share they take of the time the VAE's layers take, where they are used."""
+
+    share: float
+    capabilities: tuple[str, ...]
+    source: str
+    as_of: str
+
+
+@dataclass(frozen=True, slots=True)
 class Vae:
     """The decoder's work: FLOPs by latent area and step, peak (per pixel, per pixel and frame), traffic.
 
@@ -75,6 +85,7 @@ class Vae:
     mask_bytes_px2: float = 0.0
     norm_values_px: float = 0.0
     tiled: TiledDecode | None = None
+    fast: FastDecode | None = None
     match: tuple[tuple[str, object], ...] = ()
 
 

@@ -56,6 +56,14 @@ def clip_time(
         (
             text_time(text_work(model), rate),
             scaled(forward, clip.steps * clip.forwards_per_step),
-            decode_time(decode, rate),
+            scaled(decode_time(decode, rate), fast_share(model, gpu, software)),
         )
     )
+
+
+def fast_share(model: VideoModel, gpu: Gpu, software: Software) -> float:
+    """What is left of the decode by kernels of our own, where `pipeline.decoder = auto` takes them."""
+    fast = model.vae.fast
+    if fast is None or not software.has_fast_decoder or software.is_tiled or software.decode_dtype != "bf16":
+        return 1.0
+    return fast.share if gpu.compute_capability in fast.capabilities else 1.0

@@ -29,13 +29,14 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """How a model is run: attention kernels of which era, eager or fused operators, what dtype decodes."""
+    """How a model is run: attention kernels of which era, eager or fused operators, what decodes."""
 
     kernel: str = "fused"
     mode: str = "eager"
     decode_dtype: str = "bf16"
     is_tiled: bool = False
     precision: str = "bf16"
+    has_fast_decoder: bool = False
 
 
 @dataclass(frozen=True, slots=True)

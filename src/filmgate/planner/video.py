@@ -44,7 +44,7 @@ class VideoAsk:
     safety_factor: float = SAFETY_FACTOR
 
     def software(self) -> Software:
-        return Software(mode=self.mode, precision=self.precision)
+        return Software(mode=self.mode, precision=self.precision, has_fast_decoder=True)
 
     def traffic(self, clips_per_day: float | None = None) -> Traffic | None:
         volume = clips_per_day if clips_per_day is not None else self.clips_per_day

@@ -278,6 +278,8 @@ def sources_of(
         f"operator traffic: {model.denoiser.traffic_from}",
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
+    if (fast := model.vae.fast) is not None:
+        found.append(f"fast decoder of {model.vae.id}: {fast.source} ({fast.as_of})")
     for candidate in candidates[:3]:
         gpu, price, instance = candidate.machine.gpu, candidate.machine.price, candidate.machine.instance
         found.append(f"GPU {gpu.name}: {gpu.source} ({gpu.as_of})")

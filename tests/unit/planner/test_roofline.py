@@ -82,3 +82,25 @@ def test_a_group_norm_is_as_slow_on_a_large_gpu_as_on_a_small_one(catalog, const
     assert extra("H200") == pytest.approx(extra("L4"))
     whole = decode_time(work, rates(catalog.gpu("H200"), Software(), constants)).seconds
     assert 0.2 < extra("H200") / whole < 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "measured"),
+    [("wan2.1-t2v-1.3b", (1280, 720, 81), 0.88), ("wan2.2-ti2v-5b", (1280, 704, 121), 2.04)],
+)
+def test_the_fast_decoder_is_reckoned_with_where_it_is_used(catalog, constants, name, shape, measured):
+    model = catalog.video_model(name)
+    width, height, frames = shape
+    clip = clip_for(model, width=width, height=height, frames=frames)
+    ours = Software(has_fast_decoder=True)
+
+    def decode(gpu, software):
+        return clip_time(model, clip, catalog.gpu(gpu), 1, software, constants).of("decode").seconds
+
+    assert decode("H200", ours) == pytest.approx(
+        measured, rel=0.25
+    )  # the formula is off as far for the layers
+    assert decode("H200", Software()) > 2.5 * decode("H200", ours)
+    assert decode("L40S", ours) == decode("L40S", Software())
+    tiled = Software(has_fast_decoder=True, is_tiled=True)
+    assert decode("H200", tiled) == decode("H200", Software(is_tiled=True))
