@@ -1,7 +1,6 @@
 """The fast decoder's own accounts: every part is seen, and parts and rest are the whole."""
 
 import torch
-
 from benchmarks.bench_roofline import measure, table
 
 
