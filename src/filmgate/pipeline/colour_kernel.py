@@ -51,7 +51,8 @@ def _to_yuv(frames, out, sound, height, width, channel_step, frame_step, columns
     column = tl.program_id(0) * columns + tl.arange(0, columns)
     mask = column < width
     at = frame.to(tl.int64) * frame_step + (2 * row).to(tl.int64) * width + column
-    red, green, blue = frames, frames + channel_step, frames + 2 * channel_step
+    plane = channel_step.to(tl.int64)  # of a long clip two planes are beyond 32 bits
+    red, green, blue = frames, frames + plane, frames + 2 * plane
     red0, red1 = _rows(red, at, width, mask, sound)
     green0, green1 = _rows(green, at, width, mask, sound)
     blue0, blue1 = _rows(blue, at, width, mask, sound)
