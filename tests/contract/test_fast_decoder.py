@@ -14,6 +14,7 @@ from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
 from filmgate.pipeline.decode.fast import passes
 from filmgate.pipeline.decode.fast.decoder import open_fast_wan, why_not_fast
+from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
 from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
 from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_shapes
 from filmgate.pipeline.decode.fast.relay import Relay
@@ -45,6 +46,18 @@ def frames_of(decoder, latents, *, fast=True):
 def test_in_float32_it_decodes_what_the_vae_decodes(name, frames):
     vae = build_vae(name)
     latents = latents_of(vae, name, frames)
+    decoder = open_fast_wan(vae, torch.float32)
+    torch.testing.assert_close(
+        frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
+    )
+
+
+def test_the_kernels_write_over_nothing_that_is_still_needed(name, monkeypatch):
+    """The whole network through the kernels themselves, by Triton's interpreter: they work in place."""
+    monkeypatch.setattr(passes, "combine_in_torch", combine_on_gpu)
+    monkeypatch.setattr(passes, "add_taps_in_torch", add_taps_on_gpu)
+    vae = build_vae(name)
+    latents = latents_of(vae, name, 3, size=(2, 2))
     decoder = open_fast_wan(vae, torch.float32)
     torch.testing.assert_close(
         frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
