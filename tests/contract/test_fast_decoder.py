@@ -1,6 +1,8 @@
 """The fast decoder without a GPU: in float32 it computes what the VAE does, and knows when to step aside."""
 
 import copy
+import threading
+from dataclasses import asdict
 
 import av
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
 from filmgate.errors import DecodeError, UsageError
+from filmgate.pipeline import ending
 from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
 from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
@@ -20,6 +23,7 @@ from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_
 from filmgate.pipeline.decode.fast.relay import Relay
 from filmgate.pipeline.encode import EncodeOptions
 from filmgate.pipeline.ending import Ending, stream_frames
+from filmgate.pipeline.rings import HostChunk
 from tests.zoo_vaes import build_vae, draw_latents
 
 WANS = ("wan2.1", "wan2.2")
@@ -119,6 +123,30 @@ def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog
     assert "beyond half precision at frame 0" in caplog.text
     with av.open(str(tmp_path / "fast.mp4")) as clip:
         assert sum(1 for _ in clip.decode(video=0)) == 9
+
+
+@pytest.mark.usefixtures("fast_on_cpu")
+def test_a_decoder_may_be_done_before_anybody_looks_at_its_frames(monkeypatch, tmp_path):
+    """The flag of a chunk is read by another thread, at any time after the decoder went on."""
+    wait = HostChunk.wait
+
+    def late(chunk):
+        is_last.wait(10)
+        return wait(chunk)
+
+    def watched(chunks, *rest):
+        yield from real(chunks, *rest)
+        is_last.set()
+
+    is_last, real = threading.Event(), ending._watched
+    monkeypatch.setattr(HostChunk, "wait", late)
+    monkeypatch.setattr(ending, "_watched", watched)
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    breaking(monkeypatch, at=1)
+    report = Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
+    assert report.rung == "whole frame"
+    assert min(asdict(report.phases).values()) >= 0
+    assert sum(asdict(report.phases).values()) == pytest.approx(report.seconds)
 
 
 @pytest.mark.usefixtures("fast_on_cpu")

@@ -253,8 +253,9 @@ def _publish(clip: ClipTarget, stills: Stills) -> int:
 
 def _watched(chunks: Iterator[Tensor], streams: Streams, moments: list[float]) -> Iterator[Tensor]:
     """The chunks, and the moments at which the first was asked for and the device was done with the last."""
-    if len(moments) == 1:  # not when another decoder goes on
+    if len(moments) == 1:
         moments.append(time.perf_counter())
+    del moments[2:]  # a decoder whose twin goes on may have been done with its last chunk
     yield from chunks
     streams.mark_compute().wait_on_host()
     moments.append(time.perf_counter())
