@@ -212,6 +212,18 @@ def test_without_room_for_its_weights_the_exact_decoder_takes_over(monkeypatch, 
 
 
 @pytest.mark.usefixtures("proven")
+def test_where_kernels_cannot_be_built_the_exact_decoder_takes_over_and_it_is_said_once(monkeypatch, caplog):
+    def fails(*_, **__):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(passes, "combine_in_torch", fails)
+    vae = build_vae("wan2.1")
+    assert not uses_fast(open_decoder(vae))
+    assert not uses_fast(open_decoder(vae))
+    assert caplog.text.count("Failed to find C compiler") == 1
+
+
+@pytest.mark.usefixtures("proven")
 def test_it_is_tried_once_and_used_where_it_decodes_what_the_vae_decodes(name, monkeypatch):
     vae = build_vae(name).to(torch.bfloat16)
     assert uses_fast(open_decoder(vae))

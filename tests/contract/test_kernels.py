@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline import colour_kernel
+from filmgate.pipeline.colour import Yuv420, can_launch
 from filmgate.pipeline.colour_kernel import convert_on_gpu
 from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
 from filmgate.pipeline.decode.fast.passes import (
@@ -132,3 +133,17 @@ def test_colour_is_the_references(width, dtype):
     convert_on_gpu(frames[:, -3:], here)  # a view: the ladder cuts chunks so
     assert (there.int() - here.int()).abs().max() <= 1  # a tie may fall either way
     assert (there == here).float().mean() > 0.999
+
+
+def test_where_the_kernel_cannot_be_built_torch_takes_over_and_it_is_said_once(monkeypatch, caplog):
+    def fails(*_):
+        raise RuntimeError("Failed to find C compiler")
+
+    can_launch.cache_clear()
+    assert can_launch(torch.device("cpu"))  # by the interpreter
+    can_launch.cache_clear()
+    monkeypatch.setattr(colour_kernel, "convert_on_gpu", fails)
+    assert not can_launch(torch.device("cpu"))
+    assert not can_launch(torch.device("cpu"))
+    assert caplog.text.count("Failed to find C compiler") == 1
+    can_launch.cache_clear()

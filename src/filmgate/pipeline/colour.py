@@ -4,6 +4,8 @@ YUV is BT.709, limited range, chroma averaged over 2 x 2 pixels (centre-sited), 
 """
 
 import importlib.util
+import logging
+from functools import cache
 from typing import ClassVar, Protocol
 
 import torch
@@ -13,7 +15,7 @@ from torch.nn.functional import avg_pool2d
 from filmgate.errors import UsageError
 from filmgate.pipeline.latents import are_finite
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
+log = logging.getLogger(__name__)
 
 # Luma weights of BT.709; chroma is (B - Y) / 1.8556 and (R - Y) / 1.5748, each in [-0.5, 0.5].
 RED, GREEN, BLUE = 0.2126, 0.7152, 0.0722
@@ -53,13 +55,16 @@ class Yuv420:
         return (height * 3 // 2, width)
 
     def convert(self, frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
-        if frames.is_cuda and HAS_TRITON:
-            from filmgate.pipeline.colour_kernel import convert_on_gpu
-
-            with torch.cuda.device(frames.device):  # Triton launches where the thread is
-                convert_on_gpu(frames, out, sound)
-        else:
+        if not frames.is_cuda:
             self.convert_in_torch(frames, out, sound)
+            return
+        with torch.cuda.device(frames.device):  # Triton launches where the thread is
+            if can_launch(frames.device):
+                from filmgate.pipeline.colour_kernel import convert_on_gpu
+
+                convert_on_gpu(frames, out, sound)
+            else:
+                self.convert_in_torch(frames, out, sound)
 
     @staticmethod
     def convert_in_torch(frames: Tensor, out: Tensor, sound: Tensor | None = None) -> None:
@@ -74,6 +79,22 @@ class Yuv420:
         chroma = out[:, height:].view(count, 2, height // 2, width // 2)
         for plane, weights in enumerate((TO_BLUE_DIFFERENCE, TO_RED_DIFFERENCE)):
             chroma[:, plane] = _to_bytes(_weighted(halved, weights).mul_(CHROMA_SCALE).add_(CHROMA_SHIFT))
+
+
+@cache
+def can_launch(device: torch.device) -> bool:
+    """Whether our kernel can be built here: Triton may be missing, or the C compiler it needs. Tried once."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from filmgate.pipeline import colour_kernel
+
+    frames = torch.zeros(3, 1, 2, 2, device=device)
+    try:
+        colour_kernel.convert_on_gpu(frames, torch.empty(1, 3, 2, device=device, dtype=torch.uint8))
+    except Exception as exc:  # noqa: BLE001 - whatever keeps it from being built, torch's operators need none
+        log.warning("colours: Triton cannot build its kernel here, torch's operators take over: %s", exc)
+        return False
+    return True
 
 
 class Rgb24:

@@ -83,12 +83,18 @@ def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
 
 def open_trusted_wan(vae: Vae) -> FastDecoder | None:
     """The fast decoder, unless it failed its trial or the GPU has no room for another copy of the weights."""
+    if not _trusted.get(vae, True):
+        return None
     try:
         decoder = open_fast_wan(vae)
         if vae not in _trusted:
             _trusted[vae] = is_like_exact(decoder, vae)
     except torch.OutOfMemoryError:
         log.warning("decode: the GPU has no room for the fast decoder's weights; the exact one takes over")
+        return None
+    except Exception as exc:  # noqa: BLE001 - Triton and its C compiler fail in many ways; exact needs neither
+        log.warning("decode: the fast decoder cannot be built here; the exact one takes over: %s", exc)
+        _trusted[vae] = False
         return None
     return decoder if _trusted[vae] else None
 
