@@ -91,6 +91,8 @@ def can_launch(device: torch.device) -> bool:
     frames = torch.zeros(3, 1, 2, 2, device=device)
     try:
         colour_kernel.convert_on_gpu(frames, torch.empty(1, 3, 2, device=device, dtype=torch.uint8))
+    except torch.OutOfMemoryError:
+        raise
     except Exception as exc:  # noqa: BLE001 - whatever keeps it from being built, torch's operators need none
         log.warning("colours: Triton cannot build its kernel here, torch's operators take over: %s", exc)
         return False
