@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FLAG_BYTES = 16  # one is used; the rest keeps the frames aligned
 
 
-class NotNumbers(DecodeError):  # noqa: N818 - to whom it is no error, there is a twin to go on
+class NotNumbers(DecodeError):  # noqa: N818 - a signal where a twin can go on
     """Decoded frames that are not numbers. Everything before them has been consumed."""
 
 
