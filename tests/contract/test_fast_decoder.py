@@ -4,7 +4,6 @@ import copy
 import threading
 from dataclasses import asdict
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -23,7 +22,9 @@ from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_
 from filmgate.pipeline.decode.fast.relay import Relay
 from filmgate.pipeline.encode import EncodeOptions
 from filmgate.pipeline.ending import Ending, stream_frames
+from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.rings import HostChunk
+from filmgate.settings import PipelineSettings
 from tests.zoo_vaes import build_vae, draw_latents
 
 WANS = ("wan2.1", "wan2.2")
@@ -108,7 +109,11 @@ def test_two_clips_at_once_are_what_each_is_alone(name):
 @pytest.fixture
 def fast_on_cpu(monkeypatch):
     """`auto` takes the fast decoder, as it does on a GPU."""
-    monkeypatch.setattr("filmgate.pipeline.ending.open_decoder", lambda vae, *_: open_fast_wan(vae))
+
+    def choose(vae, latents_per_chunk=1, choice="auto"):
+        return open_decoder(vae, latents_per_chunk, choice) if choice == "exact" else open_fast_wan(vae)
+
+    monkeypatch.setattr("filmgate.pipeline.ending.open_decoder", choose)
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
@@ -121,8 +126,8 @@ def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
     assert "beyond half precision at frame 0" in caplog.text
-    with av.open(str(tmp_path / "fast.mp4")) as clip:
-        assert sum(1 for _ in clip.decode(video=0)) == 9
+    Ending(vae, EncodeOptions(), decoder="exact").write(latents, tmp_path / "exact.mp4")
+    assert (tmp_path / "fast.mp4").read_bytes() == (tmp_path / "exact.mp4").read_bytes()
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
@@ -248,6 +253,17 @@ def test_without_a_gpu_there_is_none_and_asking_for_it_says_why():
     with pytest.raises(UsageError, match="there is no fast decoder here: it needs a GPU"):
         open_decoder(vae, choice="fast")
     assert "none" in (why_not_fast(build_vae("cogvideox")) or "")
+
+
+def test_what_cannot_be_had_is_refused_before_anything_is_denoised(model):
+    with pytest.raises(UsageError, match="no fast decoder here: it needs a GPU") as caught:
+        Renderer(model("wan2.1"), PipelineSettings(device="cpu", decoder="fast"))
+    assert caught.value.option == "pipeline.decoder"
+
+
+def test_where_the_vae_will_run_counts_not_where_it_waits():
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    assert why_not_fast(vae, torch.device("cuda")) is None  # offloaded to the host until it is needed
 
 
 def test_upsampling_by_phases_is_upsampling_and_then_convolving():

@@ -13,6 +13,7 @@ from filmgate.errors import OutOfMemory
 from filmgate.pipeline.clip import check_target
 from filmgate.pipeline.compilation import is_worthwhile, open_compiler
 from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.decode import check_choice
 from filmgate.pipeline.denoise import ClipRequest, DenoisedClip, denoise
 from filmgate.pipeline.encode import EncodeOptions
 from filmgate.pipeline.ending import ClipReport, Delivery, Ending
@@ -52,6 +53,7 @@ class Renderer:
         self._is_text_cached = False
         self._settings = settings
         self._device = model.placement.device
+        check_choice(model.pipe.vae, settings.decoder, self._device)
         self._streams = open_streams(self._device)
         self._ending: tuple[float, Ending] | None = None
         self._seconds: dict[str, float] = {}

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Literal
 
+import torch
+
 from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
@@ -46,6 +48,12 @@ def exact_twin(decoder: VideoDecoder) -> VideoDecoder | None:
 DecoderChoice = Literal["auto", "exact", "fast"]
 
 
+def check_choice(vae: Vae, choice: DecoderChoice, device: torch.device | None = None) -> None:
+    """Refuse a fast decoder that cannot be had, before anything is denoised for it."""
+    if choice == "fast" and (obstacle := why_not_fast(vae, device)) is not None:
+        raise UsageError(f"there is no fast decoder here: {obstacle}; use auto", option="pipeline.decoder")
+
+
 def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "auto") -> VideoDecoder:
     """The decoder for this VAE, where it is now; raises ModelError for a class nobody has driven yet.
 
@@ -56,16 +64,11 @@ def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "
     which Wan's VAEs allow: the same frames up to rounding. Other VAEs keep the chunks they have.
     """
     name = type(vae).__name__
-    if choice != "exact":
-        obstacle = why_not_fast(vae)
-        if obstacle is not None and choice == "fast":
-            raise UsageError(
-                f"there is no fast decoder here: {obstacle}; use auto", option="pipeline.decoder"
-            )
-        if obstacle is None and (choice == "fast" or is_proven(vae)):
-            fast = open_trusted_wan(vae)
-            if fast is not None:
-                return fast
+    check_choice(vae, choice)
+    if choice == "fast" or (choice == "auto" and why_not_fast(vae) is None and is_proven(vae)):
+        fast = open_trusted_wan(vae)
+        if fast is not None:
+            return fast
     if name == "AutoencoderKLWan":
         return _wan(vae, latents_per_chunk)
     if name not in DECODERS:

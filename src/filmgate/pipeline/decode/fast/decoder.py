@@ -123,11 +123,11 @@ def is_like_exact(decoder: FastDecoder, vae: Vae) -> bool:
     return False
 
 
-def why_not_fast(vae: Vae) -> str | None:
-    """What keeps this VAE off the fast path, or None."""
+def why_not_fast(vae: Vae, device: torch.device | None = None) -> str | None:
+    """What keeps this VAE off the fast path, or None; `device` is where it will run, if not where it is."""
     if type(vae).__name__ != "AutoencoderKLWan":
         return f"{type(vae).__name__} has none"
-    if vae.device.type != "cuda":
+    if (device or vae.device).type != "cuda":
         return "it needs a GPU"
     if vae.dtype not in (torch.bfloat16, torch.float16):
         return f"the VAE is in {str(vae.dtype).removeprefix('torch.')}, which asks for more precision"
