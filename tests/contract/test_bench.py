@@ -168,3 +168,10 @@ def test_sizes_a_vae_cannot_make_are_refused(bench, size, frames, option):
     with pytest.raises(UsageError) as caught:
         random_latents("wan-tiny", size, frames, bench.vae)
     assert caught.value.option == option
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 720), (-8, 8)])
+def test_a_picture_without_pixels_is_refused_with_the_option(size):
+    with pytest.raises(UsageError, match="multiples of 8") as caught:
+        random_latents("wan2.1", size, 5, None)
+    assert caught.value.option == "--size"

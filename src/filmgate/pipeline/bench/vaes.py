@@ -73,7 +73,7 @@ def random_latents(name: str, size: tuple[int, int], frames: int, vae: Vae) -> T
     """Pipeline latents of the right shape, fresh on every call."""
     recipe = recipe_of(name)
     width, height = size
-    if width % recipe.spatial or height % recipe.spatial:
+    if min(size) < 1 or width % recipe.spatial or height % recipe.spatial:
         raise UsageError(f"{name} needs a width and height in multiples of {recipe.spatial}", option="--size")
     if (frames - 1) % recipe.temporal:
         raise UsageError(f"{name} makes {recipe.temporal}k+1 frames", option="--frames")
