@@ -13,11 +13,11 @@ from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.keyring import open_keyring
 from filmgate.queue import open_book, open_invocations
 from filmgate.settings import FallbackSettings, QueueSettings, Settings, WorkerSettings
-from filmgate.store.base import ObjectName
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.work import Stations, build_managed_worker, opened_stations
 from filmgate.worker.pattern import MODEL
+from tests.shops import Counter
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")
@@ -41,7 +41,7 @@ def fallback_to_bedrock(bedrock, moto, bucket, **fields):
 
 
 @dataclass
-class Office:
+class Office(Counter):
     """One installation, as its worker and its client see it."""
 
     settings: Settings
@@ -54,22 +54,9 @@ class Office:
         ticket = make_ticket(ACME, model=MODEL, **spec)
         return self.stations.queue.enqueue(replace(ticket, route=Route.MANAGED, routing=WHY))
 
-    def find(self, job):
-        return self.book.find(job.tenant_id, job.id)
-
-    def read(self, job, part):
-        return b"".join(self.stations.store.read(ObjectName(job.tenant_id, job.id, part)))
-
-    def parts(self, job):
-        return [stored.name.part for stored in self.stations.store.parts(job.tenant_id, job.id)]
-
-    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=20):
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            if is_so(found := self.find(job)):
-                return found
-            time.sleep(0.01)
-        raise AssertionError(f"still {self.find(job)}")
+    @property
+    def store(self):
+        return self.stations.store
 
     def wait_until(self, is_so, seconds=20):
         ends = time.monotonic() + seconds

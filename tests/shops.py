@@ -10,9 +10,7 @@ import pytest
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.errors import (
-    DeviceError,
-)
+from filmgate.errors import DeviceError
 from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.keyring.files import FileKeyring
 from filmgate.queue import open_book, open_queue
@@ -44,17 +42,8 @@ class Tapped:
             yield output
 
 
-@dataclass
-class Shop:
-    """Everything a worker needs, and what a client would ask."""
-
-    queue: object
-    book: object
-    store: LocalStore
-    settings: WorkerSettings = FAST
-
-    def enqueue(self, **spec):
-        return self.queue.enqueue(make_ticket(model=MODEL, **spec))
+class Counter:
+    """What a client would ask of an installation with a `book` and a `store`."""
 
     def find(self, job):
         return self.book.find(job.tenant_id, job.id)
@@ -72,6 +61,19 @@ class Shop:
                 return found
             time.sleep(0.01)
         raise AssertionError(f"still {self.find(job)}")
+
+
+@dataclass
+class Shop(Counter):
+    """Everything a worker needs, and what a client would ask."""
+
+    queue: object
+    book: object
+    store: LocalStore
+    settings: WorkerSettings = FAST
+
+    def enqueue(self, **spec):
+        return self.queue.enqueue(make_ticket(model=MODEL, **spec))
 
     @contextmanager
     def worker(self, runner, **parts):
