@@ -74,6 +74,12 @@ def test_the_average_follows_its_painter():
     torch.testing.assert_close(average.painter.parameters()[0] - before, torch.full_like(before, 0.1))
 
 
+def test_wide_random_matrices_come_out_orthogonal():
+    values = torch.linalg.svdvals(orthogonalize(torch.randn(2, 16, 48)))
+    assert values.min() > 0.3
+    assert values.max() < 1.4
+
+
 @pytest.mark.parametrize("shape", [(3, 32, 32), (2, 16, 48)])
 def test_orthogonalized_matrices_have_singular_values_near_one(shape):
     """Of what is not lost already: five rounds do not lift a singular value of nearly nothing."""

@@ -158,8 +158,12 @@ def test_a_region_without_the_model_is_refused_with_those_that_have_it():
         from_catalog(entries_of("luma.ray-v2:0")[0], "eu-west-1")
 
 
-def test_a_live_model_passes():
-    from_catalog(entries_of("luma.ray-v2:0")[0], "us-west-2").check("luma.ray-v2:0", TODAY)
+def test_a_live_model_passes_until_the_day_it_ends():
+    life = from_catalog(entries_of("luma.ray-v2:0")[0], "us-west-2")
+    assert life.end_of_life is None or life.end_of_life > TODAY
+    assert life.check("luma.ray-v2:0", TODAY) is None
+    with pytest.raises(ProviderUnusable, match=TODAY.isoformat()):
+        replace(life, end_of_life=TODAY).check("luma.ray-v2:0", TODAY)
 
 
 @pytest.mark.parametrize(
