@@ -211,6 +211,15 @@ def test_a_frame_too_large_to_convert_is_an_error_with_the_remedy(loop):
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
 
 
+def test_rings_too_large_for_the_gpu_are_an_error_with_the_remedy(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(SyncStreams, "device_buffer", full)
+    with pytest.raises(OutOfMemory, match="2 chunks of .* MiB; free memory on the GPU, lower --size"):
+        open_rings()
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_frames_converted_one_by_one_are_still_checked(loop):
     chunk = torch.zeros(3, 4, HEIGHT, WIDTH)

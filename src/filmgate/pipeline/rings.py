@@ -75,8 +75,14 @@ class Rings:
         device_slots, host_slots = slots
         self.free_device: Channel[DeviceSlot] = Channel(device_slots)
         self.free_host: Channel[HostSlot] = Channel(host_slots)
-        for _ in range(device_slots):
-            self.free_device.put(DeviceSlot(streams.device_buffer(count)))
+        try:
+            for _ in range(device_slots):
+                self.free_device.put(DeviceSlot(streams.device_buffer(count)))
+        except torch.OutOfMemoryError as exc:
+            raise OutOfMemory(
+                f"GPU memory is too full to hold {device_slots} chunks of {count / 2**20:.0f} MiB; "
+                "free memory on the GPU, lower --size, or set pipeline.offload to model"
+            ) from exc
         for _ in range(host_slots):
             self.free_host.put(HostSlot(streams.host_buffer(count)))
 
