@@ -26,9 +26,9 @@ def single(latents: Tensor, channels: int, *, channel_axis: int = 1) -> Tensor:
 
 def shift_and_scale(latents: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """latents * std + mean per channel, written as diffusers' Wan pipeline writes it (same rounding)."""
-    channels = latents.shape[1]
-    shift = torch.tensor(mean).view(1, channels, 1, 1, 1).to(latents.device, latents.dtype)
-    inverse = 1.0 / torch.tensor(std).view(1, channels, 1, 1, 1).to(latents.device, latents.dtype)
+    by_channel = (1, latents.shape[1], 1, 1, 1)
+    shift = torch.tensor(mean, dtype=latents.dtype).view(by_channel).to(latents.device)
+    inverse = (1.0 / torch.tensor(std, dtype=latents.dtype)).view(by_channel).to(latents.device)
     return latents / inverse + shift
 
 
@@ -39,20 +39,30 @@ def are_finite(values: Tensor) -> Tensor:
 
 
 class Verdict:
-    """Whether values are numbers, on its way to the host without holding up what is queued behind it."""
+    """Whether values are numbers, found out when first asked, beside what is queued by then."""
 
     def __init__(self, values: Tensor) -> None:
-        self._answer = torch.empty((), dtype=torch.bool, pin_memory=values.is_cuda)
-        self._answer.copy_(are_finite(values), non_blocking=True)
-        self._event = torch.cuda.Event(blocking=True) if values.is_cuda else None  # type: ignore[no-untyped-call]
-        if self._event is not None:
-            self._event.record(torch.cuda.current_stream(values.device))
+        self._values = values
+        self._are_there = torch.cuda.current_stream(values.device).record_event() if values.is_cuda else None
+        self._is_good: bool | None = None
 
     def is_good(self) -> bool:
-        """The answer; waits until the device has come to it."""
-        if self._event is not None:
-            self._event.synchronize()
-        return bool(self._answer)
+        """The answer. On a GPU it neither waits for what is queued behind the values nor holds it up."""
+        if self._is_good is None:
+            self._is_good = bool(are_finite(self._values) if self._are_there is None else self._ask())
+        return self._is_good
+
+    def _ask(self) -> Tensor:
+        assert self._are_there is not None
+        stream = torch.cuda.Stream(self._values.device)  # type: ignore[no-untyped-call]
+        stream.wait_event(self._are_there)
+        answer = torch.empty((), dtype=torch.bool, pin_memory=True)
+        answered = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(stream):
+            answer.copy_(are_finite(self._values), non_blocking=True)
+            answered.record(stream)
+        answered.synchronize()
+        return answer
 
 
 def refuse_unless_finite(verdict: Verdict) -> None:
