@@ -1,4 +1,4 @@
-"""H.264 settings: frames held back and bytes by look-ahead, seconds by preset. One JSON line.
+"""H.264 settings: frames held back and bytes by look-ahead, seconds by preset and by threads. One JSON line.
 
 Seconds are of interest relative to each other: a decoder with random weights makes noise, the most an encoder
 can be given, and `noise_to_texture` says how much more that is.
@@ -20,6 +20,8 @@ SETTINGS = {
     "zerolatency": {"tune": "zerolatency"},
     **{f"slices, look-ahead {n}": {"x264-params": f"{LOW_DELAY}{n}"} for n in (1, 2, 3, 8)},
 }
+WHOLE_FRAMES = LOW_DELAY.replace("sliced-threads=1", "sliced-threads=0")
+THREADS = (1, 2, 4, 8, 12, 16)
 PRESETS = ("veryfast", "superfast", "ultrafast")
 OURS = {"x264-params": f"{LOW_DELAY}2"}
 
@@ -71,7 +73,27 @@ def main() -> None:
     for row in results.values():
         row["bytes_to_defaults"] = round(row["bytes"] / baseline, 3)
     about = {"bench": "encoder", "machine": platform.machine(), "threads": threads}
-    print(json.dumps({**about, "results": results, "presets": by_preset(frames, threads)}))
+    found = {"results": results, "presets": by_preset(frames, threads), "by_threads": by_threads(frames)}
+    print(json.dumps({**about, **found}))
+
+
+def by_threads(texture: list[np.ndarray]) -> dict[str, dict[str, float]]:
+    """Slices against frame threads, for as many threads as there are cores.
+
+    x264 makes at most one slice for every 64 lines: 11 of these.
+    """
+    cores, noisy = os.cpu_count() or 1, noise()
+    rows = {}
+    for name, options in {"slices": OURS, "frames": {"x264-params": f"{WHOLE_FRAMES}2"}}.items():
+        for threads in (n for n in THREADS if n <= cores):
+            hard, easy = (encode(frames, options, threads) for frames in (noisy, texture))
+            rows[f"{threads} {name}"] = {
+                "noise_seconds": round(hard["seconds"], 3),
+                "texture_seconds": round(easy["seconds"], 3),
+                "texture_bytes": easy["bytes"],
+                "first_packet_after_frames": hard["first_packet_after_frames"],
+            }
+    return rows
 
 
 def by_preset(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, float]]:

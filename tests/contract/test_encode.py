@@ -11,7 +11,14 @@ import pytest
 
 from filmgate.errors import EncodeError, WriteError
 from filmgate.pipeline.clip import ClipMemory
-from filmgate.pipeline.encode import HARDWARE, ClipEncoder, EncodeOptions, pick_encoder, probe_encoder
+from filmgate.pipeline.encode import (
+    HARDWARE,
+    ClipEncoder,
+    EncodeOptions,
+    pick_encoder,
+    probe_encoder,
+    threads_up_to,
+)
 
 WIDTH, HEIGHT = 64, 48
 CODECS = ["h264", "hevc", "av1"]
@@ -95,6 +102,27 @@ def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
     assert sink.data.count(b"moof") >= 1
     assert encoder.first_fragment_at is not None
     encoder.finish()
+
+
+@pytest.mark.parametrize(("threads", "slices"), [(1, 1), (2, 2), (8, 2)])
+def test_a_frame_has_a_slice_for_each_thread_and_64_lines(threads, slices):
+    sink = WriteOnly()
+    options = EncodeOptions(encoder="software", threads=threads)
+    encoder = ClipEncoder(ClipMemory({}, sink.write), (64, 128), 3, options)
+    encoder.write(np.full((3, 192, 64), 90, np.uint8))
+    encoder.finish()
+    with av.open(io.BytesIO(sink.data)) as clip:
+        second = [bytes(packet) for packet in clip.demux(video=0)][1]
+    units, at = 0, 0
+    while at < len(second):
+        at += 4 + int.from_bytes(second[at : at + 4], "big")
+        units += 1
+    assert units == slices
+
+
+def test_there_are_never_more_threads_than_cores(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 6)
+    assert (threads_up_to(4), threads_up_to(8), EncodeOptions().threads) == (4, 6, 6)
 
 
 def test_no_fragment_is_claimed_before_one_is_out():

@@ -26,6 +26,11 @@ HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
 SVT_PRESETS = {"ultrafast": "12", "veryfast": "10", "fast": "8", "medium": "6", "slow": "4"}
 
 
+def threads_up_to(most: int) -> int:
+    """One a core, and not more than `most`."""
+    return min(os.cpu_count() or 1, most)
+
+
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
     """How a clip is encoded."""
@@ -35,7 +40,7 @@ class EncodeOptions:
     encoder: str = "auto"
     preset: str = "veryfast"
     crf: int = 18
-    threads: int = field(default_factory=lambda: min(os.cpu_count() or 1, 8))
+    threads: int = field(default_factory=lambda: threads_up_to(8))
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.fps <= 1000:

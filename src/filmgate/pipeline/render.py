@@ -15,7 +15,7 @@ from filmgate.pipeline.compilation import is_worthwhile, open_compiler
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import check_choice
 from filmgate.pipeline.denoise import ClipRequest, DenoisedClip, denoise
-from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.encode import EncodeOptions, threads_up_to
 from filmgate.pipeline.ending import ClipReport, Delivery, Ending
 from filmgate.pipeline.models import VideoModel
 from filmgate.pipeline.streams import open_streams
@@ -104,7 +104,8 @@ class Renderer:
     def _ending_for(self, fps: int) -> Ending:
         if self._ending is None or self._ending[0] != fps:
             s = self._settings
-            options = EncodeOptions(fps=fps, codec=s.codec, encoder=s.encoder, preset=s.preset, crf=s.crf)
+            threads = threads_up_to(s.encoder_threads)
+            options = EncodeOptions(fps, s.codec, s.encoder, s.preset, s.crf, threads)
             together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
             slots = (s.device_slots, s.host_slots)
             vae = self._model.pipe.vae

@@ -46,6 +46,12 @@ class PipelineSettings(Slice):
         default="auto", description="auto: NVENC where a real frame comes out of it, else software"
     )
     preset: str = Field(default="veryfast", description="encoder preset of the software encoders")
+    encoder_threads: int = Field(
+        default=8,
+        ge=1,
+        le=128,
+        description="threads of the software encoders, one a core and at most this many",
+    )
     crf: int = Field(default=18, ge=0, le=51, description="constant quality; lower is better and larger")
     device_slots: int = Field(default=2, ge=2, le=16, description="chunks the device ring holds")
     host_slots: int = Field(default=8, ge=2, le=64, description="chunks the page-locked host ring holds")

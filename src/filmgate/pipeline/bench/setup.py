@@ -7,7 +7,7 @@ import torch
 from filmgate.pipeline.bench.decode import DecodeBench
 from filmgate.pipeline.bench.vaes import VAES, build_vae, random_latents
 from filmgate.pipeline.decode import open_decoder
-from filmgate.pipeline.encode import EncodeOptions
+from filmgate.pipeline.encode import EncodeOptions, threads_up_to
 from filmgate.pipeline.memory import choose_device, choose_dtype
 from filmgate.pipeline.models import load_model
 from filmgate.pipeline.wishes import parse_size
@@ -28,7 +28,8 @@ def open_bench(
         vae = load_model(name, settings).pipe.vae
         recipe = _recipe_like(vae)
     draw = partial(random_latents, recipe, (width, height), frames, vae)
-    options = EncodeOptions(preset=settings.preset, crf=settings.crf, encoder="software")
+    threads = threads_up_to(settings.encoder_threads)
+    options = EncodeOptions(preset=settings.preset, crf=settings.crf, encoder="software", threads=threads)
     decoder = open_decoder(vae, choice="exact")
     shape = decoder.shape(decoder.to_vae_latents(draw()))
     about: dict[str, object] = {
