@@ -131,14 +131,16 @@ def test_cancel_stops_the_gpu_within_two_chunks(vae, tmp_path):
 
 
 def test_frames_that_are_not_numbers_are_refused(vae, latents, tmp_path):
-    weight = vae.decoder.conv_out.bias
-    kept = weight.detach().clone()
-    weight.data.fill_(float("nan"))
+    bias = vae.decoder.conv_out.bias
+    kept = bias.detach().clone()
+    with torch.no_grad():
+        bias.fill_(float("nan"))
     try:
         with pytest.raises(DecodeError, match="NaN"):
             Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
     finally:
-        weight.data.copy_(kept)
+        with torch.no_grad():
+            bias.copy_(kept)
     assert list(tmp_path.iterdir()) == []
 
 
