@@ -134,8 +134,8 @@ def measure(vae_name: str, size: tuple[int, int], frames: int, device: torch.dev
         caches: list[layers.Caches] = [[], []]
         with meter.attached():
             start = Moment()
-            for n, span in enumerate(latents.split(1, dim=2)):
-                below, above = (Tape(half, is_first=n == 0) for half in caches)
+            for span in latents.split(1, dim=2):
+                below, above = (Tape(half) for half in caches)
                 net.upper(net.lower(span, below), above)
             stop = Moment()
         if device.type == "cuda":

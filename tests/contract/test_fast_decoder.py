@@ -23,7 +23,7 @@ from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_
 from filmgate.pipeline.decode.fast.relay import Relay
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import EncodeOptions
-from filmgate.pipeline.ending import Ending, prepare, stream_frames
+from filmgate.pipeline.ending import Ending, make_ready, stream_frames
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.rings import HostChunk
 from filmgate.settings import PipelineSettings
@@ -37,14 +37,10 @@ def name(request):
     return request.param
 
 
-def latents_of(vae, name, frames=4, **others):
-    with torch.inference_mode():
-        return open_decoder(vae).to_vae_latents(draw_latents(name, vae, frames, **others))
-
-
 @torch.inference_mode()
 def frames_of(decoder, latents, *, fast=True):
     chosen = decoder if fast else decoder.exact
+    latents = chosen.to_vae_latents(latents)
     rung = chosen.rungs(latents)[0]
     return torch.cat([chunk.clone() for chunk in chosen.chunks(latents, rung)], dim=1)
 
@@ -52,7 +48,7 @@ def frames_of(decoder, latents, *, fast=True):
 @pytest.mark.parametrize("frames", [1, 2, 3, 6])
 def test_in_float32_it_decodes_what_the_vae_decodes(name, frames):
     vae = build_vae(name)
-    latents = latents_of(vae, name, frames)
+    latents = draw_latents(name, vae, frames)
     decoder = open_fast_wan(vae, torch.float32)
     torch.testing.assert_close(
         frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
@@ -64,7 +60,7 @@ def test_the_kernels_write_over_nothing_that_is_still_needed(name, monkeypatch):
     monkeypatch.setattr(passes, "combine_in_torch", combine_on_gpu)
     monkeypatch.setattr(passes, "add_taps_in_torch", add_taps_on_gpu)
     vae = build_vae(name)
-    latents = latents_of(vae, name, 3, size=(2, 2))
+    latents = draw_latents(name, vae, 3, size=(2, 2))
     decoder = open_fast_wan(vae, torch.float32)
     torch.testing.assert_close(
         frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
@@ -74,12 +70,12 @@ def test_the_kernels_write_over_nothing_that_is_still_needed(name, monkeypatch):
 @torch.inference_mode()
 def test_tiles_are_the_exact_decoders_tiles(name):
     vae = build_vae(name)
-    latents = latents_of(vae, name, 3, size=(6, 9))
+    latents = draw_latents(name, vae, 3, size=(6, 9))
     decoder = open_fast_wan(vae, torch.float32)
     for is_parked in (False, True):
         rung = Rung("tiles", 64, is_parked=is_parked)
         fast, expected = (
-            torch.cat([chunk.clone() for chunk in one.chunks(latents, rung)], dim=1)
+            torch.cat([chunk.clone() for chunk in one.chunks(one.to_vae_latents(latents), rung)], dim=1)
             for one in (decoder, decoder.exact)
         )
         torch.testing.assert_close(fast, expected, rtol=0, atol=2e-5)
@@ -88,7 +84,7 @@ def test_tiles_are_the_exact_decoders_tiles(name):
 def test_half_precision_is_closer_to_float32_than_bfloat16_layers_are(name):
     exact = build_vae(name)
     half = copy.deepcopy(exact).to(torch.bfloat16)
-    latents = latents_of(exact, name, 3)
+    latents = draw_latents(name, exact, 3)
     truth = frames_of(open_fast_wan(half.float(), torch.float32), latents, fast=False)
     half = half.to(torch.bfloat16)
     decoder = open_fast_wan(half)
@@ -99,7 +95,7 @@ def test_half_precision_is_closer_to_float32_than_bfloat16_layers_are(name):
 def test_two_clips_at_once_are_what_each_is_alone(name):
     vae = build_vae(name)
     decoder = open_fast_wan(vae, torch.float32)
-    clips = [latents_of(vae, name, 3, seed=seed) for seed in (1, 2)]
+    clips = [draw_latents(name, vae, 3, seed=seed) for seed in (1, 2)]
     alone = [frames_of(decoder, clip) for clip in clips]
     rung = decoder.rungs(clips[0])[0]
     with torch.inference_mode():
@@ -124,8 +120,9 @@ def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
     assert "beyond half precision at frame 0" in caplog.text
-    found, ready = prepare(vae, latents)
-    exact = torch.cat(list(decode_frames(found.exact, ready)), dim=1)
+    twin = open_fast_wan(vae).exact
+    ready, _ = make_ready(twin, latents, vae.device, vae.dtype)
+    exact = torch.cat(list(decode_frames(twin, ready)), dim=1)
     expected = torch.empty(9, *exact.shape[2:], 3, dtype=torch.uint8)
     Rgb24().convert(exact, expected)
     assert np.array_equal(np.concatenate(list(stream_frames(vae, latents))), expected.numpy())
@@ -190,7 +187,7 @@ def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
 
 def test_changed_weights_are_laid_out_again():
     vae = build_vae("wan2.1")
-    latents = latents_of(vae, "wan2.1", 2)
+    latents = draw_latents("wan2.1", vae, 2)
     before = frames_of(open_fast_wan(vae, torch.float32), latents)
     with torch.no_grad():
         vae.decoder.conv_out.bias.add_(0.1)
@@ -286,7 +283,10 @@ def test_upsampling_by_phases_is_upsampling_and_then_convolving():
 def test_attention_in_parts_is_attention(pixels):
     query, key, value = torch.randn(3, 1, pixels, 8).unbind(0)
     torch.testing.assert_close(
-        attend(query, key, value), scaled_dot_product_attention(query, key, value), rtol=1e-4, atol=1e-5
+        attend(query * 8**-0.5, key, value),
+        scaled_dot_product_attention(query, key, value),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 

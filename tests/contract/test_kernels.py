@@ -8,7 +8,7 @@ import torch
 from filmgate.pipeline import colour_kernel
 from filmgate.pipeline.colour import Yuv420, can_launch
 from filmgate.pipeline.colour_kernel import convert_on_gpu
-from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
+from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu, soften_on_gpu
 from filmgate.pipeline.decode.fast.passes import (
     Activation,
     Layout,
@@ -102,6 +102,14 @@ def test_taps_are_added_up_over_chunks_of_any_length(channels):
         carry = torch.zeros(channels, 2, HEIGHT, WIDTH)
         parts = [add(part, bias, carry) for part in maps.split([1, 4, 1, 2])]
         torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 300])
+def test_a_softened_row_is_a_softmax(columns):
+    scores = torch.randn(2, 3, columns) * 30
+    found = soften_on_gpu(scores, torch.float16)
+    assert found.dtype is torch.float16
+    torch.testing.assert_close(found, scores.softmax(-1).half(), rtol=1e-3, atol=1e-6)
 
 
 def test_it_writes_over_what_it_has_read_where_that_has_the_same_shape():

@@ -174,17 +174,20 @@ def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) 
 
 def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
     """Frames as uint8 [n, height, width, 3] on the host, chunk by chunk, while the GPU works on the next."""
-    decoder, ready = prepare(vae, latents)
+    device = bring_to_device(vae)
+    chosen = open_decoder(vae)
     layout: Layout = Rgb24()
-    streams, control = open_streams(ready.device), Control()
+    streams, control = open_streams(device), Control()
 
     def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
+        ready, verdict = make_ready(decoder, latents, device, vae.dtype)
+        refuse_unless_finite(verdict)
         rings = Rings(streams, layout, decoder.shape(ready), (2, 4))
         carry_overlapped(decode_frames(decoder, ready, start=start), rings, consume, control)
 
     def decode(emit: Callable[[np.ndarray], None]) -> None:
         with streams.on_compute():
-            carry_with_twin(decoder, carry, lambda frames: emit(frames.copy()))
+            carry_with_twin(chosen, carry, lambda frames: emit(frames.copy()))
 
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 

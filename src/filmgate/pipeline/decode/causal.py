@@ -3,7 +3,7 @@
 Each stream owns its cache, one per tile, so nothing is kept on the VAE and two clips can share it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -59,29 +59,30 @@ class CausalDecoder:
         return tiled if self._starts_tiled and tiled else [WHOLE_FRAME, *tiled]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
-        spans = [latents[:, :, start:stop] for start, stop in self._family.spans(latents.shape[2])]
-        decoded = self.whole_frames(spans) if rung.tile_pixels is None else self._tiled(spans, rung)
+        spans = (latents[:, :, start:stop] for start, stop in self._family.spans(latents.shape[2]))
+        tile = rung.tile_pixels
+        decoded = self.whole_frames(spans) if tile is None else self._tiled(spans, latents.shape[-2:], rung)
         for frames in decoded:
             yield self._family.finish(frames)[0].clamp_(-1, 1)
 
-    def whole_frames(self, spans: Sequence[Tensor]) -> Iterator[Tensor]:
+    def whole_frames(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
         """Each span's frames, [1, c, n, height, width]."""
         cache: Cache | None = None
         for span in spans:
             frames, cache = self._family.step(span, cache)
             yield frames
 
-    def _tiled(self, spans: Sequence[Tensor], rung: Rung) -> Iterator[Tensor]:
+    def _tiled(self, spans: Iterable[Tensor], size: Sequence[int], rung: Rung) -> Iterator[Tensor]:
         assert rung.tile_pixels is not None
         scale = self._family.spatial_scale
         tile = rung.tile_pixels // (scale * self._patch)
-        *_, height, width = spans[0].shape
+        height, width = size
         grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP, 1), scale)
-        caches: list[Cache | None] = [None for _ in grid.cut(spans[0])]
+        caches: dict[int, Cache] = {}
         for span in spans:
             tiles = []
             for n, part in enumerate(grid.cut(span)):
-                cache = _moved(caches[n], span.device) if rung.is_parked else caches[n]
+                cache = _moved(caches.get(n), span.device) if rung.is_parked else caches.get(n)
                 frames, cache = self._family.step(part, cache)
                 caches[n] = _moved(cache, torch.device("cpu")) if rung.is_parked else cache
                 tiles.append(frames)

@@ -7,7 +7,7 @@ the exact decoder.
 
 import importlib.util
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from filmgate.pipeline.decode.causal import Cache, CausalDecoder, Wan
 from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.relay import Relay
+from filmgate.pipeline.latents import single
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,13 @@ class FastWan(Wan):
         super().__init__(vae)
         self._network = network
 
+    def to_vae_latents(self, latents: Tensor) -> Tensor:
+        """As the pipeline has them: the network scales and shifts them by its first weights."""
+        return single(latents, self._vae.config.z_dim)
+
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         caches: list[Caches] = [[], []] if cache is None else cache
-        lower, upper = (Tape(half, is_first=cache is None) for half in caches)
+        lower, upper = (Tape(half) for half in caches)
         return self._network.upper(self._network.lower(latents, lower), upper), caches
 
 
@@ -48,12 +53,12 @@ class RelayDecoder(CausalDecoder):
         super().__init__(family, family.patch, starts_tiled=starts_tiled)
         self._relay = relay
 
-    def whole_frames(self, spans: Sequence[Tensor]) -> Iterator[Tensor]:
+    def whole_frames(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
         return self._relay.decode(spans)
 
 
 class FastDecoder:
-    """Streams on fast rungs alone. `exact` is for clips that leave float16's range."""
+    """Streams on fast rungs alone. `exact` reads its own latents; it is for clips beyond float16's range."""
 
     def __init__(self, fast: CausalDecoder, exact: CausalDecoder) -> None:
         self._fast = fast
@@ -111,9 +116,8 @@ def is_like_exact(decoder: FastDecoder, vae: Vae) -> bool:
     """
     draw = torch.Generator().manual_seed(0)
     noise = torch.randn(1, vae.config.z_dim, *TRIAL, generator=draw).to(vae.device, vae.dtype)
-    latents = decoder.to_vae_latents(noise)
     fast, exact = (
-        torch.cat([chunk.float() for chunk in one.chunks(latents, WHOLE_FRAME)], dim=1)
+        torch.cat([chunk.float() for chunk in one.chunks(one.to_vae_latents(noise), WHOLE_FRAME)], dim=1)
         for one in (decoder, decoder.exact)
     )
     error = float((fast - exact).norm() / exact.norm())

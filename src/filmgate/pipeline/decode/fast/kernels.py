@@ -1,4 +1,4 @@
-"""`combine` and `add_taps` in Triton: one read of what a convolution wrote, one write of what is next read.
+"""`combine`, `add_taps` and `soften` in Triton: one read of what there is, one write of what is next read.
 
 A program takes a few pixels with all their channels and all their frames, so the norm over channels, the sum
 over slots and the move of the cache need nothing from any other program. Frames come in ones, twos and fours;
@@ -8,6 +8,7 @@ helpers carry four values and leave those beyond `frames` to the compiler. Impor
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -29,6 +30,7 @@ from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
 BLOCKS = {128: (2048, 8), 256: (512, 2), 512: (1024, 2)}
 OTHER_BLOCK = (2048, 8)
 PIXELS = 256  # a program's of `add_taps`
+ROW_PER_WARP = 1024  # values of a row of `soften`
 
 SLOTS = tl.constexpr(int(Source.SLOTS))
 PHASES = tl.constexpr(int(Source.PHASES))
@@ -339,3 +341,24 @@ def add_taps_on_gpu(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
         frames=frames, channels=len(bias), width=mapped, pixels=PIXELS,
     )  # fmt: skip
     return sums
+
+
+@triton.jit
+def _soften(scores, out, columns, lanes: tl.constexpr):
+    """One row: read once, written once."""
+    column = tl.arange(0, lanes)
+    mask = column < columns
+    at = tl.program_id(0).to(tl.int64) * columns + column
+    row = tl.load(scores + at, mask=mask, other=-float("inf"))
+    raised = tl.exp(row - tl.max(row, axis=0))
+    _write(out, at, raised / tl.sum(raised, axis=0), mask)
+
+
+def soften_on_gpu(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """One launch; see `soften`."""
+    columns = scores.shape[-1]
+    lanes = triton.next_power_of_2(columns)
+    out = torch.empty_like(scores, dtype=dtype)
+    warps = min(max(lanes // ROW_PER_WARP, 4), 32)
+    _soften[(scores.numel() // columns,)](scores, out, columns, lanes=lanes, num_warps=warps)
+    return out

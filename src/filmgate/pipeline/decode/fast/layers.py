@@ -17,6 +17,7 @@ from filmgate.pipeline.decode.fast.passes import (
     Source,
     add_taps,
     combine,
+    soften,
 )
 from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
 
@@ -30,10 +31,10 @@ Caches = list[Tensor | None]
 
 
 class Tape:
-    """One stream's causal caches, read and moved on in the order of the layers."""
+    """One stream's causal caches, read and moved on in the order of the layers; none before the first."""
 
-    def __init__(self, caches: Caches, *, is_first: bool) -> None:
-        self.is_first = is_first
+    def __init__(self, caches: Caches) -> None:
+        self.is_first = not caches
         self._caches = caches
         self._at = 0
 
@@ -125,7 +126,10 @@ class Attention:
 
     def __init__(self, block: Module, dtype: torch.dtype) -> None:
         self._gamma = block.norm.gamma.detach().to(dtype).flatten()
-        self._to_qkv, self._proj = as_matrix(block.to_qkv, dtype), as_matrix(block.proj, dtype)
+        # A query is divided by the root of its length: by its weights, once for all.
+        scales = torch.ones(3 * len(self._gamma), device=self._gamma.device)
+        scales[: len(self._gamma)] = len(self._gamma) ** -0.5
+        self._to_qkv, self._proj = as_matrix(block.to_qkv, dtype, scales), as_matrix(block.proj, dtype)
 
     def __call__(self, pending: Pending, tape: Tape) -> Pending:  # noqa: ARG002 - a layer like the others
         kept, _ = combine(pending, None, keep=True)
@@ -141,14 +145,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     No fused kernel takes 384 channels in one head at full speed, and two matrix products with a softmax in
     float32 between them are more than twice as fast as the one that takes them at all.
     """
-    query = query * query.shape[-1] ** -0.5
     parts = []
     for rows in torch.split(query, QUERIES, dim=1):
         if query.is_cuda:
             scores = torch.bmm(rows, key.transpose(1, 2), out_dtype=torch.float32)
         else:
             scores = torch.bmm(rows.float(), key.float().transpose(1, 2))
-        parts.append(torch.bmm(scores.softmax(-1).to(value.dtype), value))
+        parts.append(torch.bmm(soften(scores, value.dtype), value))
     return torch.cat(parts, dim=1)
 
 
@@ -254,7 +257,10 @@ class Head:
         return add_taps(maps, self._bias, carry).unsqueeze(0)
 
 
-def as_matrix(conv: Module, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """A convolution of one pixel, as a matrix over its channels."""
-    matrix, bias = conv.weight.detach().flatten(1).to(dtype), conv.bias.detach().to(dtype)
+def as_matrix(conv: Module, dtype: torch.dtype, scales: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """A convolution of one pixel, as a matrix over its channels; `scales` multiply what comes out."""
+    matrix, bias = conv.weight.detach().flatten(1), conv.bias.detach()
+    if scales is not None:
+        matrix, bias = matrix.float() * scales[:, None], bias.float() * scales
+    matrix, bias = matrix.to(dtype), bias.to(dtype)
     return lambda frames: linear(frames, matrix, bias)

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.fast.layers import (
@@ -16,28 +17,41 @@ from filmgate.pipeline.decode.fast.layers import (
     Residual,
     Tape,
     Upsample,
-    as_matrix,
 )
-from filmgate.pipeline.decode.fast.passes import CACHED_FRAMES, Layout, Pending, Source, combine
+from filmgate.pipeline.decode.fast.passes import (
+    CACHED_FRAMES,
+    Activation,
+    Layout,
+    Pending,
+    Source,
+    combine,
+)
 
 Layer = Callable[[Pending, Tape], Pending]
 
 
 class Entrance:
-    """The latents' own convolutions: post_quant_conv, then conv_in over three latent frames."""
+    """The pipeline's latents, through post_quant_conv and over three frames through conv_in.
+
+    The deviations and means the VAE's latents are scaled and shifted by are in post_quant_conv's weights.
+    """
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
-        self._before = as_matrix(vae.post_quant_conv, dtype)
+        matrix = vae.post_quant_conv.weight.detach().float().flatten(1)
+        std, mean = (matrix.new_tensor(one) for one in (vae.config.latents_std, vae.config.latents_mean))
+        self._matrix = (matrix * std).to(dtype)
+        self._bias = (vae.post_quant_conv.bias.detach().float() + matrix @ mean).to(dtype)
         self._conv = CausalConvolution(vae.decoder.conv_in, 1, dtype)
-        self._dtype = dtype
 
     def __call__(self, latents: Tensor, tape: Tape) -> Pending:
-        frames = self._before(latents[0].permute(1, 2, 3, 0).to(self._dtype))
-        _, height, width, channels = frames.shape
-        cache = tape.next((CACHED_FRAMES, height, width, channels), frames)
-        together = torch.cat([cache, frames])
-        cache.copy_(together[-CACHED_FRAMES:])
-        return self._conv([torch.cat(list(together[:, None]), dim=-1)], Layout.STACKED)
+        pixels = latents[0].permute(1, 2, 3, 0)
+        pixels = pixels.to(self._matrix.dtype, memory_format=torch.contiguous_format)
+        frames = linear(pixels, self._matrix, self._bias)
+        layout = self._conv.layout(is_first=tape.is_first)
+        cache = tape.next((CACHED_FRAMES, *frames.shape[1:]), frames, is_begun=layout is Layout.FRAMES)
+        pending = Pending(Source.FRAMES, (frames,))
+        _, inputs = combine(pending, Activation(None, layout, cache), keep=False)
+        return self._conv(inputs, layout)
 
 
 class UpBlock:

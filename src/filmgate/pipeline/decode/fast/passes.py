@@ -145,6 +145,15 @@ def _activate(frames: Tensor, activation: Activation, dtype: torch.dtype) -> Ten
     return torch.einsum("sf,fhwc->shwc", split, together).to(dtype)
 
 
+def soften(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """The softmax over the last axis of scores in float32, in a narrower dtype."""
+    if scores.is_cuda:
+        from filmgate.pipeline.decode.fast.kernels import soften_on_gpu
+
+        return soften_on_gpu(scores, dtype)
+    return scores.softmax(-1).to(dtype)
+
+
 def add_taps(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
     """A causal convolution whose taps were computed beside each other: added up over time, in float32.
 

@@ -7,7 +7,7 @@ From one kernel to the next a stream pauses for 1.5 to 2 us, and the last blocks
 chip idle. With two streams one computes where the other pauses.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from torch import Tensor
 from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.passes import Pending
+
+Handed = tuple[Pending, torch.cuda.Event | None]
+"""What the lower half left behind, and the mark that says when it is there."""
 
 
 class Relay:
@@ -27,18 +30,20 @@ class Relay:
             torch.cuda.current_stream(device).synchronize()  # from here on any stream may read the weights
             self._ahead = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def decode(self, spans: Sequence[Tensor]) -> Iterator[Tensor]:
+    def decode(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
         """The frames of each latent frame [1, c, 1, h, w], in order."""
         below: Caches = []
         above: Caches = []
+        coming = iter(spans)
         try:
-            handed = self._lower(spans[0], Tape(below, is_first=True), after=self._here())
-            done = None
-            for n in range(len(spans)):
-                frames = self._upper(handed, Tape(above, is_first=n == 0))
+            handed: Handed | None = self._lower(next(coming), Tape(below), after=self._here())
+            done: torch.cuda.Event | None = None
+            while handed is not None:
+                frames = self._upper(handed, Tape(above))
                 before, done = done, self._here()
-                if n + 1 < len(spans):  # beside the frames above, once those before them are out of the way
-                    handed = self._lower(spans[n + 1], Tape(below, is_first=False), after=before)
+                span = next(coming, None)
+                # Beside the frames above, once those before them are out of the way.
+                handed = None if span is None else self._lower(span, Tape(below), after=before)
                 yield frames
                 del frames
         finally:
@@ -51,9 +56,7 @@ class Relay:
         """The point the caller's stream has come to."""
         return None if self._ahead is None else torch.cuda.current_stream(self._ahead.device).record_event()
 
-    def _lower(
-        self, latents: Tensor, tape: Tape, after: torch.cuda.Event | None
-    ) -> tuple[Pending, torch.cuda.Event | None]:
+    def _lower(self, latents: Tensor, tape: Tape, after: torch.cuda.Event | None) -> Handed:
         if self._ahead is None:
             return self.network.lower(latents, tape), None
         if after is not None:
@@ -61,7 +64,7 @@ class Relay:
         with torch.cuda.stream(self._ahead):
             return self.network.lower(latents, tape), self._ahead.record_event()
 
-    def _upper(self, handed: tuple[Pending, torch.cuda.Event | None], tape: Tape) -> Tensor:
+    def _upper(self, handed: Handed, tape: Tape) -> Tensor:
         pending, is_ready = handed
         if is_ready is not None and self._ahead is not None:
             current = torch.cuda.current_stream(self._ahead.device)
