@@ -168,7 +168,7 @@ class Upsample:
         self.times = 2 if is_doubling else 1
         conv = resample.resample[1]
         self._weight = (
-            _phases(conv.weight.detach().float()).to(dtype).contiguous(memory_format=torch.channels_last)
+            as_phases(conv.weight.detach().float()).to(dtype).contiguous(memory_format=torch.channels_last)
         )
         self._bias = conv.bias.detach().float()
 
@@ -208,7 +208,7 @@ class Doubling:
         return doubled
 
 
-def _phases(weight: Tensor) -> Tensor:
+def as_phases(weight: Tensor) -> Tensor:
     """[out, in, 3, 3] on an upsampled picture as [4 * out, in, 2, 2] on the picture itself."""
     first, middle, last = weight.unbind(2)
     rows = (torch.stack([first, middle + last], 2), torch.stack([first + middle, last], 2))
@@ -243,10 +243,7 @@ class Head:
 
     def __init__(self, decoder: Module, dtype: torch.dtype) -> None:
         self._gamma = decoder.norm_out.gamma.detach().float().flatten()
-        stacked = torch.cat(decoder.conv_out.weight.detach().float().unbind(2))
-        spare = -len(stacked) % 8
-        padded = torch.cat([stacked, stacked.new_zeros(spare, *stacked.shape[1:])])
-        self._weight = padded.to(dtype).contiguous(memory_format=torch.channels_last)
+        self._weight = taps_beside(decoder.conv_out, dtype)
         self._bias = decoder.conv_out.bias.detach().float()
 
     def __call__(self, pending: Pending, tape: Tape) -> Tensor:
@@ -255,6 +252,14 @@ class Head:
         _, height, width, _ = maps.shape
         carry = tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
         return add_taps(maps, self._bias, carry).unsqueeze(0)
+
+
+def taps_beside(conv: Module, dtype: torch.dtype) -> Tensor:
+    """A causal convolution's taps as one over space, channels in a multiple of 8, as cuDNN likes."""
+    stacked = torch.cat(conv.weight.detach().float().unbind(2))
+    spare = -len(stacked) % 8
+    padded = torch.cat([stacked, stacked.new_zeros(spare, *stacked.shape[1:])])
+    return padded.to(dtype).contiguous(memory_format=torch.channels_last)
 
 
 def as_matrix(conv: Module, dtype: torch.dtype, scales: Tensor | None = None) -> Callable[[Tensor], Tensor]:

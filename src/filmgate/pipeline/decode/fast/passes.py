@@ -96,7 +96,7 @@ def combine_in_torch(
 ) -> tuple[Tensor, list[Tensor]]:
     """The reference: what the kernel does, in float32, one step at a time."""
     dtype = pending.maps[0].dtype
-    frames = _add_up(pending)
+    frames = add_up(pending)
     if pending.bias is not None:
         frames = frames + pending.bias.float()
     if pending.residual is not None:
@@ -108,7 +108,8 @@ def combine_in_torch(
     return kept, list(torch.split(active, 1)) if activation.layout is Layout.SLOTS else [active]
 
 
-def _add_up(pending: Pending) -> Tensor:
+def add_up(pending: Pending) -> Tensor:
+    """The frames themselves, in float32, before bias and residual."""
     if pending.source is Source.FRAMES:
         return pending.maps[0].float()
     if pending.source is Source.SLOTS:
