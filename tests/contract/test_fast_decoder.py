@@ -7,6 +7,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 import torch
+from diffusers import AutoencoderKLCogVideoX
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
 from filmgate.errors import DecodeError, UsageError
@@ -15,24 +16,24 @@ from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
 from filmgate.pipeline.colour import Rgb24
 from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
-from filmgate.pipeline.decode.fast import passes
-from filmgate.pipeline.decode.fast.decoder import open_fast_wan, why_not_fast
+from filmgate.pipeline.decode.fast import group_passes, passes
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_fast, why_not_fast
+from filmgate.pipeline.decode.fast.group_kernels import condition_on_gpu, gather_on_gpu, settle_on_gpu
 from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
 from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
 from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_shapes
-from filmgate.pipeline.decode.fast.relay import Relay
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode import EncodeOptions
 from filmgate.pipeline.ending import Ending, make_ready, stream_frames
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.rings import HostChunk
 from filmgate.settings import PipelineSettings
-from tests.zoo_vaes import build_vae, draw_latents
+from tests.zoo_vaes import COGVIDEOX, build_vae, draw_latents
 
-WANS = ("wan2.1", "wan2.2")
+FAST = ("wan2.1", "wan2.2", "cogvideox")
 
 
-@pytest.fixture(params=WANS)
+@pytest.fixture(params=FAST)
 def name(request):
     return request.param
 
@@ -45,23 +46,29 @@ def frames_of(decoder, latents, *, fast=True):
     return torch.cat([chunk.clone() for chunk in chosen.chunks(latents, rung)], dim=1)
 
 
-@pytest.mark.parametrize("frames", [1, 2, 3, 6])
+@pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 7])
 def test_in_float32_it_decodes_what_the_vae_decodes(name, frames):
     vae = build_vae(name)
     latents = draw_latents(name, vae, frames)
-    decoder = open_fast_wan(vae, torch.float32)
+    decoder = open_fast(vae, torch.float32)
     torch.testing.assert_close(
         frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
     )
 
 
-def test_the_kernels_write_over_nothing_that_is_still_needed(name, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "frames"), [("wan2.1", 3), ("wan2.2", 3), ("cogvideox", 4), ("cogvideox", 5)]
+)
+def test_the_kernels_write_over_nothing_that_is_still_needed(name, frames, monkeypatch):
     """The whole network through the kernels themselves, by Triton's interpreter: they work in place."""
     monkeypatch.setattr(passes, "combine_in_torch", combine_on_gpu)
     monkeypatch.setattr(passes, "add_taps_in_torch", add_taps_on_gpu)
+    monkeypatch.setattr(group_passes, "gather_in_torch", gather_on_gpu)
+    monkeypatch.setattr(group_passes, "settle_in_torch", settle_on_gpu)
+    monkeypatch.setattr(group_passes, "condition_in_torch", condition_on_gpu)
     vae = build_vae(name)
-    latents = draw_latents(name, vae, 3, size=(2, 2))
-    decoder = open_fast_wan(vae, torch.float32)
+    latents = draw_latents(name, vae, frames, size=(2, 2))
+    decoder = open_fast(vae, torch.float32)
     torch.testing.assert_close(
         frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
     )
@@ -70,8 +77,8 @@ def test_the_kernels_write_over_nothing_that_is_still_needed(name, monkeypatch):
 @torch.inference_mode()
 def test_tiles_are_the_exact_decoders_tiles(name):
     vae = build_vae(name)
-    latents = draw_latents(name, vae, 3, size=(6, 9))
-    decoder = open_fast_wan(vae, torch.float32)
+    latents = draw_latents(name, vae, 4, size=(6, 9))
+    decoder = open_fast(vae, torch.float32)
     for is_parked in (False, True):
         rung = Rung("tiles", 64, is_parked=is_parked)
         fast, expected = (
@@ -85,21 +92,22 @@ def test_half_precision_is_closer_to_float32_than_bfloat16_layers_are(name):
     exact = build_vae(name)
     half = copy.deepcopy(exact).to(torch.bfloat16)
     latents = draw_latents(name, exact, 3)
-    truth = frames_of(open_fast_wan(half.float(), torch.float32), latents, fast=False)
+    truth = frames_of(open_fast(half.float(), torch.float32), latents, fast=False)
     half = half.to(torch.bfloat16)
-    decoder = open_fast_wan(half)
+    decoder = open_fast(half)
     ours, theirs = (frames_of(decoder, latents.bfloat16(), fast=fast).float() for fast in (True, False))
     assert (ours - truth).norm() < (theirs - truth).norm() / 2
 
 
 def test_two_clips_at_once_are_what_each_is_alone(name):
     vae = build_vae(name)
-    decoder = open_fast_wan(vae, torch.float32)
-    clips = [draw_latents(name, vae, 3, seed=seed) for seed in (1, 2)]
+    decoder = open_fast(vae, torch.float32)
+    clips = [draw_latents(name, vae, 4, seed=seed) for seed in (1, 2)]
     alone = [frames_of(decoder, clip) for clip in clips]
-    rung = decoder.rungs(clips[0])[0]
+    ready = [decoder.to_vae_latents(clip) for clip in clips]
+    rung = decoder.rungs(ready[0])[0]
     with torch.inference_mode():
-        pairs = list(zip(*(decoder.chunks(clip, rung) for clip in clips), strict=True))
+        pairs = list(zip(*(decoder.chunks(clip, rung) for clip in ready), strict=True))
     for n, expected in enumerate(alone):
         assert torch.equal(torch.cat([pair[n] for pair in pairs], dim=1), expected)
 
@@ -107,20 +115,21 @@ def test_two_clips_at_once_are_what_each_is_alone(name):
 @pytest.fixture
 def fast_on_cpu(monkeypatch):
     """`auto` takes the fast decoder, as it does on a GPU."""
-    monkeypatch.setattr("filmgate.pipeline.ending.open_decoder", lambda vae, *_: open_fast_wan(vae))
+    monkeypatch.setattr("filmgate.pipeline.ending.open_decoder", lambda vae, *_: open_fast(vae))
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
 def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog, tmp_path):
     vae = build_vae(name).to(torch.bfloat16)
     with torch.no_grad():
-        vae.decoder.up_blocks[1].resnets[0].conv1.weight.mul_(1e8)
+        for weight in vae.decoder.up_blocks[1].resnets[0].conv1.parameters():
+            weight.mul_(1e8)
     latents = draw_latents(name, vae, 3)
     report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "fast.mp4")
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
     assert "beyond half precision at frame 0" in caplog.text
-    twin = open_fast_wan(vae).exact
+    twin = open_fast(vae).exact
     ready, _ = make_ready(twin, latents, vae.device, vae.dtype)
     exact = torch.cat(list(decode_frames(twin, ready)), dim=1)
     expected = torch.empty(9, *exact.shape[2:], 3, dtype=torch.uint8)
@@ -168,13 +177,13 @@ def test_frames_before_the_first_that_is_no_number_are_kept(monkeypatch):
 
 def breaking(monkeypatch, at):
     """From its chunk `at` on the fast decoder's frames are not numbers."""
-    decode = Relay.decode
+    chunks = FastDecoder.chunks
 
-    def broken(self, spans):
-        for n, frames in enumerate(decode(self, spans)):
+    def broken(self, latents, rung):
+        for n, frames in enumerate(chunks(self, latents, rung)):
             yield frames if n < at else frames * float("nan")
 
-    monkeypatch.setattr(Relay, "decode", broken)
+    monkeypatch.setattr(FastDecoder, "chunks", broken)
 
 
 def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
@@ -185,13 +194,13 @@ def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
         Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
 
 
-def test_changed_weights_are_laid_out_again():
-    vae = build_vae("wan2.1")
-    latents = draw_latents("wan2.1", vae, 2)
-    before = frames_of(open_fast_wan(vae, torch.float32), latents)
+def test_changed_weights_are_laid_out_again(name):
+    vae = build_vae(name)
+    latents = draw_latents(name, vae, 2)
+    before = frames_of(open_fast(vae, torch.float32), latents)
     with torch.no_grad():
-        vae.decoder.conv_out.bias.add_(0.1)
-    changed = open_fast_wan(vae, torch.float32)
+        list(vae.decoder.conv_out.parameters())[-1].add_(0.1)  # its bias
+    changed = open_fast(vae, torch.float32)
     after = frames_of(changed, latents)
     torch.testing.assert_close(after, frames_of(changed, latents, fast=False), rtol=0, atol=2e-5)
     assert not torch.allclose(before, after)
@@ -250,7 +259,66 @@ def test_without_a_gpu_there_is_none_and_asking_for_it_says_why():
     assert why_not_fast(vae) == "it needs a GPU"
     with pytest.raises(UsageError, match="there is no fast decoder here: it needs a GPU"):
         open_decoder(vae, choice="fast")
-    assert "none" in (why_not_fast(build_vae("cogvideox")) or "")
+    assert why_not_fast(build_vae("ltx")) == "AutoencoderKLLTXVideo has none"
+
+
+@pytest.mark.parametrize(
+    ("config", "obstacle"),
+    [
+        ({}, None),
+        ({"block_out_channels": (8, 8, 12, 12)}, "its channels or their groups are no powers of two"),
+        ({"block_out_channels": (4, 4, 4, 4)}, "its channels or their groups are no powers of two"),
+        ({"act_fn": "gelu"}, "it activates by gelu"),
+    ],
+)
+def test_a_configuration_of_cogvideox_it_does_not_know_is_named(config, obstacle):
+    vae = AutoencoderKLCogVideoX(**COGVIDEOX | config).to(torch.bfloat16)
+    assert why_not_fast(vae, torch.device("cuda")) == obstacle
+
+
+def test_so_are_parts_of_cogvideox_it_does_not_know():
+    vae = build_vae("cogvideox").to(torch.bfloat16)
+    vae.decoder.up_blocks[0].resnets[0].conv2.pad_mode = "replicate"
+    assert "copies of its first frame" in (why_not_fast(vae, torch.device("cuda")) or "")
+    wide = AutoencoderKLCogVideoX(**COGVIDEOX | {"block_out_channels": (8, 8, 8, 16)}).to(torch.bfloat16)
+    wide.decoder.up_blocks[1].resnets[0].use_conv_shortcut = True
+    assert "a convolution over time" in (why_not_fast(wide, torch.device("cuda")) or "")
+    vae.num_latent_frames_batch_size = 4
+    assert why_not_fast(vae, torch.device("cuda")) == "it decodes 4 latent frames together, not 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "expected"),
+    [
+        ("wan2.1", (9, 0), True),
+        ("wan2.1", (8, 0), False),
+        ("cogvideox", (9, 0), False),
+    ],
+)
+def test_each_family_is_proven_on_the_gpus_it_was_measured_on(name, capability, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert is_proven(build_vae(name)) is expected
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"temporal_compression_ratio": 1},
+        {"temporal_compression_ratio": 2},
+        {"temporal_compression_ratio": 8},
+        {"block_out_channels": (8, 16, 16, 32), "norm_num_groups": 4},
+        {"latent_channels": 3, "use_post_quant_conv": True},
+    ],
+)
+def test_any_cogvideox_is_decoded_as_its_own_layers_do(config):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(2)
+        vae = AutoencoderKLCogVideoX(**COGVIDEOX | config).eval()
+    decoder = open_fast(vae, torch.float32)
+    latents = draw_latents("cogvideox", vae, 5)
+    torch.testing.assert_close(
+        frames_of(decoder, latents), frames_of(decoder, latents, fast=False), rtol=0, atol=2e-5
+    )
 
 
 def test_what_cannot_be_had_is_refused_before_anything_is_denoised(model):

@@ -8,7 +8,7 @@ import torch
 from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_trusted_wan, why_not_fast
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_trusted, why_not_fast
 from filmgate.pipeline.decode.independent import IndependentDecoder
 from filmgate.pipeline.decode.whole import WholeClipDecoder
 from filmgate.pipeline.decode.windowed import LtxDecoder, WindowedDecoder
@@ -66,7 +66,7 @@ def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "
     name = type(vae).__name__
     check_choice(vae, choice)
     if choice == "fast" or (choice == "auto" and why_not_fast(vae) is None and is_proven(vae)):
-        fast = open_trusted_wan(vae)
+        fast = open_trusted(vae)
         if fast is not None:
             return fast
     if name == "AutoencoderKLWan":

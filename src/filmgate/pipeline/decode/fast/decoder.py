@@ -1,4 +1,4 @@
-"""AutoencoderKLWan on the fast path: the same chunks, and the exact decoder behind it should numbers run out.
+"""VAEs on the fast path: the same chunks, and the exact decoder behind it should numbers run out.
 
 float16 has eight times bfloat16's precision and a fraction of its range. Norms keep what convolutions read in
 that range; should weights ever leave it, a frame shows it as NaN, and whoever carries the frames goes on with
@@ -7,15 +7,17 @@ the exact decoder.
 
 import importlib.util
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.causal import Cache, CausalDecoder, Wan
+from filmgate.pipeline.decode.causal import Cache, CausalDecoder, CogVideoX, Wan
+from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, why_not_cogvideox
 from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.relay import Relay
@@ -23,8 +25,9 @@ from filmgate.pipeline.latents import single
 
 log = logging.getLogger(__name__)
 
-PROVEN_CAPABILITIES = {(9, 0)}  # GPUs it has been measured on: docs/decoder.md
-TRIAL = (3, 12, 16)  # latent frames, rows and columns of the clip it is tried on
+T = TypeVar("T")
+
+TRIAL_SIZE = (12, 16)  # rows and columns of the latents it is tried on
 TOLERATED = 0.1  # relative norm from the exact decoder there: bfloat16's own rounding makes 0.01 to 0.03
 HALF = torch.float16
 
@@ -57,6 +60,18 @@ class RelayDecoder(CausalDecoder):
         return self._relay.decode(spans)
 
 
+class FastCogVideoX(CogVideoX):
+    """CogVideoX, chunk by chunk, through a network of its own layers' weights."""
+
+    def __init__(self, vae: Vae, network: CogVideoXNetwork) -> None:
+        super().__init__(vae)
+        self._network = network
+
+    def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
+        caches: Caches = [] if cache is None else cache
+        return self._network(latents, Tape(caches)), caches
+
+
 class FastDecoder:
     """Streams on fast rungs alone. `exact` reads its own latents; it is for clips beyond float16's range."""
 
@@ -77,8 +92,7 @@ class FastDecoder:
         return self._fast.chunks(latents, rung)
 
 
-def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
-    """The fast decoder of this VAE, with weights laid out once for all clips."""
+def _open_wan(vae: Vae, dtype: torch.dtype) -> FastDecoder:
     relay, exact = relay_of(vae, dtype), Wan(vae)
     return FastDecoder(
         RelayDecoder(FastWan(vae, relay.network), relay, starts_tiled=vae.use_tiling),
@@ -86,12 +100,53 @@ def open_fast_wan(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
     )
 
 
-def open_trusted_wan(vae: Vae) -> FastDecoder | None:
+def _open_cogvideox(vae: Vae, dtype: torch.dtype) -> FastDecoder:
+    network = laid_out(vae, dtype, CogVideoXNetwork)
+    families = FastCogVideoX(vae, network), CogVideoX(vae)
+    return FastDecoder(*(CausalDecoder(family, starts_tiled=vae.use_tiling) for family in families))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One class of VAEs on the fast path."""
+
+    open: Callable[[Vae, torch.dtype], FastDecoder]
+    trial_shape: Callable[[Vae], tuple[int, ...]]  # of a small clip's latents, as its pipeline returns them
+    obstacle: Callable[[Vae], str | None]  # what in a configuration it does not know
+    proven_on: frozenset[tuple[int, int]]  # compute capabilities it has been measured on: docs/decoder.md
+
+
+FAMILIES = {
+    "AutoencoderKLWan": Family(
+        _open_wan,
+        trial_shape=lambda vae: (1, vae.config.z_dim, 3, *TRIAL_SIZE),
+        obstacle=lambda _: None,
+        proven_on=frozenset({(9, 0)}),
+    ),
+    "AutoencoderKLCogVideoX": Family(
+        _open_cogvideox,
+        trial_shape=lambda vae: (1, 5, vae.config.latent_channels, *TRIAL_SIZE),
+        obstacle=why_not_cogvideox,
+        proven_on=frozenset(),
+    ),
+}
+
+
+def open_fast(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
+    """The fast decoder of this VAE, with weights laid out once for all clips."""
+    return family_of(vae).open(vae, dtype)
+
+
+def family_of(vae: Vae) -> Family:
+    return FAMILIES[type(vae).__name__]
+
+
+def open_trusted(vae: Vae) -> FastDecoder | None:
     """The fast decoder, unless it failed its trial or the GPU has no room for another copy of the weights."""
     if not _trusted.get(vae, True):
         return None
     try:
-        decoder = open_fast_wan(vae)
+        decoder = open_fast(vae)
         if vae not in _trusted:
             _trusted[vae] = is_like_exact(decoder, vae)
     except torch.OutOfMemoryError:
@@ -115,7 +170,7 @@ def is_like_exact(decoder: FastDecoder, vae: Vae) -> bool:
     compute depends on the number of channels, not on the picture's size: a small clip speaks for all.
     """
     draw = torch.Generator().manual_seed(0)
-    noise = torch.randn(1, vae.config.z_dim, *TRIAL, generator=draw).to(vae.device, vae.dtype)
+    noise = torch.randn(family_of(vae).trial_shape(vae), generator=draw).to(vae.device, vae.dtype)
     fast, exact = (
         torch.cat([chunk.float() for chunk in one.chunks(one.to_vae_latents(noise), WHOLE_FRAME)], dim=1)
         for one in (decoder, decoder.exact)
@@ -129,8 +184,11 @@ def is_like_exact(decoder: FastDecoder, vae: Vae) -> bool:
 
 def why_not_fast(vae: Vae, device: torch.device | None = None) -> str | None:
     """What keeps this VAE off the fast path, or None; `device` is where it will run, if not where it is."""
-    if type(vae).__name__ != "AutoencoderKLWan":
+    family = FAMILIES.get(type(vae).__name__)
+    if family is None:
         return f"{type(vae).__name__} has none"
+    if (obstacle := family.obstacle(vae)) is not None:
+        return obstacle
     if (device or vae.device).type != "cuda":
         return "it needs a GPU"
     if vae.dtype not in (torch.bfloat16, torch.float16):
@@ -142,19 +200,28 @@ def why_not_fast(vae: Vae, device: torch.device | None = None) -> str | None:
 
 def is_proven(vae: Vae) -> bool:
     """Whether it has been measured, faster and more precise, on this GPU."""
-    return torch.cuda.get_device_capability(vae.device) in PROVEN_CAPABILITIES
+    return torch.cuda.get_device_capability(vae.device) in family_of(vae).proven_on
 
 
-_relays: WeakKeyDictionary[Vae, tuple[object, Relay]] = WeakKeyDictionary()
+_laid_out: WeakKeyDictionary[Vae, tuple[object, Any]] = WeakKeyDictionary()
+
+
+def laid_out(vae: Vae, dtype: torch.dtype, lay_out: Callable[[Vae, torch.dtype], T]) -> T:
+    """The VAE's network, laid out again only when its weights have changed."""
+    modules = [vae.decoder, *([] if vae.post_quant_conv is None else [vae.post_quant_conv])]
+    parameters = [parameter for module in modules for parameter in module.parameters()]
+    versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
+    state = (dtype, versions)
+    known = _laid_out.get(vae)
+    if known is None or known[0] != state:
+        with torch.inference_mode():
+            known = _laid_out[vae] = (state, lay_out(vae, dtype))
+        if vae.device.type == "cuda":
+            torch.cuda.current_stream(vae.device).synchronize()  # from here on any stream may read them
+    network: T = known[1]
+    return network
 
 
 def relay_of(vae: Vae, dtype: torch.dtype) -> Relay:
-    """The VAE's network, laid out again only when its weights have changed."""
-    parameters = [*vae.decoder.parameters(), *vae.post_quant_conv.parameters()]
-    versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
-    state = (dtype, versions)
-    known = _relays.get(vae)
-    if known is None or known[0] != state:
-        with torch.inference_mode():
-            known = _relays[vae] = (state, Relay(Network(vae, dtype), vae.device))
-    return known[1]
+    """Wan's network in two halves."""
+    return laid_out(vae, dtype, lambda vae, dtype: Relay(Network(vae, dtype), vae.device))

@@ -71,7 +71,7 @@ def gather_in_torch(pending: Pending, groups: int, times: int = 1) -> tuple[Tens
     if pending.residual is not None:
         frames = frames + pending.residual.float()
     frames = frames.repeat_interleave(times, dim=0)
-    grouped = frames.unflatten(-1, (groups, -1))
+    grouped = frames.reshape(*frames.shape[:-1], groups, -1)
     sums = torch.stack([part.sum((0, 1, 2, 4)) for part in (grouped, grouped.square())])
     return frames.to(pending.maps[0].dtype), sums.unsqueeze(-1)
 

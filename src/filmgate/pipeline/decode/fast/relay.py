@@ -27,7 +27,6 @@ class Relay:
         self.network = network
         self._ahead: torch.cuda.Stream | None = None
         if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()  # from here on any stream may read the weights
             self._ahead = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def decode(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
