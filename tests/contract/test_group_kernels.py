@@ -35,7 +35,7 @@ CONDITIONED = [
 @pytest.fixture(autouse=True)
 def small_programs(monkeypatch):
     """Several programs of several rounds, the last one partly beyond the picture."""
-    monkeypatch.setattr(group_kernels, "OTHER_BLOCK", (128, 4))
+    monkeypatch.setattr(group_kernels, "ELEMENTS", 128)
     monkeypatch.setattr(group_kernels, "SUMS", 1)
 
 

@@ -10,6 +10,16 @@ import torch
 from filmgate.pipeline.bench.fidelity import compare, decode_all
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.decode import uses_fast
+from filmgate.pipeline.decode.fast.group_kernels import condition_on_gpu, gather_on_gpu, settle_on_gpu
+from filmgate.pipeline.decode.fast.group_passes import (
+    Conditioning,
+    GroupNorm,
+    Memory,
+    condition_in_torch,
+    gather_in_torch,
+    settle_in_torch,
+)
 from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu, soften_on_gpu
 from filmgate.pipeline.decode.fast.passes import (
     Activation,
@@ -30,7 +40,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture(scope="module")
 def vaes():
-    return {name: build_vae(name, CUDA, torch.bfloat16) for name in ("wan2.1", "wan2.2")}
+    return {name: build_vae(name, CUDA, torch.bfloat16) for name in ("wan2.1", "wan2.2", "cogvideox")}
 
 
 @pytest.mark.parametrize("channels", [16, 96, 384])
@@ -53,6 +63,53 @@ def test_the_kernel_does_what_the_reference_does(frames, source, channels):
             torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)
             if has_cache:
                 torch.testing.assert_close(there.cache, here.cache, rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("channels", [16, 128, 256, 512])
+@pytest.mark.parametrize("source", Source)
+@pytest.mark.parametrize(("frames", "times"), [(1, 1), (2, 1), (4, 1), (2, 2)])
+def test_gathering_is_the_references(frames, times, source, channels):
+    if source is Source.SLOTS and frames == 1:
+        pytest.skip("a single frame is never split into slots")
+    for has_residual in (False, True):
+        pending = _pending(source, frames, channels, has_residual)
+        expected, expected_sums = gather_in_torch(pending, 8, times)
+        for _ in range(2):  # by way of Triton's launch, and past it
+            found, sums = gather_on_gpu(_copy(pending), 8, times)
+            torch.testing.assert_close(found, expected, rtol=2e-3, atol=1e-2)
+            torch.testing.assert_close(sums.sum(-1, keepdim=True), expected_sums, rtol=1e-3, atol=1e-1)
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(16, 4), (128, 32), (512, 32)])
+@pytest.mark.parametrize("programs", [1, 7, 10_001])
+def test_settling_is_the_references(programs, channels, groups):
+    norm = GroupNorm(*torch.randn(2, channels, device=CUDA), groups, 1e-6)
+    sums = torch.randn(2, groups, programs, device=CUDA)
+    sums[1] = sums[1].abs() + 3  # squares: more than a mean can take away
+    for _ in range(2):
+        found, expected = settle_on_gpu(sums, norm, programs), settle_in_torch(sums, norm, programs)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels", [16, 128, 256, 512])
+@pytest.mark.parametrize(("frames", "latents"), [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4)])
+@pytest.mark.parametrize("zoom", [1, 2])
+def test_conditioning_is_the_references(zoom, frames, latents, channels):
+    given, cache = _random(frames, 6, 10, channels), _random(2, 6, 10, channels)
+    settled = torch.randn(2, channels, device=CUDA)
+    conditioning = Conditioning(settled, _random(latents, 6 // zoom, 10 // zoom, 2 * channels))
+    layout = Layout.SLOTS if frames > 1 else Layout.FRAMES
+    for begins in (True,) if frames == 1 else (False, True):
+        for _ in range(2):
+            there, here = (Memory(cache.clone(), begins) for _ in range(2))
+            expected = condition_in_torch(given, conditioning, layout, there)
+            found = condition_on_gpu(given, conditioning, layout, here)
+            torch.testing.assert_close(found, expected, rtol=2e-3, atol=2e-2)
+            torch.testing.assert_close(here.cache, there.cache, rtol=2e-3, atol=2e-2)
+    expected = condition_in_torch(given, conditioning, Layout.FRAMES)
+    torch.testing.assert_close(
+        condition_on_gpu(given, conditioning, Layout.FRAMES), expected, rtol=2e-3, atol=2e-2
+    )
 
 
 @pytest.mark.parametrize("channels", [3, 12])
@@ -106,7 +163,9 @@ def _pending(source, frames, channels, has_residual):
     return Pending(source, maps, torch.randn(channels, device=CUDA), residual)
 
 
-@pytest.mark.parametrize(("name", "size"), [("wan2.1", (832, 480)), ("wan2.2", (832, 480))])
+@pytest.mark.parametrize(
+    ("name", "size"), [("wan2.1", (832, 480)), ("wan2.2", (832, 480)), ("cogvideox", (720, 480))]
+)
 def test_it_is_closer_to_float32_than_the_exact_decoder_and_shows_no_seam(vaes, name, size):
     found = compare(vaes[name], lambda: random_latents(name, size, 33, vaes[name]))
     assert found.error_ratio <= 1.1
@@ -123,6 +182,8 @@ def test_it_is_closer_to_float32_than_the_exact_decoder_and_shows_no_seam(vaes, 
         ("wan2.1", (1280, 720), 33),
         ("wan2.1", (1920, 1088), 9),
         ("wan2.2", (1280, 704), 33),
+        ("cogvideox", (720, 480), 49),
+        ("cogvideox", (1360, 768), 17),
     ],
 )
 def test_it_is_faster_and_takes_no_more_memory(vaes, name, size, frames):
@@ -132,6 +193,7 @@ def test_it_is_faster_and_takes_no_more_memory(vaes, name, size, frames):
             decoder, ready = prepare(
                 vaes[name], random_latents(name, size, frames, vaes[name]), choice=choice
             )
+            assert uses_fast(decoder) == (choice == "fast")
             torch.cuda.synchronize()
             if n == 0:
                 torch.cuda.empty_cache()
@@ -146,24 +208,28 @@ def test_it_is_faster_and_takes_no_more_memory(vaes, name, size, frames):
     assert peaks["fast"] <= peaks["exact"]
 
 
-def test_its_memory_is_flat_in_clip_length(vaes):
+@pytest.mark.parametrize("name", ["wan2.1", "cogvideox"])
+def test_its_memory_is_flat_in_clip_length(vaes, name):
     peaks = []
     for frames in (17, 81):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        decoder, ready = prepare(vaes["wan2.1"], random_latents("wan2.1", (832, 480), frames, vaes["wan2.1"]))
+        latents = random_latents(name, (832, 480), frames, vaes[name])
+        decoder, ready = prepare(vaes[name], latents, choice="fast")
         for _ in decode_frames(decoder, ready):
             pass
         peaks.append(torch.cuda.max_memory_allocated())
     assert peaks[1] <= peaks[0] * 1.02
 
 
-def test_weights_beyond_half_precision_fall_back_to_the_exact_decoder(tmp_path):
-    vae = build_vae("wan2.1", CUDA, torch.bfloat16)
+@pytest.mark.parametrize("name", ["wan2.1", "cogvideox"])
+def test_weights_beyond_half_precision_fall_back_to_the_exact_decoder(name, tmp_path):
+    vae = build_vae(name, CUDA, torch.bfloat16)
     with torch.no_grad():
-        vae.decoder.up_blocks[2].resnets[0].conv1.weight.mul_(1e6)
-    latents = random_latents("wan2.1", (256, 256), 9, vae)
-    report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+        for weight in vae.decoder.up_blocks[2].resnets[0].conv1.parameters():
+            weight.mul_(1e6)
+    latents = random_latents(name, (256, 256), 9, vae)
+    report = Ending(vae, EncodeOptions(), decoder="fast").write(latents, tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
 
@@ -178,9 +244,10 @@ def test_changed_weights_are_laid_out_again(vaes):
     assert (after - before).mean() == pytest.approx(0.25, abs=0.06)
 
 
-def test_two_clips_at_once_are_what_each_is_alone(vaes):
-    vae = vaes["wan2.1"]
-    clips = [random_latents("wan2.1", (256, 256), 17, vae) for _ in range(2)]
+@pytest.mark.parametrize("name", ["wan2.1", "cogvideox"])
+def test_two_clips_at_once_are_what_each_is_alone(vaes, name):
+    vae = vaes[name]
+    clips = [random_latents(name, (256, 256), 17, vae) for _ in range(2)]
     alone = [decode_all(vae, clip, "fast") for clip in clips]
     pairs = [prepare(vae, clip, choice="fast") for clip in clips]
     both = [[], []]
@@ -190,9 +257,11 @@ def test_two_clips_at_once_are_what_each_is_alone(vaes):
     assert all(torch.equal(torch.cat(both[n], dim=1), alone[n]) for n in range(2))
 
 
-def test_tiles_of_the_fast_decoder_show_the_same_picture(vaes):
-    vae = vaes["wan2.1"]
-    latents = random_latents("wan2.1", (512, 256), 9, vae)
+@pytest.mark.parametrize("name", ["wan2.1", "cogvideox"])
+@torch.inference_mode()
+def test_tiles_of_the_fast_decoder_show_the_same_picture(vaes, name):
+    vae = vaes[name]
+    latents = random_latents(name, (512, 256), 17, vae)
     apart = {}
     for choice in ("fast", "exact"):
         decoder, ready = prepare(vae, latents, choice=choice)

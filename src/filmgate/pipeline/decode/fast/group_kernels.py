@@ -11,8 +11,6 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.fast.group_passes import Conditioning, GroupNorm, Memory
 from filmgate.pipeline.decode.fast.kernels import (
-    BLOCKS,
-    OTHER_BLOCK,
     PHASES,
     SLOTS,
     TO_SLOTS,
@@ -29,6 +27,7 @@ from filmgate.pipeline.decode.fast.kernels import (
 )
 from filmgate.pipeline.decode.fast.passes import MOST_FRAMES, Layout, Pending, input_shapes
 
+ELEMENTS, WARPS = 2048, 8  # of a program: pixels times channels, sixteen bytes of each frame a thread
 ROUNDS = 4  # of pixels that a program of `gather` takes one after the other: fewer partial sums
 SUMS = 4096  # partial sums that `settle` reads at a time
 SETTLE_WARPS = 8
@@ -105,13 +104,13 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
     kept = pending.residual if pending.residual is not None else first
     if times > 1 or kept.shape != pending.shape:
         kept = first.new_empty(frames * times, height, width, channels)
-    pixels, warps = _block(channels)
+    pixels = max(ELEMENTS // channels, 1)
     programs = triton.cdiv(height * width, pixels * ROUNDS)
     sums = first.new_empty(2, groups, programs, dtype=torch.float32)
     optional = (pending.bias, pending.residual)
     _launch_gather(
         programs,
-        warps,
+        WARPS,
         (
             *_filled_up(pending.maps, first),
             *(first if tensor is None else tensor for tensor in optional),
@@ -131,12 +130,6 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
         ROUNDS,
     )
     return kept, sums
-
-
-def _block(channels: int) -> tuple[int, int]:
-    """A program's pixels and its warps."""
-    elements, warps = BLOCKS.get(channels, OTHER_BLOCK)
-    return max(elements // channels, 1), warps
 
 
 @triton.jit
@@ -247,10 +240,10 @@ def condition_on_gpu(
     if memory is not None:
         shape = (count, height, width, channels)
         inputs = [frames.new_empty(shape) for shape in input_shapes(layout, shape)]
-    pixels, warps = _block(channels)
+    pixels = max(ELEMENTS // channels, 1)
     _launch_condition(
         triton.cdiv(height * width, pixels),
-        warps,
+        WARPS,
         (
             frames,
             conditioning.settled,
