@@ -1,6 +1,7 @@
 """Where each millisecond of the fast decoder goes, and what bounds it: the table of docs/decoder.md.
 
     python -m benchmarks.bench_roofline --vae wan2.1 --size 1280x720 --frames 81
+    python -m benchmarks.bench_roofline --vae cogvideox --size 720x480 --frames 49
 
 One clip on one stream, a pair of events around every convolution, pass and attention. Bounds are those of an
 H200: 790 TFLOP/s of a large half-precision matrix product and 4.8 TB/s of memory.
@@ -18,11 +19,12 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.decode.fast import layers, network
-from filmgate.pipeline.decode.fast.decoder import relay_of
-from filmgate.pipeline.decode.fast.layers import Tape
-from filmgate.pipeline.decode.fast.passes import Activation, Pending
-from filmgate.pipeline.ending import prepare
+from filmgate.pipeline.decode.base import Vae
+from filmgate.pipeline.decode.fast import cogvideox, layers, network
+from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork
+from filmgate.pipeline.decode.fast.decoder import FastCogVideoX, FastWan, laid_out, relay_of
+from filmgate.pipeline.decode.fast.group_passes import Conditioning, Memory
+from filmgate.pipeline.decode.fast.passes import Activation, Layout, Pending
 
 T = TypeVar("T")
 
@@ -115,28 +117,65 @@ class Meter:
             return self.timed("attention", lambda: attend(query, key, value), flops=flops)
 
         with (
+            self._attached_to_groups(),
             mock.patch.object(layers, "convolve", convolution),
+            mock.patch.object(cogvideox, "convolve", convolution),
             mock.patch.object(layers, "combine", one_pass),
             mock.patch.object(network, "combine", one_pass),
             mock.patch.object(layers, "attend", attention),
         ):
             yield
 
+    @contextmanager
+    def _attached_to_groups(self) -> Iterator[None]:
+        """The two passes around a norm of CogVideoX."""
+        gather, condition = cogvideox.gather, cogvideox.condition
+
+        def first_pass(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor, Tensor]:
+            _, height, width, channels = pending.shape
+            read = [*pending.maps, *([] if pending.residual is None else [pending.residual])]
+            name, moved = f"gather, {channels} channels, {width}x{height}", sum(t.nbytes for t in read)
+            kept, sums = self.timed(name, lambda: gather(pending, groups, times), moved=moved)
+            self.parts[name].moved += kept.nbytes + sums.nbytes
+            return kept, sums
+
+        def second_pass(
+            frames: Tensor, conditioning: Conditioning, layout: Layout, memory: Memory | None = None
+        ) -> list[Tensor]:
+            _, height, width, channels = frames.shape
+            name = f"condition, {channels} channels, {width}x{height}"
+            moved = frames.nbytes + (0 if memory is None else 2 * memory.cache.nbytes)
+            inputs = self.timed(name, lambda: condition(frames, conditioning, layout, memory), moved=moved)
+            self.parts[name].moved += sum(t.nbytes for t in inputs)
+            return inputs
+
+        with (
+            mock.patch.object(cogvideox, "gather", first_pass),
+            mock.patch.object(cogvideox, "condition", second_pass),
+        ):
+            yield
+
+
+def on_one_stream(vae: Vae, dtype: torch.dtype) -> FastWan | FastCogVideoX:
+    """The VAE's network, a step at a time."""
+    if type(vae).__name__ == "AutoencoderKLCogVideoX":
+        return FastCogVideoX(vae, laid_out(vae, dtype, CogVideoXNetwork))
+    return FastWan(vae, relay_of(vae, dtype).network)
+
 
 @torch.inference_mode()
 def measure(vae_name: str, size: tuple[int, int], frames: int, device: torch.device) -> tuple[float, Meter]:
     """Seconds of the whole clip, and the meter that saw its parts."""
     vae = build_vae(vae_name, device, torch.bfloat16)
-    net = relay_of(vae, torch.float16 if device.type == "cuda" else torch.float32).network
-    _, latents = prepare(vae, random_latents(vae_name, size, frames, vae), choice="exact")
+    family = on_one_stream(vae, torch.float16 if device.type == "cuda" else torch.float32)
+    latents = family.to_vae_latents(random_latents(vae_name, size, frames, vae))
     seconds, meter = 0.0, Meter()
     for meter in (Meter(), Meter()):  # the first one warms up
-        caches: list[layers.Caches] = [[], []]
+        cache = None
         with meter.attached():
             start = Moment()
-            for span in latents.split(1, dim=2):
-                below, above = (Tape(half) for half in caches)
-                net.upper(net.lower(span, below), above)
+            for first, last in family.spans(latents.shape[2]):
+                _, cache = family.step(latents[:, :, first:last], cache)
             stop = Moment()
         if device.type == "cuda":
             torch.cuda.synchronize()

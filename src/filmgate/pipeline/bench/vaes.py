@@ -42,6 +42,14 @@ TINY_WAN = {
     "latents_mean": [0.0] * 4,
     "latents_std": [1.0] * 4,
 }
+TINY_COGVIDEOX = {
+    "down_block_types": ("CogVideoXDownBlock3D",) * 4,
+    "up_block_types": ("CogVideoXUpBlock3D",) * 4,
+    "block_out_channels": (8, 8, 8, 8),
+    "latent_channels": 4,
+    "layers_per_block": 1,
+    "norm_num_groups": 2,
+}
 
 VAES = {
     "wan2.1": VaeRecipe("AutoencoderKLWan", 16, 4, 8),
@@ -50,6 +58,7 @@ VAES = {
     "ltx": VaeRecipe("AutoencoderKLLTXVideo", 128, 8, 32),
     "hunyuanvideo": VaeRecipe("AutoencoderKLHunyuanVideo", 16, 4, 8),
     "wan-tiny": VaeRecipe("AutoencoderKLWan", 4, 4, 8, config=TINY_WAN),
+    "cogvideox-tiny": VaeRecipe("AutoencoderKLCogVideoX", 4, 4, 8, is_time_first=True, config=TINY_COGVIDEOX),
 }
 
 
