@@ -5,9 +5,7 @@ frames: a clip's first frame alone where their number is odd, then twos or fours
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -22,7 +20,15 @@ from filmgate.pipeline.decode.fast.group_passes import (
     gather,
     settle,
 )
-from filmgate.pipeline.decode.fast.layers import Module, Tape, as_matrix, as_phases, convolve, taps_beside
+from filmgate.pipeline.decode.fast.layers import (
+    Module,
+    Tape,
+    as_matrix,
+    as_phases,
+    at_home,
+    convolve,
+    taps_beside,
+)
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
     MOST_FRAMES,
@@ -39,7 +45,7 @@ ACTIVATIONS = ("silu", "swish")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Span:
     """What every layer sees of a chunk beside frames: its latents [n, h, w, c] and the stream's caches."""
 
     latents: Tensor
@@ -88,18 +94,18 @@ class SpatialNorm:
         self._matrix = torch.cat([conv.weight.detach().flatten(1) for conv in both]).to(dtype)
         self._bias = torch.cat([conv.bias.detach() for conv in both]).to(dtype)
 
-    def __call__(self, chunk: Chunk, moment: Moment) -> list[Conditioning]:
+    def __call__(self, chunk: Chunk, span: Span) -> list[Conditioning]:
         """What to make of each group of frames."""
         frames = sum(len(group) for group in chunk.groups)
         count = frames * chunk.groups[0][0].numel() // self.groups
         settled = settle(chunk.sums, self._norm, count)
-        looked_up = linear(moment.latents, self._matrix, self._bias)
-        starts = accumulate((len(group) for group in chunk.groups), initial=0)
-        places = [
-            moment.latents_of(start, len(group), frames)
-            for start, group in zip(starts, chunk.groups, strict=False)
-        ]
-        return [Conditioning(settled, looked_up[place]) for place in places]
+        looked_up = linear(span.latents, self._matrix, self._bias)
+        conditionings, at = [], 0
+        for group in chunk.groups:
+            place = span.latents_of(at, len(group), frames)
+            conditionings.append(Conditioning(settled, looked_up[place]))
+            at += len(group)
+        return conditionings
 
 
 class Convolution:
@@ -134,12 +140,12 @@ class Half:
         self._norm = SpatialNorm(norm, dtype)
         self._conv = Convolution(conv.conv, frames, dtype)
 
-    def __call__(self, chunk: Chunk, moment: Moment, residual: Iterator[Tensor] | None = None) -> Chunk:
-        first, tape = chunk.groups[0], moment.tape
+    def __call__(self, chunk: Chunk, span: Span, residual: Iterator[Tensor] | None = None) -> Chunk:
+        first, tape = chunk.groups[0], span.tape
         cache = tape.next((CACHED_FRAMES, *first.shape[1:]), first, is_begun=tape.is_first)
         del first
         done = Chunk()
-        for conditioning in self._norm(chunk, moment):
+        for conditioning in self._norm(chunk, span):
             memory = Memory(cache, begins=tape.is_first and not done.groups)
             layout = Layout.FRAMES if len(chunk.groups[0]) == 1 else Layout.SLOTS
             pending = self._conv(condition(chunk.groups.pop(0), conditioning, layout, memory))
@@ -157,12 +163,12 @@ class Residual:
         has_shortcut = block.in_channels != block.out_channels
         self._shortcut = as_matrix(block.conv_shortcut, dtype) if has_shortcut else None
 
-    def __call__(self, chunk: Chunk, moment: Moment) -> Chunk:
-        middle = self._first(chunk.copy(), moment)
+    def __call__(self, chunk: Chunk, span: Span) -> Chunk:
+        middle = self._first(chunk.copy(), span)
         around = chunk.take()
         if self._shortcut is not None:
             around = iter([self._shortcut(frames) for frames in around])
-        return self._second(middle, moment, around)
+        return self._second(middle, span, around)
 
 
 class Upsample:
@@ -200,9 +206,9 @@ class UpBlock:
             self._upsample = Upsample(block.upsamplers[0], groups, dtype)
             self.frames = min(frames * self._upsample.times, MOST_FRAMES)
 
-    def __call__(self, chunk: Chunk, moment: Moment) -> Chunk:
+    def __call__(self, chunk: Chunk, span: Span) -> Chunk:
         for resnet in self._resnets:
-            chunk = resnet(chunk, moment)
+            chunk = resnet(chunk, span)
         return chunk if self._upsample is None else self._upsample(chunk)
 
 
@@ -215,8 +221,8 @@ class Entrance:
         self._bias = conv.bias.detach().float()
         self._groups: int = decoder.mid_block.resnets[0].norm1.norm_layer.num_groups
 
-    def __call__(self, moment: Moment) -> Chunk:
-        latents, tape = moment.latents, moment.tape
+    def __call__(self, span: Span) -> Chunk:
+        latents, tape = span.latents, span.tape
         cache = tape.next((CACHED_FRAMES, *latents.shape[1:]), latents, is_begun=tape.is_first)
         if tape.is_first:
             cache.copy_(latents[:1].expand_as(cache))
@@ -241,15 +247,15 @@ class Head:
         self._weight = taps_beside(decoder.conv_out.conv, dtype)
         self._bias = decoder.conv_out.conv.bias.detach().float()
 
-    def __call__(self, chunk: Chunk, moment: Moment) -> Tensor:
+    def __call__(self, chunk: Chunk, span: Span) -> Tensor:
         _, height, width, _ = chunk.groups[0].shape
-        carry = moment.tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
+        carry = span.tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
         done: list[Tensor] = []
-        for conditioning in self._norm(chunk, moment):
+        for conditioning in self._norm(chunk, span):
             (active,) = condition(chunk.groups.pop(0), conditioning, Layout.FRAMES)
             maps = convolve(active, self._weight, padding=1)
             del active
-            if moment.tape.is_first and not done:
+            if span.tape.is_first and not done:
                 self._begin(carry, maps[0])
             done.append(add_taps(maps, self._bias, carry))
         return torch.cat(done, dim=1).unsqueeze(0)
@@ -268,6 +274,7 @@ class CogVideoXNetwork:
         decoder = vae.decoder
         self._device: torch.device = vae.device
         self._dtype = dtype
+        self._scale = 1 / float(vae.config.scaling_factor)
         before = vae.post_quant_conv
         self._before = as_matrix(before, dtype) if before is not None else None
         self._entrance = Entrance(decoder, dtype)
@@ -283,18 +290,14 @@ class CogVideoXNetwork:
         self._head = Head(decoder, dtype)
 
     def __call__(self, latents: Tensor, tape: Tape) -> Tensor:
-        """A chunk's latents [1, c, n, h, w] to frames [1, 3, n, height, width]."""
-        with self._at_home():
-            latents = latents[0].permute(1, 2, 3, 0).to(self._dtype).contiguous()
-            moment = Moment(latents if self._before is None else self._before(latents), tape)
-            chunk = self._entrance(moment)
+        """A chunk of the pipeline's latents [1, c, n, h, w] to frames [1, 3, n, height, width]."""
+        with at_home(self._device):
+            latents = (latents[0].permute(1, 2, 3, 0).float() * self._scale).to(self._dtype).contiguous()
+            span = Span(latents if self._before is None else self._before(latents), tape)
+            chunk = self._entrance(span)
             for layer in self._layers:
-                chunk = layer(chunk, moment)
-            return self._head(chunk, moment)
-
-    def _at_home(self) -> AbstractContextManager[object]:
-        """Triton launches on the thread's GPU, which need not be the VAE's."""
-        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
+                chunk = layer(chunk, span)
+            return self._head(chunk, span)
 
 
 def why_not_cogvideox(vae: Vae) -> str | None:

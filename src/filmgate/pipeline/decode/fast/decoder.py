@@ -61,11 +61,15 @@ class RelayDecoder(CausalDecoder):
 
 
 class FastCogVideoX(CogVideoX):
-    """CogVideoX, chunk by chunk, through a network of its own layers' weights."""
+    """CogVideoX, chunk by chunk, through a CogVideoXNetwork instead of the VAE's own layers."""
 
     def __init__(self, vae: Vae, network: CogVideoXNetwork) -> None:
         super().__init__(vae)
         self._network = network
+
+    def to_vae_latents(self, latents: Tensor) -> Tensor:
+        """As the pipeline has them, channels first: the network scales them, before it rounds."""
+        return single(latents, self._vae.config.latent_channels, channel_axis=2).transpose(1, 2)
 
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         caches: Caches = [] if cache is None else cache

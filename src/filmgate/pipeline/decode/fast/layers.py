@@ -1,6 +1,7 @@
 """Wan's layers with weights laid out for the fast path: half precision, channels last, taps transformed."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -252,6 +253,11 @@ class Head:
         _, height, width, _ = maps.shape
         carry = tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
         return add_taps(maps, self._bias, carry).unsqueeze(0)
+
+
+def at_home(device: torch.device) -> AbstractContextManager[object]:
+    """Triton launches on the thread's GPU, which need not be the VAE's."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def taps_beside(conv: Module, dtype: torch.dtype) -> Tensor:

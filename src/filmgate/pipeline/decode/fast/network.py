@@ -1,7 +1,6 @@
 """Wan's decoder, layer by layer, on the fast path."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from filmgate.pipeline.decode.fast.layers import (
     Residual,
     Tape,
     Upsample,
+    at_home,
 )
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
@@ -109,7 +109,7 @@ class Network:
 
     def lower(self, latents: Tensor, tape: Tape) -> Pending:
         """One latent frame [1, c, 1, h, w] up to the last two levels."""
-        with self._at_home():
+        with at_home(self._device):
             pending = self._entrance(latents, tape)
             for layer in self._lower:
                 pending = layer(pending, tape)
@@ -117,11 +117,7 @@ class Network:
 
     def upper(self, pending: Pending, tape: Tape) -> Tensor:
         """What `lower` left behind, to frames [1, 3, n, height, width]."""
-        with self._at_home():
+        with at_home(self._device):
             for layer in self._upper:
                 pending = layer(pending, tape)
             return self._head(pending, tape)
-
-    def _at_home(self) -> AbstractContextManager[object]:
-        """Triton launches on the thread's GPU, which need not be the VAE's."""
-        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
