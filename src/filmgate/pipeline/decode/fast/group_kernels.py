@@ -1,7 +1,8 @@
 """`gather`, `settle` and `condition` in Triton: one read of what was written, one write of what is next read.
 
 A program takes some pixels with all their channels and all frames of a group. Channels and their groups are
-powers of two. Imported on a GPU alone.
+powers of two. Nothing is compiled for one size of picture: a new size is as quick as the last. Imported on a
+GPU alone.
 """
 
 import torch
@@ -53,7 +54,7 @@ def _by_group(values, groups: tl.constexpr, channels: tl.constexpr):
     return tl.sum(tl.reshape(by_channel, (groups, channels // groups)), axis=1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("height", "width"))
 def _gather(
     map0, map1, map2, map3, map4, map5,
     bias, residual, kept, sums,
@@ -132,7 +133,7 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
     return kept, sums
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("programs", "count", "epsilon"))
 def _settle(
     sums, gamma, beta, settled, programs, count, epsilon,
     groups: tl.constexpr, channels: tl.constexpr, block: tl.constexpr,
@@ -179,7 +180,7 @@ def _activate(frame, scale, shift, y, b):
     return conditioned * tl.sigmoid(conditioned)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("height", "width", "zoom"))
 def _condition(
     given, settled, looked_up, cache,
     in0, in1, in2, in3, in4, in5,
