@@ -7,45 +7,60 @@ import sys
 
 COMPILE = """
 import json, sys
+from importlib import import_module
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from filmgate.pipeline.decode.fast import group_kernels
 
-HALVES = {"residual", "kept", "looked_up", "cache", "given"}
-NUMBERS = {"height", "width", "zoom", "programs", "count"}
-
-
-def type_of(name):
-    if name[:-1] in ("map", "in") or name in HALVES:
-        return "*fp16"
-    return "i32" if name in NUMBERS else "fp32" if name == "epsilon" else "*fp32"
+NUMBERS = {"height", "width", "zoom", "programs", "count", "size", "columns", "channel_step", "frame_step"}
+HALVES = {"residual", "kept", "looked_up", "cache", "given", "maps"}
+BYTES = {"sound"}
 
 
-for kernel_name, form in json.loads(sys.argv[1]):
-    kernel = getattr(group_kernels, kernel_name)
+def type_of(kernel_name, name):
+    if name in NUMBERS:
+        return "i32"
+    if name in ("epsilon", "root"):
+        return "fp32"
+    if name in BYTES or (kernel_name, name) == ("_to_yuv", "out"):
+        return "*u8"
+    halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_soften", "out")
+    return "*fp16" if halves else "*fp32"
+
+
+for module, kernel_name, warps, form in json.loads(sys.argv[1]):
+    kernel = getattr(import_module(f"filmgate.pipeline.{module}"), kernel_name)
     names = kernel.arg_names
-    signature = {name: "constexpr" if name in form else type_of(name) for name in names}
+    signature = {name: "constexpr" if name in form else type_of(kernel_name, name) for name in names}
     constants = {(names.index(name),): value for name, value in form.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
-    built = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": group_kernels.WARPS})
+    built = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
     print(kernel_name, len(built.asm["cubin"]))
 """
+FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "colour_kernel"
+COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "activates": True, "has_cache": True}
+WIDE = {"channels": 96, "lanes": 128, "pixels": 16}
+NARROW = {"channels": 384, "lanes": 512, "pixels": 2}
 GATHER = {"has_bias": True, "channels": 128, "groups": 32, "pixels": 16, "rounds": 4}
 CONDITION = {"has_cache": True, "channels": 128, "pixels": 16}
 FORMS = [
-    ("_gather", GATHER | {"frames": 4, "times": 1, "source": 1, "has_residual": True}),
-    ("_gather", GATHER | {"frames": 2, "times": 2, "source": 2, "has_residual": False}),
-    ("_settle", {"groups": 32, "channels": 512, "block": 4096}),
-    ("_condition", CONDITION | {"frames": 4, "latents": 2, "layout": 2, "begins": False}),
-    ("_condition", CONDITION | {"frames": 1, "latents": 1, "layout": 0, "begins": True}),
-]
+    (FAST, "_combine", 8, COMBINE | {"frames": 4, "source": 1, "layout": 2, **WIDE}),
+    (FAST, "_combine", 2, COMBINE | {"frames": 1, "source": 2, "layout": 1, **NARROW}),
+    (FAST, "_add_taps", 4, {"frames": 4, "channels": 3, "width": 16, "pixels": 256}),
+    (FAST, "_soften", 16, {"lanes": 16384}),
+    (GROUPS, "_gather", 4, GATHER | {"frames": 4, "times": 1, "source": 1, "has_residual": True}),
+    (GROUPS, "_gather", 4, GATHER | {"frames": 2, "times": 2, "source": 2, "has_residual": False}),
+    (GROUPS, "_settle", 8, {"groups": 32, "channels": 512, "block": 4096}),
+    (GROUPS, "_condition", 4, CONDITION | {"frames": 4, "latents": 2, "layout": 2, "begins": False}),
+    (GROUPS, "_condition", 4, CONDITION | {"frames": 1, "latents": 1, "layout": 0, "begins": True}),
+    (COLOURS, "_to_yuv", 4, {"columns": 512}),
+]  # fmt: skip
 
 
-def test_the_kernels_around_a_norm_compile_for_hopper(tmp_path):
+def test_the_kernels_compile_for_hopper(tmp_path):
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", COMPILE, json.dumps(FORMS)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     sizes = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, _ in sizes] == [name for name, _ in FORMS]
+    assert [name for name, _ in sizes] == [name for _, name, *_ in FORMS]
     assert all(int(size) > 0 for _, size in sizes)

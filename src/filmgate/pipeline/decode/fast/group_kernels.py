@@ -16,19 +16,19 @@ from filmgate.pipeline.decode.fast.kernels import (
     SLOTS,
     TO_SLOTS,
     Launcher,
-    _filled_up,
-    _join,
-    _move_cache,
-    _read,
-    _read_frames,
-    _shuffle,
-    _split,
-    _write,
-    _write_frames,
+    filled_up,
+    join,
+    move_cache,
+    read,
+    read_frames,
+    shuffle,
+    split,
+    write,
+    write_frames,
 )
 from filmgate.pipeline.decode.fast.passes import MOST_FRAMES, Layout, Pending, input_shapes
 
-ELEMENTS, WARPS = 2048, 8  # of a program: pixels times channels, sixteen bytes of each frame a thread
+ELEMENTS, WARPS = 2048, 4  # of a program: pixels times channels
 ROUNDS = 4  # of pixels that a program of `gather` takes one after the other: fewer partial sums
 SUMS = 4096  # partial sums that `settle` reads at a time
 SETTLE_WARPS = 8
@@ -72,21 +72,21 @@ def _gather(
         mask = (pixel < height * width)[:, None] & (channel < channels)[None, :]
         at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
         if source == SLOTS:
-            y0, y1, y2, y3 = _join(map0, map1, map2, map3, map4, map5, at, mask, frames)
+            y0, y1, y2, y3 = join(map0, map1, map2, map3, map4, map5, at, mask, frames)
         elif source == PHASES:
-            y0, y1, y2, y3 = _shuffle(map0, pixel, channel, mask, height, width, frames, channels)
+            y0, y1, y2, y3 = shuffle(map0, pixel, channel, mask, height, width, frames, channels)
         else:
-            y0, y1, y2, y3 = _read_frames(map0, at, step, mask, frames)
+            y0, y1, y2, y3 = read_frames(map0, at, step, mask, frames)
         if has_bias:  # beyond the last pixel nothing may be added to the sums
             b = tl.where(mask, tl.load(bias + channel)[None, :], 0.0)
             y0, y1, y2, y3 = y0 + b, y1 + b, y2 + b, y3 + b
         if has_residual:
-            r0, r1, r2, r3 = _read_frames(residual, at, step, mask, frames)
+            r0, r1, r2, r3 = read_frames(residual, at, step, mask, frames)
             y0, y1, y2, y3 = y0 + r0, y1 + r1, y2 + r2, y3 + r3
         if times == 2:
-            _write_frames(kept, at, step, mask, y0, y0, y1, y1, frames * 2)
+            write_frames(kept, at, step, mask, y0, y0, y1, y1, frames * 2)
         else:
-            _write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
+            write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
         total, squares = _add_to(total, squares, y0, y1, y2, y3, frames)
     programs = tl.num_programs(0)
     at_sum = tl.arange(0, groups) * programs + tl.program_id(0)
@@ -113,7 +113,7 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
         programs,
         WARPS,
         (
-            *_filled_up(pending.maps, first),
+            *filled_up(pending.maps, first),
             *(first if tensor is None else tensor for tensor in optional),
             kept,
             sums,
@@ -152,8 +152,8 @@ def _settle(
     each: tl.constexpr = channels // groups
     channel = group * each + tl.arange(0, each)
     scale = tl.load(gamma + channel) / tl.sqrt(variance + epsilon)
-    _write(settled, channel, scale, channel < channels)
-    _write(settled + channels, channel, tl.load(beta + channel) - mean * scale, channel < channels)
+    write(settled, channel, scale, channel < channels)
+    write(settled + channels, channel, tl.load(beta + channel) - mean * scale, channel < channels)
 
 
 _launch_settle = Launcher(_settle)
@@ -171,7 +171,7 @@ def settle_on_gpu(sums: Tensor, norm: GroupNorm, count: int) -> Tensor:
 
 @triton.jit
 def _look_up(looked_up, at, step, mask, channels: tl.constexpr):
-    return _read(looked_up, at + step, mask), _read(looked_up, at + step + channels, mask)
+    return read(looked_up, at + step, mask), read(looked_up, at + step + channels, mask)
 
 
 @triton.jit
@@ -199,7 +199,7 @@ def _condition(
     look = place.to(tl.int64)[:, None] * (2 * channels) + channel[None, :]
     look_step = (height // zoom).to(tl.int64) * columns * (2 * channels)
 
-    y0, y1, y2, y3 = _read_frames(given, at, step, mask, frames)
+    y0, y1, y2, y3 = read_frames(given, at, step, mask, frames)
     scale = tl.load(settled + channel)[None, :]
     shift = tl.load(settled + channels + channel)[None, :]
     y, b = _look_up(looked_up, look, 0, mask, channels)
@@ -217,15 +217,15 @@ def _condition(
         y3 = _activate(y3, scale, shift, y, b)
 
     if layout == TO_SLOTS:
-        c0, c1 = _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
+        c0, c1 = move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
         if begins:
             c0, c1 = y0, y0
-        _split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
+        split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
     else:
         if has_cache:
-            _write(cache, at, y0, mask)
-            _write(cache, at + step, y0, mask)
-        _write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
+            write(cache, at, y0, mask)
+            write(cache, at + step, y0, mask)
+        write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
 
 
 _launch_condition = Launcher(_condition)
@@ -250,7 +250,7 @@ def condition_on_gpu(
             conditioning.settled,
             conditioning.looked_up,
             frames if memory is None else memory.cache,
-            *_filled_up(inputs, frames),
+            *filled_up(inputs, frames),
         ),
         height,
         width,

@@ -27,7 +27,7 @@ from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
 
 # A program's elements (pixels times lanes) and its warps, by lanes: of twenty pairs the best for the form of
 # the kernel that likes it least. A pair that suits one width may run another at half its speed.
-BLOCKS = {128: (2048, 8), 256: (512, 2), 512: (1024, 2)}
+BLOCKS = {128: (2048, 8), 256: (512, 2), 512: (1024, 2), 1024: (2048, 4)}
 OTHER_BLOCK = (2048, 8)
 PIXELS = 256  # a program's of `add_taps`
 ROW_PER_WARP = 1024  # values of a row of `soften`
@@ -49,46 +49,46 @@ EPSILON = tl.constexpr(TINY)
 
 
 @triton.jit
-def _read(pointer, offsets, mask):
+def read(pointer, offsets, mask):
     return tl.load(pointer + offsets, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _write(pointer, offsets, value, mask):
+def write(pointer, offsets, value, mask):
     tl.store(pointer + offsets, value.to(pointer.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _read_frames(pointer, at, step, mask, frames: tl.constexpr):
-    y0 = _read(pointer, at, mask)
+def read_frames(pointer, at, step, mask, frames: tl.constexpr):
+    y0 = read(pointer, at, mask)
     y1, y2, y3 = y0, y0, y0
     if frames > 1:
-        y1 = _read(pointer, at + step, mask)
+        y1 = read(pointer, at + step, mask)
     if frames > 2:
-        y2, y3 = _read(pointer, at + 2 * step, mask), _read(pointer, at + 3 * step, mask)
+        y2, y3 = read(pointer, at + 2 * step, mask), read(pointer, at + 3 * step, mask)
     return y0, y1, y2, y3
 
 
 @triton.jit
-def _write_frames(pointer, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
-    _write(pointer, at, y0, mask)
+def write_frames(pointer, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
+    write(pointer, at, y0, mask)
     if frames > 1:
-        _write(pointer, at + step, y1, mask)
+        write(pointer, at + step, y1, mask)
     if frames > 2:
-        _write(pointer, at + 2 * step, y2, mask)
-        _write(pointer, at + 3 * step, y3, mask)
+        write(pointer, at + 2 * step, y2, mask)
+        write(pointer, at + 3 * step, y3, mask)
 
 
 @triton.jit
-def _join(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
+def join(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
     """Winograd's output transform: maps of slots to frames."""
-    m0, m1 = _read(map0, at, mask), _read(map1, at, mask)
-    m2, m3 = _read(map2, at, mask), _read(map3, at, mask)
+    m0, m1 = read(map0, at, mask), read(map1, at, mask)
+    m2, m3 = read(map2, at, mask), read(map3, at, mask)
     if frames == 2:
         y0, y1 = m0 + m1 + m2, m1 - m2 - m3
         y2, y3 = y0, y1
     else:
-        m4, m5 = _read(map4, at, mask), _read(map5, at, mask)
+        m4, m5 = read(map4, at, mask), read(map5, at, mask)
         near_sum, near_gap = m1 + m2, m1 - m2
         far_sum, far_gap = m3 + m4, m3 - m4
         y0 = m0 + near_sum + far_sum
@@ -99,7 +99,7 @@ def _join(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
 
 
 @triton.jit
-def _shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, channels: tl.constexpr):
+def shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, channels: tl.constexpr):
     """Sub-pixel phases to frames. A phase reads half a pixel further on: there is one more row and column."""
     row, column = pixel // width, pixel % width
     down, right = row % 2, column % 2
@@ -107,7 +107,7 @@ def _shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr,
     place = ((row // 2 + down) * columns + column // 2 + right).to(tl.int64) * 4 + down * 2 + right
     at = place[:, None] * channels + channel[None, :]
     step = rows.to(tl.int64) * columns * 4 * channels
-    return _read_frames(pointer, at, step, mask, frames)
+    return read_frames(pointer, at, step, mask, frames)
 
 
 @triton.jit
@@ -120,43 +120,43 @@ def _activate(frame, gamma, root):
 @triton.jit
 def _begin_cache(cache, at, step, mask, y0):
     """Nothing, and then the first frame."""
-    _write(cache, at, tl.zeros_like(y0), mask)
-    _write(cache, at + step, y0, mask)
+    write(cache, at, tl.zeros_like(y0), mask)
+    write(cache, at + step, y0, mask)
 
 
 @triton.jit
-def _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
+def move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
     """What the cache held; it now holds the last two of what it held and the frames."""
-    c0, c1 = _read(cache, at, mask), _read(cache, at + step, mask)
+    c0, c1 = read(cache, at, mask), read(cache, at + step, mask)
     if frames == 1:
-        _write(cache, at, c1, mask)
-        _write(cache, at + step, y0, mask)
+        write(cache, at, c1, mask)
+        write(cache, at + step, y0, mask)
     elif frames == 2:
-        _write(cache, at, y0, mask)
-        _write(cache, at + step, y1, mask)
+        write(cache, at, y0, mask)
+        write(cache, at + step, y1, mask)
     else:
-        _write(cache, at, y2, mask)
-        _write(cache, at + step, y3, mask)
+        write(cache, at, y2, mask)
+        write(cache, at + step, y3, mask)
     return c0, c1
 
 
 @triton.jit
-def _split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
+def split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
     """Winograd's input transform: two cached and new frames to slots."""
     if frames == 2:
-        _write(in0, at, c0 - y0, mask)
-        _write(in1, at, c1 + y0, mask)
-        _write(in2, at, y0 - c1, mask)
-        _write(in3, at, c1 - y1, mask)
+        write(in0, at, c0 - y0, mask)
+        write(in1, at, c1 + y0, mask)
+        write(in2, at, y0 - c1, mask)
+        write(in3, at, c1 - y1, mask)
     else:
-        _write(in0, at, c0 * AABB - y0 * AA_PLUS_BB + y2, mask)
+        write(in0, at, c0 * AABB - y0 * AA_PLUS_BB + y2, mask)
         even, odd = y2 - y0 * BB, (y1 - c1 * BB) * A
-        _write(in1, at, even + odd, mask)
-        _write(in2, at, even - odd, mask)
+        write(in1, at, even + odd, mask)
+        write(in2, at, even - odd, mask)
         even, odd = y2 - y0 * AA, (y1 - c1 * AA) * B
-        _write(in3, at, even + odd, mask)
-        _write(in4, at, even - odd, mask)
-        _write(in5, at, c1 * AABB - y1 * AA_PLUS_BB + y3, mask)
+        write(in3, at, even + odd, mask)
+        write(in4, at, even - odd, mask)
+        write(in5, at, c1 * AABB - y1 * AA_PLUS_BB + y3, mask)
 
 
 @triton.jit
@@ -175,12 +175,12 @@ def _stack(
 
 @triton.jit
 def _write_taps(into, at, channels: tl.constexpr, mask, oldest, older, newest):
-    _write(into, at, oldest, mask)
-    _write(into, at + channels, older, mask)
-    _write(into, at + 2 * channels, newest, mask)
+    write(into, at, oldest, mask)
+    write(into, at + channels, older, mask)
+    write(into, at + 2 * channels, newest, mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("height", "width"))
 def _combine(
     map0, map1, map2, map3, map4, map5,
     bias, residual, kept, gamma, cache,
@@ -198,33 +198,33 @@ def _combine(
     step = height.to(tl.int64) * width * channels
 
     if source == SLOTS:
-        y0, y1, y2, y3 = _join(map0, map1, map2, map3, map4, map5, at, mask, frames)
+        y0, y1, y2, y3 = join(map0, map1, map2, map3, map4, map5, at, mask, frames)
     elif source == PHASES:
-        y0, y1, y2, y3 = _shuffle(map0, pixel, channel, mask, height, width, frames, channels)
+        y0, y1, y2, y3 = shuffle(map0, pixel, channel, mask, height, width, frames, channels)
     else:
-        y0, y1, y2, y3 = _read_frames(map0, at, step, mask, frames)
+        y0, y1, y2, y3 = read_frames(map0, at, step, mask, frames)
     if has_bias:
-        b = _read(bias, channel, channel < channels)[None, :]
+        b = read(bias, channel, channel < channels)[None, :]
         y0, y1, y2, y3 = y0 + b, y1 + b, y2 + b, y3 + b
     if has_residual:
-        r0, r1, r2, r3 = _read_frames(residual, at, step, mask, frames)
+        r0, r1, r2, r3 = read_frames(residual, at, step, mask, frames)
         y0, y1, y2, y3 = y0 + r0, y1 + r1, y2 + r2, y3 + r3
     if keep:
-        _write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
+        write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
 
     if activates:
-        g = _read(gamma, channel, channel < channels)
+        g = read(gamma, channel, channel < channels)
         y0, y1 = _activate(y0, g, root), _activate(y1, g, root)
         y2, y3 = _activate(y2, g, root), _activate(y3, g, root)
     if layout != TO_NOTHING:
         if layout == TO_FRAMES:
             if has_cache:
                 _begin_cache(cache, at, step, mask, y0)
-            _write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
+            write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
         else:
-            c0, c1 = _move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
+            c0, c1 = move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
             if layout == TO_SLOTS:
-                _split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
+                split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
             else:
                 _stack(in0, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames, channels)
 
@@ -270,9 +270,9 @@ def combine_on_gpu(
         triton.cdiv(height * width, pixels),
         warps,
         (
-            *_filled_up(pending.maps, first),
+            *filled_up(pending.maps, first),
             *(first if tensor is None else tensor for tensor in optional),
-            *_filled_up(inputs, first),
+            *filled_up(inputs, first),
         ),
         height,
         width,
@@ -304,7 +304,7 @@ def _targets(pending: Pending, activation: Activation | None, *, keep: bool) -> 
     return kept, [first.new_empty(shape) for shape in shapes]
 
 
-def _filled_up(tensors: Sequence[Tensor], filler: Tensor) -> tuple[Tensor, ...]:
+def filled_up(tensors: Sequence[Tensor], filler: Tensor) -> tuple[Tensor, ...]:
     """As many tensors as a kernel takes; it leaves alone what its form has no use for."""
     return *tensors, *[filler] * (MOST_FRAMES + CACHED_FRAMES - len(tensors))
 
@@ -321,15 +321,15 @@ def _add_taps(
     for channel in tl.static_range(channels):
         planes = carry + channel * 2 * size.to(tl.int64)
         out = sums + channel * frames * size.to(tl.int64)
-        this, following = _read(planes, pixel, mask), _read(planes, pixel + size, mask)
+        this, following = read(planes, pixel, mask), read(planes, pixel + size, mask)
         b = tl.load(bias + channel)
         for frame in tl.static_range(frames):
             tap = maps + frame * frame_step + channel
-            _write(out, pixel + frame * size, this + _read(tap, at + 2 * channels, mask) + b, mask)
-            this = following + _read(tap, at + channels, mask)
-            following = _read(tap, at, mask)
-        _write(planes, pixel, this, mask)
-        _write(planes, pixel + size, following, mask)
+            write(out, pixel + frame * size, this + read(tap, at + 2 * channels, mask) + b, mask)
+            this = following + read(tap, at + channels, mask)
+            following = read(tap, at, mask)
+        write(planes, pixel, this, mask)
+        write(planes, pixel + size, following, mask)
 
 
 def add_taps_on_gpu(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
@@ -351,7 +351,7 @@ def _soften(scores, out, columns, lanes: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * columns + column
     row = tl.load(scores + at, mask=mask, other=-float("inf"))
     raised = tl.exp(row - tl.max(row, axis=0))
-    _write(out, at, raised / tl.sum(raised, axis=0), mask)
+    write(out, at, raised / tl.sum(raised, axis=0), mask)
 
 
 def soften_on_gpu(scores: Tensor, dtype: torch.dtype) -> Tensor:
