@@ -292,7 +292,8 @@ def test_so_are_parts_of_cogvideox_it_does_not_know():
     [
         ("wan2.1", (9, 0), True),
         ("wan2.1", (8, 0), False),
-        ("cogvideox", (9, 0), False),
+        ("cogvideox", (9, 0), True),
+        ("cogvideox", (8, 9), False),
     ],
 )
 def test_each_family_is_proven_on_the_gpus_it_was_measured_on(name, capability, expected, monkeypatch):
