@@ -2,13 +2,17 @@
 
 import json
 import re
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
+import torch
+from torch.profiler import ProfilerActivity
 from typer.testing import CliRunner
 
 from filmgate.cli import app
 from filmgate.errors import UsageError
+from filmgate.pipeline.bench import measure
 from filmgate.pipeline.bench.decode import (
     EXACT,
     FLOOR,
@@ -20,7 +24,7 @@ from filmgate.pipeline.bench.decode import (
     median_phases,
 )
 from filmgate.pipeline.bench.drawing import draw_timeline
-from filmgate.pipeline.bench.measure import HostMemory, busy_share, read_trace, resident_bytes
+from filmgate.pipeline.bench.measure import GpuUse, HostMemory, busy_share, read_trace, resident_bytes
 from filmgate.pipeline.bench.setup import open_bench
 from filmgate.pipeline.bench.vaes import random_latents
 from filmgate.pipeline.ending import Phases
@@ -155,6 +159,18 @@ def test_a_trace_tells_work_copies_and_waiting_apart():
         ("conv", pytest.approx(0.06), 2),
         ("Memset (Device)", pytest.approx(0.009), 1),
     ]
+
+
+def test_of_several_profiled_rounds_the_middle_one_is_shown_beside_all(monkeypatch):
+    uses = iter([GpuUse(0.99, 1, 0.01), GpuUse(0.97, 2, 0.03), GpuUse(0.98, 3, 0.02)])
+    monkeypatch.setattr(measure, "read_trace", lambda _: next(uses))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.profiler, "ProfilerActivity", SimpleNamespace(CUDA=ProfilerActivity.CPU))
+    runs = []
+    use = measure.profile_gpu(lambda: runs.append(torch.ones(2).sum()), rounds=3)
+    assert len(runs) == 6  # each round is warmed up
+    assert (use.kernel_utilisation, use.bytes_to_host, use.waiting) == (0.98, 3, 0.02)
+    assert use.all_utilisations == (0.99, 0.97, 0.98)
 
 
 def test_host_memory_is_never_less_than_what_is_held():

@@ -1,6 +1,7 @@
 """From a pipeline's latents to a VAE's: shapes, means and deviations."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -54,7 +55,7 @@ class Verdict:
 
     def _ask(self) -> Tensor:
         assert self._are_there is not None
-        stream = torch.cuda.Stream(self._values.device)  # type: ignore[no-untyped-call]
+        stream = side_stream(self._values.device)
         stream.wait_event(self._are_there)
         answer = torch.empty((), dtype=torch.bool, pin_memory=True)
         answered = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
@@ -63,6 +64,12 @@ class Verdict:
             answered.record(stream)
         answered.synchronize()
         return answer
+
+
+@cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all clips: a stream keeps the memory it was once given."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def refuse_unless_finite(verdict: Verdict) -> None:

@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import av
@@ -82,7 +83,7 @@ class DecodeBench:
         return VARIANTS if self.is_fast else tuple(v for v in VARIANTS if v not in (EXACT, EXACT_FLOOR))
 
     def measure(self, variant: str) -> Measured:
-        """Warm up once, time `rounds` runs, then profile one more of the loops on a GPU.
+        """Warm up once, time `rounds` runs, then profile as many of the loops on a GPU.
 
         A single round is for memory: it is neither warmed up nor profiled.
         """
@@ -100,7 +101,8 @@ class DecodeBench:
             peak = torch.cuda.max_memory_allocated() if self._is_cuda else None
             latents = self.draw()
             is_profiled = self._is_cuda and is_timed and variant in self._endings
-            gpu = profile_gpu(lambda: self._run(variant, latents, path)) if is_profiled else None
+            run = partial(self._run, variant, latents, path)
+            gpu = profile_gpu(run, self._rounds) if is_profiled else None
         seconds = tuple(total for total, _ in rounds)
         reports = [report for _, report in rounds if report is not None]
         first = statistics.median(r.first_fragment_seconds for r in reports) if reports else None

@@ -3,8 +3,9 @@
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,34 +29,52 @@ class GpuUse:
     """Union of kernel intervals over the span from first to last, and bytes copied to the host.
 
     `waiting` is the share of the span in pauses longer than the turn from one kernel to the next: what the
-    device spent waiting for the host.
+    device spent waiting for the host. Of several rounds the middle one is shown, beside what each came to.
     """
 
     kernel_utilisation: float
     bytes_to_host: int
     waiting: float = 0.0
     kernels: tuple[KernelTime, ...] = ()
+    all_utilisations: tuple[float, ...] = ()
 
 
-def profile_gpu(run: Callable[[], object]) -> GpuUse:
-    """Run twice under the profiler and read the device's own record of the second run.
+def profile_gpu(run: Callable[[], object], rounds: int = 1) -> GpuUse:
+    """Run twice a round under the profiler and read the device's own record of the second run.
 
     The first launches after the profiler starts take longer on the host; they are not the program's.
     """
+    uses: list[GpuUse] = []
     from torch.profiler import ProfilerActivity, profile, schedule
 
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
-        with profile(
-            activities=[ProfilerActivity.CUDA],
-            schedule=schedule(wait=0, warmup=1, active=1, repeat=1),
-            on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(trace)),
-        ) as profiler:
-            for _ in range(2):
+
+        def read(profiler: profile) -> None:
+            profiler.export_chrome_trace(str(trace))
+            uses.append(read_trace(json.loads(trace.read_text())["traceEvents"]))
+
+        rhythm = schedule(wait=0, warmup=1, active=1, repeat=rounds)
+        with (
+            warnings.catch_warnings(),
+            profile(activities=[ProfilerActivity.CUDA], schedule=rhythm, on_trace_ready=read) as profiler,
+        ):
+            warnings.filterwarnings(
+                "ignore", message=".*Profiler clears events"
+            )  # each round is read at once
+            for _ in range(2 * rounds):
                 run()
                 torch.cuda.synchronize()
                 profiler.step()
-        return read_trace(json.loads(trace.read_text())["traceEvents"])
+    return middle(uses)
+
+
+def middle(uses: Sequence[GpuUse]) -> GpuUse:
+    """The round of median utilisation, and what every round came to."""
+    ordered = sorted(uses, key=lambda use: use.kernel_utilisation)
+    return replace(
+        ordered[(len(ordered) - 1) // 2], all_utilisations=tuple(use.kernel_utilisation for use in uses)
+    )
 
 
 def read_trace(events: Iterable[Mapping[str, Any]]) -> GpuUse:
