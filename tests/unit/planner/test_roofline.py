@@ -86,7 +86,11 @@ def test_a_group_norm_is_as_slow_on_a_large_gpu_as_on_a_small_one(catalog, const
 
 @pytest.mark.parametrize(
     ("name", "shape", "measured"),
-    [("wan2.1-t2v-1.3b", (1280, 720, 81), 0.88), ("wan2.2-ti2v-5b", (1280, 704, 121), 2.04)],
+    [
+        ("wan2.1-t2v-1.3b", (1280, 720, 81), 0.89),
+        ("wan2.2-ti2v-5b", (1280, 704, 121), 2.06),
+        ("cogvideox-2b", (720, 480, 49), 0.41),
+    ],
 )
 def test_the_fast_decoder_is_reckoned_with_where_it_is_used(catalog, constants, name, shape, measured):
     model = catalog.video_model(name)

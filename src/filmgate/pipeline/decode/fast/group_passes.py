@@ -78,7 +78,7 @@ def gather_in_torch(pending: Pending, groups: int, times: int = 1) -> tuple[Tens
 
 def settle(sums: Sequence[Tensor], norm: GroupNorm, count: int) -> Tensor:
     """Scale and shift [2, channels] of a chunk with `count` values in each group of channels."""
-    together = torch.cat(list(sums), dim=-1)
+    together = sums[0] if len(sums) == 1 else torch.cat(list(sums), dim=-1)
     if together.is_cuda:
         from filmgate.pipeline.decode.fast.group_kernels import settle_on_gpu
 
