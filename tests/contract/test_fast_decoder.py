@@ -377,8 +377,10 @@ def test_fidelity_is_measured_against_the_truth_frame_by_frame():
 
 
 def test_a_seam_is_an_error_that_depends_on_the_place_in_a_chunk():
-    assert seam([1.0, *[1.0, 1.0, 1.0, 1.0] * 3]) == 0
-    assert seam([1.0, *[1.2, 1.0, 1.0, 1.0] * 3]) == pytest.approx(0.2)
+    assert seam([9.0, *[1.0, 1.0, 1.0, 1.0] * 3], [1, 4, 4, 4]) == 0
+    assert seam([9.0, *[1.2, 1.0, 1.0, 1.0] * 3], [1, 4, 4, 4]) == pytest.approx(0.2)
+    assert seam([9.0] * 3 + [1.0, 1.0, 1.0, 1.0, 1.3, 1.0, 1.0, 1.0] * 2, [3, 8, 8]) == pytest.approx(0.3)
+    assert seam([9.0] * 3, [3]) == 0
 
 
 def test_a_decoder_compared_with_itself_is_as_far_from_the_truth():

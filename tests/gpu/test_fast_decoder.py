@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from filmgate.pipeline.bench.fidelity import compare, decode_all
+from filmgate.pipeline.bench.fidelity import compare, decode_chunks
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.colour import Yuv420
 from filmgate.pipeline.decode import uses_fast
@@ -237,10 +237,10 @@ def test_weights_beyond_half_precision_fall_back_to_the_exact_decoder(name, tmp_
 def test_changed_weights_are_laid_out_again(vaes):
     vae = build_vae("wan2.1", CUDA, torch.bfloat16)
     latents = random_latents("wan2.1", (256, 256), 5, vae)
-    before = decode_all(vae, latents, "fast")
+    before = torch.cat(decode_chunks(vae, latents, "fast"), dim=1)
     with torch.no_grad():
         vae.decoder.conv_out.bias.add_(0.25)
-    after = decode_all(vae, latents, "fast")
+    after = torch.cat(decode_chunks(vae, latents, "fast"), dim=1)
     assert (after - before).mean() == pytest.approx(0.25, abs=0.06)
 
 
@@ -248,7 +248,7 @@ def test_changed_weights_are_laid_out_again(vaes):
 def test_two_clips_at_once_are_what_each_is_alone(vaes, name):
     vae = vaes[name]
     clips = [random_latents(name, (256, 256), 17, vae) for _ in range(2)]
-    alone = [decode_all(vae, clip, "fast") for clip in clips]
+    alone = [torch.cat(decode_chunks(vae, clip, "fast"), dim=1) for clip in clips]
     pairs = [prepare(vae, clip, choice="fast") for clip in clips]
     both = [[], []]
     for chunks in zip(*(decode_frames(decoder, ready) for decoder, ready in pairs), strict=True):

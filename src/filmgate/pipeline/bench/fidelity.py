@@ -1,9 +1,11 @@
 """`filmgate bench fidelity`: how far a decoder is from a float32 decode of the same latents."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -41,23 +43,26 @@ class Comparison:
 def compare(vae: Vae, draw: Callable[[], Tensor], choice: DecoderChoice = "fast") -> Comparison:
     """Decode fresh latents three ways: the VAE's own layers, `choice`, and float32."""
     latents = draw()
-    frames = {name: decode_all(vae, latents, name) for name in ("exact", choice)}
+    chunks = {name: decode_chunks(vae, latents, name) for name in ("exact", choice)}
     with _full_precision():
-        truth = decode_all(copy.deepcopy(vae).float(), latents.float(), "exact")
-    exact, fast = (measure(frames[name], truth) for name in ("exact", choice))
+        truth = torch.cat(decode_chunks(copy.deepcopy(vae).float(), latents.float(), "exact"), dim=1)
+    exact, fast = (measure(torch.cat(chunks[name], dim=1), truth) for name in ("exact", choice))
     return Comparison(
         exact,
         fast,
         error_ratio=fast.relative_error / exact.relative_error,
         worst_frame_ratio=fast.worst_frame_error / exact.worst_frame_error,
-        seam=seam([f / e for f, e in zip(fast.frame_errors, exact.frame_errors, strict=True)]),
+        seam=seam(
+            [f / e for f, e in zip(fast.frame_errors, exact.frame_errors, strict=True)],
+            [chunk.shape[1] for chunk in chunks[choice]],
+        ),
     )
 
 
-def decode_all(vae: Vae, latents: Tensor, choice: DecoderChoice) -> Tensor:
-    """Every frame [3, n, height, width] in float32, on the host."""
+def decode_chunks(vae: Vae, latents: Tensor, choice: DecoderChoice) -> list[Tensor]:
+    """Every chunk [3, n, height, width] in float32, on the host."""
     decoder, ready = prepare(vae, latents, choice=choice)
-    return torch.cat([frames.float().cpu() for frames in decode_frames(decoder, ready)], dim=1)
+    return [frames.float().cpu() for frames in decode_frames(decoder, ready)]
 
 
 def measure(frames: Tensor, truth: Tensor) -> Fidelity:
@@ -68,10 +73,17 @@ def measure(frames: Tensor, truth: Tensor) -> Fidelity:
     return Fidelity(whole, float(per_frame.max()), tuple(per_frame.tolist()))
 
 
-def seam(ratios: list[float], chunk_frames: int = 4) -> float:
-    """How much a frame's place in its chunk matters: the largest mean over the smallest, less one."""
-    later = ratios[1:]
-    means = [sum(part) / len(part) for n in range(chunk_frames) if (part := later[n::chunk_frames])]
+def seam(ratios: Sequence[float], lengths: Sequence[int]) -> float:
+    """How much a frame's place in its chunk matters: the largest mean over the smallest, less one.
+
+    `lengths` are the chunks'. The first one, which is unlike the others, does not count.
+    """
+    starts = list(accumulate(lengths))
+    places: dict[int, list[float]] = {}
+    for start, stop in pairwise(starts):
+        for place, ratio in enumerate(ratios[start:stop]):
+            places.setdefault(place, []).append(ratio)
+    means = [fmean(place) for place in places.values()]
     return max(means) / min(means) - 1 if means else 0.0
 
 
