@@ -109,6 +109,13 @@ def test_bad_input_is_one_line_that_names_the_option(tmp_path, ask, arguments, c
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "empty"]
 
 
+@pytest.mark.parametrize("prompt", ["", "  "])
+def test_an_empty_prompt_is_refused_before_anything_is_loaded(ask, prompt):
+    code, said = ask(prompt, "--model", "nowhere")
+    assert code == 2
+    assert "PROMPT: the prompt is empty" in said
+
+
 def test_an_unwritable_folder_is_refused_before_anything_is_rendered(ask):
     ended, printed = ask("a cat", *QUICK, "-o", "/proc/filmgate/clip.mp4")
     assert ended == 2

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.models import tell_pulled
+from filmgate.errors import UsageError
 from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     from filmgate.pipeline.wishes import Wish, to_request
     from filmgate.weights import localise, open_cache
 
+    if not prompt.strip() and image is None:
+        raise UsageError("the prompt is empty; say what the clip should show", option="PROMPT")
     check_target(output)
     with ExitStack() as held:
         folder = localise(model, open_cache(every.models, every.data), held, tell_pulled())
