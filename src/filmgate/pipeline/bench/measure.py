@@ -59,9 +59,7 @@ def profile_gpu(run: Callable[[], object], rounds: int = 1) -> GpuUse:
             warnings.catch_warnings(),
             profile(activities=[ProfilerActivity.CUDA], schedule=rhythm, on_trace_ready=read) as profiler,
         ):
-            warnings.filterwarnings(
-                "ignore", message=".*Profiler clears events"
-            )  # each round is read at once
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")  # they are read by then
             for _ in range(2 * rounds):
                 run()
                 torch.cuda.synchronize()
