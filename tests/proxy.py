@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.client import HTTPConnection
@@ -118,12 +119,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(*self._forward(body), cut_after_bytes=fault.cut_after_bytes)
 
     def _forward(self, body):
-        connection = HTTPConnection(urlsplit(self.owner.target).netloc, timeout=30)
-        connection.request(self.command, self.path, body, dict(self.headers))
-        answer = connection.getresponse()
-        content = answer.read()
+        with closing(HTTPConnection(urlsplit(self.owner.target).netloc, timeout=30)) as connection:
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            content = answer.read()
         headers = {name: value for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP}
-        connection.close()
         if self.command == "HEAD":
             headers["Content-Length"] = answer.getheader("Content-Length")
         return answer.status, headers, content
