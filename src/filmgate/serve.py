@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -291,10 +292,12 @@ _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent() -> None:
+def die_with(parent: int) -> None:
     """Between fork and exec: a server that is killed outright takes its worker with it (Linux only)."""
     if sys.platform == "linux":
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # killed before we asked to hear of it: nobody will tell us now
+            os._exit(1)
 
 
 class WorkerChild:
@@ -339,7 +342,7 @@ class WorkerChild:
                 self._command,
                 start_new_session=True,
                 env=self._environ,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, nothing that takes a lock
+                preexec_fn=partial(die_with, os.getpid()),  # noqa: PLW1509 - two system calls, no lock
             )
             code = self._process.wait()
             if self._is_stopping.is_set():

@@ -4,13 +4,14 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
-from filmgate.serve import sweeping
+from filmgate.serve import die_with, sweeping
 from filmgate.worker.retention import Retention
 from tests.served import COMMAND, Served
 from tests.service import running, settings_for
@@ -61,6 +62,14 @@ def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
     served.process.wait()
     psutil.wait_procs([worker], timeout=60)
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_worker_whose_server_was_killed_before_it_could_listen_never_runs(tmp_path):
+    ran = tmp_path / "ran"
+    for parent, expected in ((os.getpid(), True), (os.getppid(), False)):
+        subprocess.run(["touch", ran], preexec_fn=partial(die_with, parent), check=expected)
+        assert ran.exists() is expected
+        ran.unlink(missing_ok=True)
 
 
 def test_sigterm_ends_server_and_worker_in_order(served):
