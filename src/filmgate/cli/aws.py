@@ -11,10 +11,10 @@ import typer
 from filmgate.aws.roles import Role
 from filmgate.errors import UsageError
 from filmgate.jobs import TENANT_ID_PATTERN
-from filmgate.settings import StoreSettings, load_settings
 
 if TYPE_CHECKING:
     from filmgate.aws.policies import Document, Estate, Scope
+    from filmgate.settings import StoreSettings
 
 aws = typer.Typer(help="Policy documents for an installation on AWS.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
@@ -62,6 +62,7 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     """Print one least-privilege policy document as JSON."""
     from filmgate.aws.place import Place
     from filmgate.aws.policies import TENANT_TAG, Scope
+    from filmgate.settings import load_settings
 
     everything = load_settings()
     settings = everything.store
@@ -94,7 +95,7 @@ def _render(document: Kind, role: Role | None, scope: "Scope", users: list[str] 
             return lifecycle(scope.estate)
 
 
-def _estate(settings: StoreSettings, account: str, staging: str) -> "Estate":
+def _estate(settings: "StoreSettings", account: str, staging: str) -> "Estate":
     from filmgate.aws.place import Place
     from filmgate.aws.policies import Estate
     from filmgate.aws.tenant_key import KeyTemplate

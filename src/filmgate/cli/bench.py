@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from filmgate.pipeline.bench.decode import Measured, Pair
@@ -45,6 +44,8 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Latents to MP4: as diffusers users write it, plain, overlapped, and the decoder alone."""
+    from filmgate.settings import load_settings
+
     settings = load_settings().pipeline
     from filmgate.pipeline.bench.decode import LOOPS, VARIANTS
     from filmgate.pipeline.bench.setup import open_bench

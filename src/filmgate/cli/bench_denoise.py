@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from filmgate.cli.bench import where
-from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from filmgate.pipeline.bench.denoise import Measured
@@ -41,6 +40,8 @@ def denoise(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         typer.echo(table(json.loads(show.read_text())))
         return
     started = time.monotonic()
+    from filmgate.settings import load_settings
+
     settings = load_settings().pipeline
     from filmgate.pipeline.bench.denoise import Case, open_bench, plan
     from filmgate.pipeline.wishes import parse_size

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from filmgate.cli.bench import where
-from filmgate.settings import load_settings
 
 
 def fidelity(
@@ -17,6 +16,8 @@ def fidelity(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """The error of the fast decoder and of the VAE's own layers against float32, on fresh latents."""
+    from filmgate.settings import load_settings
+
     settings = load_settings().pipeline
     from filmgate.pipeline.bench.fidelity import compare
     from filmgate.pipeline.bench.setup import open_bench

@@ -10,7 +10,6 @@ import typer
 
 from filmgate.cli.bench import where
 from filmgate.jobs import TenantId
-from filmgate.settings import load_settings
 
 
 def store(
@@ -22,6 +21,7 @@ def store(
 ) -> None:
     """A clip put into the configured store while it is made, beside the same clip put afterwards."""
     from filmgate.keyring import open_keyring
+    from filmgate.settings import load_settings
     from filmgate.store import open_store
     from filmgate.store.bench import ClipPlan, measure_endings
 

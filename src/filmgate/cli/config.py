@@ -2,11 +2,13 @@
 
 import json
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.settings import Origin, read_settings
+if TYPE_CHECKING:
+    from filmgate.settings import Origin
+
 
 MASKED = ("secret", "password", "token", "api_key")
 URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
@@ -16,6 +18,8 @@ def show_config(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Print every effective setting and where it came from, secrets masked."""
+    from filmgate.settings import read_settings
+
     _, origins = read_settings()
     if is_json:
         typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}, default=str))
@@ -25,7 +29,7 @@ def show_config(
         typer.echo(f"{o.key:<{width}}  {shown(o)!s:<12}  {o.source:<24}  {o.description}")
 
 
-def shown(origin: Origin) -> object:
+def shown(origin: "Origin") -> object:
     """The value as it may be shown to anyone who looks over a shoulder."""
     name = origin.key.rpartition(".")[2]
     is_secret = any(word in name for word in MASKED)

@@ -4,23 +4,25 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from filmgate.aws.clients import has_boto3
 from filmgate.health import Finding, Verdict, examine_machine, missing_aws, missing_worker
 from filmgate.jobs import TenantId
-from filmgate.settings import Settings, load_settings
 
-Examiner = Callable[[Settings, TenantId], Iterable[Finding]]
+if TYPE_CHECKING:
+    from filmgate.settings import Settings
+
+Examiner = Callable[["Settings", TenantId], Iterable[Finding]]
 
 
-def _machine(_settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+def _machine(_settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     return examine_machine(Path())
 
 
-def _worker(_settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+def _worker(_settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     """Without the worker extra, that is the finding."""
     try:
         from filmgate.pipeline.checkup import examine
@@ -29,7 +31,7 @@ def _worker(_settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
     return examine()
 
 
-def _store(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
+def _store(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
     if not settings.store.url.startswith("s3:"):
         return []
     if not has_boto3():
@@ -39,7 +41,7 @@ def _store(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
     return examine(settings.store, tenant_id)
 
 
-def _keyring(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
+def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
     if not settings.store.keyring.startswith("kms:"):
         return []
     if not has_boto3():
@@ -49,19 +51,19 @@ def _keyring(settings: Settings, tenant_id: TenantId) -> Iterable[Finding]:
     return examine(settings.store, tenant_id)
 
 
-def _provider(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+def _provider(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.fallback.checkup import examine_provider
 
     return examine_provider(settings.fallback)
 
 
-def _delivery(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+def _delivery(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.queue.checkup import examine_delivery
 
     return examine_delivery(settings.queue, settings.admission.default_model)
 
 
-def _model_cache(settings: Settings, _tenant_id: TenantId) -> Iterable[Finding]:
+def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.weights.checkup import examine_cache
 
     return examine_cache(settings.models)
@@ -76,6 +78,8 @@ def doctor(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Look at Python, GPU, encoders, disk, provider and AWS parts; a remedy for all that is not ok."""
+    from filmgate.settings import load_settings
+
     settings = load_settings()
     findings = [finding for examine in EXAMINERS for finding in examine(settings, TenantId(tenant))]
     if is_json:

@@ -9,7 +9,6 @@ import typer
 
 from filmgate.cli.models import tell_pulled
 from filmgate.errors import UsageError
-from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from filmgate.pipeline.render import RenderReport
@@ -38,6 +37,8 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Make a clip from a prompt (or a picture and a prompt)."""
+    from filmgate.settings import load_settings
+
     every = load_settings()
     settings = every.pipeline
     from filmgate.cli.progress import shown_progress

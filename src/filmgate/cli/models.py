@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.errors import ModelError, UsageError
-from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from filmgate.weights.cache import Holding, ModelCache
@@ -27,6 +26,7 @@ def push(
     folder: Annotated[Path, typer.Argument(help="A diffusers folder.")], url: Url, is_json: AsJson = False
 ) -> None:
     """Upload a folder as a version: files first, the manifest with their SHA-256 last."""
+    from filmgate.settings import load_settings
     from filmgate.weights.location import parse_location
     from filmgate.weights.push import push_folder
     from filmgate.weights.remote import open_remote
@@ -130,6 +130,7 @@ def tell_pulled() -> "Report":
 
 
 def _open() -> "ModelCache":
+    from filmgate.settings import load_settings
     from filmgate.weights import open_cache
 
     settings = load_settings()

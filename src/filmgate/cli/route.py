@@ -9,7 +9,6 @@ import typer
 
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
-from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +45,7 @@ def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEven
     from filmgate.database import open_database
     from filmgate.keyring import open_keyring
     from filmgate.queue import open_book
+    from filmgate.settings import load_settings
 
     settings = load_settings()
     database = open_database(settings.queue, settings.data)

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from filmgate.settings import load_settings, with_values
-
 
 def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
@@ -32,5 +30,7 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
         "api.tls_key": tls_key,
         "api.tls_client_ca": tls_client_ca,
     }
+    from filmgate.settings import load_settings, with_values
+
     settings = with_values(load_settings(), {key: value for key, value in given.items() if value is not None})
     serve(settings, has_worker=has_worker)

@@ -9,7 +9,6 @@ import typer
 
 from filmgate.errors import UsageError
 from filmgate.jobs import ManagedPolicy, Share, TenantId
-from filmgate.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,6 +143,7 @@ def disable_tenant(name: Name, is_json: AsJson = False) -> None:
 def opened_registry() -> "Iterator[TenantRegistry]":
     """The tenants of the database the settings name."""
     from filmgate.database import open_database
+    from filmgate.settings import load_settings
     from filmgate.tenants import open_tenants
 
     settings = load_settings()

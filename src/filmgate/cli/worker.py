@@ -2,12 +2,14 @@
 
 from contextlib import ExitStack
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from filmgate.errors import UsageError
-from filmgate.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from filmgate.settings import Settings
 
 DEFAULT_MODEL = "flipbook"
 
@@ -23,6 +25,8 @@ def worker(
     ] = False,
 ) -> None:
     """Lease jobs, render them, store the clips, until SIGTERM."""
+    from filmgate.settings import load_settings
+
     settings = load_settings()
     if data is not None:
         settings = settings.model_copy(update={"data": data})
@@ -44,7 +48,7 @@ def worker(
         run_worker(settings, make_runner)
 
 
-def run_managed(settings: Settings, models: list[str]) -> None:
+def run_managed(settings: "Settings", models: list[str]) -> None:
     """Every model the service offers, unless told which: the provider's worker has none of its own."""
     from filmgate.admission.cards import open_shelf
     from filmgate.fallback import open_provider

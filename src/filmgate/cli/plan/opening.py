@@ -17,7 +17,6 @@ from filmgate.errors import UsageError
 from filmgate.planner.traffic import DAY_SECONDS
 from filmgate.planner.video import VideoAsk
 from filmgate.planner.work import Clip, clip_for
-from filmgate.settings import load_settings
 
 
 def today() -> date:
@@ -26,6 +25,8 @@ def today() -> date:
 
 def open_catalog(user_file: Path | None, price_file: Path | None) -> Catalog:
     """The shipped catalog with the user's prices and entries over it; options win over settings."""
+    from filmgate.settings import load_settings
+
     settings = load_settings().planner
     catalog = load_catalog()
     prices = price_file or (Path(settings.prices_file) if settings.prices_file else None)
@@ -36,6 +37,8 @@ def open_catalog(user_file: Path | None, price_file: Path | None) -> Catalog:
 
 
 def region_or_default(region: str | None, catalog: Catalog) -> str:
+    from filmgate.settings import load_settings
+
     return catalog.region(region or load_settings().planner.region).name
 
 
