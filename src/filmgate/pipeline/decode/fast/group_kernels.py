@@ -12,16 +12,13 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.fast.group_passes import Conditioning, GroupNorm, Memory
 from filmgate.pipeline.decode.fast.kernels import (
-    PHASES,
-    SLOTS,
     TO_SLOTS,
     Launcher,
+    add_up,
     filled_up,
-    join,
     move_cache,
     read,
     read_frames,
-    shuffle,
     split,
     write,
     write_frames,
@@ -71,12 +68,10 @@ def _gather(
         pixel = (tl.program_id(0) * rounds + n) * pixels + tl.arange(0, pixels)
         mask = (pixel < height * width)[:, None] & (channel < channels)[None, :]
         at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
-        if source == SLOTS:
-            y0, y1, y2, y3 = join(map0, map1, map2, map3, map4, map5, at, mask, frames)
-        elif source == PHASES:
-            y0, y1, y2, y3 = shuffle(map0, pixel, channel, mask, height, width, frames, channels)
-        else:
-            y0, y1, y2, y3 = read_frames(map0, at, step, mask, frames)
+        y0, y1, y2, y3 = add_up(
+            map0, map1, map2, map3, map4, map5, pixel, channel, at, step, mask,
+            height, width, frames, source, channels,
+        )  # fmt: skip
         if has_bias:  # beyond the last pixel nothing may be added to the sums
             b = tl.where(mask, tl.load(bias + channel)[None, :], 0.0)
             y0, y1, y2, y3 = y0 + b, y1 + b, y2 + b, y3 + b

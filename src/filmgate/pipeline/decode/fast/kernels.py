@@ -111,6 +111,21 @@ def shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, 
 
 
 @triton.jit
+def add_up(
+    map0, map1, map2, map3, map4, map5, pixel, channel, at, step, mask,
+    height, width, frames: tl.constexpr, source: tl.constexpr, channels: tl.constexpr,
+):  # fmt: skip
+    """The frames a convolution left behind, before bias and residual."""
+    if source == SLOTS:
+        y0, y1, y2, y3 = join(map0, map1, map2, map3, map4, map5, at, mask, frames)
+    elif source == PHASES:
+        y0, y1, y2, y3 = shuffle(map0, pixel, channel, mask, height, width, frames, channels)
+    else:
+        y0, y1, y2, y3 = read_frames(map0, at, step, mask, frames)
+    return y0, y1, y2, y3
+
+
+@triton.jit
 def _activate(frame, gamma, root):
     norm = tl.sqrt(tl.sum(frame * frame, axis=1))
     scaled = frame * (root / tl.maximum(norm, EPSILON))[:, None] * gamma[None, :]
@@ -197,12 +212,10 @@ def _combine(
     at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
     step = height.to(tl.int64) * width * channels
 
-    if source == SLOTS:
-        y0, y1, y2, y3 = join(map0, map1, map2, map3, map4, map5, at, mask, frames)
-    elif source == PHASES:
-        y0, y1, y2, y3 = shuffle(map0, pixel, channel, mask, height, width, frames, channels)
-    else:
-        y0, y1, y2, y3 = read_frames(map0, at, step, mask, frames)
+    y0, y1, y2, y3 = add_up(
+        map0, map1, map2, map3, map4, map5, pixel, channel, at, step, mask,
+        height, width, frames, source, channels,
+    )  # fmt: skip
     if has_bias:
         b = read(bias, channel, channel < channels)[None, :]
         y0, y1, y2, y3 = y0 + b, y1 + b, y2 + b, y3 + b
