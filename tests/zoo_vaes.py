@@ -5,6 +5,8 @@ from typing import Any
 import diffusers
 import torch
 
+from filmgate.pipeline.bench.vaes import TINY_COGVIDEOX
+
 WAN21 = {
     "base_dim": 8,
     "z_dim": 4,
@@ -27,16 +29,7 @@ WAN22 = {
     "latents_mean": [0.05 * n for n in range(8)],
     "latents_std": [1.0 + 0.1 * n for n in range(8)],
 }
-COGVIDEOX = {
-    "down_block_types": ("CogVideoXDownBlock3D",) * 4,
-    "up_block_types": ("CogVideoXUpBlock3D",) * 4,
-    "block_out_channels": (8, 8, 8, 8),
-    "latent_channels": 4,
-    "layers_per_block": 1,
-    "norm_num_groups": 2,
-    "sample_height": 64,
-    "sample_width": 64,
-}
+COGVIDEOX = TINY_COGVIDEOX | {"sample_height": 64, "sample_width": 64}
 LTX = {
     "latent_channels": 8,
     "block_out_channels": (8, 8, 8, 8),
