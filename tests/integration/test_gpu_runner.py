@@ -1,6 +1,8 @@
 """The GPU runner on a CPU with the miniature model: real pipeline, real clips."""
 
+import gc
 import time
+import weakref
 from dataclasses import replace
 from io import BytesIO
 
@@ -10,6 +12,7 @@ import pytest
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
 from filmgate.pipeline import canary, residence
+from filmgate.pipeline.models import load_model
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
 from filmgate.worker.gpu import GpuRunner
@@ -146,3 +149,35 @@ def test_two_models_take_turns_where_only_one_fits(model_folder, monkeypatch):
         clips.append(b"".join(movie.open_chunks()))
         assert runner._shelf.loaded == (name,)
     assert clips[0] == clips[1] == clips[2]
+
+
+@pytest.fixture
+def thawed():
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_ready_worker_has_next_to_nothing_for_the_garbage_collector_to_walk(runner):
+    runner.check()
+    assert len(gc.get_objects()) < gc.get_freeze_count() / 10
+
+
+@pytest.mark.usefixtures("thawed")
+def test_a_model_that_leaves_takes_along_what_was_settled():
+    class Loop:
+        def __init__(self):
+            self.itself = self
+
+    model = load_model("miniature", PipelineSettings(device="cpu"))
+    gone = weakref.ref(Loop())
+    residence.settle()
+    assert gone() is None, "garbage is not kept"
+    loop = Loop()
+    gone = weakref.ref(loop)
+    residence.settle()
+    del loop
+    gc.collect()
+    assert gone() is not None, "what is settled is not walked"
+    residence.release(model)
+    assert gone() is None

@@ -1,5 +1,6 @@
 """Models that come and go on one device: what one will need, what there is, and how it leaves."""
 
+import atexit
 import gc
 from pathlib import Path
 
@@ -37,6 +38,18 @@ def release(model: VideoModel) -> None:
     if hasattr(model.pipe, "remove_all_hooks"):
         model.pipe.remove_all_hooks()
     model.pipe.to("meta")
-    gc.collect()
+    gc.unfreeze()
+    settle()
     if model.placement.device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def settle() -> None:
+    """What is loaded now stays: the garbage collector need not walk it again, in the middle of a clip.
+
+    With torch and diffusers loaded a full collection walks half a million objects and stops every thread for
+    0.3 s: longer than a decoder works ahead, so the GPU falls idle (docs/decoder.md).
+    """
+    gc.collect()
+    gc.freeze()
+    atexit.register(gc.unfreeze)  # libraries that count what they leave behind would complain on stderr

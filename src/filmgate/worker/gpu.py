@@ -80,12 +80,14 @@ class GpuRunner:
 
     def check(self) -> None:
         from filmgate.pipeline.canary import check_canary
+        from filmgate.pipeline.residence import settle
 
         with _explained():
             # Each is loaded once to learn its limits, the default last, so that it is the one that stays.
             for name in reversed(self.models):
                 self._shelf.take(name)
             check_canary(*self._shelf.take(self.models[0]))
+        settle()
         self._is_sound = True
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
