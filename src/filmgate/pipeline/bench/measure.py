@@ -1,5 +1,6 @@
 """Instruments: kernel utilisation and copied bytes from the profiler, peak host memory from a sampler."""
 
+import gc
 import json
 import tempfile
 import threading
@@ -53,6 +54,7 @@ def profile_gpu(run: Callable[[], object], rounds: int = 1) -> GpuUse:
         def read(profiler: profile) -> None:
             profiler.export_chrome_trace(str(trace))
             uses.append(read_trace(json.loads(trace.read_text())["traceEvents"]))
+            gc.collect()  # now, not in the middle of the next round: it walks all that torch loaded
 
         rhythm = schedule(wait=0, warmup=1, active=1, repeat=rounds)
         with (
