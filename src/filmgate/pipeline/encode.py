@@ -131,9 +131,6 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
             params += ":cutree=0"  # x265 4.1 writes past its tree's buffer in clips 34 to 48 pixels wide
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
-        os.environ.setdefault(
-            "SVT_LOG", "1"
-        )  # errors only; SVT-AV1 prints a page to stderr and has no option
         speed = SVT_PRESETS.get(options.preset, "10")
         context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": "lookahead=0:tune=0"}
 
