@@ -35,7 +35,8 @@ CONDITIONED = [
 @pytest.fixture(autouse=True)
 def small_programs(monkeypatch):
     """Several programs of several rounds, the last one partly beyond the picture."""
-    monkeypatch.setattr(group_kernels, "ELEMENTS", 128)
+    monkeypatch.setattr(group_kernels, "GATHER_BLOCK", (128, 2))
+    monkeypatch.setattr(group_kernels, "CONDITION_BLOCKS", {CHANNELS: (128, 4)})
     monkeypatch.setattr(group_kernels, "SUMS", 1)
 
 

@@ -25,7 +25,10 @@ from filmgate.pipeline.decode.fast.kernels import (
 )
 from filmgate.pipeline.decode.fast.passes import MOST_FRAMES, Layout, Pending, input_shapes
 
-ELEMENTS, WARPS = 2048, 4  # of a program: pixels times channels
+# A program's elements (pixels times channels) and its warps; those of `condition` by channels.
+GATHER_BLOCK = (1024, 2)
+CONDITION_BLOCKS = {128: (2048, 8)}
+OTHER_CONDITION_BLOCK = (2048, 4)
 ROUNDS = 4  # of pixels that a program of `gather` takes one after the other: fewer partial sums
 SUMS = 4096  # partial sums that `settle` reads at a time
 SETTLE_WARPS = 8
@@ -100,13 +103,14 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
     kept = pending.residual if pending.residual is not None else first
     if times > 1 or kept.shape != pending.shape:
         kept = first.new_empty(frames * times, height, width, channels)
-    pixels = max(ELEMENTS // channels, 1)
+    elements, warps = GATHER_BLOCK
+    pixels = max(elements // channels, 1)
     programs = triton.cdiv(height * width, pixels * ROUNDS)
     sums = first.new_empty(2, groups, programs, dtype=torch.float32)
     optional = (pending.bias, pending.residual)
     _launch_gather(
         programs,
-        WARPS,
+        warps,
         (
             *filled_up(pending.maps, first),
             *(first if tensor is None else tensor for tensor in optional),
@@ -236,10 +240,11 @@ def condition_on_gpu(
     if memory is not None:
         shape = (count, height, width, channels)
         inputs = [frames.new_empty(shape) for shape in input_shapes(layout, shape)]
-    pixels = max(ELEMENTS // channels, 1)
+    elements, warps = CONDITION_BLOCKS.get(channels, OTHER_CONDITION_BLOCK)
+    pixels = max(elements // channels, 1)
     _launch_condition(
         triton.cdiv(height * width, pixels),
-        WARPS,
+        warps,
         (
             frames,
             conditioning.settled,
