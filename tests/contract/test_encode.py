@@ -94,6 +94,18 @@ def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
     assert len(shown(sink.data)) == 6
 
 
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.parametrize("size", [(128, 16), (16, 256), (24, 16)])
+def test_av1_ends_slivers_on_which_svt_av1_waited_for_ever(size):
+    width, height = size
+    sink = WriteOnly()
+    options = EncodeOptions(encoder="software", codec="av1")
+    encoder = ClipEncoder(ClipMemory({}, sink.write), size, 9, options)
+    encoder.write(np.random.default_rng(0).integers(16, 235, (9, height * 3 // 2, width), np.uint8))
+    encoder.finish()
+    assert len(shown(sink.data)) == 9
+
+
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
     sink = WriteOnly()

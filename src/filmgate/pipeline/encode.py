@@ -132,7 +132,10 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
         speed = SVT_PRESETS.get(options.preset, "10")
-        context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": "lookahead=0:tune=0"}
+        params = "lookahead=0:tune=0"
+        if min(size) < 32:
+            params += ":lp=1"  # SVT-AV1 4.1 with more threads never ends clips 16 pixels high and 128 wide
+        context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": params}
 
 
 def pick_encoder(options: EncodeOptions) -> str:
