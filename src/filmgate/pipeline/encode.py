@@ -121,9 +121,10 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
         context.options = {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
     elif options.codec == "h264":
         # Slices instead of frame threads and a look-ahead of two: the first fragment leaves after five
-        # frames, the two chunks a causal VAE has ready first. Measured in docs/adr/0003.
-        low_delay = "sliced-threads=1:sync-lookahead=0:rc-lookahead=2:chromaloc=1"
-        context.options = {"preset": options.preset, "crf": str(options.crf), "x264-params": low_delay}
+        # frames, the two chunks a causal VAE has ready first. And the same bytes on every CPU: x264's
+        # AVX-512 code decides by what memory held before. Measured in docs/adr/0003.
+        params = "sliced-threads=1:sync-lookahead=0:rc-lookahead=2:cpu-independent=1:chromaloc=1"
+        context.options = {"preset": options.preset, "crf": str(options.crf), "x264-params": params}
     elif options.codec == "hevc":
         context.codec_tag = "hvc1"
         params = f"log-level=error:pools={options.threads}:chromaloc=1"
