@@ -10,6 +10,8 @@ from filmgate.pipeline.memory import ACTIVATION_BYTES, HEADROOM, choose_device, 
 from filmgate.pipeline.models import VideoModel
 from filmgate.settings import PipelineSettings
 
+atexit.register(gc.unfreeze)  # libraries that count what they leave behind would complain of it on stderr
+
 
 def name_device(settings: PipelineSettings) -> str:
     """The device as records name it: `NVIDIA H200`, or `cpu`."""
@@ -52,4 +54,3 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-    atexit.register(gc.unfreeze)  # libraries that count what they leave behind would complain on stderr
