@@ -40,7 +40,6 @@ def release(model: VideoModel) -> None:
     if hasattr(model.pipe, "remove_all_hooks"):
         model.pipe.remove_all_hooks()
     model.pipe.to("meta")
-    gc.unfreeze()
     settle()
     if model.placement.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -52,5 +51,6 @@ def settle() -> None:
     With torch and diffusers loaded a full collection walks half a million objects and stops every thread for
     0.3 s: longer than a decoder works ahead, so the GPU falls idle (docs/decoder.md).
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()

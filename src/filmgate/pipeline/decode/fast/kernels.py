@@ -25,8 +25,8 @@ from filmgate.pipeline.decode.fast.passes import (
 )
 from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
 
-# A program's elements (pixels times lanes) and its warps, by lanes: of twenty pairs the best for the form of
-# the kernel that likes it least. A pair that suits one width may run another at half its speed.
+# A program's elements (pixels times lanes) and its warps, by lanes: the best of those tried. A pair that
+# suits one width may run another at half its speed.
 BLOCKS = {128: (512, 2), 256: (512, 2), 512: (1024, 2), 1024: (2048, 4)}
 OTHER_BLOCK = (2048, 8)
 PIXELS = 256  # a program's of `add_taps`
