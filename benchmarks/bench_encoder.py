@@ -84,14 +84,11 @@ def price_of_independence(texture: list[np.ndarray], threads: int) -> dict[str, 
     """What the same bytes on every CPU cost, over code that is the CPU's own: seconds of seven pairs."""
     prices = {}
     for name, frames in {"texture": texture, "noise": noise()}.items():
-        pairs = [
-            (encode(frames, OURS, threads), encode(frames, {"x264-params": f"{BY_CPU}2"}, threads))
-            for _ in range(7)
-        ]
-        ours, its_own = pairs[0]
+        its_own = {"x264-params": f"{BY_CPU}2"}
+        pairs = [(encode(frames, OURS, threads), encode(frames, its_own, threads)) for _ in range(7)]
         prices[name] = {
-            "seconds": round(median(ours["seconds"] / its_own["seconds"] for ours, its_own in pairs), 3),
-            "bytes": round(ours["bytes"] / its_own["bytes"], 3),
+            what: round(median(ours[what] / other[what] for ours, other in pairs), 3)
+            for what in ("seconds", "bytes")
         }
     return prices
 

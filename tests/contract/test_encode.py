@@ -24,7 +24,6 @@ from filmgate.pipeline.encode import (
 
 WIDTH, HEIGHT = 64, 48
 CODECS = ["h264", "hevc", "av1"]
-SOFTWARE = EncodeOptions(encoder="software")
 
 
 def moving(count):
@@ -36,13 +35,14 @@ def moving(count):
     return frames
 
 
-def opened(sink, count, **options):
+def opened(sink, count, size=(WIDTH, HEIGHT), **options):
     clip = ClipMemory({}, sink.write)
-    return ClipEncoder(clip, (WIDTH, HEIGHT), count, EncodeOptions(encoder="software", **options))
+    return ClipEncoder(clip, size, count, EncodeOptions(encoder="software", **options))
 
 
 def encoded(frames, sink, **options):
-    encoder = opened(sink, len(frames), **options)
+    count, lines, width = frames.shape
+    encoder = opened(sink, count, (width, lines * 2 // 3), **options)
     for frame in frames:
         encoder.write(frame[None])
     encoder.finish()
@@ -90,10 +90,7 @@ def test_short_clips_are_whole(codec, count):
 def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
     width, height = size
     sink = WriteOnly()
-    options = EncodeOptions(encoder="software", codec="hevc")
-    encoder = ClipEncoder(ClipMemory({}, sink.write), size, 6, options)
-    encoder.write(np.full((6, height * 3 // 2, width), 90, np.uint8))
-    encoder.finish()
+    encoded(np.full((6, height * 3 // 2, width), 90, np.uint8), sink, codec="hevc")
     assert len(shown(sink.data)) == 6
 
 
@@ -102,10 +99,8 @@ def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
 def test_av1_ends_slivers_on_which_svt_av1_waited_for_ever(size):
     width, height = size
     sink = WriteOnly()
-    options = EncodeOptions(encoder="software", codec="av1")
-    encoder = ClipEncoder(ClipMemory({}, sink.write), size, 9, options)
-    encoder.write(np.random.default_rng(0).integers(16, 235, (9, height * 3 // 2, width), np.uint8))
-    encoder.finish()
+    noise = np.random.default_rng(0).integers(16, 235, (9, height * 3 // 2, width), np.uint8)
+    encoded(noise, sink, codec="av1")
     assert len(shown(sink.data)) == 9
 
 
@@ -183,12 +178,9 @@ def test_what_was_encoded_before_does_not_show():
     """x264's AVX-512 code reads what memory happens to hold; tiny clips came out different now and then."""
     clip, seen = scrolling(9), set()
     for n in range(150):
-        size = [(48, 32), (80, 64), (128, 96)][n % 3]
-        for frames, shape in ((scrolling(n % 11 + 1, size, n), size), (clip, (WIDTH, HEIGHT))):
-            sink = WriteOnly()
-            encoder = ClipEncoder(ClipMemory({}, sink.write), shape, len(frames), SOFTWARE)
-            encoder.write(frames)
-            encoder.finish()
+        encoded(scrolling(n % 11 + 1, [(48, 32), (80, 64), (128, 96)][n % 3], n), WriteOnly())
+        sink = WriteOnly()
+        encoded(clip, sink)
         seen.add(sink.data)
     assert len(seen) == 1
 
