@@ -253,6 +253,14 @@ def test_a_disk_that_fails_on_the_way_is_a_write_error(vae, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe is not a file"):
+        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 @pytest.mark.parametrize("listener", [None, lambda _: None])
 def test_a_clip_in_memory_is_the_clip_on_disk(vae, codec, listener, tmp_path):

@@ -135,6 +135,8 @@ def check_target(path: Path) -> None:
     """Refuse a path that cannot be written before any work goes into what would be written there."""
     if path.is_dir() or not path.name:
         raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option="--output")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a file, and a clip would take its place", option="--output")
     probe = path.with_name(f".{path.name}.{token_hex(4)}.part")
     _opened(probe, path).close()
     probe.unlink()
