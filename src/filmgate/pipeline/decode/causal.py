@@ -24,10 +24,12 @@ class CausalVae(Protocol):
 
     spatial_scale: int  # decoded pixels per latent pixel, before `finish`
     tile_pixels: tuple[int, ...]  # tile sizes worth trying, in finished pixels
+    prepares_clip: bool  # `prepare` runs once on the latents of a clip, not once per span
 
     def to_vae_latents(self, latents: Tensor) -> Tensor: ...
     def spans(self, latent_frames: int) -> list[tuple[int, int]]: ...
     def frames_of(self, span: tuple[int, int]) -> int: ...
+    def prepare(self, latents: Tensor) -> Tensor: ...
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]: ...
     def finish(self, frames: Tensor) -> Tensor: ...
 
@@ -59,31 +61,40 @@ class CausalDecoder:
         return tiled if self._starts_tiled and tiled else [WHOLE_FRAME, *tiled]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
-        spans = (latents[:, :, start:stop] for start, stop in self._family.spans(latents.shape[2]))
-        tile = rung.tile_pixels
-        decoded = self.whole_frames(spans) if tile is None else self._tiled(spans, latents.shape[-2:], rung)
+        decoded = self._whole(latents) if rung.tile_pixels is None else self._tiled(latents, rung)
         for frames in decoded:
             yield self._family.finish(frames)[0].clamp_(-1, 1)
 
+    def _cut(self, latents: Tensor) -> Iterator[Tensor]:
+        return (latents[:, :, start:stop] for start, stop in self._family.spans(latents.shape[2]))
+
+    def _whole(self, latents: Tensor) -> Iterator[Tensor]:
+        # Where diffusers runs an operation on the whole clip, so do we: on other shapes a CPU may add up in
+        # another order, and the frames would differ in their last bits.
+        family = self._family
+        if family.prepares_clip:
+            return self.whole_frames(self._cut(family.prepare(latents)))
+        return self.whole_frames(family.prepare(span) for span in self._cut(latents))
+
     def whole_frames(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
-        """Each span's frames, [1, c, n, height, width]."""
+        """The frames of each prepared span, [1, c, n, height, width]."""
         cache: Cache | None = None
         for span in spans:
             frames, cache = self._family.step(span, cache)
             yield frames
 
-    def _tiled(self, spans: Iterable[Tensor], size: Sequence[int], rung: Rung) -> Iterator[Tensor]:
+    def _tiled(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         assert rung.tile_pixels is not None
         scale = self._family.spatial_scale
         tile = rung.tile_pixels // (scale * self._patch)
-        height, width = size
+        height, width = latents.shape[-2:]
         grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP, 1), scale)
         caches: dict[int, Cache] = {}
-        for span in spans:
+        for span in self._cut(latents):
             tiles = []
             for n, part in enumerate(grid.cut(span)):
                 cache = _moved(caches.get(n), span.device) if rung.is_parked else caches.get(n)
-                frames, cache = self._family.step(part, cache)
+                frames, cache = self._family.step(self._family.prepare(part), cache)
                 caches[n] = _moved(cache, torch.device("cpu")) if rung.is_parked else cache
                 tiles.append(frames)
             yield grid.blend(tiles)
@@ -107,6 +118,7 @@ class Wan:
     """
 
     tile_pixels: tuple[int, ...] = (256, 128)
+    prepares_clip = True
 
     def __init__(self, vae: Vae, latents_per_chunk: int = 1) -> None:
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
@@ -132,12 +144,14 @@ class Wan:
     def frames_of(self, span: tuple[int, int]) -> int:
         return 1 if span[0] == 0 else (span[1] - span[0]) * self._temporal_scale
 
+    def prepare(self, latents: Tensor) -> Tensor:
+        prepared: Tensor = self._vae.post_quant_conv(latents)
+        return prepared
+
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         is_first = cache is None
         cache = [None] * self._cached_layers if cache is None else cache
-        frames = self._vae.decoder(
-            self._vae.post_quant_conv(latents), feat_cache=cache, feat_idx=[0], first_chunk=is_first
-        )
+        frames = self._vae.decoder(latents, feat_cache=cache, feat_idx=[0], first_chunk=is_first)
         return frames, cache
 
     def finish(self, frames: Tensor) -> Tensor:
@@ -149,6 +163,7 @@ class CogVideoX:
     """AutoencoderKLCogVideoX: two latent frames a chunk, an odd one goes with the first."""
 
     patch = 1
+    prepares_clip = False
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
@@ -173,9 +188,10 @@ class CogVideoX:
         has_lone_frame = span[0] == 0 and latent_frames % 2 == 1
         return latent_frames * self._temporal_scale - (self._temporal_scale - 1) * has_lone_frame
 
+    def prepare(self, latents: Tensor) -> Tensor:
+        return latents if self._vae.post_quant_conv is None else self._vae.post_quant_conv(latents)
+
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
-        if self._vae.post_quant_conv is not None:
-            latents = self._vae.post_quant_conv(latents)
         frames, cache = self._vae.decoder(latents, conv_cache=cache)
         return frames, cache
 

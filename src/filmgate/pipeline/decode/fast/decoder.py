@@ -43,6 +43,10 @@ class FastWan(Wan):
         """As the pipeline has them: the network scales and shifts them by its first weights."""
         return single(latents, self._vae.config.z_dim)
 
+    def prepare(self, latents: Tensor) -> Tensor:
+        """Left as they are: the network's first weights do this too."""
+        return latents
+
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         caches: list[Caches] = [[], []] if cache is None else cache
         lower, upper = (Tape(half) for half in caches)
@@ -70,6 +74,10 @@ class FastCogVideoX(CogVideoX):
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         """As the pipeline has them, channels first: the network scales them, before it rounds."""
         return single(latents, self._vae.config.latent_channels, channel_axis=2).transpose(1, 2)
+
+    def prepare(self, latents: Tensor) -> Tensor:
+        """Left as they are: the network's first weights do this too."""
+        return latents
 
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         caches: Caches = [] if cache is None else cache
