@@ -152,15 +152,18 @@ def test_a_cancelled_job_is_cancelled_over_there_too(tmp_path):
 
 
 def test_a_cancelled_job_leaves_nothing_at_bedrock_in_the_end(bank, bedrock, clip_bucket):
-    bedrock.seconds = 0.5
+    bedrock.seconds = 600.0  # until `finish`: the clip must not be ready before the cancel is
     job = bank.enqueue()
     with bank.worker():
         bank.wait_for(job, lambda job: job.has_started)
         bank.stations.queue.cancel(ACME, job.id)
         assert bank.wait_for(job).failure.reason is Reason.CANCELLED
     sweep = LeftoverSweep(bank.provider, bank.invocations, idle_seconds=0.0)
+    assert sweep.sweep() == 0, "Bedrock cannot cancel: the clip is still being made"
+    bedrock.finish()
     bank.wait_until(lambda: sweep.sweep() == 1)
-    assert bedrock.files(clip_bucket) == []
+    (invocation,) = bedrock.paid.values()
+    assert [key for key in bedrock.files(clip_bucket) if key.startswith(invocation.place[1])] == []
     assert (bank.record(job).state, sweep.sweep()) == (RecordState.CLOSED, 0)
 
 

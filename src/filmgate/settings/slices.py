@@ -37,7 +37,7 @@ class PipelineSettings(Slice):
     )
     decoder: Literal["auto", "exact", "fast"] = Field(
         default="auto",
-        description="exact: bit for bit the VAE's own; fast: kernels of our own; auto: fast where proven",
+        description="exact: the VAE's own layers; fast: kernels of our own; auto: fast where proven",
     )
     codec: Literal["h264", "hevc", "av1"] = Field(
         default="h264", description="video codec of the finished file"

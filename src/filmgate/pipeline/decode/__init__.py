@@ -57,11 +57,12 @@ def check_choice(vae: Vae, choice: DecoderChoice, device: torch.device | None = 
 def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "auto") -> VideoDecoder:
     """The decoder for this VAE, where it is now; raises ModelError for a class nobody has driven yet.
 
-    `exact` is bit for bit the VAE's own decode. `fast` is closer to a float32 decode than that and a multiple
+    `exact` runs the VAE's own layers. `fast` is closer to a float32 decode than they are and a multiple
     quicker; `auto` takes it on GPUs it has been measured on. It steps aside where a trial fails.
 
-    One latent frame a chunk is bit for bit the VAE's own decode and takes the least memory. A CPU likes more,
-    which Wan's VAEs allow: the same frames up to rounding. Other VAEs keep the chunks they have.
+    One latent frame a chunk runs the operations of `vae.decode` on the same shapes, so the frames are equal,
+    and takes the least memory. Two a chunk are faster on a CPU, which Wan's VAEs allow: the frames are then
+    within 1e-5 of `vae.decode`. Other VAEs keep the chunks they have.
     """
     name = type(vae).__name__
     check_choice(vae, choice)
