@@ -15,8 +15,8 @@ from pathlib import Path
 import av
 import numpy as np
 
-from filmgate.pipeline.clip import ClipFile
-from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+from filmgate.pipeline.encode.clip_file import ClipFile
+from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 
 WIDTH, HEIGHT = 1280, 720
 

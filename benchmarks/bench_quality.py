@@ -15,8 +15,8 @@ from training.flipbook.judge import judge_clip
 from training.flipbook.marks import Answer, tally
 from training.flipbook.prompts import Question, write_questions
 
-from filmgate.pipeline.families import family_of
-from filmgate.pipeline.quality import THRESHOLDS, Quality, apply_quality, forget_steps
+from filmgate.pipeline.loading.families import family_of
+from filmgate.pipeline.loading.quality import THRESHOLDS, Quality, apply_quality, forget_steps
 
 LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
 

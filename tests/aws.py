@@ -74,7 +74,7 @@ class Cloud:
         return CREDENTIALS | {f"FILMGATE_STORE__{name.upper()}": value for name, value in settings.items()}
 
     def open_store(self, **given):
-        from filmgate.store.s3 import open_s3_store
+        from filmgate.store.s3.store import open_s3_store
 
         return open_s3_store(self.settings(**given))
 

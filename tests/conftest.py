@@ -53,7 +53,7 @@ def model(model_folder):
 
     @cache
     def load(name: str):
-        from filmgate.pipeline.models import load_model
+        from filmgate.pipeline.loading.loader import load_model
         from filmgate.settings import PipelineSettings
 
         return load_model(str(model_folder(name)), PipelineSettings(device="cpu"))

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
-from filmgate.fallback.base import Invocation, InvocationState, Offer, Rendition
 from filmgate.jobs import InvocationId
+from filmgate.providers.base import Invocation, InvocationState, Offer, Rendition
 
 OFFER = Offer(
     provider="elsewhere",

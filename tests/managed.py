@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from filmgate.database.schema import invocations
-from filmgate.fallback import open_provider
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
-from filmgate.keyring import open_keyring
-from filmgate.queue import open_book, open_invocations
+from filmgate.providers import open_provider
+from filmgate.scheduling import open_book, open_invocations
 from filmgate.settings import FallbackSettings, QueueSettings, Settings, WorkerSettings
+from filmgate.store.keys import open_keyring
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
-from filmgate.work import Stations, build_managed_worker, opened_stations
-from filmgate.worker.pattern import MODEL
+from filmgate.worker.pattern_runner import MODEL
+from filmgate.worker_process import Stations, build_managed_worker, opened_stations
 from tests.shops import Counter
 from tests.tickets import make_ticket
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from filmgate.jobs import WorkerId
 from filmgate.settings import FallbackSettings, WorkerSettings
 from filmgate.worker.loop import Worker
-from filmgate.worker.pattern import MODEL, PatternRunner
+from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from tests.service import running, settings_for
 
 CARDS = Path(__file__).parent / "pattern.toml"

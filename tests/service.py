@@ -11,11 +11,11 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.api.app import build_app
-from filmgate.api.stations import Stations
+from filmgate.api.services import Stations
 from filmgate.jobs import Clip, Progress, Stage, StageSeconds, TenantId, WorkerId
-from filmgate.queue.base import Finish, Offer
-from filmgate.queue.metrics import QueueCollector
-from filmgate.serve import listen, open_stations, uvicorn_config
+from filmgate.scheduling.base import Finish, Offer
+from filmgate.scheduling.metrics import QueueCollector
+from filmgate.server import listen, open_stations, uvicorn_config
 from filmgate.settings import Settings, with_values
 from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
 from filmgate.tenants.base import Tenant

@@ -12,14 +12,14 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import DeviceError
 from filmgate.jobs import Route, TenantId, WorkerId
-from filmgate.keyring.files import FileKeyring
-from filmgate.queue import open_book, open_queue
+from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import ObjectName
-from filmgate.store.local import LocalStore
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.local.store import LocalStore
 from filmgate.worker.base import Output
 from filmgate.worker.loop import Worker
-from filmgate.worker.pattern import MODEL, PatternRunner
+from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")

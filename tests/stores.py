@@ -4,8 +4,8 @@ from functools import cached_property
 
 import pytest
 
-from filmgate.keyring.files import FileKeyring
-from filmgate.store.local import LocalStore
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.local.store import LocalStore
 
 
 class LocalRig:

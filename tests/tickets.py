@@ -4,7 +4,7 @@ import secrets
 from dataclasses import replace
 
 from filmgate.jobs import Clip, Idempotency, Share, StageSeconds, TenantId, Ticket, VideoSpec, WorkerId
-from filmgate.queue.base import Finish, Offer
+from filmgate.scheduling.base import Finish, Offer
 
 PROMPT = "a red ball bounces on the grass"
 SPEC = VideoSpec(model="flipbook", prompt=PROMPT, width=128, height=128, seconds=2.0, fps=16, steps=8, seed=7)

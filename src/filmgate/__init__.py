@@ -24,13 +24,13 @@ def save_video(vae: ModelMixin, latents: Tensor, path: str | Path, *, fps: float
 
     `vae` is a diffusers video VAE, `latents` what its pipeline returns with `output_type="latent"`.
     """
-    from filmgate.pipeline import ending
+    from filmgate.pipeline import clip_writer
 
-    return ending.save_video(vae, latents, path, fps=fps)
+    return clip_writer.save_video(vae, latents, path, fps=fps)
 
 
 def stream_frames(vae: ModelMixin, latents: Tensor) -> Iterator[np.ndarray]:
     """Yield frames as uint8 [n, height, width, 3] on the host as they are ready, while the GPU works on."""
-    from filmgate.pipeline import ending
+    from filmgate.pipeline import clip_writer
 
-    return ending.stream_frames(vae, latents)
+    return clip_writer.stream_frames(vae, latents)

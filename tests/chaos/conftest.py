@@ -12,12 +12,12 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.errors import QueueUnavailable
-from filmgate.keyring import open_keyring
-from filmgate.queue import open_book, open_queue
+from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
-from filmgate.worker.pattern import MODEL, pattern_clip
+from filmgate.store.keys import open_keyring
+from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.tickets import make_ticket
 
 ROOT = Path(__file__).parents[2]

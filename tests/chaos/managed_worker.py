@@ -4,12 +4,12 @@ import os
 import signal
 import sys
 
-from filmgate.fallback import open_provider
-from filmgate.queue.invocations import SqlInvocations
-from filmgate.queue.sql import SqlQueue
+from filmgate.providers import open_provider
+from filmgate.providers.invocations import SqlInvocations
+from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import load_settings
-from filmgate.work import run_managed_worker
-from filmgate.worker.pattern import MODEL
+from filmgate.worker.pattern_runner import MODEL
+from filmgate.worker_process import run_managed_worker
 
 
 def die(*_):

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.fallback import open_provider
 from filmgate.jobs import JobState, Route, TenantId
-from filmgate.queue import open_invocations
-from filmgate.queue.invocations import RecordState
+from filmgate.providers import open_provider
+from filmgate.providers.invocations import RecordState
+from filmgate.providers.managed.orphans import LeftoverSweep
+from filmgate.scheduling import open_invocations
 from filmgate.store.base import ObjectName
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
-from filmgate.worker.managed.leftovers import LeftoverSweep
-from filmgate.worker.pattern import MODEL
+from filmgate.worker.pattern_runner import MODEL
 from tests.bedrock import ENVIRON, Bedrock, make_mp4
 from tests.chaos.conftest import ROOT
 from tests.managed import ANYTHING

@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, TenantId
-from filmgate.routing.breaker import Breaker
-from filmgate.routing.circuit import Phase
+from filmgate.providers.breaker import Breaker
+from filmgate.providers.circuit import Phase
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
-from filmgate.worker.pattern import MODEL
+from filmgate.worker.pattern_runner import MODEL
 from tests.chaos.test_second_filmgate import Second
 from tests.second import CARDS
 from tests.served import Served

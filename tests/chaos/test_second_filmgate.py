@@ -12,7 +12,7 @@ import pytest
 from filmgate.jobs import ManagedPolicy, RouteReason, TenantId
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
-from filmgate.worker.pattern import MODEL, pattern_clip
+from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.chaos.conftest import ROOT, Site
 from tests.second import CARDS
 from tests.served import Served

@@ -6,10 +6,10 @@ import pytest
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.keyring.files import FileKeyring
-from filmgate.queue import open_book, open_queue
-from filmgate.queue.base import JobBook, JobQueue
+from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.files import FileKeyring
 from tests.sqs_site import SqsSite
 from tests.stores import rig  # noqa: F401 - fixture
 

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from filmgate.errors import ProviderThrottled
-from filmgate.routing.breaker import Breaker
-from filmgate.routing.circuit import Health, Outcome, Phase
+from filmgate.providers.breaker import Breaker
+from filmgate.providers.circuit import Health, Outcome, Phase
 from filmgate.settings import RoutingSettings
 
 THROTTLED, GOOD = Outcome.of(ProviderThrottled("slow down"), 0.1), Outcome.of(None, 0.1)

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from filmgate.errors import Cancelled, DecodeError, UsageError, WriteError
-from filmgate.pipeline.clip import SYNC_EVERY_BYTES, clip_file
+from filmgate.pipeline.clip_writer import Delivery, Ending
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.encode import EncodeOptions
-from filmgate.pipeline.ending import Delivery, Ending
-from filmgate.pipeline.stills import StillPaths, Stills
-from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+from filmgate.pipeline.encode.clip_file import SYNC_EVERY_BYTES, clip_file
+from filmgate.pipeline.encode.encoder import EncodeOptions
+from filmgate.pipeline.encode.stills import StillPaths, Stills
+from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
 LOOPS = [carry_plain, carry_overlapped]
@@ -203,7 +203,7 @@ import resource, sys
 from pathlib import Path
 import torch
 from filmgate.errors import WriteError
-from filmgate.pipeline.ending import Ending
+from filmgate.pipeline.clip_writer import Ending
 from tests.zoo_vaes import build_vae
 
 folder, latents, vae = Path(sys.argv[1]), torch.randn(1, 4, 5, 6, 8), build_vae("wan2.1")
@@ -246,7 +246,7 @@ def test_a_long_clip_goes_to_the_disk_while_it_is_made(tmp_path, monkeypatch):
 
 
 def test_a_disk_that_fails_on_the_way_is_a_write_error(vae, tmp_path, monkeypatch):
-    monkeypatch.setattr("filmgate.pipeline.clip.SYNC_EVERY_BYTES", 1)
+    monkeypatch.setattr("filmgate.pipeline.encode.clip_file.SYNC_EVERY_BYTES", 1)
     monkeypatch.setattr(os, "fdatasync", broken_disk)
     with pytest.raises(WriteError, match="the clip cannot be written: Input/output error"):
         Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")

@@ -7,9 +7,9 @@ import torch
 from av.video.reformatter import Interpolation
 
 from filmgate.errors import UsageError
-from filmgate.pipeline.clip import clip_file
-from filmgate.pipeline.colour import Rgb24, Yuv420
-from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
+from filmgate.pipeline.encode.clip_file import clip_file
+from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
+from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
 
 HEIGHT, WIDTH = 32, 48
 AREA = Interpolation.AREA | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | Interpolation.BITEXACT

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled
-from filmgate.health import Verdict
-from filmgate.pipeline import compilation
 from filmgate.pipeline.canary import canary_request
-from filmgate.pipeline.checkup import examine_compiler
-from filmgate.pipeline.compilation import (
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.denoise.denoise import ClipRequest
+from filmgate.pipeline.doctor import examine_compiler
+from filmgate.pipeline.loading import compilation
+from filmgate.pipeline.loading.compilation import (
     CACHE_VARIABLE,
     WORTHWHILE_FORWARDS,
     BlockCompiler,
@@ -19,14 +20,13 @@ from filmgate.pipeline.compilation import (
     is_worthwhile,
     open_compiler,
 )
-from filmgate.pipeline.control import Control
-from filmgate.pipeline.denoise import ClipRequest
-from filmgate.pipeline.families import FAMILIES
-from filmgate.pipeline.memory import Offload, Placement
+from filmgate.pipeline.loading.families import FAMILIES
+from filmgate.pipeline.loading.memory import Offload, Placement
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
-from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.pipeline.requests import Wish, to_request
+from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
+from filmgate.telemetry.findings import Verdict
 from tests.zoo import build_pipeline
 
 # torch warns about itself when its compiler is first imported.
@@ -185,7 +185,7 @@ def test_an_error_of_another_cause_comes_back_from_the_second_run():
 @pytest.fixture
 def wan(model_folder):
     """A model of our own: tests here change it."""
-    from filmgate.pipeline.models import load_model
+    from filmgate.pipeline.loading.loader import load_model
 
     yield load_model(str(model_folder("wan2.1")), ON)
     torch.compiler.reset()
@@ -218,7 +218,7 @@ def test_without_a_c_compiler_the_clip_is_made_all_the_same(wan, model, monkeypa
 def test_diffusers_names_the_blocks_of_the_proven_families():
     import diffusers
 
-    from filmgate.pipeline.compilation import PROVEN_FAMILIES
+    from filmgate.pipeline.loading.compilation import PROVEN_FAMILIES
 
     assert {f.name for f in FAMILIES} >= set(PROVEN_FAMILIES)
     assert diffusers.WanTransformer3DModel._repeated_blocks == ["WanTransformerBlock"]

@@ -10,7 +10,7 @@ from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.decode.windowed import LtxDecoder
-from filmgate.pipeline.models import use_channels_last
+from filmgate.pipeline.loading.loader import use_channels_last
 from tests.zoo_vaes import RECIPES, build_vae, draw_latents
 
 EXACT = ("wan2.1", "wan2.2", "cogvideox")

@@ -11,8 +11,8 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
 from filmgate.telemetry.logs import Log
 from filmgate.worker.base import Fragment, Growth, Movie, RenderTask
-from filmgate.worker.early import EarlyUpload
-from filmgate.worker.pattern import PatternRunner, pattern_clip
+from filmgate.worker.early_upload import EarlyUpload
+from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.tickets import SPEC
 
 ACME, JOB = TenantId("acme"), new_job_id()

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from filmgate.errors import EncodeError, WriteError
-from filmgate.pipeline import encode
-from filmgate.pipeline.clip import ClipMemory
-from filmgate.pipeline.encode import (
+from filmgate.pipeline.encode import encoder as encode
+from filmgate.pipeline.encode.clip_file import ClipMemory
+from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
     EncodeOptions,

@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from filmgate.jobs import Failure, JobState, Reason, Route, RouteReason, Routing, Share, TenantId
-from filmgate.queue.base import Setback
-from filmgate.queue.line import Move
+from filmgate.scheduling.base import Setback
+from filmgate.scheduling.waiting import Move
 from tests.tickets import FINISH, make_offer, make_ticket
 
 pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)

@@ -11,9 +11,9 @@ from diffusers import AutoencoderKLCogVideoX
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
 from filmgate.errors import DecodeError, UsageError
-from filmgate.pipeline import ending
+from filmgate.pipeline import clip_writer as ending
 from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
-from filmgate.pipeline.colour import Rgb24
+from filmgate.pipeline.clip_writer import Ending, make_ready, stream_frames
 from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
 from filmgate.pipeline.decode.fast import group_passes, passes
@@ -23,10 +23,10 @@ from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gp
 from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
 from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_shapes
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.encode import EncodeOptions
-from filmgate.pipeline.ending import Ending, make_ready, stream_frames
+from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.rings import HostChunk
+from filmgate.pipeline.transfer.colour import Rgb24
+from filmgate.pipeline.transfer.rings import HostChunk
 from filmgate.settings import PipelineSettings
 from tests.zoo_vaes import COGVIDEOX, build_vae, draw_latents
 
@@ -115,7 +115,7 @@ def test_two_clips_at_once_are_what_each_is_alone(name):
 @pytest.fixture
 def fast_on_cpu(monkeypatch):
     """`auto` takes the fast decoder, as it does on a GPU."""
-    monkeypatch.setattr("filmgate.pipeline.ending.open_decoder", lambda vae, *_: open_fast(vae))
+    monkeypatch.setattr("filmgate.pipeline.clip_writer.open_decoder", lambda vae, *_: open_fast(vae))
 
 
 @pytest.mark.usefixtures("fast_on_cpu")

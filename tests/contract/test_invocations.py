@@ -16,8 +16,8 @@ from filmgate.jobs import (
     Routing,
     StageSeconds,
 )
-from filmgate.queue.base import Finish, Setback
-from filmgate.queue.invocations import RecordState, SqlInvocations
+from filmgate.providers.invocations import RecordState, SqlInvocations
+from filmgate.scheduling.base import Finish, Setback
 from tests.tickets import make_offer, make_ticket
 
 WHY = Routing(RouteReason.DEADLINE, provider="http", offer="wan", changes=("size 1x1 -> 2x2",), usd=0.5)

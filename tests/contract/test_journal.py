@@ -2,7 +2,7 @@
 
 import pytest
 
-from filmgate.weights.journal import Journal
+from filmgate.models.weights.journal import Journal
 
 
 @pytest.fixture

@@ -5,9 +5,6 @@ import itertools
 import pytest
 import torch
 
-from filmgate.pipeline import colour_kernel
-from filmgate.pipeline.colour import Yuv420, can_launch
-from filmgate.pipeline.colour_kernel import convert_on_gpu
 from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu, soften_on_gpu
 from filmgate.pipeline.decode.fast.passes import (
     Activation,
@@ -17,6 +14,9 @@ from filmgate.pipeline.decode.fast.passes import (
     add_taps_in_torch,
     combine_in_torch,
 )
+from filmgate.pipeline.transfer import colour_kernel
+from filmgate.pipeline.transfer.colour import Yuv420, can_launch
+from filmgate.pipeline.transfer.colour_kernel import convert_on_gpu
 
 HEIGHT, WIDTH = 6, 10
 

@@ -36,7 +36,7 @@ for module, kernel_name, warps, form in json.loads(sys.argv[1]):
     built = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
     print(kernel_name, len(built.asm["cubin"]))
 """
-FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "colour_kernel"
+FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "transfer.colour_kernel"
 COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "activates": True, "has_cache": True}
 WIDE = {"channels": 96, "lanes": 128, "pixels": 16}
 NARROW = {"channels": 384, "lanes": 512, "pixels": 2}

@@ -6,9 +6,9 @@ import pytest
 
 from filmgate.errors import KeyRefused, KeyringUnavailable
 from filmgate.jobs import TenantId
-from filmgate.keyring.cache import DataKeyCache
-from filmgate.keyring.files import FileKeyring
-from filmgate.keyring.sealing import Sealer
+from filmgate.store.keys.cache import DataKeyCache
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.keys.sealing import Sealer
 from tests.aws import client, make_keys
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -23,7 +23,7 @@ def folder(tmp_path):
 def keyring(request, folder):
     if request.param == "files":
         return FileKeyring(folder)
-    from filmgate.keyring.kms import KmsKeyring
+    from filmgate.store.keys.kms import KmsKeyring
 
     aws_url = request.getfixturevalue("aws_url")
     return KmsKeyring(client("kms", aws_url), make_keys(aws_url))

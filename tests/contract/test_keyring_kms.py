@@ -5,9 +5,9 @@ import pytest
 from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.errors import KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
 from filmgate.jobs import TenantId
-from filmgate.keyring import open_keyring
-from filmgate.keyring.kms import KmsKeyring, key_template
 from filmgate.settings import StoreSettings
+from filmgate.store.keys import open_keyring
+from filmgate.store.keys.kms import KmsKeyring, key_template
 from tests.aws import client, make_keys
 from tests.proxy import Proxy, kms_error
 

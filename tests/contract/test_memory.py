@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from filmgate.errors import DeviceError, ModelError
-from filmgate.pipeline.memory import (
+from filmgate.pipeline.loading.memory import (
     ACTIVATION_BYTES,
     HEADROOM,
     Offload,

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import TenantId
-from filmgate.queue.metrics import QueueCollector
+from filmgate.scheduling.metrics import QueueCollector
 from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 ENDED, WHICH = "filmgate_jobs_ended_total", 'model="flipbook"'

@@ -2,9 +2,9 @@
 
 import shutil
 
-from filmgate.health import Verdict
+from filmgate.models.weights.doctor import examine_cache
 from filmgate.settings import ModelSettings
-from filmgate.weights.checkup import examine_cache
+from filmgate.telemetry.findings import Verdict
 
 
 def test_a_cache_that_can_be_written_is_ok(tmp_path):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from filmgate.errors import EncodeError
-from filmgate.pipeline import mux
-from filmgate.pipeline.clip import ClipMemory
-from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
-from filmgate.pipeline.mux import index_bytes
+from filmgate.pipeline.encode import mux
+from filmgate.pipeline.encode.clip_file import ClipMemory
+from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
+from filmgate.pipeline.encode.mux import index_bytes
 
 WIDTH, HEIGHT = 64, 48
 

@@ -27,8 +27,8 @@ from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.errors import StoreForbidden
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
-from filmgate.store.multipart import PART_BYTES
-from filmgate.store.s3 import S3Store
+from filmgate.store.s3.multipart import PART_BYTES
+from filmgate.store.s3.store import S3Store
 from tests.aws import REGION
 
 ESTATE = Estate(Place("films", "clips/"), "123456789012", REGION, KeyTemplate("alias/filmgate-{tenant}"))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from filmgate.errors import ProviderCannot, ProviderRefused
-from filmgate.fallback import open_provider
-from filmgate.fallback.base import InvocationState, ManagedTask
 from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
-from filmgate.worker.pattern import MODEL, pattern_clip
+from filmgate.providers import open_provider
+from filmgate.providers.base import InvocationState, ManagedTask
+from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.bedrock import Bedrock, make_mp4
 from tests.images import png
 from tests.managed import fallback_to_bedrock

@@ -5,10 +5,10 @@ import torch
 
 from filmgate.errors import Cancelled, SettingsError
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.models import load_model
+from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
-from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.pipeline.requests import Wish, to_request
+from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
 
 

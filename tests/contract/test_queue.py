@@ -20,9 +20,9 @@ from filmgate.jobs import (
     Stage,
     TenantId,
 )
-from filmgate.keyring.files import FileKeyring
-from filmgate.queue import open_book, open_queue
-from filmgate.queue.base import Setback
+from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling.base import Setback
+from filmgate.store.keys.files import FileKeyring
 from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)

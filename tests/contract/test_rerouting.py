@@ -18,8 +18,8 @@ from filmgate.jobs import (
     TenantId,
     new_job_id,
 )
-from filmgate.queue.base import Setback
-from filmgate.queue.line import Move, Turn
+from filmgate.scheduling.base import Setback
+from filmgate.scheduling.waiting import Move, Turn
 from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
 ACME = TenantId("acme")

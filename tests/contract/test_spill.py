@@ -6,11 +6,11 @@ import pytest
 
 from filmgate.errors import ProviderThrottled
 from filmgate.jobs import JobState, ManagedPolicy, Route, RouteReason, Routing, TenantId
-from filmgate.queue.line import Move
-from filmgate.routing.breaker import Breaker
-from filmgate.routing.circuit import Outcome, Phase
-from filmgate.routing.router import Router
-from filmgate.routing.spill import Spiller
+from filmgate.providers.breaker import Breaker
+from filmgate.providers.circuit import Outcome, Phase
+from filmgate.scheduling.router import Router
+from filmgate.scheduling.spill import Spiller
+from filmgate.scheduling.waiting import Move
 from filmgate.settings import RoutingSettings
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant

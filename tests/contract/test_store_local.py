@@ -6,9 +6,9 @@ import pytest
 
 from filmgate.errors import LinkInvalid, ObjectCorrupt, StoreUnavailable
 from filmgate.jobs import TenantId, new_job_id
-from filmgate.keyring.files import FileKeyring
 from filmgate.store.base import ObjectName
-from filmgate.store.local import LINK_PREFIX, LocalStore
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.local.store import LINK_PREFIX, LocalStore
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 JOB = new_job_id()

@@ -13,8 +13,8 @@ from filmgate.aws.place import Place
 from filmgate.errors import KeyRefused, ObjectCorrupt, SettingsError, StoreForbidden, StoreUnavailable
 from filmgate.jobs import Reason, TenantId, new_job_id
 from filmgate.store.base import LEFTOVER_SECONDS, ObjectName
-from filmgate.store.multipart import PARALLEL_PARTS, PART_BYTES
-from filmgate.store.s3 import S3Store, open_s3_store
+from filmgate.store.s3.multipart import PARALLEL_PARTS, PART_BYTES
+from filmgate.store.s3.store import S3Store, open_s3_store
 from tests.aws import CREDENTIALS, REGION
 from tests.proxy import LinkGuard, Proxy, s3_error
 
@@ -158,7 +158,7 @@ def test_deleting_a_job_removes_old_versions_delete_markers_and_unfinished_uploa
 
 
 def test_more_than_a_page_of_objects_is_listed_and_removed(cloud, store, monkeypatch):
-    monkeypatch.setattr("filmgate.store.versions._BATCH", 3)
+    monkeypatch.setattr("filmgate.store.s3.versions._BATCH", 3)
     for operation in ("ListObjectsV2", "ListObjectVersions"):
         store._client.meta.events.register(
             f"before-parameter-build.s3.{operation}", lambda params, **_: params.update(MaxKeys=4)

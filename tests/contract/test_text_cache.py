@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.ending import Delivery
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt, encode_text
-from filmgate.pipeline.text_cache import TextCache, digest
-from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.pipeline.requests import Wish, to_request
+from filmgate.pipeline.text.cache import TextCache, digest
+from filmgate.pipeline.text.encode import Prompt, encode_text
 from filmgate.settings import PipelineSettings
 
 CPU = PipelineSettings(device="cpu")

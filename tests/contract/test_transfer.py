@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filmgate.errors import Cancelled, DecodeError, OutOfMemory, WriteError
-from filmgate.pipeline.colour import Rgb24, Yuv420
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape
-from filmgate.pipeline.rings import Rings
-from filmgate.pipeline.streams import SyncStreams, open_streams
-from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
+from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.rings import Rings
+from filmgate.pipeline.transfer.streams import SyncStreams, open_streams
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
 LOOPS = [carry_plain, carry_overlapped]

@@ -9,7 +9,7 @@ import torch
 
 from filmgate.pipeline.bench.fidelity import compare, decode_chunks
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.clip_writer import Ending, prepare
 from filmgate.pipeline.decode import uses_fast
 from filmgate.pipeline.decode.fast.group_kernels import condition_on_gpu, gather_on_gpu, settle_on_gpu
 from filmgate.pipeline.decode.fast.group_passes import (
@@ -30,8 +30,8 @@ from filmgate.pipeline.decode.fast.passes import (
     combine_in_torch,
 )
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.encode import EncodeOptions
-from filmgate.pipeline.ending import Ending, prepare
+from filmgate.pipeline.encode.encoder import EncodeOptions
+from filmgate.pipeline.transfer.colour import Yuv420
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -8,14 +8,14 @@ import torch
 
 from filmgate.errors import Cancelled, DecodeError, OutOfMemory
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.colour import Rgb24, Yuv420
+from filmgate.pipeline.clip_writer import Ending, prepare, stream_frames
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.encode import EncodeOptions
-from filmgate.pipeline.ending import Ending, prepare, stream_frames
-from filmgate.pipeline.rings import Rings
-from filmgate.pipeline.streams import open_streams
-from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+from filmgate.pipeline.encode.encoder import EncodeOptions
+from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
+from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.rings import Rings
+from filmgate.pipeline.transfer.streams import open_streams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from filmgate.fallback import open_provider
+from filmgate.providers import open_provider
 from tests.bedrock import Bedrock
 from tests.managed import fallback_to_bedrock, open_office
 from tests.service import running, settings_for

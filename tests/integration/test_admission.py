@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from PIL import Image
 
-from filmgate.admission.images import clean_image
+from filmgate.admission.uploads.images import clean_image
 from filmgate.admission.validation import Upload
-from filmgate.api.stations import SLOW_THREADS
+from filmgate.api.services import SLOW_THREADS
 from filmgate.errors import AddressRefused, ImageRefused, UploadTooLarge
 from filmgate.jobs import ScreeningAction, Share
 from filmgate.settings import AdmissionSettings
@@ -173,7 +173,7 @@ def test_slow_addresses_do_not_keep_other_callers_waiting(service, client, monke
         is_free.wait(20)
         raise AddressRefused("too slow", option="input_reference")
 
-    monkeypatch.setattr("filmgate.admission.gate.fetch", slow_fetch)
+    monkeypatch.setattr("filmgate.admission.accept.fetch", slow_fetch)
     body = {"prompt": "x", "input_reference": {"image_url": "http://slow.example/a.png"}}
     with ThreadPoolExecutor(20) as pool:
         stuck = [pool.submit(client.post, "/v1/videos", json=body) for _ in range(20)]

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from filmgate.errors import SettingsError
 from filmgate.jobs import TenantId
-from filmgate.serve import check_exposure
+from filmgate.server import check_exposure
 from filmgate.settings import ApiSettings
 from filmgate.store.base import ObjectName
 from filmgate.tenants.base import Scope, Tenant

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from filmgate.worker.pattern import pattern_clip
+from filmgate.worker.pattern_runner import pattern_clip
 from tests.served import Served
 from tests.tickets import SPEC
 

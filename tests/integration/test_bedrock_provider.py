@@ -14,10 +14,10 @@ from filmgate.errors import (
     ProviderUnusable,
     SettingsError,
 )
-from filmgate.fallback import open_provider
-from filmgate.fallback.base import ManagedTask
-from filmgate.fallback.images import png_size
 from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
+from filmgate.providers import open_provider
+from filmgate.providers.base import ManagedTask
+from filmgate.providers.images import png_size
 from filmgate.settings import FallbackSettings
 from tests.bedrock import s3_client
 from tests.images import png

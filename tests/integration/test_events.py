@@ -153,7 +153,7 @@ def test_many_watchers_cost_one_query_a_tick(tmp_path):
 
 
 def test_a_job_removed_elsewhere_ends_the_stream(service, client, video, monkeypatch):
-    monkeypatch.setattr("filmgate.api.watching._PRESENCE_SECONDS", 0.1)
+    monkeypatch.setattr("filmgate.api.watch._PRESENCE_SECONDS", 0.1)
     listener = Listener(service, video["id"])
     listener.wait_for(lambda *_: True)
     client.delete(f"/v1/videos/{video['id']}")

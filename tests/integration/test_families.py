@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled, ModelError, UsageError
+from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.denoise import denoise
-from filmgate.pipeline.ending import Delivery
-from filmgate.pipeline.models import Limits, image_pipeline, load_model
+from filmgate.pipeline.denoise.denoise import denoise
+from filmgate.pipeline.loading.loader import Limits, image_pipeline, load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt, encode_text
-from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.pipeline.requests import Wish, to_request
+from filmgate.pipeline.text.encode import Prompt, encode_text
 from filmgate.settings import PipelineSettings
 from tests.zoo import BUILDERS
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.ending import Delivery
-from filmgate.pipeline.models import Defaults, load_model, shipped_folder
+from filmgate.pipeline.loading.loader import Defaults, load_model, shipped_folder
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
-from filmgate.pipeline.wishes import Wish, to_request
+from filmgate.pipeline.requests import Wish, to_request
+from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
 
 MOST_BYTES = 40_000_000

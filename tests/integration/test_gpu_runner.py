@@ -11,11 +11,12 @@ import pytest
 
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
-from filmgate.pipeline import canary, residence
-from filmgate.pipeline.models import load_model
+from filmgate.pipeline import canary
+from filmgate.pipeline.loading import model_memory as residence
+from filmgate.pipeline.loading.loader import load_model
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
-from filmgate.worker.gpu import GpuRunner
+from filmgate.worker.gpu_runner import GpuRunner
 
 SPEC = VideoSpec(
     model="tiny", prompt="a red ball", width=64, height=64, seconds=0.5, fps=16, steps=3, seed=7, guidance=1.0

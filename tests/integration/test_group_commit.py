@@ -11,10 +11,10 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import QuotaExceeded
 from filmgate.jobs import Idempotency, Share
-from filmgate.keyring.files import FileKeyring
-from filmgate.queue.grouping import GroupCommit
-from filmgate.queue.sql import SqlQueue
+from filmgate.scheduling.group_commit import GroupCommit
+from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
 
 

@@ -14,10 +14,10 @@ from filmgate.errors import (
     ProviderUnusable,
     SettingsError,
 )
-from filmgate.fallback import open_provider
-from filmgate.fallback.base import InvocationState, ManagedTask
-from filmgate.fallback.http import parse_seconds, parse_sizes
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec, new_job_id
+from filmgate.providers import open_provider
+from filmgate.providers.base import InvocationState, ManagedTask
+from filmgate.providers.http import parse_seconds, parse_sizes
 from filmgate.settings import FallbackSettings
 
 SPEC = VideoSpec(

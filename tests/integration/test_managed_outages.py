@@ -6,15 +6,15 @@ from copy import copy
 import pytest
 
 from filmgate.errors import ProviderError, ProviderUnusable
-from filmgate.fallback import open_provider
 from filmgate.jobs import JobState, ManagedPolicy, Route, RouteReason
-from filmgate.queue.base import Offer
-from filmgate.queue.invocations import RecordState
-from filmgate.routing.breaker import Breaker
-from filmgate.routing.circuit import Outcome, Phase, Signal
+from filmgate.providers import open_provider
+from filmgate.providers.breaker import Breaker
+from filmgate.providers.circuit import Outcome, Phase, Signal
+from filmgate.providers.invocations import RecordState
+from filmgate.providers.managed import download as delivery
+from filmgate.scheduling.base import Offer
 from filmgate.settings import FallbackSettings
-from filmgate.work import build_managed_worker
-from filmgate.worker.managed import delivery
+from filmgate.worker_process import build_managed_worker
 from tests.bedrock import make_mp4
 from tests.managed import open_office
 from tests.tickets import PROMPT

@@ -6,9 +6,9 @@ import time
 import pytest
 
 from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
-from filmgate.queue.invocations import RecordState
-from filmgate.worker.managed.leftovers import LeftoverSweep
-from filmgate.worker.pattern import pattern_clip
+from filmgate.providers.invocations import RecordState
+from filmgate.providers.managed.orphans import LeftoverSweep
+from filmgate.worker.pattern_runner import pattern_clip
 from tests.bedrock import make_mp4
 from tests.managed import ACME, open_office
 from tests.second import fallback_to, second_filmgate

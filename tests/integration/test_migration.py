@@ -11,11 +11,11 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.database.schema import REVISION, metadata
 from filmgate.errors import QueueUnavailable, SettingsError
-from filmgate.keyring.files import FileKeyring
-from filmgate.keyring.sealing import Sealer
-from filmgate.queue import open_queue
-from filmgate.queue.rows import seal_prompt, to_row
+from filmgate.scheduling import open_queue
+from filmgate.scheduling.rows import seal_prompt, to_row
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.keys.sealing import Sealer
 from tests.tickets import make_offer, make_ticket
 
 

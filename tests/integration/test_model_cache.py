@@ -14,14 +14,14 @@ from contextlib import ExitStack
 import pytest
 
 from filmgate.errors import ModelError, StoreFull, StoreUnavailable
+from filmgate.models.weights import localise
+from filmgate.models.weights.bench import RatedBucket, measure_pull
+from filmgate.models.weights.cache import ModelCache
+from filmgate.models.weights.entry import Entry
+from filmgate.models.weights.location import parse_location
+from filmgate.models.weights.manifest import build_manifest
+from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
-from filmgate.weights import localise
-from filmgate.weights.bench import RatedBucket, measure_pull
-from filmgate.weights.cache import ModelCache
-from filmgate.weights.entry import Entry
-from filmgate.weights.location import parse_location
-from filmgate.weights.manifest import build_manifest
-from filmgate.weights.remote import open_remote
 
 RANGE = 1 << 16
 QUICK = 1e9
@@ -245,7 +245,7 @@ def test_a_full_disk_stops_the_pull_at_once_and_says_so(shop, monkeypatch):
         tries.append(1)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("filmgate.weights.fetch.os.pwrite", refuse)
+    monkeypatch.setattr("filmgate.models.weights.fetch.os.pwrite", refuse)
     with pytest.raises(StoreFull, match="No space left on device"):
         shop.cache(connections=1).take(shop.add())
     assert len(tries) == 1

@@ -12,13 +12,13 @@ import pytest
 from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
 from filmgate.errors import ModelError, UsageError
-from filmgate.pipeline.models import shipped_folder
+from filmgate.models.weights import open_cache
+from filmgate.models.weights.location import parse_location
+from filmgate.models.weights.manifest import build_manifest
+from filmgate.models.weights.push import push_folder
+from filmgate.models.weights.remote import open_remote
+from filmgate.pipeline.loading.loader import shipped_folder
 from filmgate.settings import ModelSettings
-from filmgate.weights import open_cache
-from filmgate.weights.location import parse_location
-from filmgate.weights.manifest import build_manifest
-from filmgate.weights.push import push_folder
-from filmgate.weights.remote import open_remote
 from tests.integration.test_model_cache import flip_a_byte
 from tests.sqs_site import REGION
 from tests.unit.test_command_line import filmgate
@@ -162,7 +162,7 @@ def test_a_worker_renders_with_a_model_from_the_bucket_and_holds_it(site, tmp_pa
         (holding,) = site.cache(tmp_path).holdings()
         assert holding.is_in_use, "a model that a worker has loaded cannot be evicted"
 
-    monkeypatch.setattr("filmgate.work.run_worker", look)
+    monkeypatch.setattr("filmgate.worker_process.run_worker", look)
     worker([site.url])
     assert site.cache(tmp_path).evict(parse_location(site.url))
 
@@ -170,7 +170,7 @@ def test_a_worker_renders_with_a_model_from_the_bucket_and_holds_it(site, tmp_pa
 GROWTH = """
 import sys, torch
 torch.set_num_threads(1)
-from filmgate.pipeline.models import load_model
+from filmgate.pipeline.loading.loader import load_model
 from filmgate.settings import PipelineSettings
 
 def private_bytes():

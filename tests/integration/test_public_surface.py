@@ -10,9 +10,9 @@ import torch
 
 import filmgate
 from filmgate.errors import DecodeError, ModelError, UsageError
-from filmgate.pipeline.colour import Rgb24
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.transfer.colour import Rgb24
 from tests.zoo_vaes import RECIPES, TIME_FIRST, draw_latents
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")

@@ -9,11 +9,11 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import JobNotFound
 from filmgate.jobs import TenantId, new_job_id
-from filmgate.keyring.files import FileKeyring
-from filmgate.queue import open_book, open_queue
+from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import QueueSettings
 from filmgate.store.base import ObjectName
-from filmgate.store.local import LocalStore
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.local.store import LocalStore
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention

@@ -7,10 +7,10 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.jobs import Route, RouteReason, Routing
-from filmgate.keyring import open_keyring
-from filmgate.queue import open_queue
-from filmgate.queue.line import Move
+from filmgate.scheduling import open_queue
+from filmgate.scheduling.waiting import Move
 from filmgate.settings import Settings, with_values
+from filmgate.store.keys import open_keyring
 from tests.commands import run_filmgate
 from tests.tickets import PROMPT, make_ticket
 

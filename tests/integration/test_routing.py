@@ -3,7 +3,7 @@
 import pytest
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, WorkerId
-from filmgate.queue.base import Backlog, Offer
+from filmgate.scheduling.base import Backlog, Offer
 from tests.elsewhere import Elsewhere
 from tests.service import running, settings_for
 

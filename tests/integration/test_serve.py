@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from filmgate.serve import die_with, sweeping
+from filmgate.server import die_with, sweeping
 from filmgate.worker.retention import Retention
 from tests.served import COMMAND, Served
 from tests.service import running, settings_for

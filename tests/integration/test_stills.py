@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from filmgate.errors import ProviderCannot
-from filmgate.fallback.images import fit_image, png_size
+from filmgate.providers.images import fit_image, png_size
+from filmgate.providers.managed import stills
+from filmgate.providers.managed.stills import NoStills, make_stills
 from filmgate.worker.base import PictureKind
-from filmgate.worker.managed import stills
-from filmgate.worker.managed.stills import NoStills, make_stills
 from tests.bedrock import make_mp4
 from tests.images import png
 

@@ -17,9 +17,9 @@ from filmgate.errors import (
 )
 from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
-from filmgate.worker import publication
+from filmgate.worker import publisher as publication
 from filmgate.worker.base import Growth, Latents, Movie, Step
-from filmgate.worker.pattern import PatternRunner, pattern_clip
+from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.shops import ACME, FAST, Tapped
 
 

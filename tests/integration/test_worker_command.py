@@ -13,11 +13,11 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.jobs import JobState
-from filmgate.keyring import open_keyring
-from filmgate.queue import open_book, open_queue
+from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import Settings, StoreSettings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
+from filmgate.store.keys import open_keyring
 from tests.service import running, settings_for
 from tests.tickets import PROMPT, make_ticket
 

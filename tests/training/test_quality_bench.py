@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks.bench_quality import LEVELS, psnr
 
-from filmgate.pipeline.quality import THRESHOLDS
+from filmgate.pipeline.loading.quality import THRESHOLDS
 
 DOCS = Path(__file__).parents[2] / "docs/denoiser.md"
 

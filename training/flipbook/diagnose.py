@@ -103,7 +103,7 @@ def _descend(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=Path("src/filmgate/models/flipbook"))
+    parser.add_argument("--model", type=Path, default=Path("src/filmgate/models/shipped/flipbook"))
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument("--clips", type=int, default=8, help="held-out clips whose error is mapped")
     parser.add_argument("--steps", type=int, default=60, help="of each descent; 0 for none")

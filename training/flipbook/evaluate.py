@@ -28,7 +28,7 @@ from training.flipbook.sheet import lay_out, pick_frames, to_pixels
 from training.flipbook.time_box import Every, TimeBox
 from training.flipbook.whole_clip import use_channels_last
 
-MODEL = Path("src/filmgate/models/flipbook")
+MODEL = Path("src/filmgate/models/shipped/flipbook")
 DEFAULT_FORMAT = Format(256, 256, 33)
 STEPS = 10
 SHEET_CLIPS = 24

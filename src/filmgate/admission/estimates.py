@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from filmgate.admission.cards import ModelCard, Rates
 from filmgate.jobs import Route, StageSeconds, VideoSpec
-from filmgate.queue.base import JobBook, Measurement
+from filmgate.models.cards import ModelCard, Rates
+from filmgate.scheduling.base import JobBook, Measurement
 
 REFRESH_SECONDS = 10.0
 # A card's guess weighs as much as this many finished jobs, so that one odd job does not move a promise far.

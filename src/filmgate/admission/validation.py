@@ -5,9 +5,9 @@ import secrets
 import unicodedata
 from dataclasses import dataclass, field
 
-from filmgate.admission.cards import Limits, ModelCard, Number
 from filmgate.errors import InvalidField, UnsupportedValue, UnsupportedVerb
 from filmgate.jobs import JobId, SourceKind, VideoSpec
+from filmgate.models.cards import Limits, ModelCard, Number
 
 _SIZE = re.compile(r"(\d{1,5})x(\d{1,5})")
 _ALLOWED_CONTROLS = "\n\r\t"

@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from filmgate.api import content, events, health, live, models, videos
 from filmgate.api.problems import defect, install_problems
-from filmgate.api.stations import Stations
-from filmgate.api.watching import Watch
+from filmgate.api.services import Stations
+from filmgate.api.watch import Watch
 from filmgate.jobs import new_trace_id
 from filmgate.telemetry.logs import Log
 

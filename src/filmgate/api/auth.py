@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from filmgate.api.stations import Stations, stations_of
+from filmgate.api.services import Stations, stations_of
 from filmgate.errors import InvalidKey, ScopeMissing
 from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant
 

@@ -12,7 +12,7 @@ from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
-from filmgate.api.stations import Stations, stations_of
+from filmgate.api.services import Stations, stations_of
 from filmgate.api.videos import VideoId, checked_id
 from filmgate.errors import ClipMissing, JobActive, ObjectNotFound
 from filmgate.jobs import Job, JobState

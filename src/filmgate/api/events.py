@@ -15,12 +15,12 @@ from fastapi.responses import StreamingResponse
 
 from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.stations import Stations, stations_of
+from filmgate.api.services import Stations, stations_of
 from filmgate.api.videos import VideoId, checked_id
 from filmgate.api.views import render
-from filmgate.api.watching import Sight, Watch
+from filmgate.api.watch import Sight, Watch
 from filmgate.jobs import Job, JobState
-from filmgate.queue.base import JobEvent
+from filmgate.scheduling.base import JobEvent
 
 router = APIRouter(tags=["videos"], responses=PROBLEMS)
 

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Operator
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.stations import Stations, stations_of
+from filmgate.api.services import Stations, stations_of
 from filmgate.errors import FilmgateError
 
 router = APIRouter(tags=["health"], responses=PROBLEMS)

@@ -13,7 +13,7 @@ from filmgate.api.auth import Bearer, Reader, applicant_of
 from filmgate.api.content import asset_of, serve
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.schemas import StreamLink
-from filmgate.api.stations import Stations, stations_of
+from filmgate.api.services import Stations, stations_of
 from filmgate.api.videos import VideoId, checked_id
 from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound, TenantNotFound
 from filmgate.jobs import Job, JobId, JobState

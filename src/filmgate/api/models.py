@@ -5,11 +5,11 @@ from typing import Literal
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
-from filmgate.admission.cards import Limits, ModelCard
 from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.stations import stations_of
+from filmgate.api.services import stations_of
 from filmgate.jobs import SourceKind
+from filmgate.models.cards import Limits, ModelCard
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from filmgate.admission.gate import Visit
+from filmgate.admission.accept import Visit
 from filmgate.admission.validation import VideoRequest
 from filmgate.api.auth import Maker, Reader, applicant_of
 from filmgate.api.forms import Body, read_body
@@ -25,7 +25,7 @@ from filmgate.api.schemas import (
     clip_source,
     read_form,
 )
-from filmgate.api.stations import Stations, stations_of
+from filmgate.api.services import Stations, stations_of
 from filmgate.api.views import poll_after_ms, render, view
 from filmgate.errors import FilmgateError, InvalidField, JobActive, JobNotFound, UnsupportedVerb, UsageError
 from filmgate.jobs import JOB_ID_PATTERN, Idempotency, Job, JobId, SourceKind, TenantId, Ticket, TraceId

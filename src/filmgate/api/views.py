@@ -3,7 +3,7 @@
 import time
 
 from filmgate.api.schemas import Cost, Status, Video, VideoError
-from filmgate.api.stations import Stations
+from filmgate.api.services import Stations
 from filmgate.errors import ModelNotFound
 from filmgate.jobs import Job, JobState, Route, SourceKind
 

@@ -44,7 +44,7 @@ def denoise(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
 
     settings = load_settings().pipeline
     from filmgate.pipeline.bench.denoise import Case, open_bench, plan
-    from filmgate.pipeline.wishes import parse_size
+    from filmgate.pipeline.requests import parse_size
 
     sizes = [parse_size(text) for text in size.split(",")]
     steps = plan(sizes, {name for name in variants.split(",") if name})

@@ -17,7 +17,7 @@ def managed(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Memory, threads and CPU of a managed worker that waits for a provider which never hurries."""
-    from filmgate.worker.managed.bench.measure import measure
+    from filmgate.providers.managed.bench.measure import measure
 
     figures = measure(jobs, seconds)
     if is_json:

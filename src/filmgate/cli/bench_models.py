@@ -17,7 +17,7 @@ def models(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Pull a model and download it plainly, in turns, from a server that limits each connection."""
-    from filmgate.weights.bench import measure_pull
+    from filmgate.models.weights.bench import measure_pull
 
     cost = measure_pull(megabytes << 20, rate * 2**20, connections, rounds)
     if is_json:

@@ -19,7 +19,7 @@ def queue(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Claims on a short and a long queue, in turns: the cost must not grow with the backlog."""
-    from filmgate.queue.bench import measure_claims
+    from filmgate.scheduling.bench import measure_claims
 
     costs = measure_claims(database_url, (short, long), claims)
     ratios = {

@@ -18,7 +18,7 @@ def routing(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Choices at the gate, and one look of the spill at a long queue."""
-    from filmgate.routing.bench import measure_choices, measure_spill
+    from filmgate.scheduling.bench_routing import measure_choices, measure_spill
 
     choice, spill = measure_choices(choices), measure_spill(database_url, waiting)
     if is_json:

@@ -20,10 +20,10 @@ def store(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """A clip put into the configured store while it is made, beside the same clip put afterwards."""
-    from filmgate.keyring import open_keyring
     from filmgate.settings import load_settings
     from filmgate.store import open_store
     from filmgate.store.bench import ClipPlan, measure_endings
+    from filmgate.store.keys import open_keyring
 
     settings = load_settings()
     opened = open_store(settings.store, settings.data, open_keyring(settings.store, settings.data))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.aws.clients import has_boto3
-from filmgate.health import Finding, Verdict, examine_machine, missing_aws, missing_worker
 from filmgate.jobs import TenantId
+from filmgate.telemetry.findings import Finding, Verdict, examine_machine, missing_aws, missing_worker
 
 if TYPE_CHECKING:
     from filmgate.settings import Settings
@@ -25,7 +25,7 @@ def _machine(_settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
 def _worker(_settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     """Without the worker extra, that is the finding."""
     try:
-        from filmgate.pipeline.checkup import examine
+        from filmgate.pipeline.doctor import examine
     except ModuleNotFoundError as exc:
         return [missing_worker(exc.name or "torch")]
     return examine()
@@ -36,7 +36,7 @@ def _store(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
         return []
     if not has_boto3():
         return [missing_aws("S3")]
-    from filmgate.store.checkup import examine
+    from filmgate.store.s3.doctor import examine
 
     return examine(settings.store, tenant_id)
 
@@ -46,25 +46,25 @@ def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
         return []
     if not has_boto3():
         return [missing_aws("KMS")]
-    from filmgate.keyring.checkup import examine
+    from filmgate.store.keys.doctor import examine
 
     return examine(settings.store, tenant_id)
 
 
 def _provider(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.fallback.checkup import examine_provider
+    from filmgate.providers.doctor import examine_provider
 
     return examine_provider(settings.fallback)
 
 
 def _delivery(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.queue.checkup import examine_delivery
+    from filmgate.scheduling.wakers.sqs_doctor import examine_delivery
 
     return examine_delivery(settings.queue, settings.admission.default_model)
 
 
 def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.weights.checkup import examine_cache
+    from filmgate.models.weights.doctor import examine_cache
 
     return examine_cache(settings.models)
 

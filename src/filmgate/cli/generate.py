@@ -42,14 +42,14 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     every = load_settings()
     settings = every.pipeline
     from filmgate.cli.progress import shown_progress
-    from filmgate.pipeline.clip import check_target
-    from filmgate.pipeline.ending import Delivery
-    from filmgate.pipeline.models import load_model
+    from filmgate.models.weights import localise, open_cache
+    from filmgate.pipeline.clip_writer import Delivery
+    from filmgate.pipeline.encode.clip_file import check_target
+    from filmgate.pipeline.encode.stills import StillPaths
+    from filmgate.pipeline.loading.loader import load_model
     from filmgate.pipeline.render import Renderer
-    from filmgate.pipeline.stills import StillPaths
-    from filmgate.pipeline.text import Prompt
-    from filmgate.pipeline.wishes import Wish, to_request
-    from filmgate.weights import localise, open_cache
+    from filmgate.pipeline.requests import Wish, to_request
+    from filmgate.pipeline.text.encode import Prompt
 
     if not prompt.strip() and image is None:
         raise UsageError("the prompt is empty; say what the clip should show", option="PROMPT")

@@ -11,8 +11,8 @@ import typer
 from filmgate.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from filmgate.weights.cache import Holding, ModelCache
-    from filmgate.weights.fetch import Report
+    from filmgate.models.weights.cache import Holding, ModelCache
+    from filmgate.models.weights.fetch import Report
 
 models = typer.Typer(help="Model weights in S3 and the cache of them on this node.", no_args_is_help=True)
 
@@ -26,10 +26,10 @@ def push(
     folder: Annotated[Path, typer.Argument(help="A diffusers folder.")], url: Url, is_json: AsJson = False
 ) -> None:
     """Upload a folder as a version: files first, the manifest with their SHA-256 last."""
+    from filmgate.models.weights.location import parse_location
+    from filmgate.models.weights.push import push_folder
+    from filmgate.models.weights.remote import open_remote
     from filmgate.settings import load_settings
-    from filmgate.weights.location import parse_location
-    from filmgate.weights.push import push_folder
-    from filmgate.weights.remote import open_remote
 
     remote = open_remote(parse_location(url), load_settings().models)
     pushed = push_folder(folder, remote, lambda path: typer.echo(path, err=True))
@@ -46,7 +46,7 @@ def push(
 @models.command("pull")
 def pull(url: Url, is_json: AsJson = False) -> None:
     """Bring a version into the cache and print its folder; what is there already is not fetched again."""
-    from filmgate.weights.location import parse_location
+    from filmgate.models.weights.location import parse_location
 
     location = parse_location(url)
     taken = _open().take(location, tell_pulled())
@@ -73,7 +73,7 @@ def verify(
     is_json: AsJson = False,
 ) -> None:
     """Read every byte and compare digests; damaged files are withdrawn and the next pull mends them."""
-    from filmgate.weights.location import parse_location
+    from filmgate.models.weights.location import parse_location
 
     cache = _open()
     urls = [url] if url else [holding.url for holding in cache.holdings() if holding.is_whole]
@@ -99,7 +99,7 @@ def evict(
     is_json: AsJson = False,
 ) -> None:
     """Remove models from the cache; one that is in use stays."""
-    from filmgate.weights.location import parse_location
+    from filmgate.models.weights.location import parse_location
 
     cache = _open()
     if bool(urls) == (to_bytes is not None):
@@ -130,8 +130,8 @@ def tell_pulled() -> "Report":
 
 
 def _open() -> "ModelCache":
+    from filmgate.models.weights import open_cache
     from filmgate.settings import load_settings
-    from filmgate.weights import open_cache
 
     settings = load_settings()
     return open_cache(settings.models, settings.data)

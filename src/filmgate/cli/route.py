@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from filmgate.jobs import Job
-    from filmgate.queue.base import JobEvent
+    from filmgate.scheduling.base import JobEvent
 
 
 def show_route(
@@ -43,9 +43,9 @@ def show_route(
 def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEvent]]":
     """The job and its events, from the database the settings name."""
     from filmgate.database import open_database
-    from filmgate.keyring import open_keyring
-    from filmgate.queue import open_book
+    from filmgate.scheduling import open_book
     from filmgate.settings import load_settings
+    from filmgate.store.keys import open_keyring
 
     settings = load_settings()
     database = open_database(settings.queue, settings.data)

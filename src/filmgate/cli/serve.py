@@ -19,7 +19,7 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
     ] = None,
 ) -> None:
     """Serve the API on this machine, with a queue, an encrypted store and a worker of its own."""
-    from filmgate.serve import serve
+    from filmgate.server import serve
 
     given = {
         "data": data,

@@ -34,9 +34,9 @@ def worker(
         run_managed(settings, model or [])
         return
     models = parse_models(model or [DEFAULT_MODEL])
-    from filmgate.weights import localise, open_cache
-    from filmgate.work import run_worker
-    from filmgate.worker.gpu import GpuRunner
+    from filmgate.models.weights import localise, open_cache
+    from filmgate.worker.gpu_runner import GpuRunner
+    from filmgate.worker_process import run_worker
 
     with ExitStack() as held:
 
@@ -50,9 +50,9 @@ def worker(
 
 def run_managed(settings: "Settings", models: list[str]) -> None:
     """Every model the service offers, unless told which: the provider's worker has none of its own."""
-    from filmgate.admission.cards import open_shelf
-    from filmgate.fallback import open_provider
-    from filmgate.work import run_managed_worker
+    from filmgate.models.cards import open_shelf
+    from filmgate.providers import open_provider
+    from filmgate.worker_process import run_managed_worker
 
     if settings.fallback.provider == "disabled":
         raise UsageError("no provider is configured; set fallback.provider", option="--managed")
@@ -66,7 +66,7 @@ def parse_models(given: list[str]) -> dict[str, str]:
     """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word, and an
     address in a bucket by the model's name there.
     """
-    from filmgate.weights.location import is_remote, parse_location
+    from filmgate.models.weights.location import is_remote, parse_location
 
     models = {}
     for text in given:

@@ -7,12 +7,12 @@ import numpy as np
 from PIL import Image
 
 from filmgate.errors import DecodeError
+from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.denoise import ClipRequest
-from filmgate.pipeline.ending import Delivery
-from filmgate.pipeline.models import VideoModel
+from filmgate.pipeline.denoise.denoise import ClipRequest
+from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text import Prompt
+from filmgate.pipeline.text.encode import Prompt
 
 PROMPT, STEPS, SIDE = Prompt("a canary sings"), 2, 128
 # Kernels may round differently from run to run; a device that is not sound is off by far more than this.

@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 
 from filmgate.errors import OutOfMemory
-from filmgate.pipeline.clip import check_target
-from filmgate.pipeline.compilation import is_worthwhile, open_compiler
+from filmgate.pipeline.clip_writer import ClipReport, Delivery, Ending
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import check_choice
-from filmgate.pipeline.denoise import ClipRequest, DenoisedClip, denoise
-from filmgate.pipeline.encode import EncodeOptions, threads_up_to
-from filmgate.pipeline.ending import ClipReport, Delivery, Ending
-from filmgate.pipeline.models import VideoModel
-from filmgate.pipeline.streams import open_streams
-from filmgate.pipeline.text import Prompt, encode_text
-from filmgate.pipeline.text_cache import TextCache
+from filmgate.pipeline.denoise.denoise import ClipRequest, DenoisedClip, denoise
+from filmgate.pipeline.encode.clip_file import check_target
+from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
+from filmgate.pipeline.loading.compilation import is_worthwhile, open_compiler
+from filmgate.pipeline.loading.loader import VideoModel
+from filmgate.pipeline.text.cache import TextCache
+from filmgate.pipeline.text.encode import Prompt, encode_text
+from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import PipelineSettings
 
 CPU_LATENTS_PER_CHUNK = 2

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
-from filmgate.settings.slices import (
+from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
     FallbackSettings,

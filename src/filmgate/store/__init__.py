@@ -5,9 +5,9 @@ from urllib.parse import urlsplit
 
 from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
-from filmgate.keyring.base import Keyring
 from filmgate.settings import StoreSettings
 from filmgate.store.base import ObjectStore
+from filmgate.store.keys.base import Keyring
 
 DEFAULT_FOLDER = "objects"
 
@@ -16,13 +16,13 @@ def open_store(settings: StoreSettings, data: Path, keyring: Keyring) -> ObjectS
     """The store the settings name by URL scheme."""
     url = urlsplit(settings.url)
     if url.scheme in ("", "file"):
-        from filmgate.store.local import LocalStore
+        from filmgate.store.local.store import LocalStore
 
         folder = Path(url.path) if url.path else data / DEFAULT_FOLDER
         return LocalStore(folder, keyring, min_free_bytes=settings.min_free_bytes)
     if url.scheme == "s3":
         check_boto3("store.url")
-        from filmgate.store.s3 import open_s3_store
+        from filmgate.store.s3.store import open_s3_store
 
         return open_s3_store(settings)
     raise SettingsError(

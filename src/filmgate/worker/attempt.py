@@ -28,8 +28,8 @@ from filmgate.worker.base import (
     Runner,
     Step,
 )
-from filmgate.worker.early import EarlyUpload
-from filmgate.worker.lifeline import Lifeline
+from filmgate.worker.early_upload import EarlyUpload
+from filmgate.worker.heartbeat import Lifeline
 
 
 @dataclass(slots=True)

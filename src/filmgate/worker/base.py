@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from filmgate.admission.cards import ModelCard
 from filmgate.jobs import JobId, Route, Stage, TenantId, VideoSpec
+from filmgate.models.cards import ModelCard
 
 
 @dataclass(frozen=True, slots=True)

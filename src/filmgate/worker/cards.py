@@ -3,11 +3,11 @@
 import time
 from typing import TYPE_CHECKING
 
-from filmgate.admission.cards import FrameLimits, Limits, ModelCard, Rates, SizeLimits
 from filmgate.jobs import SourceKind
+from filmgate.models.cards import FrameLimits, Limits, ModelCard, Rates, SizeLimits
 
 if TYPE_CHECKING:
-    from filmgate.pipeline.models import VideoModel
+    from filmgate.pipeline.loading.loader import VideoModel
 
 MOST_FPS, MOST_STEPS, MOST_GUIDANCE = 60, 1000, 100.0
 # Of the order of a small model on a data-centre GPU: the first jobs that finish replace it.

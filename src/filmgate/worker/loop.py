@@ -11,15 +11,15 @@ from filmgate.errors import (
     QueueUnavailable,
 )
 from filmgate.jobs import Lease, WorkerId
-from filmgate.queue.base import JobQueue, Offer
+from filmgate.scheduling.base import JobQueue, Offer
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Attempt, Rendering
 from filmgate.worker.base import Runner
-from filmgate.worker.lifeline import Lifeline
-from filmgate.worker.publication import Publisher
-from filmgate.worker.verdicts import Drained, judge
+from filmgate.worker.failures import Drained, judge
+from filmgate.worker.heartbeat import Lifeline
+from filmgate.worker.publisher import Publisher
 
 _NAP_SECONDS = 0.2
 

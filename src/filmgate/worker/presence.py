@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from filmgate.admission.cards import ModelCard
-from filmgate.admission.roster import BEAT_SECONDS, Roster
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import WorkerId
+from filmgate.models.cards import ModelCard
+from filmgate.scheduling.workers import BEAT_SECONDS, Roster
 from filmgate.telemetry.logs import Log
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
-from filmgate.queue.base import JobBook, JobQueue
+from filmgate.scheduling.base import JobBook, JobQueue
 from filmgate.store.base import LEFTOVER_SECONDS, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import TenantRegistry

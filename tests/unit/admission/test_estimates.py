@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.admission.cards import open_shelf
 from filmgate.admission.estimates import REFRESH_SECONDS, Estimator, learn, predict, work_units
 from filmgate.jobs import Route, StageSeconds
-from filmgate.queue.base import Measurement
+from filmgate.models.cards import open_shelf
+from filmgate.scheduling.base import Measurement
 from tests.tickets import SPEC
 
 CARD = open_shelf("flipbook").default

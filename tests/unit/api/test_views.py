@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from filmgate.api.views import cost_of
 from filmgate.jobs import Route, RouteReason, Routing, StageSeconds
-from filmgate.queue.rows import first_job
+from filmgate.scheduling.rows import first_job
 from tests.tickets import make_ticket
 
 JOB = first_job(make_ticket(gpu_seconds=36.0), now=1.0)

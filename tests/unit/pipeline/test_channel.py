@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from filmgate.pipeline.channel import Channel, ChannelClosed
+from filmgate.pipeline.transfer.channel import Channel, ChannelClosed
 
 
 def in_thread(work):

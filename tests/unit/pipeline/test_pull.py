@@ -5,7 +5,7 @@ from threading import Event, Lock
 import pytest
 
 from filmgate.errors import Cancelled
-from filmgate.pipeline.channel import pull
+from filmgate.pipeline.transfer.channel import pull
 
 
 def start(produce, capacity=2, stop=lambda: None):

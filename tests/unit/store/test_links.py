@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from filmgate.errors import LinkInvalid
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
-from filmgate.store.links import LinkSigner
+from filmgate.store.local.links import LinkSigner
 
 NAME = ObjectName(TenantId("acme"), new_job_id(), "clip-1.mp4")
 

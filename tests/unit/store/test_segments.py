@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filmgate.errors import ObjectCorrupt
-from filmgate.store.segments import (
+from filmgate.store.local.segments import (
     HEADER_BYTES,
     SEGMENT_BYTES,
     TAG_BYTES,

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
-from filmgate.pipeline.clip import clip_file
-from filmgate.pipeline.colour import Yuv420
+from filmgate.pipeline.clip_writer import ClipReport, Ending, Phases, prepare
 from filmgate.pipeline.decode import DecoderChoice, open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.encode import ClipEncoder, EncodeOptions
-from filmgate.pipeline.ending import ClipReport, Ending, Phases, prepare
-from filmgate.pipeline.rings import Rings
-from filmgate.pipeline.timeline import Span, Timeline
-from filmgate.pipeline.transfer import carry_overlapped, carry_plain
+from filmgate.pipeline.encode.clip_file import clip_file
+from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
+from filmgate.pipeline.transfer.colour import Yuv420
+from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.rings import Rings
+from filmgate.pipeline.transfer.timeline import Span, Timeline
 
 DIFFUSERS, PLAIN, OVERLAPPED, FLOOR = "diffusers", "plain", "overlapped", "decode_alone"
 EXACT, EXACT_FLOOR = "exact", "exact_alone"  # overlapped, and alone, with the VAE's own layers

@@ -24,9 +24,9 @@ from filmgate.pipeline.bench.denoisers import (
     draw_inputs,
     forward_flops,
 )
-from filmgate.pipeline.compilation import BlockCompiler, place_cache
-from filmgate.pipeline.memory import choose_device, choose_dtype
-from filmgate.pipeline.text_cache import TextCache
+from filmgate.pipeline.loading.compilation import BlockCompiler, place_cache
+from filmgate.pipeline.loading.memory import choose_device, choose_dtype
+from filmgate.pipeline.text.cache import TextCache
 from filmgate.settings import PipelineSettings
 
 Size = tuple[int, int]

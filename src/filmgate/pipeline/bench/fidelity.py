@@ -10,10 +10,10 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from filmgate.pipeline.clip_writer import prepare
 from filmgate.pipeline.decode import DecoderChoice
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.ending import prepare
 
 
 @dataclass(frozen=True, slots=True)

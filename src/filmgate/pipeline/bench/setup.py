@@ -7,10 +7,10 @@ import torch
 from filmgate.pipeline.bench.decode import DecodeBench
 from filmgate.pipeline.bench.vaes import VAES, build_vae, random_latents
 from filmgate.pipeline.decode import open_decoder
-from filmgate.pipeline.encode import EncodeOptions, threads_up_to
-from filmgate.pipeline.memory import choose_device, choose_dtype
-from filmgate.pipeline.models import load_model
-from filmgate.pipeline.wishes import parse_size
+from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
+from filmgate.pipeline.loading.loader import load_model
+from filmgate.pipeline.loading.memory import choose_device, choose_dtype
+from filmgate.pipeline.requests import parse_size
 from filmgate.settings import PipelineSettings
 
 

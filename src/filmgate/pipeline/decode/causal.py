@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.latents import shift_and_scale, single
 from filmgate.pipeline.decode.tiles import TileGrid
-from filmgate.pipeline.latents import shift_and_scale, single
 
 Cache = Any
 """Whatever the VAE's own layers keep between chunks: tensors in lists or dicts."""

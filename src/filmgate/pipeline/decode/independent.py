@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
-from filmgate.pipeline.latents import single
+from filmgate.pipeline.decode.latents import single
 
 TOGETHER = (14, 8, 4, 2, 1)  # fewer frames together flicker more, so the ladder starts high
 

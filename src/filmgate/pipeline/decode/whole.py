@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.latents import single
 from filmgate.pipeline.decode.windowed import tiled
-from filmgate.pipeline.latents import single
 
 CHUNK_FRAMES = 8
 SIGMA_DATA = 0.5  # Cosmos scales its latents by its scheduler's sigma_data instead of a VAE factor

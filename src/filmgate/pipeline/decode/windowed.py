@@ -9,8 +9,8 @@ from torch import Tensor
 
 from filmgate.errors import UsageError
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.latents import single
 from filmgate.pipeline.decode.tiles import fade
-from filmgate.pipeline.latents import single
 
 
 @dataclass(frozen=True, slots=True)

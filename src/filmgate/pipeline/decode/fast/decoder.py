@@ -21,7 +21,7 @@ from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, why_not_co
 from filmgate.pipeline.decode.fast.layers import Caches, Tape
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.relay import Relay
-from filmgate.pipeline.latents import single
+from filmgate.pipeline.decode.latents import single
 
 log = logging.getLogger(__name__)
 

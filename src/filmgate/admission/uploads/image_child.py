@@ -1,0 +1,56 @@
+"""The child process that decodes one image: stdin to stdout, with hard limits set before the first byte."""
+
+import io
+import resource
+import sys
+import warnings
+
+from filmgate.admission.uploads.images import REFUSED
+
+_MEMORY_BYTES = 2 << 30
+_CPU_SECONDS = 20
+_FORMATS = ("PNG", "JPEG", "WEBP")
+
+
+def main() -> int:
+    """Exit 0 with a PNG on stdout, or 3 with the reason on stderr."""
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    max_pixels = int(sys.argv[1])
+    try:
+        png = plain_png(sys.stdin.buffer.read(), max_pixels)
+    except ValueError as exc:
+        sys.stderr.write(str(exc))
+        return REFUSED
+    sys.stdout.buffer.write(png)
+    return 0
+
+
+def plain_png(data: bytes, max_pixels: int) -> bytes:
+    """Upright RGB pixels of the first frame, without metadata. Raises ValueError with a reason."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    warnings.simplefilter("error")
+    Image.MAX_IMAGE_PIXELS = max_pixels
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            if image.width * image.height > max_pixels:
+                raise ValueError(
+                    f"the image has {image.width}x{image.height} pixels; at most {max_pixels} are taken"
+                )
+            pixels = ImageOps.exif_transpose(image).convert("RGB")
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as exc:
+        raise ValueError(f"the image has more than {max_pixels} pixels") from exc
+    except UnidentifiedImageError as exc:
+        raise ValueError("the image is not PNG, JPEG or WebP") from exc
+    except (OSError, SyntaxError, MemoryError, Warning) as exc:
+        raise ValueError("the image is damaged") from exc
+    fresh = Image.frombytes("RGB", pixels.size, pixels.tobytes())
+    out = io.BytesIO()
+    fresh.save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Uploaded images become plain pixels: decoded in a child process that is allowed little, and for not long.
+
+An image decoder is the one place where a stranger's bytes meet native code. It runs outside the server, with
+limits on memory, time and pixels, and what comes back is a fresh PNG without metadata.
+"""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from filmgate.admission.validation import Upload
+from filmgate.errors import ImageRefused, UploadTooLarge
+from filmgate.settings import AdmissionSettings
+
+MEDIA_TYPE = "image/png"
+_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A sound image: PNG, RGB, upright, no metadata."""
+
+    data: bytes
+    media_type: str = MEDIA_TYPE
+
+
+def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
+    """Decode and write anew. Raises UploadTooLarge and ImageRefused."""
+    if len(upload.data) > settings.image_max_bytes:
+        raise UploadTooLarge(
+            f"the image has {len(upload.data)} bytes; at most {settings.image_max_bytes} are taken",
+            option=upload.option,
+        )
+    if not upload.data.startswith(_SIGNATURES):
+        raise ImageRefused("the image is not PNG, JPEG or WebP", option=upload.option)
+    # An explicit interpreter in isolated mode: the child sees no environment and no current folder.
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "filmgate.admission.uploads.image_child",
+        str(settings.image_max_pixels),
+    ]
+    try:
+        done = subprocess.run(
+            command, input=upload.data, capture_output=True, timeout=settings.image_seconds, check=False
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise ImageRefused("the image takes too long to decode", option=upload.option) from exc
+    if done.returncode == 0:
+        return Picture(done.stdout)
+    reason = done.stderr.decode("utf-8", "replace").strip()
+    if done.returncode == REFUSED:
+        raise ImageRefused(reason, option=upload.option)
+    raise ImageRefused("the image cannot be decoded", option=upload.option)
+
+
+REFUSED = 3

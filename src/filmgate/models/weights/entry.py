@@ -1,0 +1,131 @@
+"""One model version in the cache: its folder, and what of it is there.
+
+<cache>/wan-v3-1a2b3c4d/entry.json   address and manifest: this much room is taken, filled or not
+                        partial/     what has arrived; `journal` says which ranges that is
+                        model/       the whole version, every digest checked: it appears by rename
+                        used         its time is the last use
+<cache>/.locks/wan-v3-1a2b3c4d       shared: in use; exclusive: being filled or removed
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from filmgate.errors import ModelError
+from filmgate.models.weights.location import ModelLocation, parse_location
+from filmgate.models.weights.locks import NodeLock, try_lock
+from filmgate.models.weights.manifest import Manifest, parse_manifest
+
+LOCKS = ".locks"
+_TRASH = ".trash-"
+_ENTRY_FILE = "entry.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A place in the cache for one location, whether or not anything is there."""
+
+    cache: Path
+    location: ModelLocation
+
+    @property
+    def name(self) -> str:
+        digest = hashlib.sha256(self.location.url.encode()).hexdigest()[:8]
+        return f"{self.location.name}-v{self.location.version}-{digest}"
+
+    @property
+    def folder(self) -> Path:
+        return self.cache / self.name
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model"
+
+    @property
+    def partial(self) -> Path:
+        return self.folder / "partial"
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal"
+
+    @property
+    def lock_path(self) -> Path:
+        return self.cache / LOCKS / self.name
+
+    @property
+    def is_published(self) -> bool:
+        return self.model.is_dir()
+
+    @property
+    def used_at(self) -> float:
+        """Unix seconds of the last use; of its making if it was never used."""
+        for path in (self.folder / "used", self.folder / _ENTRY_FILE):
+            if path.exists():
+                return path.stat().st_mtime
+        return 0.0
+
+    def note_use(self) -> None:
+        (self.folder / "used").touch()
+
+    def read_manifest(self) -> Manifest | None:
+        """What is, or will be, here; None for an empty place."""
+        try:
+            said = json.loads((self.folder / _ENTRY_FILE).read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as exc:
+            raise ModelError(f"{self.folder / _ENTRY_FILE} is damaged; remove {self.folder}") from exc
+        return parse_manifest(json.dumps(said["manifest"]), str(self.folder / _ENTRY_FILE))
+
+    def reserve(self, manifest: Manifest) -> None:
+        """Take the room; what was here of another manifest goes."""
+        if self.folder.exists() and self.read_manifest() != manifest:
+            shutil.rmtree(self.folder)
+        self.partial.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"url": self.location.url, "manifest": json.loads(manifest.to_json())})
+        staged = self.folder / f"{_ENTRY_FILE}.new"
+        staged.write_text(text)
+        staged.rename(self.folder / _ENTRY_FILE)
+
+    def publish(self) -> None:
+        self.partial.rename(self.model)
+        self.journal.unlink()
+
+    def remove(self) -> None:
+        """Gone at once for everyone who looks, then from the disk. The caller holds the exclusive lock."""
+        trash = self.cache / f"{_TRASH}{self.name}"
+        if trash.exists():
+            shutil.rmtree(trash)
+        self.folder.rename(trash)
+        shutil.rmtree(trash)
+
+    def try_exclusive(self) -> NodeLock | None:
+        return try_lock(self.lock_path)
+
+    @property
+    def is_in_use(self) -> bool:
+        if (lock := self.try_exclusive()) is None:
+            return True
+        lock.close()
+        return False
+
+
+def find_entries(cache: Path) -> Iterator[Entry]:
+    """Every entry there is, the least recently used first."""
+    paths = [path for path in cache.glob(f"*/{_ENTRY_FILE}") if not path.parent.name.startswith(".")]
+    found = [Entry(cache, location) for location in map(_read_location, paths) if location is not None]
+    yield from sorted(found, key=lambda entry: entry.used_at)
+
+
+def _read_location(path: Path) -> ModelLocation | None:
+    """None for an entry that was removed while we looked."""
+    try:
+        return parse_location(json.loads(path.read_text())["url"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ModelError(f"{path} is damaged; remove {path.parent}") from exc

@@ -1,0 +1,278 @@
+"""The fast ending of any diffusers pipeline: latents in, finished MP4 out, everything overlapped."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from filmgate import __version__
+from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.decode import DecoderChoice, open_decoder
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.decode.latents import Verdict, refuse_unless_finite
+from filmgate.pipeline.encode.clip_file import ClipFile, ClipMemory, ClipTarget, OnFragment, discarding
+from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
+from filmgate.pipeline.encode.growing_file import GrowingFile
+from filmgate.pipeline.encode.mux import head_bytes
+from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
+from filmgate.pipeline.transfer.channel import pull
+from filmgate.pipeline.transfer.colour import Layout, Rgb24, Yuv420
+from filmgate.pipeline.transfer.loops import Consumer, carry_overlapped, carry_with_twin
+from filmgate.pipeline.transfer.rings import Rings
+from filmgate.pipeline.transfer.streams import Streams, open_streams
+from filmgate.pipeline.transfer.timeline import Timeline
+
+Carry = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What goes out besides the pixels: file metadata, stills, and who hears of fragments and stills."""
+
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stills: StillPaths = field(default_factory=StillPaths)
+    on_fragment: OnFragment | None = None
+    on_still: OnStill | None = None
+    on_growth: "Callable[[GrowingClip], None] | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingClip:
+    """A clip in memory while it is made: its body in order, and its head once it is whole."""
+
+    file: GrowingFile
+    head_bytes: int
+
+    def follow(self) -> Iterator[bytes]:
+        return self.file.follow(self.head_bytes)
+
+    def head(self) -> bytes:
+        return self.file.front(self.head_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Where the seconds went. All but decoding is a fixed cost, however long the clip is."""
+
+    setup_seconds: float  # latents checked, rings, file and encoder, until the first chunk is asked for
+    decode_seconds: float  # until the device has finished the last chunk
+    drain_seconds: float  # the last chunk's copy and encode, and the frames the encoder held back
+    publish_seconds: float  # stills, fsync, rename
+
+
+@dataclass(frozen=True, slots=True)
+class ClipReport:
+    """The finished clip and what it took; `data` is the clip itself where no path was given."""
+
+    path: Path | None
+    data: bytes
+    size_bytes: int
+    shape: ClipShape
+    seconds: float
+    first_fragment_seconds: float
+    rung: str
+    phases: Phases
+
+
+class Ending:
+    """Turns latents of one VAE into clips; keeps its rings for the next clip of the same shape."""
+
+    def __init__(
+        self,
+        vae: Vae,
+        options: EncodeOptions | None = None,
+        slots: tuple[int, int] = (2, 8),
+        carry: Carry = carry_overlapped,
+        latents_per_chunk: int = 1,
+        decoder: DecoderChoice = "auto",
+    ) -> None:
+        self._vae = vae
+        self._options = options or EncodeOptions()
+        self._slots = slots
+        self._carry = carry
+        self._latents_per_chunk = latents_per_chunk
+        self._decoder: DecoderChoice = decoder
+        self._rings: tuple[ClipShape, Rings] | None = None
+
+    def write(
+        self,
+        latents: Tensor,
+        path: Path | None,
+        delivery: Delivery | None = None,
+        control: Control | None = None,
+        make_timeline: Callable[[Rings], Timeline] | None = None,
+    ) -> ClipReport:
+        """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
+        started = time.perf_counter()
+        delivery, control = delivery or Delivery(), control or Control()
+        device = bring_to_device(self._vae)
+        decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
+        shape, rung = foresee(decoder, latents), ["whole frame"]
+        stills = Stills(delivery.stills, shape.frames, delivery.on_still)
+        timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
+        moments = [started]
+        with discarding(_target(path, delivery)) as clip:
+            encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
+            if delivery.on_growth and isinstance(clip, ClipMemory):
+                delivery.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
+            consume = _counting(encoder, stills, shape.frames, control)
+
+            def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
+                rings = self._rings_for(shape, device)
+                chunks = self._decoded(decoder, latents, device, start, lambda taken: _note(rung, taken))
+                self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
+
+            carry_with_twin(decoder, carry, consume)
+            control.report(Stage.FINISH, 0, 1)
+            encoder.finish()
+            moments.append(time.perf_counter())
+            size = _publish(clip, stills)
+        moments.append(time.perf_counter())
+        control.report(Stage.FINISH, 1, 1)
+        first = (encoder.first_fragment_at or started) - started
+        data = clip.data if isinstance(clip, ClipMemory) else b""
+        phases = Phases(*(after - before for before, after in pairwise(moments)))
+        return ClipReport(path, data, size, shape, moments[-1] - started, first, rung[0], phases)
+
+    def _decoded(
+        self,
+        decoder: VideoDecoder,
+        latents: Tensor,
+        device: torch.device,
+        start: int,
+        on_rung: Callable[[Rung], None],
+    ) -> Iterator[Tensor]:
+        # Begins when the first chunk is asked for: the GPU must not wait for files, encoders and threads.
+        ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
+        yield from decode_frames(decoder, ready, on_rung, lambda: refuse_unless_finite(verdict), start)
+
+    def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
+        try:
+            self._carry(chunks, rings, *rest)
+        except BaseException:
+            self._rings = None  # closed by the failure; the next clip gets fresh ones
+            raise
+
+    def _rings_for(self, shape: ClipShape, device: torch.device) -> Rings:
+        if self._rings is None or self._rings[0] != shape:
+            self._rings = (shape, Rings(open_streams(device), Yuv420(), shape, self._slots))
+        return self._rings[1]
+
+
+def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
+    """Latents as a diffusers pipeline returns them (`output_type="latent"`) to a finished MP4 at `path`."""
+    Ending(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
+    return Path(path)
+
+
+def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
+    """Frames as uint8 [n, height, width, 3] on the host, chunk by chunk, while the GPU works on the next."""
+    device = bring_to_device(vae)
+    chosen = open_decoder(vae)
+    layout: Layout = Rgb24()
+    streams, control = open_streams(device), Control()
+
+    def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
+        ready, verdict = make_ready(decoder, latents, device, vae.dtype)
+        refuse_unless_finite(verdict)
+        rings = Rings(streams, layout, decoder.shape(ready), (2, 4))
+        carry_overlapped(decode_frames(decoder, ready, start=start), rings, consume, control)
+
+    def decode(emit: Callable[[np.ndarray], None]) -> None:
+        with streams.on_compute():
+            carry_with_twin(chosen, carry, lambda frames: emit(frames.copy()))
+
+    yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
+
+
+def prepare(
+    vae: Vae, latents: Tensor, latents_per_chunk: int = 1, choice: DecoderChoice = "auto"
+) -> tuple[VideoDecoder, Tensor]:
+    """The decoder for this VAE, and the latents as it wants them, checked, where the VAE is."""
+    device = bring_to_device(vae)
+    decoder = open_decoder(vae, latents_per_chunk, choice)
+    ready, verdict = make_ready(decoder, latents, device, vae.dtype)
+    refuse_unless_finite(verdict)
+    return decoder, ready
+
+
+def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
+    """The clip these latents will become, without touching one of them."""
+    return decoder.shape(decoder.to_vae_latents(latents.to("meta")))
+
+
+@torch.inference_mode()
+def make_ready(
+    decoder: VideoDecoder, latents: Tensor, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Verdict]:
+    """The latents as the VAE wants them, where it is, and whether they are numbers, which is known later."""
+    ready = decoder.to_vae_latents(latents.to(device=device, dtype=dtype))
+    return ready, Verdict(ready)
+
+
+def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:
+    metadata = tags(delivery.metadata)
+    if path is None:
+        return ClipMemory(metadata, delivery.on_fragment)
+    return ClipFile(path, metadata, delivery.on_fragment)
+
+
+def tags(metadata: Mapping[str, str]) -> dict[str, str]:
+    """File metadata: what the caller knows, and who wrote the file."""
+    return {"filmgate_version": __version__, **{f"filmgate_{key}": value for key, value in metadata.items()}}
+
+
+def _counting(
+    encoder: ClipEncoder, stills: Stills, total: int, control: Control
+) -> Callable[[np.ndarray], None]:
+    done = 0
+
+    def consume(frames: np.ndarray) -> None:
+        nonlocal done
+        stills.watch(frames)
+        encoder.write(frames)
+        done += len(frames)
+        control.report(Stage.DECODE, done, total)
+
+    return consume
+
+
+def _publish(clip: ClipTarget, stills: Stills) -> int:
+    """The clip last: once it is there, everything is."""
+    try:
+        stills.save()
+        return clip.publish()
+    except BaseException:
+        stills.discard()
+        raise
+
+
+def _watched(chunks: Iterator[Tensor], streams: Streams, moments: list[float]) -> Iterator[Tensor]:
+    """The chunks, and the moments at which the first was asked for and the device was done with the last."""
+    if len(moments) == 1:
+        moments.append(time.perf_counter())
+    del moments[2:]  # a decoder whose twin goes on may have been done with its last chunk
+    yield from chunks
+    streams.mark_compute().wait_on_host()
+    moments.append(time.perf_counter())
+
+
+def _note(rung: list[str], taken: Rung) -> None:
+    rung[0] = taken.name
+
+
+def bring_to_device(vae: Vae) -> torch.device:
+    """Where the VAE will run. Decoders call below the VAE's forward, so accelerate's hook is run by hand."""
+    hook = getattr(vae, "_hf_hook", None)
+    if hook is not None and hasattr(hook, "pre_forward"):
+        hook.pre_forward(vae)
+        return torch.device(getattr(hook, "execution_device", None) or vae.device)
+    device: torch.device = vae.device
+    return device

@@ -1,0 +1,1 @@
+"""Stage two: embeddings to latents."""

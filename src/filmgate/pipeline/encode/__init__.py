@@ -1,0 +1,1 @@
+"""Stage five: frames to packets, MP4 files and stills."""

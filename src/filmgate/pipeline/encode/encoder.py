@@ -1,0 +1,181 @@
+"""From frames to packets: PyAV encoders that deliver after at most five frames."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cache
+
+import av
+import numpy as np
+from av.video.codeccontext import VideoCodecContext
+
+from filmgate.errors import EncodeError, UsageError, WriteError
+from filmgate.pipeline.encode.clip_file import ClipTarget
+from filmgate.pipeline.encode.mux import ClipMuxer, Packets
+from filmgate.pipeline.transfer.colour import Yuv420
+from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
+
+os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its banner on stderr and listens to nothing else
+
+BT709, LIMITED_RANGE = 1, 1
+SOFTWARE = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
+HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
+SVT_PRESETS = {"ultrafast": "12", "veryfast": "10", "fast": "8", "medium": "6", "slow": "4"}
+
+
+def threads_up_to(most: int) -> int:
+    """One a core, and not more than `most`."""
+    return min(os.cpu_count() or 1, most)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeOptions:
+    """How a clip is encoded."""
+
+    fps: float = 16
+    codec: str = "h264"
+    encoder: str = "auto"
+    preset: str = "veryfast"
+    crf: int = 18
+    threads: int = field(default_factory=lambda: threads_up_to(8))
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.fps <= 1000:
+            raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames a second", option="fps")
+
+    @property
+    def rate(self) -> Fraction:
+        return Fraction(self.fps).limit_denominator(1001)
+
+
+class ClipEncoder:
+    """Encodes YUV 4:2:0 frames into a clip, which is finished when `finish` returns and only to be published.
+
+    `first_fragment_at`: when the first fragment was out, or would have been had anyone listened. A fragment
+    leaves when the packet after it comes, so it is the moment the second packet was written.
+    """
+
+    def __init__(
+        self,
+        clip: ClipTarget,
+        size: tuple[int, int],
+        frames: int,
+        options: EncodeOptions,
+        timeline: AnyTimeline | None = None,
+    ) -> None:
+        self._timeline = timeline or NoTimeline()
+        self._count = 0
+        self._muxed = 0
+        self.first_fragment_at: float | None = None
+        with _translated():
+            self._muxer = ClipMuxer(clip, frames)
+            self._stream = self._muxer.add_stream(pick_encoder(options), options.rate)
+        configure(self._stream.codec_context, size, options)
+
+    def write(self, frames: np.ndarray) -> None:
+        """Encode frames [n, height * 3 / 2, width]; raises EncodeError or WriteError."""
+        with _translated():
+            for planes in frames:
+                frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
+                frame.time_base = self._stream.codec_context.time_base
+                frame.pts, frame.duration = self._count, 1
+                with self._timeline.on_host("encode"):
+                    packets = self._stream.encode(frame)
+                self._mux(packets)
+                self._count += 1
+
+    def finish(self) -> None:
+        """Flush the encoder and complete the file."""
+        with _translated():
+            with self._timeline.on_host("encode"):
+                packets = self._stream.encode(None)
+            self._mux(packets)
+            with self._timeline.on_host("write"):
+                self._muxer.close()
+        self.first_fragment_at = self.first_fragment_at or time.perf_counter()
+
+    def _mux(self, packets: Packets) -> None:
+        if not packets:
+            return
+        with self._timeline.on_host("write"):
+            self._muxer.mux(packets)
+        self._muxed += len(packets)
+        if self._muxed > 1 and self.first_fragment_at is None:
+            self.first_fragment_at = time.perf_counter()
+
+
+def configure(context: VideoCodecContext, size: tuple[int, int], options: EncodeOptions) -> None:
+    """Size, colour tags and rate control. H.264 is set up to hold back a few frames, not forty."""
+    context.width, context.height = size
+    context.pix_fmt = Yuv420.ffmpeg_name
+    context.time_base = 1 / options.rate
+    context.color_primaries = context.color_trc = context.colorspace = BT709
+    context.color_range = LIMITED_RANGE
+    context.thread_count = options.threads
+    context.gop_size = max(round(options.fps * 2), 1)
+    context.max_b_frames = 0
+    if context.codec.name in HARDWARE.values():
+        context.options = {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
+    elif options.codec == "h264":
+        # Slices instead of frame threads and a look-ahead of two: the first fragment leaves after five
+        # frames, the two chunks a causal VAE has ready first. And the same bytes on every CPU: x264's
+        # AVX-512 code decides by what memory held before. Measured in docs/adr/0003.
+        params = "sliced-threads=1:sync-lookahead=0:rc-lookahead=2:cpu-independent=1:chromaloc=1"
+        context.options = {"preset": options.preset, "crf": str(options.crf), "x264-params": params}
+    elif options.codec == "hevc":
+        context.codec_tag = "hvc1"
+        params = f"log-level=error:pools={options.threads}:chromaloc=1"
+        if size[0] < 64:
+            params += ":cutree=0"  # x265 4.1 writes past its tree's buffer in clips 34 to 48 pixels wide
+        context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
+    else:
+        speed = SVT_PRESETS.get(options.preset, "10")
+        params = "lookahead=0:tune=0"
+        if min(size) < 32:
+            params += ":lp=1"  # SVT-AV1 4.1 with more threads never ends clips 16 pixels high and 128 wide
+        context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": params}
+
+
+def pick_encoder(options: EncodeOptions) -> str:
+    """FFmpeg's name of the encoder to use; NVENC only where a real frame has come out of it."""
+    hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
+    if options.encoder == "software":
+        return software
+    problem = _known_problem(options.codec, hardware)
+    if options.encoder == "nvenc" and problem:
+        raise EncodeError(
+            f"pipeline.encoder is nvenc but {hardware} does not encode here ({problem}); set it to auto"
+        )
+    return software if problem else hardware
+
+
+def probe_encoder(codec: str, name: str) -> str | None:
+    """Encode one real frame; None if a packet came out, else what went wrong. Opening proves nothing."""
+    try:
+        context = av.CodecContext.create(name, "w")
+        assert isinstance(context, VideoCodecContext)
+        configure(context, (256, 256), EncodeOptions(codec=codec))
+        context.framerate = Fraction(16)
+        frame = av.VideoFrame.from_ndarray(np.full((384, 256), 128, np.uint8), format=Yuv420.ffmpeg_name)
+        frame.pts = 0
+        packets = [*context.encode(frame), *context.encode(None)]
+    except (av.FFmpegError, ValueError, OSError) as exc:
+        return getattr(exc, "strerror", None) or type(exc).__name__
+    return None if any(packet.size for packet in packets) else "no packet came out"
+
+
+_known_problem = cache(probe_encoder)  # a clip must not pay for a session that opens, encodes and closes
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Errors of the files we hand to FFmpeg are their own OSErrors; FFmpeg's are the encoder's."""
+    try:
+        yield
+    except (OSError, av.FFmpegError) as exc:
+        if isinstance(exc, OSError) and not isinstance(exc, av.FFmpegError):
+            raise WriteError(f"the clip cannot be written: {exc.strerror or exc}") from exc
+        raise EncodeError(f"the encoder failed: {exc}") from exc

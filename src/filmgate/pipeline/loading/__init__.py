@@ -1,0 +1,1 @@
+"""Models on a device: families, memory, compilation and quality levels."""

@@ -1,0 +1,1 @@
+"""Stage one: prompts to embeddings."""

@@ -1,0 +1,1 @@
+"""Stage four: decoded frames to the host, overlapped with decoding."""

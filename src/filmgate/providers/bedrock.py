@@ -1,0 +1,252 @@
+"""AWS Bedrock: StartAsyncInvoke, GetAsyncInvoke, and a bucket that receives the clip and is emptied again."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from filmgate.errors import (
+    ProviderCannot,
+    ProviderError,
+    ProviderRefused,
+    ProviderThrottled,
+    ProviderUnusable,
+    SettingsError,
+)
+from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
+from filmgate.providers.adaptation import adapt
+from filmgate.providers.base import Invocation, InvocationState, ManagedTask, Offer, Rendition
+from filmgate.providers.bedrock_models import PROVIDER, entries_of, find_model, offers_of
+from filmgate.providers.images import fit_image, png_size
+from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
+from filmgate.settings import FallbackSettings
+
+if TYPE_CHECKING:
+    from botocore.exceptions import ClientError
+
+_CHUNK_BYTES = 256 << 10
+_STATES = {
+    "InProgress": InvocationState.PENDING,
+    "Completed": InvocationState.COMPLETED,
+    "Failed": InvocationState.FAILED,
+}
+_THROTTLED = {"ThrottlingException", "ServiceQuotaExceededException", "TooManyRequestsException", "SlowDown"}
+_REFUSED = {"ValidationException", "ConflictException"}
+_UNUSABLE = {
+    "AccessDeniedException", "AccessDenied", "ResourceNotFoundException", "UnrecognizedClientException",
+    "InvalidSignatureException", "SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredTokenException",
+    "NoSuchBucket",
+}  # fmt: skip
+_CLIP = "output.mp4"
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The three AWS APIs it takes: Bedrock's two and the bucket's."""
+
+    runtime: Any
+    control: Any
+    s3: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder in a bucket."""
+
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def of(cls, uri: str) -> "Place":
+        url = urlsplit(uri)
+        return cls(url.netloc, url.path.strip("/"))
+
+
+class BedrockProvider:
+    """One video model of Bedrock. The clientRequestToken makes a repeated start the same invocation."""
+
+    def __init__(
+        self, clients: Clients, settings: FallbackSettings, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clients = clients
+        self._settings = settings
+        self._clock = clock
+        self._model = find_model(settings.model)
+        self._offers: tuple[Offer, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return PROVIDER
+
+    def offers(self) -> tuple[Offer, ...]:
+        today = datetime.fromtimestamp(self._clock(), UTC).date()
+        self.life_cycle().check(self._model.id, today)
+        self._offers = offers_of(self._model, self._settings)
+        return self._offers
+
+    def life_cycle(self) -> LifeCycle:
+        """The model's own word; without permission to ask, the catalog's."""
+        try:
+            with _translated("GetFoundationModel"):
+                details = self._clients.control.get_foundation_model(modelIdentifier=self._model.id)
+        except ProviderUnusable as exc:
+            if _code_of(exc.__cause__) != "AccessDeniedException":
+                raise
+            return from_catalog(entries_of(self._model.id)[0], self._settings.region)
+        told = details["modelDetails"].get("modelLifecycle", {})
+        return from_answer(told.get("status", "ACTIVE"), told.get("endOfLifeTime"))
+
+    def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
+        return adapt(spec, self._offers or self.offers(), policy)
+
+    def start(self, task: ManagedTask) -> InvocationId:
+        payload = self._model.to_input(task.rendition.spec, self._read_image(task))
+        output = {"s3Uri": self._settings.bucket.rstrip("/")}
+        if self._settings.kms_key:
+            output["kmsKeyId"] = self._settings.kms_key
+        with _translated("StartAsyncInvoke"):
+            answer = self._clients.runtime.start_async_invoke(
+                clientRequestToken=task.token,
+                modelId=self._model.id,
+                modelInput=payload,
+                outputDataConfig={"s3OutputDataConfig": output},
+            )
+        return InvocationId(answer["invocationArn"])
+
+    def poll(self, invocation_id: InvocationId) -> Invocation:
+        state = _STATES.get(self._get(invocation_id)["status"], InvocationState.PENDING)
+        words = "the provider failed the job" if state is InvocationState.FAILED else ""
+        return Invocation(invocation_id, state, message=words)
+
+    def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
+        place = self._place(invocation_id)
+        with _translated("GetObject"):
+            answer = self._clients.s3.get_object(Bucket=place.bucket, Key=f"{place.prefix}/{_CLIP}")
+            # boto3 checks the length that S3 announced when the stream ends.
+            with closing(answer["Body"]) as body:
+                yield from body.iter_chunks(_CHUNK_BYTES)
+
+    def discard(self, invocation_id: InvocationId) -> None:
+        """Every version of every file of this invocation, markers included."""
+        place = self._place(invocation_id)
+        with _translated("DeleteObjects"):
+            pages = self._clients.s3.get_paginator("list_object_versions").paginate(
+                Bucket=place.bucket, Prefix=f"{place.prefix}/"
+            )
+            for page in pages:
+                found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
+                doomed = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+                if doomed:
+                    told = self._clients.s3.delete_objects(
+                        Bucket=place.bucket, Delete={"Objects": doomed, "Quiet": True}
+                    )
+                    if errors := told.get("Errors"):
+                        raise ProviderError(f"S3 kept {len(errors)} files ({errors[0].get('Code')})")
+
+    def cancel(self, invocation_id: InvocationId) -> None:
+        """Bedrock has no such verb: the clip is paid for, and removed once it is there."""
+
+    def list_jobs(self) -> str:
+        """Whether we may ask about jobs, for the doctor."""
+        with _translated("ListAsyncInvokes"):
+            self._clients.runtime.list_async_invokes(maxResults=1)
+        return "jobs may be listed"
+
+    def list_bucket(self) -> str:
+        """Whether the bucket is there and may be cleaned, for the doctor."""
+        place = Place.of(self._settings.bucket)
+        with _translated("ListObjectVersions"):
+            self._clients.s3.list_object_versions(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
+        return f"s3://{place.bucket} may be listed"
+
+    def _get(self, invocation_id: InvocationId) -> dict[str, Any]:
+        with _translated("GetAsyncInvoke"):
+            answer: dict[str, Any] = self._clients.runtime.get_async_invoke(invocationArn=invocation_id)
+        return answer
+
+    def _place(self, invocation_id: InvocationId) -> Place:
+        """The invocation's own folder: the reply names it, and nothing outside it is ever touched."""
+        place = Place.of(self._get(invocation_id)["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"])
+        folder = invocation_id.rpartition("/")[2]
+        if place.prefix.rpartition("/")[2] == folder:
+            return place
+        return Place(place.bucket, f"{place.prefix}/{folder}".lstrip("/"))
+
+    def _read_image(self, task: ManagedTask) -> bytes | None:
+        if task.read_source is None:
+            return None
+        image, wanted = b"".join(task.read_source()), task.rendition.offer.image_size
+        if wanted is None or png_size(image) == wanted:
+            return image
+        if not task.rendition.may_resize:
+            raise ProviderCannot(
+                f"the first frame would become {wanted[0]}x{wanted[1]}, which the tenant does not allow"
+            )
+        return fit_image(image, wanted)
+
+
+def open_bedrock(settings: FallbackSettings) -> BedrockProvider:
+    """The provider of these settings. Raises SettingsError, and ProviderUnusable without boto3."""
+    if not settings.region:
+        raise SettingsError("expected an AWS region, such as us-west-2", option="fallback.region")
+    if not settings.bucket.startswith("s3://") or not Place.of(settings.bucket).bucket:
+        raise SettingsError("expected s3://BUCKET/PREFIX", option="fallback.bucket")
+    try:
+        import boto3
+        from botocore.config import Config
+    except ModuleNotFoundError as exc:
+        words = f'{exc.name} is not installed; run: pip install "filmgate[aws]"'
+        raise ProviderUnusable(words) from exc
+    session: Any = boto3.Session(region_name=settings.region)
+    # One try a call: the worker backs off by itself, and a retry inside a retry amplifies an outage.
+    config = Config(
+        connect_timeout=settings.timeout_seconds,
+        read_timeout=settings.timeout_seconds,
+        retries={"total_max_attempts": 1},
+        max_pool_connections=settings.threads,
+    )
+
+    def client(service: str, endpoint: str) -> Any:
+        return session.client(service, endpoint_url=endpoint or None, config=config)
+
+    clients = Clients(
+        runtime=client("bedrock-runtime", settings.endpoint),
+        control=client("bedrock", settings.endpoint),
+        s3=client("s3", settings.bucket_endpoint),
+    )
+    return BedrockProvider(clients, settings)
+
+
+@contextmanager
+def _translated(verb: str) -> Iterator[None]:
+    """AWS's errors as ours, told by their code: a validation message may quote the prompt."""
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+    try:
+        yield
+    except ClientError as exc:
+        raise _judge(verb, exc) from exc
+    except (NoCredentialsError, PartialCredentialsError) as exc:
+        raise ProviderUnusable(f"{verb}: there are no AWS credentials") from exc
+    except BotoCoreError as exc:
+        raise ProviderError(f"{verb}: AWS cannot be reached ({type(exc).__name__})") from exc
+
+
+def _judge(verb: str, error: "ClientError") -> ProviderError:
+    code = _code_of(error)
+    words = f"{verb}: {code}"
+    if code in _THROTTLED:
+        return ProviderThrottled(words)
+    if code in _UNUSABLE:
+        return ProviderUnusable(f"{words}; the role needs the permission, the model and the bucket")
+    if code in _REFUSED:
+        return ProviderRefused(words)
+    return ProviderError(words)
+
+
+def _code_of(error: BaseException | None) -> str:
+    response = getattr(error, "response", {})
+    return str(response.get("Error", {}).get("Code", "Unknown"))

@@ -1,0 +1,155 @@
+"""The video models of Bedrock: what each renders, and a rendition as the JSON document each expects.
+
+Payloads as in the AWS documentation of 2026-09. Prices, quotas and end-of-life dates are in the catalog.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from filmgate.catalog.library import load_catalog
+from filmgate.catalog.managed import VideoApi
+from filmgate.errors import ProviderUnusable
+from filmgate.jobs import VideoSpec
+from filmgate.providers.base import Offer
+from filmgate.settings import FallbackSettings
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+Size: TypeAlias = tuple[int, int]
+
+FPS = 24
+PROVIDER = "bedrock"
+_RAY_HEIGHTS = (540, 720)
+_RAY_ASPECTS = ((1, 1), (16, 9), (9, 16), (4, 3), (3, 4), (21, 9), (9, 21))
+_REEL_SIZE = (1280, 720)
+_REEL_SHOT_SECONDS = 6
+_REEL_SEEDS = 2_147_483_647
+
+
+def ray_size(aspect: Size, height: int) -> Size:
+    """Width and height of an aspect at a resolution: `540p` and `720p` name the shorter side."""
+    across, down = aspect
+    return (height * across // down, height) if across >= down else (height, height * down // across)
+
+
+_RAY_SHAPES = {ray_size(a, h): (f"{a[0]}:{a[1]}", f"{h}p") for h in _RAY_HEIGHTS for a in _RAY_ASPECTS}
+
+
+def ray_input(spec: VideoSpec, image: bytes | None) -> Json:
+    """Luma Ray: text to video, or image to video with the image as the first frame."""
+    aspect, resolution = _RAY_SHAPES[spec.width, spec.height]
+    payload: dict[str, Json] = {
+        "prompt": spec.prompt,
+        "aspect_ratio": aspect,
+        "loop": False,
+        "duration": f"{spec.seconds:g}s",
+        "resolution": resolution,
+    }
+    if image is not None:
+        source: Json = {"type": "base64", "media_type": "image/png", "data": b64encode(image).decode()}
+        payload["keyframes"] = {"frame0": {"type": "image", "source": source}}
+    return payload
+
+
+def reel_input(spec: VideoSpec, image: bytes | None) -> Json:
+    """Nova Reel: one shot of six seconds, with or without a first frame, or several shots from one text."""
+    config: dict[str, Json] = {
+        "durationSeconds": int(spec.seconds),
+        "fps": FPS,
+        "dimension": spec.size,
+        "seed": (spec.seed or 0) % _REEL_SEEDS,
+    }
+    if spec.seconds > _REEL_SHOT_SECONDS:
+        return {
+            "taskType": "MULTI_SHOT_AUTOMATED",
+            "multiShotAutomatedParams": {"text": spec.prompt},
+            "videoGenerationConfig": config,
+        }
+    params: dict[str, Json] = {"text": spec.prompt}
+    if image is not None:
+        params["images"] = [{"format": "png", "source": {"bytes": b64encode(image).decode()}}]
+    return {"taskType": "TEXT_VIDEO", "textToVideoParams": params, "videoGenerationConfig": config}
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """One way to ask a model: the lengths, the text and the first frame it takes."""
+
+    max_prompt_chars: int
+    takes_image: bool
+    renders: Callable[[float], bool] = lambda _seconds: True
+
+
+@dataclass(frozen=True, slots=True)
+class BedrockModel:
+    """A model by its id, and how to speak to it."""
+
+    id: str
+    to_input: Callable[[VideoSpec, bytes | None], Json]
+    shots: tuple[Shot, ...]
+    sizes: Callable[[VideoApi], tuple[Size, ...]]
+    takes_seed: bool = False
+    image_size: Size | None = None
+
+
+def _reel(model_id: str) -> BedrockModel:
+    shots = (
+        Shot(512, takes_image=True, renders=lambda s: s <= _REEL_SHOT_SECONDS),
+        Shot(4000, takes_image=False, renders=lambda s: s > _REEL_SHOT_SECONDS),
+    )
+    return BedrockModel(
+        model_id, reel_input, shots, lambda _: (_REEL_SIZE,), takes_seed=True, image_size=_REEL_SIZE
+    )
+
+
+def _ray_sizes(api: VideoApi) -> tuple[Size, ...]:
+    return tuple(ray_size(aspect, api.max_height) for aspect in _RAY_ASPECTS)
+
+
+MODELS = {
+    model.id: model
+    for model in (
+        BedrockModel("luma.ray-v2:0", ray_input, (Shot(5000, takes_image=True),), _ray_sizes),
+        _reel("amazon.nova-reel-v1:1"),
+        _reel("amazon.nova-reel-v1:0"),
+    )
+}
+
+
+def find_model(model_id: str) -> BedrockModel:
+    """Raises ProviderUnusable with the ids there are."""
+    if model_id not in MODELS:
+        known = ", ".join(MODELS)
+        raise ProviderUnusable(f"Bedrock has no video model {model_id!r}; set fallback.model to {known}")
+    return MODELS[model_id]
+
+
+def entries_of(model_id: str) -> tuple[VideoApi, ...]:
+    """What the catalog knows of a model: one entry for each of its prices."""
+    apis = load_catalog().video_apis.values()
+    return tuple(api for api in apis if api.id == model_id or api.id.startswith(f"{model_id}-"))
+
+
+def offers_of(model: BedrockModel, settings: FallbackSettings) -> tuple[Offer, ...]:
+    """Everything the model can be asked for, one offer for each price and kind of shot."""
+    return tuple(
+        Offer(
+            provider=PROVIDER,
+            model=model.id,
+            region=settings.region,
+            sizes=model.sizes(api),
+            seconds=seconds,
+            fps=FPS,
+            usd_per_second=api.usd_per_second,
+            expected_seconds=api.typical_seconds or settings.expected_seconds,
+            max_prompt_chars=shot.max_prompt_chars,
+            takes_image=shot.takes_image,
+            max_concurrent=api.concurrency,
+            takes_seed=model.takes_seed,
+            image_size=model.image_size,
+        )
+        for api in entries_of(model.id)
+        for shot in model.shots
+        if (seconds := tuple(float(s) for s in api.clip_seconds if shot.renders(s)))
+    )

@@ -1,0 +1,95 @@
+"""The breaker of one provider, shared by every process through one row of the database."""
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from filmgate.database import Database
+from filmgate.database.schema import breakers
+from filmgate.providers.circuit import Chance, Circuit, Health, Outcome, Permit, Phase
+from filmgate.settings import RoutingSettings
+from filmgate.telemetry.logs import Log
+
+T = TypeVar("T")
+log = Log("breaker")
+
+_OWN = breakers.c.provider == sa.bindparam("own")
+_READ = sa.select(breakers).where(_OWN)
+_LOCK = _READ.with_for_update()
+_WRITE = sa.update(breakers).where(_OWN)
+
+
+class Breaker:
+    """Ask `admit` before a call, tell `record` after it. All verbs block; each is one short transaction.
+
+    The row's lock makes the probe one, however many processes ask. Nothing here is flushed to disk: what a
+    power cut forgets about a provider is learned again.
+    """
+
+    def __init__(
+        self, database: Database, provider: str, settings: RoutingSettings, chance: Chance = random.random
+    ) -> None:
+        self._database = database
+        self._provider = provider
+        self._settings = settings
+        self._chance = chance
+
+    def admit(self, *, is_retry: bool = False) -> Permit | None:
+        """Leave for one call, or None: not now. A retry also costs a token of the retry budget."""
+        return self._change(lambda circuit, now: circuit.admit(now, self._settings, is_retry=is_retry))
+
+    def record(self, outcome: Outcome, permit: Permit | None = None) -> None:
+        """How a call ended. Calls that needed no permit (a poll) count too, but never as the probe."""
+        held, chance = permit or Permit(), self._chance()
+        self._change(lambda circuit, now: (circuit.record(outcome, held, now, self._settings, chance), None))
+
+    def release(self, permit: Permit) -> None:
+        """Hand a permit back unused."""
+        if permit.probe is not None:
+            self._change(lambda circuit, now: (circuit.release(permit, now), None))
+
+    def observe(self, seconds: float, expected_seconds: float) -> None:
+        """A clip was finished in this many seconds; its offer had said that many."""
+        self._change(lambda circuit, _: (circuit.observe(seconds, expected_seconds), None))
+
+    def health(self) -> Health:
+        """How the provider stands, for routing. Only reads."""
+        with self._database.read() as connection:
+            row = connection.execute(_READ, {"own": self._provider}).mappings().one_or_none()
+            now = self._database.steady_now(connection)
+        if row is None:
+            return Health()
+        circuit = _to_circuit(row)
+        return Health(circuit.phase, circuit.is_probe_due(now, self._settings), circuit.pace)
+
+    def _change(self, step: Callable[[Circuit, float], tuple[Circuit, T]]) -> T:
+        with self._database.write(is_durable=False) as connection:
+            circuit = self._lock(connection)
+            changed, answer = step(circuit, self._database.steady_now(connection))
+            if changed != circuit:
+                connection.execute(_WRITE.values(asdict(changed)), {"own": self._provider})
+        if changed.phase is not circuit.phase:
+            log.warning("breaker moved", provider=self._provider, state=changed.phase)
+        return answer
+
+    def _lock(self, connection: sa.Connection) -> Circuit:
+        row = connection.execute(_LOCK, {"own": self._provider}).mappings().one_or_none()
+        if row is None:
+            self._open_row(connection)
+            row = connection.execute(_LOCK, {"own": self._provider}).mappings().one()
+        return _to_circuit(row)
+
+    def _open_row(self, connection: sa.Connection) -> None:
+        """The first word on a provider; another process may be saying it too."""
+        insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
+        row = {"provider": self._provider} | asdict(Circuit())
+        connection.execute(insert(breakers).values(row).on_conflict_do_nothing())
+
+
+def _to_circuit(row: sa.RowMapping) -> Circuit:
+    fields = {name: row[name] for name in asdict(Circuit())}
+    return Circuit(**fields | {"phase": Phase(fields["phase"])})

@@ -1,0 +1,75 @@
+"""Stills of a clip somebody else made: decoded in a child process that is allowed little, and for not long.
+
+The child has the decoder; this process has neither torch nor av.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import chain
+
+from filmgate.worker.base import PictureKind
+
+_CHILD = "filmgate.pipeline.encode.still_child"
+_CHILD_SECONDS = 60.0
+# Each child may hold a whole clip: a few at a time, whatever number of clips arrive.
+_turns = threading.BoundedSemaphore(2)
+
+
+class NoStills(Exception):  # noqa: N818 - the clip is fine without
+    """No stills, and why: a word for the log."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
+    """Thumbnail and sprite sheet as JPEG. Raises NoStills, and whatever `chunks` raises."""
+    if find_spec("av") is None:
+        raise NoStills("av is not installed: pip install 'filmgate[worker]'")
+    rest = iter(chunks)
+    first = next(rest, b"")
+    if first[4:8] != b"ftyp":
+        raise NoStills("the clip is not an MP4")
+    with (
+        _turns,
+        subprocess.Popen(
+            [sys.executable, "-I", "-m", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as child,
+    ):
+        alarm = threading.Timer(_CHILD_SECONDS, child.kill)
+        alarm.start()
+        try:
+            _feed(child, chain([first], rest))
+            told = child.stdout.read() if child.stdout else b""
+        finally:
+            alarm.cancel()
+            child.kill()
+    return _unpack(told)
+
+
+def _feed(child: "subprocess.Popen[bytes]", chunks: Iterable[bytes]) -> None:
+    assert child.stdin is not None
+    # A child that gives up early closes its end: its empty answer says so.
+    with suppress(BrokenPipeError), child.stdin as pipe:
+        for chunk in chunks:
+            pipe.write(chunk)
+
+
+def _unpack(told: bytes) -> dict[PictureKind, bytes]:
+    """A line of JSON with the length of each picture, then the pictures."""
+    head, _, rest = told.partition(b"\n")
+    if not head:
+        raise NoStills("the clip cannot be decoded")
+    stills = {}
+    for kind, size in json.loads(head).items():
+        stills[PictureKind(kind)], rest = rest[:size], rest[size:]
+    return stills

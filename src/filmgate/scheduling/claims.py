@@ -1,0 +1,148 @@
+"""Which job is next: two index seeks, whatever the backlog.
+
+Conditions of partial indexes are literals: a bound parameter would hide the index from the planner.
+"""
+
+import math
+from typing import Any
+
+import sqlalchemy as sa
+
+from filmgate.database.schema import accounts, jobs
+from filmgate.jobs import JobId, JobState, TenantId
+from filmgate.scheduling.base import Offer
+from filmgate.scheduling.fair_share import lock_account
+from filmgate.scheduling.rows import Row
+
+IS_READY = sa.text("jobs.state = 'queued' AND jobs.wake_at IS NULL")
+# The server's clock went back by more than any correction does: the lease was given in another time.
+_CLOCK_STEP_SECONDS = 60.0
+
+_SUITS = (
+    jobs.c.route == sa.bindparam("route"),
+    jobs.c.model.in_(sa.bindparam("models", expanding=True)),
+)
+_IS_DUE = sa.or_(jobs.c.wake_at <= sa.bindparam("steady_now"), jobs.c.wake_set_at > sa.bindparam("future"))
+
+
+def _own_account(column: sa.Column[int]) -> sa.ScalarSelect[int]:
+    return sa.select(column).where(accounts.c.tenant_id == jobs.c.tenant_id).correlate(jobs).scalar_subquery()
+
+
+_PEEK_DUE = (
+    sa.select(jobs.c.seq, jobs.c.tenant_id, jobs.c.fence)
+    .where(
+        sa.text("jobs.wake_at IS NOT NULL"),
+        _IS_DUE,
+        *_SUITS,
+        # A lost job still has its place; one that comes back from a backoff needs a free one.
+        sa.or_(
+            sa.text("jobs.state = 'running'"),
+            _own_account(accounts.c.max_running).is_(None),
+            _own_account(accounts.c.running) < _own_account(accounts.c.max_running),
+        ),
+    )
+    .order_by(jobs.c.wake_at)
+    .limit(1)
+)
+_TAKE_DUE = (
+    sa.select(jobs)
+    .where(jobs.c.seq == sa.bindparam("the_seq"), jobs.c.fence == sa.bindparam("the_fence"), _IS_DUE)
+    .with_for_update()
+)
+_NAMED = sa.select(jobs).where(
+    jobs.c.id == sa.bindparam("the_id"),
+    sa.or_(IS_READY, sa.and_(sa.text("jobs.wake_at IS NOT NULL"), _IS_DUE)),
+    *_SUITS,
+)
+_NEXT_TENANT = (
+    sa.select(accounts.c.tenant_id)
+    .where(
+        sa.text("accounts.queued > 0"),
+        sa.or_(accounts.c.max_running.is_(None), accounts.c.running < accounts.c.max_running),
+        # A scalar subquery stays a seek per tenant; EXISTS may become a join over the whole backlog.
+        sa.select(jobs.c.seq)
+        .where(jobs.c.tenant_id == accounts.c.tenant_id, IS_READY, *_SUITS)
+        .limit(1)
+        .correlate(accounts)
+        .scalar_subquery()
+        .is_not(None),
+    )
+    .order_by(accounts.c.virtual_time)
+    .limit(1)
+)
+_NEXT_FREE_TENANT = _NEXT_TENANT.with_for_update(skip_locked=True)
+_HEAD = (
+    sa.select(jobs)
+    .where(
+        jobs.c.tenant_id == sa.bindparam("own"), IS_READY, _SUITS[0], jobs.c.model == sa.bindparam("model")
+    )
+    .order_by(jobs.c.deadline_at, jobs.c.seq)
+    .limit(1)
+    .with_for_update(skip_locked=True)
+)
+
+
+def is_due(statement: sa.Select[Any], steady_now: float) -> sa.Select[Any]:
+    """Those of the jobs whose lease or backoff is over, whoever may take them."""
+    due = statement.where(sa.text("jobs.wake_at IS NOT NULL"), _IS_DUE).order_by(jobs.c.wake_at)
+    return due.params(**_time(steady_now))
+
+
+def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_now: float) -> Row | None:
+    """This very job, locked, if the offer suits it and it may start now."""
+    named = {"the_id": job_id} | _terms(offer) | _time(steady_now)
+    tenant_id = connection.execute(_NAMED.with_only_columns(jobs.c.tenant_id), named).scalar_one_or_none()
+    if tenant_id is None or (account := lock_account(connection, tenant_id)) is None:
+        return None
+    row = connection.execute(_NAMED.with_for_update(), named).mappings().one_or_none()
+    is_full = (account["max_running"] or math.inf) <= account["running"]
+    return None if row is None or (is_full and row["state"] == JobState.QUEUED) else row
+
+
+def peek_due(connection: sa.Connection, offer: Offer, steady_now: float) -> Row | None:
+    """A job whose lease or backoff is over, not locked yet; it has had its turn and waits for no other."""
+    return connection.execute(_PEEK_DUE, _terms(offer) | _time(steady_now)).mappings().one_or_none()
+
+
+def take_due(connection: sa.Connection, peeked: Row, steady_now: float) -> Row | None:
+    """The job that was peeked at, locked; None when another worker was faster or its own woke up."""
+    lock_account(connection, peeked["tenant_id"])
+    same = {"the_seq": peeked["seq"], "the_fence": peeked["fence"]}
+    return connection.execute(_TAKE_DUE, same | _time(steady_now)).mappings().one_or_none()
+
+
+def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None) -> Row | None:
+    """The first job of the tenant whose share is least used, both locked.
+
+    Tenants that another worker is serving this instant are passed over. When there is no other, the caller
+    ends the transaction and waits for one of them (`awaited`): a transaction that holds one account and
+    waits for another could meet its mirror image.
+    """
+    if awaited is not None:
+        account = lock_account(connection, awaited)
+        is_full = account is not None and (account["max_running"] or math.inf) <= account["running"]
+        return None if is_full else _first_of(connection, awaited, offer)
+    tenant_id = connection.execute(_NEXT_FREE_TENANT, _terms(offer)).scalar_one_or_none()
+    return None if tenant_id is None else _first_of(connection, tenant_id, offer)
+
+
+def peek_fair(connection: sa.Connection, offer: Offer) -> TenantId | None:
+    """The tenant that would be next if nobody else were serving it."""
+    return connection.execute(_NEXT_TENANT, _terms(offer)).scalar_one_or_none()
+
+
+def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> Row | None:
+    own = {"own": tenant_id, "route": offer.route}
+    heads = (
+        connection.execute(_HEAD, own | {"model": model}).mappings().one_or_none() for model in offer.models
+    )
+    return min(filter(None, heads), key=lambda row: (row["deadline_at"], row["seq"]), default=None)
+
+
+def _terms(offer: Offer) -> dict[str, Any]:
+    return {"route": offer.route, "models": list(offer.models)}
+
+
+def _time(steady_now: float) -> dict[str, Any]:
+    return {"steady_now": steady_now, "future": steady_now + _CLOCK_STEP_SECONDS}

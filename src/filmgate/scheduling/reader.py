@@ -1,0 +1,193 @@
+"""The JobBook on one database: everything that is only read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from filmgate.database import Database
+from filmgate.database.schema import accounts, durations, events, jobs, loads
+from filmgate.errors import JobNotFound
+from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId
+from filmgate.scheduling.base import (
+    DURATION_BOUNDS,
+    Histogram,
+    JobEvent,
+    Measurement,
+    Page,
+    RouteTally,
+    Statistics,
+    Tally,
+    Usage,
+)
+from filmgate.scheduling.fair_share import ROUTED, used_today
+from filmgate.scheduling.positions import find_position, find_positions
+from filmgate.scheduling.rerouting import read_line
+from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured
+from filmgate.scheduling.waiting import Line
+from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.sealing import Sealer
+
+_IDS_A_QUERY = 500
+
+
+class SqlBook:
+    """Reads jobs; never locks, never writes."""
+
+    def __init__(self, database: Database, keyring: Keyring) -> None:
+        self._database = database
+        self._sealer = Sealer(keyring)
+
+    def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
+        with self._database.read() as connection:
+            return to_job(_find_row(connection, tenant_id, job_id), self._sealer)
+
+    def page(
+        self,
+        tenant_id: TenantId,
+        *,
+        after: JobId | None = None,
+        limit: int = 20,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> Page:
+        statement = sa.select(jobs).where(jobs.c.tenant_id == tenant_id).limit(limit + 1)
+        statement = statement.order_by(jobs.c.seq.desc() if order == "desc" else jobs.c.seq.asc())
+        with self._database.read() as connection:
+            if after is not None:
+                seq = _find_row(connection, tenant_id, after)["seq"]
+                statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
+            rows = connection.execute(statement).mappings().all()
+            positions = find_positions(connection, rows[:limit])
+        return Page(
+            jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]),
+            has_more=len(rows) > limit,
+            positions=positions,
+        )
+
+    def changes(self, seen: Mapping[JobId, int]) -> Sequence[Job]:
+        changed: list[Job] = []
+        with self._database.read() as connection:
+            for ids in _in_groups(list(seen)):
+                revisions = sa.select(jobs.c.id, jobs.c.revision).where(jobs.c.id.in_(ids))
+                newer = [r.id for r in connection.execute(revisions) if r.revision > seen[r.id]]
+                if newer:
+                    rows = connection.execute(sa.select(*UNSEALED).where(jobs.c.id.in_(newer))).mappings()
+                    changed += [to_job(row, None) for row in rows]
+        return changed
+
+    def events(self, tenant_id: TenantId, job_id: JobId, *, after: int = 0) -> Sequence[JobEvent]:
+        with self._database.read() as connection:
+            seq = _find_row(connection, tenant_id, job_id)["seq"]
+            statement = (
+                sa.select(events)
+                .where(events.c.job_seq == seq, events.c.revision > after)
+                .order_by(events.c.revision)
+            )
+            return [
+                JobEvent(
+                    revision=row.revision,
+                    at=row.at,
+                    state=JobState(row.state),
+                    stage=Stage(row.stage) if row.stage else None,
+                    attempt=row.attempt,
+                    reason=Reason(row.reason) if row.reason else None,
+                    route=Route(row.route) if row.route else None,
+                    route_reason=RouteReason(row.route_reason) if row.route_reason else None,
+                )
+                for row in connection.execute(statement)
+            ]
+
+    def position(self, tenant_id: TenantId, job_id: JobId) -> int | None:
+        with self._database.read() as connection:
+            return find_position(connection, _find_row(connection, tenant_id, job_id))
+
+    def waiting(self, route: Route, *, limit: int = 20_000) -> Line:
+        with self._database.read() as connection:
+            return read_line(connection, route, limit, self._database.now(connection))
+
+    def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
+        statement = (
+            sa.select(*UNSEALED)
+            .where(sa.text("jobs.state = 'completed'"), jobs.c.model == model)
+            .order_by(jobs.c.finished_at.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(statement).mappings().all()
+        return [
+            Measurement(
+                spec=to_job(row, None).spec,
+                route=Route(row["route"]),
+                device=row["device"],
+                measured=to_measured(row) or StageSeconds(),
+                finished_at=row["finished_at"],
+            )
+            for row in rows
+        ]
+
+    def usage(self, tenant_id: TenantId) -> Usage:
+        statement = sa.select(accounts).where(accounts.c.tenant_id == tenant_id)
+        with self._database.read() as connection:
+            account = connection.execute(statement).mappings().one_or_none()
+            now = self._database.now(connection)
+        return Usage(tenant_id, used_today(account, now) if account is not None else 0.0)
+
+    def statistics(self) -> Statistics:
+        with self._database.read() as connection:
+            is_final = loads.c.state.in_([JobState.COMPLETED, JobState.FAILED])
+            ended = connection.execute(sa.select(loads).where(is_final)).all()
+            routed = connection.execute(sa.select(loads).where(loads.c.state == ROUTED)).all()
+            buckets = connection.execute(sa.select(durations)).all()
+        return Statistics(
+            tallies=tuple(
+                Tally(
+                    tenant_id=TenantId(row.tenant_id),
+                    route=Route(row.route),
+                    model=row.model,
+                    state=JobState(row.state),
+                    reason=Reason(row.reason) if row.reason else None,
+                    jobs=row.jobs,
+                    gpu_seconds=row.gpu_seconds,
+                )
+                for row in ended
+            ),
+            histograms=tuple(_to_histograms(buckets)),
+            routings=tuple(
+                RouteTally(
+                    TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs
+                )
+                for row in routed
+            ),
+        )
+
+    def expired(self, *, limit: int = 100) -> Sequence[Job]:
+        with self._database.read() as connection:
+            now = self._database.now(connection)
+            statement = (
+                sa.select(*UNSEALED)
+                .where(sa.text("jobs.expires_at IS NOT NULL"), jobs.c.expires_at <= now)
+                .order_by(jobs.c.expires_at)
+                .limit(limit)
+            )
+            return [to_job(row, None) for row in connection.execute(statement).mappings()]
+
+
+def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> Row:
+    statement = sa.select(jobs).where(jobs.c.id == job_id, jobs.c.tenant_id == tenant_id)
+    row = connection.execute(statement).mappings().one_or_none()
+    if row is None:
+        raise JobNotFound("no such video")
+    return row
+
+
+def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:
+    return [ids[i : i + _IDS_A_QUERY] for i in range(0, len(ids), _IDS_A_QUERY)]
+
+
+def _to_histograms(buckets: Sequence[sa.Row[tuple[Any, ...]]]) -> Iterator[Histogram]:
+    for kind, model in sorted({(row.kind, row.model) for row in buckets}):
+        own = [row for row in buckets if (row.kind, row.model) == (kind, model)]
+        counts = [0] * (len(DURATION_BOUNDS) + 1)
+        for row in own:
+            counts[row.bucket] = row.observations
+        yield Histogram(kind, model, tuple(counts), sum(row.seconds for row in own))

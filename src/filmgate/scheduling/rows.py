@@ -1,0 +1,204 @@
+"""A job to a row and back. Request text is sealed on the way in and opened on the way out."""
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
+from typing import Any, TypeAlias
+
+import sqlalchemy as sa
+
+from filmgate.database.schema import jobs
+from filmgate.errors import KeyRefused
+from filmgate.jobs import (
+    Clip,
+    Failure,
+    Job,
+    JobId,
+    JobState,
+    Progress,
+    Reason,
+    Route,
+    RouteReason,
+    Routing,
+    Screening,
+    ScreeningAction,
+    Source,
+    SourceKind,
+    Stage,
+    StageSeconds,
+    TenantId,
+    Ticket,
+    TraceId,
+    VideoSpec,
+    WorkerId,
+)
+from filmgate.store.keys.sealing import Sealer
+
+Row: TypeAlias = sa.RowMapping | dict[str, Any]
+
+_AT_HOME = Routing()
+
+# Every column but the sealed text, for readers that do not need it.
+UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
+
+
+def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
+    """The first row of an accepted ticket."""
+    return {
+        "id": ticket.job_id,
+        "tenant_id": ticket.tenant_id,
+        "trace_id": ticket.trace_id,
+        "route": ticket.route,
+        "routing": from_routing(ticket.routing),
+        "model": ticket.spec.model,
+        "state": JobState.QUEUED,
+        "revision": 1,
+        "attempt": 0,
+        "fence": 0,
+        "is_cancelling": False,
+        "created_at": now,
+        "deadline_at": now + ticket.slo_seconds,
+        "predicted_gpu_seconds": ticket.predicted.gpu_seconds,
+        "predicted": _to_json(ticket.predicted),
+        "spec": _to_json(replace(ticket.spec, prompt="", negative_prompt=None)),
+        "sealed_prompt": sealed_prompt,
+        "screening": _to_json(ticket.screening),
+        "body_digest": ticket.idempotency.body_digest,
+        "idempotency_key": ticket.idempotency.key,
+        "awaits_original": ticket.idempotency.is_retry,
+    }
+
+
+def first_job(ticket: Ticket, now: float) -> Job:
+    """The job of a ticket that was accepted now: what `to_job` would make of its row."""
+    return Job(
+        id=ticket.job_id,
+        tenant_id=ticket.tenant_id,
+        trace_id=ticket.trace_id,
+        spec=ticket.spec,
+        route=ticket.route,
+        state=JobState.QUEUED,
+        revision=1,
+        created_at=now,
+        deadline_at=now + ticket.slo_seconds,
+        predicted=ticket.predicted,
+        screening=ticket.screening,
+        routing=ticket.routing,
+    )
+
+
+def _to_json(record: StageSeconds | VideoSpec | Screening | Routing) -> str:
+    """What `asdict` would give, without its deep copies: every create pays for this."""
+    return json.dumps({f.name: getattr(record, f.name) for f in fields(record)}, default=asdict)
+
+
+def seal_prompt(sealer: Sealer, ticket: Ticket) -> bytes:
+    """The request text of a ticket, bound to its job."""
+    text = json.dumps([ticket.spec.prompt, ticket.spec.negative_prompt])
+    return sealer.seal(ticket.tenant_id, text.encode(), ticket.job_id)
+
+
+def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:
+    """Prompt and negative prompt. Raises KeyRefused when the tenant's key is gone."""
+    prompt, negative_prompt = json.loads(
+        sealer.open(TenantId(row["tenant_id"]), row["sealed_prompt"], row["id"])
+    )
+    return prompt, negative_prompt
+
+
+def to_job(row: Row, sealer: Sealer | None) -> Job:
+    """The job of a row. Its prompt reads as "" without a sealer, and when the tenant's key is gone."""
+    spec = to_spec(row["spec"])
+    if sealer is not None:
+        with suppress(KeyRefused):
+            prompt, negative_prompt = open_prompt(sealer, row)
+            spec = replace(spec, prompt=prompt, negative_prompt=negative_prompt)
+    return Job(
+        id=JobId(row["id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        trace_id=TraceId(row["trace_id"]),
+        spec=spec,
+        route=Route(row["route"]),
+        state=JobState(row["state"]),
+        revision=row["revision"],
+        created_at=row["created_at"],
+        deadline_at=row["deadline_at"],
+        predicted=StageSeconds(**json.loads(row["predicted"])),
+        screening=_to_screening(row["screening"]),
+        routing=to_routing(row["routing"]),
+        attempt=row["attempt"],
+        fence=row["fence"],
+        progress=_to_progress(row),
+        is_cancelling=row["is_cancelling"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        expires_at=row["expires_at"],
+        worker_id=WorkerId(row["worker_id"]) if row["worker_id"] else None,
+        device=row["device"],
+        measured=to_measured(row),
+        clip=to_clip(row["clip"]),
+        failure=_to_failure(row["failure"]),
+    )
+
+
+def to_measured(row: Row) -> StageSeconds | None:
+    return StageSeconds(**json.loads(row["measured"])) if row["measured"] else None
+
+
+def to_clip(text: str | None) -> Clip | None:
+    return Clip(**json.loads(text)) if text else None
+
+
+def from_clip(clip: Clip) -> str:
+    return json.dumps(asdict(clip))
+
+
+def from_routing(routing: Routing) -> str | None:
+    """Nothing for the ordinary case: most jobs stay at home and need no explanation."""
+    return None if routing == _AT_HOME else _to_json(routing)
+
+
+def to_routing(text: str | None) -> Routing:
+    if text is None:
+        return _AT_HOME
+    fields = json.loads(text)
+    return Routing(**fields | {"reason": RouteReason(fields["reason"]), "changes": tuple(fields["changes"])})
+
+
+def from_failure(failure: Failure) -> str:
+    return json.dumps(asdict(failure))
+
+
+def from_progress(progress: Progress | None) -> dict[str, object]:
+    """The progress columns; None clears them."""
+    return {
+        "stage": progress and progress.stage,
+        "stage_done": progress and progress.done,
+        "stage_total": progress and progress.total,
+        "fraction": progress and progress.fraction,
+    }
+
+
+def to_spec(text: str) -> VideoSpec:
+    fields = json.loads(text)
+    if (source := fields.pop("source")) is not None:
+        source = Source(**source | {"kind": SourceKind(source["kind"])})
+    return VideoSpec(**fields, source=source)
+
+
+def _to_screening(text: str) -> Screening:
+    fields = json.loads(text)
+    return Screening(action=ScreeningAction(fields["action"]), rules=tuple(fields["rules"]))
+
+
+def _to_failure(text: str | None) -> Failure | None:
+    if text is None:
+        return None
+    fields = json.loads(text)
+    return Failure(reason=Reason(fields["reason"]), message=fields["message"])
+
+
+def _to_progress(row: Row) -> Progress | None:
+    if row["stage"] is None:
+        return None
+    return Progress(Stage(row["stage"]), row["stage_done"], row["stage_total"], row["fraction"])

@@ -1,0 +1,1 @@
+"""How workers learn that there is work: by asking the database, or by a message on SQS."""

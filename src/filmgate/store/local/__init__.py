@@ -1,0 +1,1 @@
+"""The object store on a local disk: encrypted files and signed links."""

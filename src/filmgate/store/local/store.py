@@ -1,0 +1,251 @@
+"""Objects as encrypted files: written beside, flushed, then renamed into place.
+
+<folder>/<tenant>/<job>/<part>     magic | wrapped length (2) | wrapped data key | segments
+<folder>/.incoming/                what is not published yet; never listed, swept when a day old
+"""
+
+import errno
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO
+
+from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
+from filmgate.jobs import JobId, TenantId
+from filmgate.store.base import LEFTOVER_SECONDS, ObjectName, Room, StoredObject
+from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeyCache
+from filmgate.store.keys.files import read_or_make_key
+from filmgate.store.local.links import LinkSigner
+from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
+from filmgate.store.metering import Meter
+
+MAGIC = b"FGO1"
+LINK_PREFIX = "/objects/"
+_PREAMBLE = len(MAGIC) + 2
+_INCOMING = ".incoming"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class LocalStore:
+    """An ObjectStore on a POSIX file system, which several processes may share."""
+
+    def __init__(self, folder: Path, keyring: Keyring, *, min_free_bytes: int = 0) -> None:
+        self._folder = folder
+        self._keys = DataKeyCache(keyring)
+        self._min_free_bytes = min_free_bytes
+        with _translated():
+            (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
+        self.sweep(LEFTOVER_SECONDS)
+        self._links = LinkSigner(read_or_make_key(folder / ".links.key"))
+
+    def put(
+        self,
+        name: ObjectName,
+        chunks: Iterable[bytes],
+        *,
+        is_durable: bool = True,
+        late_head: Callable[[], bytes] | None = None,
+    ) -> StoredObject:
+        if late_head is not None:
+            # A file is written from its front; a disk is near, so that waiting costs little.
+            body = list(chunks)
+            chunks = chain([late_head()], body)
+        draft = self._folder / _INCOMING / secrets.token_hex(16)
+        meter = Meter(chunks)
+        try:
+            with _translated():
+                self._write(draft, name, meter, is_durable=is_durable)
+                _publish(draft, self._path(name), is_durable=is_durable)
+        finally:
+            draft.unlink(missing_ok=True)
+        return StoredObject(name, meter.size_bytes, meter.sha256, time.time())
+
+    def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        self.stat(name)
+        return self._stream(name, start, stop)
+
+    def stat(self, name: ObjectName) -> StoredObject:
+        with _translated(), _opened(self._path(name)) as file:
+            status = os.fstat(file.fileno())
+            offset, _ = _read_preamble(file)
+            return StoredObject(name, plain_size(status.st_size - offset), modified_at=status.st_mtime)
+
+    def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
+        names = [stored.name for stored in self.parts(tenant_id, job_id, prefix)]
+        home = self._home(tenant_id, job_id)
+        with _translated():
+            for name in names:
+                self._path(name).unlink(missing_ok=True)
+            _remove_empty(home)
+            _flush_folder(home if home.is_dir() else self._folder)
+        return len(names)
+
+    def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
+        home = self._home(tenant_id, job_id)
+        found = []
+        for part in sorted(part for part in _walk_parts(home) if part.startswith(prefix)):
+            try:
+                found.append(self.stat(ObjectName(tenant_id, job_id, part)))
+            except ObjectNotFound:
+                continue  # removed by someone else since it was listed
+        return found
+
+    def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
+        home = self._folder / tenant_id
+        with _translated():
+            names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
+        return (JobId(name) for name in names)
+
+    def link(self, name: ObjectName, seconds: float) -> str:
+        return LINK_PREFIX + self._links.sign(name, seconds)
+
+    def resolve(self, token: str) -> ObjectName:
+        return self._links.verify(token)
+
+    def room(self) -> Room:
+        with _translated():
+            status = os.statvfs(self._folder)
+        free_bytes = status.f_bavail * status.f_frsize
+        return Room(free_bytes=free_bytes, is_low=free_bytes < self._min_free_bytes)
+
+    def sweep(self, older_than_seconds: float) -> int:
+        with _translated():
+            return sum(
+                _drop_older(leftover, older_than_seconds)
+                for leftover in list((self._folder / _INCOMING).iterdir())
+            )
+
+    def _home(self, tenant_id: TenantId, job_id: JobId) -> Path:
+        return self._path(ObjectName(tenant_id, job_id, "x")).parent
+
+    def _path(self, name: ObjectName) -> Path:
+        return self._folder / name.tenant_id / name.job_id / name.part
+
+    def _write(self, draft: Path, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool) -> None:
+        key = self._keys.encrypting_key(name.tenant_id)
+        with open(draft, "xb", opener=_private) as file:
+            file.write(MAGIC + len(key.wrapped).to_bytes(2) + key.wrapped)
+            file.writelines(encrypt(key.plain, _associated(name), chunks))
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def _stream(self, name: ObjectName, start: int, stop: int | None) -> Iterator[bytes]:
+        with _translated(), _opened(self._path(name)) as file:
+            offset, wrapped = _read_preamble(file)
+            try:
+                key = self._keys.decrypting_key(name.tenant_id, wrapped)
+            except KeyRefused as exc:
+                raise ObjectCorrupt(f"{name.part} was not encrypted for this tenant") from exc
+            reader = SegmentReader(file, offset, key, _associated(name))
+            end = reader.size_bytes if stop is None else min(stop, reader.size_bytes)
+            yield from reader.read(min(start, end), end)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno in _FULL:
+            raise StoreFull("the disk of the object store is full") from exc
+        raise StoreUnavailable(f"the object store cannot be used: {exc.strerror}") from exc
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        file = path.open("rb")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
+        raise ObjectNotFound("there is no such object") from exc
+    with file:
+        yield file
+
+
+def _associated(name: ObjectName) -> bytes:
+    """Binds the bytes to their name: a file moved to another place does not verify."""
+    return b"filmgate object\0" + str(name).encode()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _read_preamble(file: BinaryIO) -> tuple[int, bytes]:
+    preamble = file.read(_PREAMBLE)
+    if preamble[: len(MAGIC)] != MAGIC or len(preamble) < _PREAMBLE:
+        raise ObjectCorrupt("a stored object has no preamble")
+    wrapped = file.read(int.from_bytes(preamble[len(MAGIC) :]))
+    return _PREAMBLE + len(wrapped), wrapped
+
+
+def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
+    """Rename into place; a folder made on the way is flushed into its parent too, or both could vanish."""
+    made: list[Path] = []
+    while True:
+        try:
+            made += _make_folders(path.parent)
+            draft.replace(path)
+            break
+        except FileNotFoundError:
+            if not draft.exists():
+                raise
+            # The folder was emptied and removed in between: make it again.
+    if is_durable:
+        for folder in {path.parent, *(folder.parent for folder in made)}:
+            _flush_folder(folder)
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make the folder and what is missing above it; those that were made."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return missing
+
+
+def _flush_folder(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # removed by someone else since: there is nothing left to keep
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _walk_parts(home: Path) -> Iterator[str]:
+    """The job's files. os.walk passes over a folder that is removed while it is being walked."""
+    for folder, _, names in os.walk(home):
+        for name in names:
+            yield (Path(folder) / name).relative_to(home).as_posix()
+
+
+def _remove_empty(home: Path) -> None:
+    """Remove the job's folders that hold nothing, deepest first."""
+    for folder, _, _ in os.walk(home, topdown=False):
+        try:
+            Path(folder).rmdir()
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise
+
+
+def _drop_older(leftover: Path, seconds: float) -> bool:
+    """Drop what a killed process left half written, if it is that old."""
+    try:
+        if time.time() - leftover.stat().st_mtime <= seconds:
+            return False
+        leftover.unlink()
+    except FileNotFoundError:
+        return False
+    return True

@@ -1,0 +1,119 @@
+"""A runner that renders a test pattern: honest stages and paces, deterministic bytes, no video in them.
+
+It stands in for the GPU wherever the queue, the worker and the store are on trial.
+"""
+
+import hashlib
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+from filmgate.errors import DecodeError
+from filmgate.jobs import Route, Stage, VideoSpec
+from filmgate.pipeline.encode.growing_file import GrowingFile
+from filmgate.worker.base import (
+    Fragment,
+    Growth,
+    Latents,
+    Movie,
+    Output,
+    Picture,
+    PictureKind,
+    RenderTask,
+    Step,
+)
+
+MODEL = "pattern"
+FRAMES_A_CHUNK = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PatternRunner:
+    """`pace_seconds` is spent on every step and every chunk, where a GPU would be busy."""
+
+    pace_seconds: float = 0.0
+    chunk_bytes: int = 4096
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return (MODEL,)
+
+    @property
+    def route(self) -> Route:
+        return Route.GPU
+
+    @property
+    def device(self) -> str:
+        return "pattern"
+
+    def check(self) -> None:
+        """The canary: the same spec must give the same bytes twice."""
+        spec = VideoSpec(model=MODEL, prompt="canary", width=64, height=64, seconds=0.5, fps=8, seed=0)
+        if pattern_clip(spec, self.chunk_bytes) != pattern_clip(spec, self.chunk_bytes):
+            raise DecodeError("the canary clip is not what it should be")
+
+    def render(self, task: RenderTask) -> Generator[Output, None, None]:
+        if task.read_latents is None:
+            yield from self._denoise(task.spec)
+        elif b"".join(task.read_latents()) != _latents(task.spec):
+            raise DecodeError("the checkpoint is not of this job")
+        yield from self._decode(task.spec)
+
+    def _denoise(self, spec: VideoSpec) -> Iterator[Output]:
+        yield Step(Stage.TEXT, 0, 1)
+        self._work()
+        yield Step(Stage.TEXT, 1, 1)
+        steps = spec.steps or 8
+        yield Step(Stage.DENOISE, 0, steps)
+        for done in range(1, steps + 1):
+            self._work()
+            yield Step(Stage.DENOISE, done, steps)
+        yield Latents([_latents(spec)])
+
+    def _decode(self, spec: VideoSpec) -> Iterator[Output]:
+        chunks, file = _chunk_count(spec), GrowingFile()
+        yield Step(Stage.DECODE, 0, chunks)
+        # As a muxer does: room for the head is left in front, and filled at the end.
+        size = self.chunk_bytes
+        yield Growth(lambda: file.follow(size), lambda: file.front(size), file.close)
+        with closing(file):
+            file.seek(self.chunk_bytes)
+            for number in range(chunks):
+                self._work()
+                chunk = _chunk(spec, number, self.chunk_bytes)
+                if number:
+                    file.write(chunk)
+                yield Fragment(chunk)
+                yield Step(Stage.DECODE, number + 1, chunks)
+            file.seek(0)
+            file.write(_chunk(spec, 0, self.chunk_bytes))
+            file.finish()
+        yield Picture(PictureKind.PREVIEW, _noise(spec, "preview", 64))
+        yield Picture(PictureKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
+        yield Picture(PictureKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
+        yield Movie(lambda: (_chunk(spec, number, self.chunk_bytes) for number in range(chunks)))
+
+    def _work(self) -> None:
+        time.sleep(self.pace_seconds)
+
+
+def pattern_clip(spec: VideoSpec, chunk_bytes: int = 4096) -> bytes:
+    """The whole clip this spec must give, for comparison."""
+    return b"".join(_chunk(spec, number, chunk_bytes) for number in range(_chunk_count(spec)))
+
+
+def _chunk_count(spec: VideoSpec) -> int:
+    return -(-spec.frames // FRAMES_A_CHUNK)
+
+
+def _chunk(spec: VideoSpec, number: int, size: int) -> bytes:
+    return _noise(spec, f"chunk {number}", size)
+
+
+def _latents(spec: VideoSpec) -> bytes:
+    return _noise(spec, "latents", 1024)
+
+
+def _noise(spec: VideoSpec, label: str, size: int) -> bytes:
+    return hashlib.shake_256(f"{spec.prompt}|{spec.seed}|{spec.size}|{label}".encode()).digest(size)

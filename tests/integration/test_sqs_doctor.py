@@ -1,0 +1,91 @@
+"""`filmgate doctor` on the queue that wakes workers: a verdict and a remedy for every way to get it wrong."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from filmgate.scheduling.wakers.sqs_doctor import examine_delivery, examine_kind
+from filmgate.scheduling.wakers.sqs_queues import Mailbox
+from filmgate.settings import QueueSettings
+from filmgate.telemetry.findings import Verdict
+from tests.sqs_site import SqsSite
+from tests.unit.test_command_line import filmgate
+
+
+def findings(site, **given):
+    settings = QueueSettings(**site.settings | given)
+    return {finding.subject: finding for finding in examine_delivery(settings, "flipbook")}
+
+
+def test_a_sound_queue_is_ok_on_every_line(sqs):
+    found = findings(sqs)
+    assert list(found) == ["SQS", "SQS kind", "SQS visibility", "SQS dead letters"]
+    assert {finding.verdict for finding in found.values()} == {Verdict.OK}
+
+
+def test_nothing_is_said_where_workers_ask_the_database():
+    assert list(examine_delivery(QueueSettings(), "flipbook")) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "subject", "verdict", "remedy"),
+    [
+        ({"visibility_seconds": 10}, {}, "SQS visibility", Verdict.WARN, "VisibilityTimeout to 30"),
+        ({"max_receives": 3}, {}, "SQS dead letters", Verdict.WARN, "maxReceiveCount to 5"),
+        ({}, {"delivery": "sqs://gone.fifo"}, "SQS", Verdict.FAIL, "create gone.fifo"),
+        ({}, {"endpoint": "http://127.0.0.1:9"}, "SQS", Verdict.FAIL, "queue.endpoint"),
+    ],
+)
+def test_each_mistake_has_its_line_and_its_remedy(aws_url, made, given, subject, verdict, remedy):
+    found = findings(SqsSite(aws_url, **made), **given)[subject]
+    assert found.verdict is verdict
+    assert remedy in found.remedy
+
+
+def test_a_standard_queue_fails(aws_url):
+    site = SqsSite(aws_url, is_fifo=False)
+    found = examine_kind(Mailbox(site.client, site.url).attributes("All"))
+    assert (found.verdict, "FifoQueue=true" in found.remedy) == (Verdict.FAIL, True)
+
+
+def test_a_queue_without_dead_letters_fails(sqs):
+    sqs.client.set_queue_attributes(QueueUrl=sqs.url, Attributes={"RedrivePolicy": ""})
+    found = findings(sqs)["SQS dead letters"]
+    assert (found.verdict, "RedrivePolicy" in found.remedy) == (Verdict.FAIL, True)
+
+
+class _Denies(BaseHTTPRequestHandler):
+    """SQS as a role meets it that lacks a permission."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"__type": "com.amazonaws.sqs#AccessDenied", "message": "not authorized"}).encode()
+        self.send_response(403)
+        self.send_header("Content-Type", "application/x-amz-json-1.0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_words):
+        pass
+
+
+def test_a_missing_permission_is_named(sqs):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Denies)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        found = findings(sqs, endpoint=f"http://127.0.0.1:{server.server_port}")["SQS"]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert "sqs:GetQueueUrl is missing" in found.words
+    assert (found.verdict, "allow that action" in found.remedy) == (Verdict.FAIL, True)
+
+
+def test_the_command_prints_the_lines(sqs):
+    environ = {f"FILMGATE_QUEUE__{name.upper()}": value for name, value in sqs.settings.items()}
+    said = json.loads(filmgate("doctor", "--json", **environ).stdout)
+    verdicts = {finding["subject"]: finding["verdict"] for finding in said["findings"]}
+    assert (verdicts["SQS"], verdicts["SQS dead letters"]) == ("ok", "ok")

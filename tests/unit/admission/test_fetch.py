@@ -1,0 +1,66 @@
+"""Which addresses are public, and which URLs are not even tried."""
+
+import ipaddress
+
+import pytest
+
+from filmgate.admission.uploads.fetch import FetchLimits, fetch, is_public
+from filmgate.errors import AddressRefused
+
+LIMITS = FetchLimits(seconds=2, max_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
+        "224.0.0.1", "240.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1",
+        "::1", "::", "fe80::1", "fc00::1", "fd12::1", "ff02::1", "2001:db8::1", "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+        "2002:7f00:1::", "2002:a00:1::", "2001:0:4136:e378:8000:63bf:80ff:fffe",
+    ],
+)  # fmt: skip
+def test_a_private_address_is_refused_in_every_spelling(address):
+    assert not is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"])
+def test_a_public_address_passes(address):
+    assert is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd", "gopher://x/", "ftp://example.com/a", "http://", "//example.com", "nonsense",
+        "http://user:pw@example.com/", "http://example.com:22/", "http://[::1", "http://example.com/a b",
+        "http://example.com/\r\nX: y", "data:image/png;base64,AAAA",
+    ],
+)  # fmt: skip
+def test_a_url_of_another_kind_is_refused_before_anything_is_resolved(url):
+    def resolve(_host, _port):
+        raise AssertionError("resolved")
+
+    with pytest.raises(AddressRefused):
+        fetch(url, LIMITS, resolve)
+
+
+@pytest.mark.parametrize("answers", [["10.0.0.1"], ["1.1.1.1", "10.0.0.1"], ["1.1.1.1", "::1"], []])
+def test_one_private_answer_among_public_ones_is_enough_to_refuse(answers):
+    def resolve(_host, _port):
+        return [ipaddress.ip_address(answer) for answer in answers]
+
+    with pytest.raises(AddressRefused, match="public"):
+        fetch("http://example.com/a.png", LIMITS, resolve)
+
+
+def test_a_host_that_is_not_on_the_list_is_refused():
+    listed = FetchLimits(seconds=2, max_bytes=1000, hosts=frozenset({"images.example.com"}))
+    with pytest.raises(AddressRefused, match="list"):
+        fetch("http://other.example.com/a.png", listed)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
+def test_loopback_is_refused_however_it_is_written(host):
+    with pytest.raises(AddressRefused):
+        fetch(f"http://{host}/", LIMITS)

@@ -1,0 +1,37 @@
+import pytest
+
+from filmgate.cli.worker import parse_models
+from filmgate.errors import UsageError
+from filmgate.models.weights.location import ModelLocation, is_remote, parse_location
+
+
+@pytest.mark.parametrize("text", ["s3://film/models/wan2.1/v3/", "s3://film/models/wan2.1/v3"])
+def test_an_address_names_bucket_model_and_version(text):
+    location = parse_location(text)
+    assert location == ModelLocation("film", "models/wan2.1/v3", "wan2.1", 3)
+    assert location.url == "s3://film/models/wan2.1/v3/"
+    assert location.key("vae/config.json") == "models/wan2.1/v3/vae/config.json"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://film/models/wan/", "s3://film/v1/", "s3://film/models/wan/v0", "s3://film/models/wan/vx",
+        "s3://film/models/../secrets/v1", "s3:///models/wan/v1", "s3://film//wan/v1", "s3://FILM/wan/v1",
+        "s3://film/models/wan/v1/vae", "https://film/wan/v1", "s3://film/models/a b/v1", "",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(text):
+    with pytest.raises(UsageError, match="s3://BUCKET/models/NAME/vN/"):
+        parse_location(text)
+
+
+def test_only_s3_addresses_are_remote():
+    assert is_remote("s3://film/models/wan/v1")
+    assert not any(map(is_remote, ["flipbook", "/models/wan", "Wan-AI/Wan2.1", "./s3:"]))
+
+
+def test_a_worker_calls_a_bare_address_by_the_models_name():
+    url = "s3://film/models/wan2.1/v3/"
+    assert parse_models([url]) == {"wan2.1": url}
+    assert parse_models([f"video={url}", "flipbook"]) == {"video": url, "flipbook": "flipbook"}

@@ -1,0 +1,54 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filmgate.errors import ModelError
+from filmgate.models.weights.manifest import FileRecord, Manifest, parse_manifest
+
+SHA = "ab" * 32
+FILE = FileRecord("vae/config.json", 12, SHA)
+
+
+def test_a_manifest_survives_its_json():
+    manifest = Manifest((FILE, FileRecord("model_index.json", 30, "cd" * 32)))
+    assert parse_manifest(manifest.to_json(), "here") == manifest
+    assert (manifest.total_bytes, len(manifest.digest)) == (42, 64)
+
+
+def test_another_file_is_another_digest():
+    assert Manifest((FILE,)).digest != Manifest((FileRecord(FILE.path, 13, SHA),)).digest
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../up", "", "a\\b", "vae/.."])
+def test_a_path_that_leads_out_of_the_folder_is_refused(path):
+    with pytest.raises(ModelError, match="not usable"):
+        parse_manifest(Manifest((FileRecord(path, 1, SHA),)).to_json(), "here")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [],
+        [{"path": "a", "size_bytes": 1, "sha256": SHA}] * 2,
+        [{"path": "a", "size_bytes": -1, "sha256": SHA}],
+        [{"path": "a", "size_bytes": 1, "sha256": "zz"}],
+        [{"path": "a"}],
+        ["a"],
+    ],
+)
+def test_a_list_of_files_that_makes_no_sense_is_refused(files):
+    with pytest.raises(ModelError):
+        parse_manifest(json.dumps({"format": 1, "files": files}), "here")
+
+
+def test_a_newer_format_is_refused_by_its_number():
+    with pytest.raises(ModelError, match="format 2"):
+        parse_manifest(json.dumps({"format": 2, "files": []}), "here")
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_reader(text):
+    with pytest.raises(ModelError):
+        parse_manifest(text, "here")

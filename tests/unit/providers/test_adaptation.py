@@ -1,0 +1,202 @@
+"""What a provider makes of a spec, and what a tenant's policy makes of that."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filmgate.errors import ProviderCannot
+from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec
+from filmgate.providers.adaptation import SLACK_SECONDS, adapt, fit, obstacles
+from filmgate.providers.base import Offer, ShapeRange
+from filmgate.providers.bedrock_models import MODELS, offers_of
+from filmgate.settings import FallbackSettings
+
+ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
+SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=7)
+REEL = offers_of(MODELS["amazon.nova-reel-v1:1"], FallbackSettings(region="us-east-1"))
+RAY = offers_of(MODELS["luma.ray-v2:0"], FallbackSettings(region="us-west-2"))
+RANGE = ShapeRange(multiple=32, min_side=64, max_side=512, max_pixels=262144, min_seconds=0.5, max_seconds=12)
+
+
+def make_offer(**fields):
+    given = {
+        "provider": "http",
+        "model": "wan",
+        "region": "eu-1",
+        "sizes": (),
+        "seconds": (),
+        "fps": None,
+        "usd_per_second": 0.1,
+        "expected_seconds": 60.0,
+        "max_prompt_chars": 100,
+        "takes_image": False,
+        "takes_seed": True,
+    }
+    return Offer(**given | fields)
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "becomes", "length", "usd"),
+    [
+        ((1280, 720), 5.0, "1280x720", 5.0, 7.5),
+        ((1280, 720), 5.0625, "1280x720", 5.0, 7.5),
+        ((1280, 720), 7.0, "1280x720", 5.0, 7.5),
+        ((1280, 720), 7.5, "1280x720", 9.0, 13.5),
+        ((960, 540), 2.0, "960x540", 5.0, 3.75),
+        ((832, 480), 9.0, "960x540", 9.0, 6.75),
+        ((1920, 1080), 30.0, "1280x720", 9.0, 13.5),
+        ((720, 1280), 5.0, "720x1280", 5.0, 7.5),
+        ((512, 512), 5.0, "540x540", 5.0, 3.75),
+        ((1024, 768), 5.0, "960x720", 5.0, 7.5),
+        ((2560, 1080), 5.0, "1680x720", 5.0, 7.5),
+    ],
+)
+def test_ray_renders_the_nearest_shape_and_length(size, seconds, becomes, length, usd):
+    spec = replace(SPEC, width=size[0], height=size[1], seconds=seconds)
+    rendition = adapt(spec, RAY, ANYTHING)
+    assert (rendition.spec.size, rendition.spec.seconds, rendition.usd) == (becomes, length, usd)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "length", "usd"),
+    [
+        (2.0, 6.0, 0.48),
+        (8.0, 6.0, 0.48),
+        (9.0, 6.0, 0.48),
+        (10.0, 12.0, 0.96),
+        (30.0, 30.0, 2.4),
+        (500.0, 60.0, 4.8),
+    ],
+)
+def test_reel_renders_six_seconds_or_a_multiple(seconds, length, usd):
+    rendition = adapt(replace(SPEC, seconds=seconds), REEL, ANYTHING)
+    assert (rendition.spec.seconds, rendition.usd) == (length, usd)
+
+
+def test_every_difference_is_written_down():
+    spec = replace(SPEC, width=256, height=256, seconds=2.0, fps=16, negative_prompt="rain")
+    assert adapt(spec, RAY, ANYTHING).changes == (
+        "model wan -> luma.ray-v2:0",
+        "size 256x256 -> 540x540",
+        "length 2 s -> 5 s",
+        "fps 16 -> 24",
+        "seed left out",
+        "negative prompt left out",
+    )
+
+
+def test_what_fits_is_left_as_it_is():
+    rendition = adapt(SPEC, [make_offer(takes_knobs=True, shapes=None)], ManagedPolicy(is_allowed=True))
+    assert (rendition.spec, rendition.changes) == (SPEC, ())
+
+
+@pytest.mark.parametrize(
+    ("policy", "spec", "words"),
+    [
+        (ManagedPolicy(), SPEC, "allows no managed provider"),
+        (replace(ANYTHING, regions=("eu-west-1",)), SPEC, "does not allow region us-west-2"),
+        (replace(ANYTHING, max_usd_a_clip=3.0), SPEC, "7.5 USD is more"),
+        (replace(ANYTHING, may_resize=False), replace(SPEC, width=640, height=480), "640x480 would become"),
+        (replace(ANYTHING, may_change_length=False), replace(SPEC, seconds=2.0), "2 s would become 5 s"),
+        (ANYTHING, replace(SPEC, prompt="x" * 5001), "5001 characters"),
+        (ANYTHING, replace(SPEC, source=Source(SourceKind.EXTEND)), "cannot start from"),
+        (ANYTHING, replace(SPEC, source=Source(SourceKind.REMIX)), "cannot start from"),
+    ],
+)
+def test_what_the_tenant_or_the_model_forbids_is_a_refusal(policy, spec, words):
+    with pytest.raises(ProviderCannot, match=words):
+        adapt(spec, RAY, policy)
+
+
+def test_a_refusal_of_the_nearest_leaves_the_next_nearest():
+    cheap = adapt(SPEC, RAY, replace(ANYTHING, max_usd_a_clip=4.0))
+    assert (cheap.spec.size, cheap.usd) == ("960x540", 3.75)
+
+
+def test_a_long_prompt_finds_the_shot_that_takes_it():
+    spec = replace(SPEC, prompt="x" * 600, seconds=6.0)
+    assert adapt(spec, REEL, ANYTHING).spec.seconds == 12.0
+
+
+def test_a_first_frame_finds_the_shot_that_takes_it():
+    spec = replace(SPEC, source=Source(SourceKind.IMAGE), seconds=30.0)
+    assert adapt(spec, REEL, ANYTHING).spec.seconds == 6.0
+
+
+def test_a_remix_is_the_same_seed_on_the_same_model():
+    spec = replace(SPEC, source=Source(SourceKind.REMIX))
+    assert adapt(spec, [make_offer()], ANYTHING).spec.seed == 7
+    with pytest.raises(ProviderCannot):
+        adapt(spec, [make_offer(model="other")], ANYTHING)
+
+
+def test_no_offers_is_a_refusal_too():
+    with pytest.raises(ProviderCannot, match="offers nothing"):
+        adapt(SPEC, [], ANYTHING)
+
+
+sizes = st.tuples(st.integers(16, 4096), st.integers(16, 4096))
+specs = st.builds(
+    lambda size, seconds, fps: replace(SPEC, width=size[0], height=size[1], seconds=seconds, fps=fps),
+    sizes,
+    st.floats(0.1, 200),
+    st.integers(1, 60),
+)
+policies = st.builds(
+    ManagedPolicy,
+    is_allowed=st.booleans(),
+    regions=st.sampled_from([(), ("us-west-2",), ("eu-1", "us-west-2"), ("us-east-1",)]),
+    max_usd_a_clip=st.none() | st.floats(0, 20),
+    may_resize=st.booleans(),
+    may_change_length=st.booleans(),
+)
+
+
+@given(specs, policies)
+def test_no_rendition_breaks_the_policy(spec, policy):
+    try:
+        rendition = adapt(spec, RAY + REEL, policy)
+    except ProviderCannot:
+        return
+    assert policy.is_allowed
+    assert not policy.regions or rendition.offer.region in policy.regions
+    assert policy.max_usd_a_clip is None or rendition.usd <= policy.max_usd_a_clip
+    assert policy.may_resize or rendition.spec.size == spec.size
+    assert policy.may_change_length or abs(rendition.spec.seconds - spec.seconds) <= SLACK_SECONDS
+
+
+@given(specs)
+def test_a_rendition_is_one_the_offer_lists(spec):
+    rendition = adapt(spec, RAY + REEL, ANYTHING)
+    assert (rendition.spec.width, rendition.spec.height) in rendition.offer.sizes
+    assert rendition.spec.seconds in rendition.offer.seconds
+
+
+@given(specs)
+def test_a_change_is_named_if_and_only_if_there_is_one(spec):
+    rendition = fit(spec, RAY[0])
+    named = {change.partition(" ")[0] for change in rendition.changes}
+    assert ("size" in named) == (rendition.spec.size != spec.size)
+    assert ("length" in named) == (abs(rendition.spec.seconds - spec.seconds) > SLACK_SECONDS)
+    assert ("fps" in named) == (rendition.spec.fps != spec.fps)
+
+
+@given(specs)
+def test_a_range_is_never_left(spec):
+    near = fit(spec, make_offer(shapes=RANGE)).spec
+    for side in (near.width, near.height):
+        assert side % 32 == 0
+        assert 64 <= side <= 512
+    assert near.width * near.height <= 262144
+    assert 0.5 <= near.seconds <= 12
+
+
+@given(specs)
+def test_fitting_twice_changes_nothing_more(spec):
+    for offer in (*RAY, *REEL, make_offer(shapes=RANGE)):
+        once = fit(spec, offer).spec
+        again = fit(once, offer)
+        assert again.spec == once
+        assert obstacles(once, again, replace(ANYTHING, may_resize=False, may_change_length=False)) == []

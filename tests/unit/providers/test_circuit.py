@@ -1,0 +1,160 @@
+"""The breaker's rules: when it opens, how it comes back, and that retries stay few."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, ProviderUnusable
+from filmgate.providers.circuit import Circuit, Outcome, Permit, Phase, Signal
+from filmgate.settings import RoutingSettings
+
+SETTINGS = RoutingSettings()
+GOOD, THROTTLED = Outcome(Signal.ANSWERED, 0.2), Outcome(Signal.THROTTLED, 0.1)
+BAD = [THROTTLED, Outcome(Signal.FAILED), Outcome(Signal.TIMED_OUT, 30.0), Outcome(Signal.ANSWERED, 16.0)]
+
+
+def tell(circuit, *outcomes, now=0.0, permit=Permit(), chance=1.0):
+    for outcome in outcomes:
+        circuit = circuit.record(outcome, permit, now, SETTINGS, chance)
+    return circuit
+
+
+def opened(now=0.0, chance=1.0):
+    return tell(Circuit(), *[THROTTLED] * 5, now=now, chance=chance)
+
+
+@pytest.mark.parametrize("bad", BAD, ids=["throttled", "failed", "timed out", "slow"])
+def test_five_bad_answers_of_ten_open_it_whatever_kind_they_are(bad):
+    assert tell(Circuit(), *[bad] * 4).phase is Phase.CLOSED
+    assert tell(Circuit(), *[bad] * 5).phase is Phase.OPEN
+    assert tell(Circuit(), *[bad, GOOD] * 4).phase is Phase.CLOSED
+    assert tell(Circuit(), *[bad, GOOD] * 4, bad).phase is Phase.OPEN
+
+
+def test_good_answers_push_bad_ones_out_and_time_forgets_them():
+    assert tell(tell(Circuit(), *[THROTTLED] * 4, *[GOOD] * 10), THROTTLED).phase is Phase.CLOSED
+    assert tell(tell(Circuit(), *[THROTTLED] * 4), THROTTLED, now=200.0).phase is Phase.CLOSED
+
+
+def test_a_provider_that_cannot_be_used_is_left_alone_at_once():
+    assert tell(Circuit(), Outcome(Signal.UNUSABLE)).phase is Phase.OPEN
+
+
+def test_while_it_is_open_nothing_passes_and_then_one_probe_does():
+    circuit = opened(chance=1.0)
+    assert circuit.admit(4.9, SETTINGS)[1] is None
+    probing, permit = circuit.admit(5.0, SETTINGS)
+    assert (probing.phase, permit.probe) == (Phase.HALF_OPEN, 1)
+    assert probing.admit(5.0, SETTINGS)[1] is None
+    assert probing.admit(64.9, SETTINGS, is_retry=True)[1] is None
+
+
+def test_a_good_probe_closes_it_and_a_bad_one_doubles_the_rest():
+    probing, permit = opened().admit(5.0, SETTINGS)
+    assert tell(probing, GOOD, now=6.0, permit=permit).phase is Phase.CLOSED
+    rests, circuit, now = [], probing, 5.0
+    for _ in range(9):
+        circuit = tell(circuit, THROTTLED, now=now, permit=permit)
+        rests.append(circuit.retry_at - now)
+        now = circuit.retry_at
+        circuit, permit = circuit.admit(now, SETTINGS)
+    assert rests == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0, 300.0]
+
+
+@given(st.floats(0, 1))
+def test_the_rest_is_between_half_and_all_of_its_length(chance):
+    assert 2.5 <= opened(chance=chance).retry_at <= 5.0
+
+
+def test_a_probe_whose_process_died_is_followed_by_another_and_its_late_word_is_ignored():
+    probing, lost = opened().admit(5.0, SETTINGS)
+    second, permit = probing.admit(65.0, SETTINGS)
+    assert permit.probe == 2
+    assert tell(second, GOOD, permit=lost, now=66.0) == second
+    assert tell(second, GOOD, permit=permit, now=66.0).phase is Phase.CLOSED
+
+
+def test_an_answer_to_an_old_call_neither_closes_nor_prolongs_it():
+    circuit = opened()
+    assert tell(circuit, GOOD, THROTTLED, now=1.0) == circuit
+    probing, _ = circuit.admit(5.0, SETTINGS)
+    assert tell(probing, GOOD, THROTTLED, now=5.5) == probing
+
+
+def test_a_probe_handed_back_is_anybodys():
+    probing, permit = opened().admit(5.0, SETTINGS)
+    _, next_permit = probing.release(permit, 6.0).admit(6.0, SETTINGS)
+    assert next_permit.probe == 2
+    assert Circuit().release(Permit(), 1.0) == Circuit()
+
+
+def test_a_clock_that_started_again_does_not_keep_it_open():
+    circuit = opened(now=1_000_000.0)
+    assert circuit.admit(3.0, SETTINGS)[1] is not None
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_retries_never_pass_a_tenth_of_the_first_tries_and_a_small_burst(calls):
+    circuit, first_tries, retries = Circuit(), 0, 0
+    for is_retry in calls:
+        circuit, permit = circuit.admit(0.0, SETTINGS, is_retry=is_retry)
+        first_tries += not is_retry
+        retries += is_retry and permit is not None
+        assert is_retry or permit is not None
+    assert retries <= 0.1 * first_tries + 3 + 1e-6
+
+
+@given(st.lists(st.tuples(st.sampled_from("asrlt"), st.sampled_from([GOOD, *BAD])), max_size=200))
+def test_whatever_happens_at_most_one_probe_is_out(script):
+    """a admits, s tells the newest permit's outcome, r releases it, l loses it, t lets time pass."""
+    circuit, now, held, probing = Circuit(), 0.0, [], {}
+    for letter, outcome in script:
+        if letter == "a":
+            circuit, permit = circuit.admit(now, SETTINGS)
+            if permit is not None:
+                held.append(permit)
+                if permit.probe is not None:
+                    assert all(ends_at <= now for ends_at in probing.values())
+                    probing[permit.probe] = now + SETTINGS.probe_seconds
+        elif letter == "t":
+            now += 7.0
+        elif held:
+            permit = held.pop()
+            if letter == "s":
+                circuit = circuit.record(outcome, permit, now, SETTINGS, 0.5)
+            elif letter == "r":
+                circuit = circuit.release(permit, now)
+            if letter != "l":
+                probing.pop(permit.probe, None)
+        assert len(circuit.recent) <= 10
+
+
+def test_the_pace_follows_what_clips_really_take_within_bounds():
+    circuit = Circuit()
+    for _ in range(30):
+        circuit = circuit.observe(180.0, 90.0)
+    assert circuit.pace == pytest.approx(2.0, abs=0.01)
+    assert circuit.observe(1e9, 90.0).pace < 6.0
+    assert circuit.observe(5.0, 0.0) == circuit
+
+
+@pytest.mark.parametrize(
+    ("error", "signal"),
+    [
+        (None, Signal.ANSWERED),
+        (ProviderRefused("content"), Signal.ANSWERED),
+        (ProviderThrottled("quota"), Signal.THROTTLED),
+        (ProviderUnusable("end of life"), Signal.UNUSABLE),
+        (ProviderError("503"), Signal.FAILED),
+        (TimeoutError(), Signal.TIMED_OUT),
+        (OSError("reset"), Signal.FAILED),
+    ],
+)
+def test_every_error_of_a_provider_has_its_signal(error, signal):
+    assert Outcome.of(error, 0.5) == Outcome(signal, 0.5)
+
+
+def test_a_timeout_the_adapter_translated_is_still_a_timeout():
+    error = ProviderError("no answer")
+    error.__cause__ = TimeoutError()
+    assert Outcome.of(error, 30.0).signal is Signal.TIMED_OUT
