@@ -7,9 +7,23 @@ from filmgate.jobs import Clip, Idempotency, Share, StageSeconds, TenantId, Tick
 from filmgate.scheduling.base import Finish, Offer
 
 PROMPT = "a red ball bounces on the grass"
-SPEC = VideoSpec(model="flipbook", prompt=PROMPT, width=128, height=128, seconds=2.0, fps=16, steps=8, seed=7)
+SPEC = VideoSpec(
+    model="flipbook",
+    prompt=PROMPT,
+    width=128,
+    height=128,
+    seconds=2.0,
+    fps=16,
+    steps=8,
+    seed=7,
+    guidance=1.0,
+)
 PREDICTED = StageSeconds(text=1.0, denoise=6.0, decode=3.0, upload=0.5)
 FINISH = Finish(Clip("clip-1.mp4", 1000, "ab" * 32), StageSeconds(text=1.0, denoise=5.0, decode=2.0))
+
+
+def make_spec(**fields):
+    return replace(SPEC, **fields)
 
 
 def make_ticket(

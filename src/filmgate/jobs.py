@@ -1,4 +1,4 @@
-"""The words every station shares: what was asked (spec), accepted (ticket) and done about it (job)."""
+"""The types every room shares: what was asked (request), what will be rendered (spec), the job it became."""
 
 import math
 import re
@@ -6,9 +6,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import NewType
+from types import MappingProxyType
+from typing import NamedTuple, NewType
 
-from filmgate.errors import FilmgateError
+from filmgate.errors import FilmgateError, InvalidField
 
 JobId = NewType("JobId", str)
 TenantId = NewType("TenantId", str)
@@ -92,7 +93,7 @@ class ManagedPolicy:
 
     is_allowed: bool = False
     regions: tuple[str, ...] = ()  # empty: any
-    max_usd_a_clip: float | None = None
+    max_usd_per_clip: float | None = None
     may_resize: bool = False
     may_change_length: bool = False
 
@@ -164,9 +165,37 @@ class Source:
     media_type: str | None = None
 
 
+class Size(NamedTuple):
+    """Width and height in pixels."""
+
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+    @property
+    def pixels(self) -> int:
+        return self.width * self.height
+
+    @classmethod
+    def parse(cls, text: str, option: str = "size") -> "Size":
+        """The size written as WIDTHxHEIGHT. Raises InvalidField naming `option`."""
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise InvalidField(f"{text[:20]!r} is not WIDTHxHEIGHT, such as 1280x720", option=option)
+        return cls(int(match[1]), int(match[2]))
+
+
+_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})", re.IGNORECASE | re.ASCII)
+
+
 @dataclass(frozen=True, slots=True)
 class VideoSpec:
-    """What was asked for, complete: every default is already filled in."""
+    """What will be rendered, complete: every default is filled in.
+
+    `extra` holds fields of a newer version, so that an older process carries them instead of failing.
+    """
 
     model: str
     prompt: str = field(repr=False)
@@ -179,14 +208,15 @@ class VideoSpec:
     guidance: float | None = None
     negative_prompt: str | None = field(default=None, repr=False)
     source: Source | None = None
+    extra: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def frames(self) -> int:
         return max(1, math.floor(self.seconds * self.fps + 0.5))
 
     @property
-    def size(self) -> str:
-        return f"{self.width}x{self.height}"
+    def size(self) -> Size:
+        return Size(self.width, self.height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +293,7 @@ class Share:
     weight: float = 1.0
     max_queued: int | None = None
     max_running: int | None = None
-    max_gpu_seconds_a_day: float | None = None
+    max_gpu_seconds_per_day: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from filmgate.pipeline.loading.compilation import (
 from filmgate.pipeline.loading.families import FAMILIES
 from filmgate.pipeline.loading.memory import Offload, Placement
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import Wish, to_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.findings import Verdict
+from tests.clip_requests import make_clip_request
 from tests.zoo import build_pipeline
 
 # torch warns about itself when its compiler is first imported.
@@ -192,7 +192,7 @@ def wan(model_folder):
 
 
 def denoised(renderer, model):
-    request = to_request(model, Wish(size="64x64", frames=5, steps=2, seed=3, guidance=5.0))
+    request = make_clip_request(model, size="64x64", frames=5, steps=2, seed=3, guidance=5.0)
     return renderer.denoise(Prompt("a cat", "", request.guidance), request, Control()).latents
 
 

@@ -7,9 +7,9 @@ from filmgate.errors import Cancelled, SettingsError
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import Wish, to_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
+from tests.clip_requests import make_clip_request
 
 
 def settings(quality):
@@ -23,7 +23,7 @@ def load(model_folder):
 
 
 def request_of(model):
-    return to_request(model, Wish(size="64x64", frames=5, steps=6, seed=3, guidance=5.0))
+    return make_clip_request(model, size="64x64", frames=5, steps=6, seed=3, guidance=5.0)
 
 
 def denoised(model, quality, prompt="a cat", control=None):

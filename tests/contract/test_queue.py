@@ -257,11 +257,11 @@ def test_an_original_that_arrives_after_its_retry_is_the_same_job_once(queue):
 
 
 def test_quotas_refuse_the_job_too_many_and_say_when_to_come_back(queue, clocks):
-    share = Share(max_queued=2, max_gpu_seconds_a_day=100.0)
+    share = Share(max_queued=2, max_gpu_seconds_per_day=100.0)
     queue.enqueue(make_ticket(gpu_seconds=60, share=share))
     with pytest.raises(QuotaExceeded) as refusal:
         queue.enqueue(make_ticket(gpu_seconds=60, share=share))
-    assert (refusal.value.quota, refusal.value.retry_after_seconds) == ("max_gpu_seconds_a_day", 43200.0)
+    assert (refusal.value.quota, refusal.value.retry_after_seconds) == ("max_gpu_seconds_per_day", 43200.0)
     queue.enqueue(make_ticket(gpu_seconds=1, share=share))
     with pytest.raises(QuotaExceeded) as refusal:
         queue.enqueue(make_ticket(gpu_seconds=1, share=share))

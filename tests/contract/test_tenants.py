@@ -12,7 +12,7 @@ from filmgate.tenants.local import ensure_local_tenant
 
 ACME = Tenant(
     id=TenantId("acme"),
-    share=Share(weight=2.0, max_queued=10, max_running=2, max_gpu_seconds_a_day=3600.0),
+    share=Share(weight=2.0, max_queued=10, max_running=2, max_gpu_seconds_per_day=3600.0),
     scopes=frozenset({Scope.READ}),
     certificate="CN=acme,O=Acme",
     screening={"personal_data": ScreeningAction.FLAG},
@@ -43,7 +43,7 @@ def test_a_key_finds_its_tenant_with_everything_it_was_given(registry):
 def test_what_a_provider_may_do_is_nothing_until_the_tenant_says_so(registry):
     issued = registry.add(ACME)
     assert registry.authenticate(issued.secret).managed == ManagedPolicy()
-    policy = ManagedPolicy(is_allowed=True, regions=("us-west-2",), max_usd_a_clip=2.5, may_resize=True)
+    policy = ManagedPolicy(is_allowed=True, regions=("us-west-2",), max_usd_per_clip=2.5, may_resize=True)
     assert registry.allow(ACME.id, policy).managed == policy
     assert registry.authenticate(issued.secret) == registry.find(ACME.id)
     assert registry.find(ACME.id).managed == policy

@@ -8,10 +8,10 @@ import torch
 from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import Wish, to_request
 from filmgate.pipeline.text.cache import TextCache, digest
 from filmgate.pipeline.text.encode import Prompt, encode_text
 from filmgate.settings import PipelineSettings
+from tests.clip_requests import make_clip_request
 
 CPU = PipelineSettings(device="cpu")
 EMBEDDING_BYTES = 4 * 8
@@ -136,7 +136,7 @@ def test_a_family_without_text_leaves_the_cache_alone(model):
 @pytest.mark.parametrize("name", ["wan2.1", "ltx", "cogvideox"])
 def test_latents_are_the_same_with_and_without_the_cache(model, name):
     loaded = model(name)
-    request = to_request(loaded, Wish(size="64x64", frames=9, steps=2, seed=3, guidance=5.0))
+    request = make_clip_request(loaded, size="64x64", frames=9, steps=2, seed=3, guidance=5.0)
     asked = Prompt("a red ball", "blur", request.guidance)
     with_cache = Renderer(loaded, CPU)
     without = Renderer(loaded, CPU.model_copy(update={"text_cache_bytes": 0}))
@@ -151,7 +151,7 @@ def test_latents_are_the_same_with_and_without_the_cache(model, name):
 def test_no_prompt_is_held_by_a_renderer_that_cached_it(model):
     loaded = model("wan2.1")
     renderer = Renderer(loaded, CPU)
-    request = to_request(loaded, Wish(size="64x64", frames=5, steps=1, seed=3))
+    request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
     renderer.denoise(Prompt("a zebrafish"), request, Control())
     ((key, kept),) = renderer._texts._entries.items()
     assert "zebrafish" not in key
@@ -161,7 +161,7 @@ def test_no_prompt_is_held_by_a_renderer_that_cached_it(model):
 def test_a_report_says_whether_the_text_was_cached_and_a_checkpoint_inherits_nothing(model):
     loaded = model("wan2.1")
     renderer = Renderer(loaded, CPU)
-    request = to_request(loaded, Wish(size="64x64", frames=5, steps=1, seed=3))
+    request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
 
     def render():
         return renderer.render(Prompt("a cat"), request, None, Delivery(), Control())

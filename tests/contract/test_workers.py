@@ -7,11 +7,12 @@ import sqlalchemy as sa
 
 from filmgate.database.schema import workers
 from filmgate.jobs import SourceKind, WorkerId
-from filmgate.models.cards import open_shelf
+from filmgate.models.cards import open_registry
 from filmgate.scheduling.workers import GONE_SECONDS, Roster
 
-FLIPBOOK = open_shelf("flipbook").default
-WAN = replace(FLIPBOOK, name="wan", aliases=(), sources=frozenset({SourceKind.IMAGE, SourceKind.REMIX}))
+FLIPBOOK = open_registry("flipbook").default
+BOTH = frozenset({SourceKind.IMAGE, SourceKind.REMIX})
+WAN = replace(FLIPBOOK, name="wan", aliases=(), limits=replace(FLIPBOOK.limits, sources=BOTH))
 LTX = replace(WAN, name="ltx")
 ONE, TWO = WorkerId("node-1"), WorkerId("node-2")
 

@@ -7,9 +7,9 @@ from filmgate.pipeline.bench.denoise import relative_norm
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import Wish, to_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
+from tests.clip_requests import make_clip_request
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
@@ -24,7 +24,7 @@ def renderer_of(**fields):
 
 
 def denoised(model, renderer):
-    request = to_request(model, Wish(size="256x256", frames=9, steps=10, seed=1))
+    request = make_clip_request(model, size="256x256", frames=9, steps=10, seed=1)
     return renderer.denoise(Prompt("a red ball bounces"), request, Control()).latents.float()
 
 

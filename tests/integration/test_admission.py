@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from filmgate.admission.uploads.images import clean_image
-from filmgate.admission.validation import Upload
 from filmgate.api.services import SLOW_THREADS
 from filmgate.errors import AddressRefused, ImageRefused, UploadTooLarge
 from filmgate.jobs import ScreeningAction, Share
+from filmgate.models.requests import Upload
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from tests.images import bomb, png

@@ -20,13 +20,15 @@ CARD = """
 [pattern]
 owner = "filmgate"
 created = 1794700800
+rates = { text = 0.1, denoise = 0.5, decode = 5.0, upload = 0.2 }
+
+[pattern.limits]
 sources = ["remix"]
 size = { default = [128, 128], multiple = 16, min_side = 64, max_side = 256, max_pixels = 65536 }
 frames = { default = 33, step = 4, offset = 1, min = 5, max = 97 }
 fps = { default = 16, min = 8, max = 24 }
 steps = { default = 4, min = 1, max = 50 }
 guidance = { default = 1.0, min = 1.0, max = 20.0 }
-rates = { text = 0.1, denoise = 0.5, decode = 5.0, upload = 0.2 }
 """
 
 

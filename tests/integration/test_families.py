@@ -9,14 +9,16 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled, ModelError, UsageError
+from filmgate.jobs import Size, SourceKind
+from filmgate.models.limits import ModelLimits
 from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise.denoise import denoise
-from filmgate.pipeline.loading.loader import Limits, image_pipeline, load_model
+from filmgate.pipeline.loading.loader import image_pipeline, load_model
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import Wish, to_request
 from filmgate.pipeline.text.encode import Prompt, encode_text
 from filmgate.settings import PipelineSettings
+from tests.clip_requests import make_clip_request
 from tests.zoo import BUILDERS
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
@@ -28,9 +30,9 @@ FRAMES = {"svd": 3, "ltx": 17, "ltx-0.9.5": 17}
 
 
 def make_request(model, name, image=None, steps=2, seed=1):
-    side = max(model.limits.size_step, 32)
-    wish = Wish(size=f"{side}x{side}", frames=FRAMES.get(name, 9), steps=steps, seed=seed, image=image)
-    return to_request(model, wish)
+    side = max(model.limits.size.multiple, 32)
+    frames = FRAMES.get(name, 9)
+    return make_clip_request(model, f"{side}x{side}", image, frames=frames, steps=steps, seed=seed)
 
 
 def render(model, request, path, control=None, prompt="a red ball"):
@@ -131,16 +133,16 @@ def test_a_cancelled_model_renders_the_next_clip(model, name, picture, tmp_path)
 
 @pytest.mark.parametrize("name", sorted(TEXT_ONLY))
 def test_a_text_model_refuses_a_picture(model, name, picture):
-    with pytest.raises(UsageError, match="takes text only") as caught:
+    with pytest.raises(UsageError, match="cannot start from an image") as caught:
         make_request(model(name), name, picture)
-    assert caught.value.option == "--image"
+    assert caught.value.option == "input_reference"
 
 
 @pytest.mark.parametrize("name", IMAGE_ONLY)
 def test_an_image_model_asks_for_a_picture(model, name):
-    with pytest.raises(UsageError, match="pass one with --image") as caught:
+    with pytest.raises(UsageError, match="send an image") as caught:
         make_request(model(name), name)
-    assert caught.value.option == "--image"
+    assert caught.value.option == "input_reference"
 
 
 LIMITS = {
@@ -176,16 +178,16 @@ DEFAULTS = {
 @pytest.mark.parametrize("name", BUILDERS)
 def test_sizes_and_lengths_come_from_the_model(model, name):
     limits = model(name).limits
-    assert isinstance(limits, Limits)
-    assert (limits.size_step, limits.frame_step) == LIMITS[name]
-    assert limits.takes_image == (name in IMAGE_ONLY or name in BOTH)
+    assert isinstance(limits, ModelLimits)
+    assert (limits.size.multiple, limits.frames.step) == LIMITS[name]
+    assert (SourceKind.IMAGE in limits.sources) == (name in IMAGE_ONLY or name in BOTH)
     assert limits.needs_image == (name in IMAGE_ONLY)
 
 
 @pytest.mark.parametrize("name", BUILDERS)
 def test_the_models_own_defaults_are_sizes_it_can_make(model, name, picture):
     loaded = model(name)
-    request = to_request(loaded, Wish(image=picture if name in IMAGE_ONLY else None))
+    request = make_clip_request(loaded, image=picture if name in IMAGE_ONLY else None)
     made = (request.width, request.height, request.frames, request.fps, request.steps)
     assert made == DEFAULTS[name]
 
@@ -193,9 +195,9 @@ def test_the_models_own_defaults_are_sizes_it_can_make(model, name, picture):
 def test_a_model_may_bring_its_own_defaults(model_folder, tmp_path):
     folder = linked(model_folder("wan2.1"), tmp_path / "wan")
     (folder / "filmgate.json").write_text('{"width": 64, "height": 32, "frames": 5, "steps": 3}')
-    defaults = load_model(str(folder), CPU).defaults
-    assert (defaults.width, defaults.height, defaults.frames, defaults.steps) == (64, 32, 5, 3)
-    assert defaults.fps == 16
+    limits = load_model(str(folder), CPU).limits
+    assert limits.size.default == Size(64, 32)
+    assert (limits.frames.default, limits.steps.default, limits.fps.default) == (5, 3, 16)
 
 
 @pytest.mark.parametrize("text", ["{", '{"colour": "red"}', "[1]"])

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from filmgate.jobs import Size
 from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.loading.loader import Defaults, load_model, shipped_folder
+from filmgate.pipeline.loading.loader import load_model, shipped_folder
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import Wish, to_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
+from tests.clip_requests import make_clip_request
 
 MOST_BYTES = 40_000_000
 CPU = PipelineSettings(device="cpu")
@@ -26,7 +27,7 @@ def film(flipbook):
     renderer = Renderer(flipbook, CPU)
 
     def make(prompt="a red ball bounces", size="64x64", frames=9, seed=1):
-        request = to_request(flipbook, Wish(size=size, frames=frames, steps=2, seed=seed))
+        request = make_clip_request(flipbook, size=size, frames=frames, steps=2, seed=seed)
         asked = Prompt(prompt, "", request.guidance)
         return renderer.render(asked, request, None, Delivery(), Control()).clip
 
@@ -34,7 +35,10 @@ def film(flipbook):
 
 
 def test_it_has_its_own_defaults(flipbook):
-    assert flipbook.defaults == Defaults(width=256, height=256, frames=33, fps=16, steps=10, guidance=1.0)
+    limits = flipbook.limits
+    assert limits.size.default == Size(256, 256)
+    named = (limits.frames, limits.fps, limits.steps, limits.guidance)
+    assert [each.default for each in named] == [33, 16, 10, 1.0]
 
 
 def test_its_weights_fit_the_package_and_carry_their_licence():

@@ -77,7 +77,7 @@ def test_nothing_is_left_beside_the_clip_and_its_stills(made):
     ("arguments", "code", "words"),
     [
         (("--size", "65x64"), 2, "--size"),
-        (("--size", "100x100"), 2, "the nearest is 96x96"),
+        (("--size", "100x100"), 2, "the nearest size is 96x96"),
         (("--size", "huge"), 2, "WIDTHxHEIGHT"),
         (("--frames", "6"), 2, "the nearest to 6 is 5"),
         (("--frames", "0"), 2, "--frames"),

@@ -19,7 +19,15 @@ from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, Pict
 from filmgate.worker.gpu_runner import GpuRunner
 
 SPEC = VideoSpec(
-    model="tiny", prompt="a red ball", width=64, height=64, seconds=0.5, fps=16, steps=3, seed=7, guidance=1.0
+    model="tiny",
+    prompt="a red ball",
+    width=64,
+    height=64,
+    seconds=9 / 16,
+    fps=16,
+    steps=3,
+    seed=7,
+    guidance=1.0,
 )
 
 
@@ -97,7 +105,7 @@ def test_latents_that_are_no_latents_are_refused(runner):
 
 
 def test_closing_the_stream_stops_the_pipeline_and_the_runner_stays_usable(runner, outputs, no_thread_left):
-    long = VideoSpec("tiny", "a red ball", 64, 64, seconds=0.5, fps=16, steps=1000, seed=7, guidance=1.0)
+    long = VideoSpec("tiny", "a red ball", 64, 64, seconds=9 / 16, fps=16, steps=1000, seed=7, guidance=1.0)
     stream = runner.render(task(long))
     for output in stream:
         if isinstance(output, Step) and output.stage is Stage.DENOISE and output.done == 2:
@@ -110,8 +118,8 @@ def test_closing_the_stream_stops_the_pipeline_and_the_runner_stays_usable(runne
 
 def test_a_source_the_model_cannot_use_is_refused_with_words(runner):
     for kind in (SourceKind.IMAGE, SourceKind.EXTEND):
-        spec = VideoSpec("tiny", "x", 64, 64, 0.5, 16, source=Source(kind, part="source"))
-        with pytest.raises(UsageError, match=r"text only|cannot extend"):
+        spec = VideoSpec("tiny", "x", 64, 64, 9 / 16, 16, source=Source(kind, part="source"))
+        with pytest.raises(UsageError, match=r"cannot start from an image|cannot extend"):
             list(runner.render(task(spec, read_source=lambda: iter([b"junk"]))))
 
 

@@ -38,7 +38,7 @@ def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
     assert json.loads(added.stdout)["managed"] == {
         "is_allowed": True,
         "regions": [],
-        "max_usd_a_clip": 0.0,
+        "max_usd_per_clip": 0.0,
         "may_resize": False,
         "may_change_length": True,
     }
@@ -46,7 +46,7 @@ def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
     assert "managed in us-west-2,eu-west-1 up to 2.5 USD resized" in listed
     assert "managed up to 0 USD of another length" in listed
     freed = tenant("set", "acme", "--managed-max-usd", "none", "--managed-regions", "", "--json")
-    assert json.loads(freed.stdout)["managed"]["max_usd_a_clip"] is None
+    assert json.loads(freed.stdout)["managed"]["max_usd_per_clip"] is None
     assert tenant("set", "acme", "--no-managed").stdout == "acme: no managed provider\n"
 
 

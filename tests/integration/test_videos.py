@@ -61,7 +61,7 @@ def test_a_number_may_be_a_number_in_json(client):
         ({}, "prompt", "invalid_value", "missing"),
         ({"prompt": "x", "size": "1280x720"}, "size", "unsupported_value", "nearest size is 512x288"),
         ({"prompt": "x", "size": "big"}, "size", "invalid_value", "WIDTHxHEIGHT"),
-        ({"prompt": "x", "seconds": "60"}, "seconds", "unsupported_value", "nearest is 12"),
+        ({"prompt": "x", "seconds": "60"}, "seconds", "unsupported_value", "nearest length is 12"),
         ({"prompt": "x", "seconds": "nan"}, "seconds", "unsupported_value", ""),
         ({"prompt": "x", "fps": 30}, "fps", "unsupported_value", "nearest is 16"),
         ({"prompt": "x", "steps": 0}, "steps", "unsupported_value", "nearest is 1"),

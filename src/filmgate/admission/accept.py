@@ -11,7 +11,6 @@ from filmgate.admission.estimates import Estimator
 from filmgate.admission.screening import Screener, open_rules
 from filmgate.admission.uploads.fetch import FetchLimits, fetch
 from filmgate.admission.uploads.images import Picture, clean_image
-from filmgate.admission.validation import VideoRequest, complete_spec, source_kind
 from filmgate.errors import AddressRefused, InvalidField, JobActive, PromptRejected, StoreFull
 from filmgate.jobs import (
     Idempotency,
@@ -28,7 +27,8 @@ from filmgate.jobs import (
     TraceId,
     VideoSpec,
 )
-from filmgate.models.cards import ModelCard, ModelShelf, open_shelf
+from filmgate.models.cards import ModelCard, ModelRegistry, open_registry
+from filmgate.models.requests import VideoRequest, to_spec
 from filmgate.scheduling.base import Backlog, JobBook, JobQueue
 from filmgate.scheduling.pressure import Demand, check_promise, place_in_queue, wait_seconds
 from filmgate.scheduling.router import Arrival, Router
@@ -96,7 +96,7 @@ class Gate:
     """Decides what may enter."""
 
     def __init__(
-        self, shelf: ModelShelf, screener: Screener, neighbours: Neighbours, settings: AdmissionSettings
+        self, shelf: ModelRegistry, screener: Screener, neighbours: Neighbours, settings: AdmissionSettings
     ) -> None:
         self.shelf = shelf
         self.router = neighbours.router
@@ -120,7 +120,7 @@ class Gate:
         if source is not None:
             request = self._inherit(request, source)
         card = self.shelf.find(request.model)
-        spec = complete_spec(request, card, self._settings.prompt_max_chars)
+        spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
         screening = self._screen(visit, spec)
         predicted = self._estimator.estimate(spec, card)
         if self._room.get().is_low:
@@ -152,7 +152,7 @@ class Gate:
         """The route. Only what stays home is held to the promise: a provider may take what we cannot."""
         wait, choice = self.wait_seconds(visit.tenant, predicted), AT_HOME
         if self.router is not None:
-            kind = source_kind(request)
+            kind = request.source_kind
             shaped = replace(spec, source=Source(kind) if kind else None)
             arrival = Arrival(visit.tenant.managed, shaped, predicted, self._settings.slo_seconds, wait)
             choice = self.router.choose(arrival, self._backlog.get())
@@ -213,7 +213,7 @@ class Gate:
 
     def _inherit(self, request: VideoRequest, source: Job) -> VideoRequest:
         """What starts from a clip keeps its shape."""
-        frames = self.shelf.find(source.spec.model).frames
+        frames = self.shelf.find(source.spec.model).limits.frames
         length = frames.seconds(source.spec.frames, source.spec.fps)
         return replace(
             request,
@@ -244,11 +244,11 @@ class Gate:
         return screening
 
     def _picture(self, request: VideoRequest) -> Picture | None:
-        upload = request.reference
-        if request.reference_url is not None:
+        upload = request.image
+        if request.image_url is not None:
             if not self._settings.fetch:
                 raise AddressRefused("this service fetches no URLs", option="input_reference.image_url")
-            upload = fetch(request.reference_url, self._fetch_limits)
+            upload = fetch(request.image_url, self._fetch_limits)
         return clean_image(upload, self._settings) if upload is not None else None
 
 
@@ -267,5 +267,5 @@ def _start(request: VideoRequest, source: Job | None, picture: Picture | None) -
 def open_gate(neighbours: Neighbours, roster: Roster, settings: AdmissionSettings) -> Gate:
     """The gate of these settings. Raises SettingsError for a bad model or rule file."""
     brought: Glance[Sequence[ModelCard]] = Glance(roster.cards, seconds=ROSTER_SECONDS)
-    shelf = open_shelf(settings.default_model, settings.models_file, brought.get)
+    shelf = open_registry(settings.default_model, settings.models_file, brought.get)
     return Gate(shelf, Screener(open_rules(settings.rules_file)), neighbours, settings)

@@ -37,7 +37,7 @@ def learn(card: ModelCard, measurements: Sequence[Measurement], route: Route) ->
     if not mine:
         return card.rates
     units = [work_units(m.spec) for m in mine]
-    steps = [m.spec.steps or card.steps.default for m in mine]
+    steps = [m.spec.steps or card.limits.steps.default for m in mine]
     per_unit = [m.measured.denoise / (u * s) for m, u, s in zip(mine, units, steps, strict=True)]
     return Rates(
         text=_blend(card.rates.text, [m.measured.text for m in mine]),
@@ -69,7 +69,7 @@ class Estimator:
 
     def estimate(self, spec: VideoSpec, card: ModelCard, route: Route = Route.GPU) -> StageSeconds:
         """Predicted seconds of this spec."""
-        return predict(spec, self._rates(card, route), spec.steps or card.steps.default)
+        return predict(spec, self._rates(card, route), spec.steps or card.limits.steps.default)
 
     def _rates(self, card: ModelCard, route: Route) -> Rates:
         key = (card.name, route)

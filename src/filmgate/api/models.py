@@ -9,7 +9,8 @@ from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import stations_of
 from filmgate.jobs import SourceKind
-from filmgate.models.cards import Limits, ModelCard
+from filmgate.models.cards import ModelCard
+from filmgate.models.limits import Range
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
 
@@ -82,8 +83,8 @@ async def retrieve_model(request: Request, model: str, _caller: Reader) -> Model
 
 def shape(card: ModelCard, *, is_default: bool) -> Model:
     """A card on the wire."""
-    size, frames, fps = card.size, card.frames, card.fps.default
-    width, height = size.default
+    limits = card.limits
+    size, frames, fps = limits.size, limits.frames, limits.fps.default
     return Model(
         id=card.name,
         created=card.created,
@@ -92,7 +93,7 @@ def shape(card: ModelCard, *, is_default: bool) -> Model:
         aliases=list(card.aliases),
         limits=LimitsShape(
             size=SizeShape(
-                default=f"{width}x{height}",
+                default=str(size.default),
                 multiple=size.multiple,
                 min_side=size.min_side,
                 max_side=size.max_side,
@@ -103,13 +104,13 @@ def shape(card: ModelCard, *, is_default: bool) -> Model:
                 min=frames.seconds(frames.min, fps),
                 max=frames.seconds(frames.max, fps),
             ),
-            fps=_range(card.fps),
-            steps=_range(card.steps),
-            guidance=_range(card.guidance),
-            sources=sorted(card.sources),
+            fps=_range(limits.fps),
+            steps=_range(limits.steps),
+            guidance=_range(limits.guidance),
+            sources=sorted(limits.sources),
         ),
     )
 
 
-def _range(limits: Limits[int] | Limits[float]) -> RangeShape:
-    return RangeShape(default=limits.default, min=limits.min, max=limits.max)
+def _range(values: Range[int] | Range[float]) -> RangeShape:
+    return RangeShape(default=values.default, min=values.min, max=values.max)

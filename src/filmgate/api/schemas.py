@@ -6,10 +6,10 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails
 
-from filmgate.admission.validation import Upload, VideoRequest
 from filmgate.api.forms import Body
 from filmgate.errors import InvalidField, UnsupportedVerb
-from filmgate.jobs import JobId, Route, ScreeningAction, SourceKind, Stage
+from filmgate.jobs import JobId, Route, ScreeningAction, Size, SourceKind, Stage
+from filmgate.models.requests import Upload, VideoRequest
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
 _WHOLE = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d{1,18}$"}]}
@@ -62,10 +62,11 @@ class CreateVideo(Asked):
         reference = self.input_reference or ImageReference()
         if reference.file_id is not None:
             raise UnsupportedVerb("files are not kept here; send the image itself", option="input_reference")
-        fields = self.model_dump(exclude={"input_reference"})
+        fields = self.model_dump(exclude={"input_reference", "size"})
+        size = Size.parse(self.size) if self.size is not None else None
         image = files.get("input_reference")
         upload = Upload("input_reference", image) if image is not None else None
-        return VideoRequest(**fields, reference=upload, reference_url=reference.image_url)
+        return VideoRequest(**fields, size=size, image=upload, image_url=reference.image_url)
 
 
 class RemixVideo(Asked):

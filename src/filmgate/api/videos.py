@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from filmgate.admission.accept import Visit
-from filmgate.admission.validation import VideoRequest
 from filmgate.api.auth import Maker, Reader, applicant_of
 from filmgate.api.forms import Body, read_body
 from filmgate.api.openapi import KEYED, PROBLEMS, form_body
@@ -29,6 +28,7 @@ from filmgate.api.services import Stations, stations_of
 from filmgate.api.views import poll_after_ms, render, view
 from filmgate.errors import FilmgateError, InvalidField, JobActive, JobNotFound, UnsupportedVerb, UsageError
 from filmgate.jobs import JOB_ID_PATTERN, Idempotency, Job, JobId, SourceKind, TenantId, Ticket, TraceId
+from filmgate.models.requests import VideoRequest
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import Scope
@@ -185,7 +185,7 @@ async def _accept(request: Request, read: Callable[[Body], VideoRequest]) -> Res
         visit = Visit(applicant.identify(scope), idempotency, TraceId(request.state.trace_id))
         return _enqueue(stations, visit, asked)
 
-    is_slow = asked.reference is not None or asked.reference_url is not None
+    is_slow = asked.source_kind is SourceKind.IMAGE
     return _answer(await (stations.call_slowly(enter) if is_slow else stations.call(enter)))
 
 

@@ -33,7 +33,7 @@ def render(stations: Stations, job: Job, position: int | None) -> Video:
         prompt=job.spec.prompt,
         remixed_from_video_id=source.job_id if source is not None and is_remix else None,
         seconds=seconds_of(stations, job),
-        size=job.spec.size,
+        size=str(job.spec.size),
         error=error_of(job),
         stage=job.progress.stage if job.has_started and job.progress else None,
         eta_seconds=round(eta, 1) if eta is not None else None,
@@ -70,7 +70,7 @@ def error_of(job: Job) -> VideoError | None:
 def seconds_of(stations: Stations, job: Job) -> str:
     """The length as it was asked for: 33 frames of a 4k+1 model at 16 a second are "2"."""
     try:
-        frames = stations.gate.shelf.find(job.spec.model).frames
+        frames = stations.gate.shelf.find(job.spec.model).limits.frames
     except ModelNotFound:
         return f"{job.spec.seconds:g}"
     return f"{frames.seconds(job.spec.frames, job.spec.fps):g}"

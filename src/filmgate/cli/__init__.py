@@ -27,7 +27,7 @@ from filmgate.cli import (
     tenant,
     worker,
 )
-from filmgate.errors import FilmgateError, UsageError
+from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
 
 WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
 
@@ -75,12 +75,22 @@ def _root(
     pass
 
 
+_FLAGS = {"prompt": "PROMPT", "negative_prompt": "--negative", "input_reference": "--image"}
+
+
+def name_flag(error: UsageError) -> str | None:
+    """The flag of a request field; other options (settings, flags) are named as they are."""
+    if not isinstance(error, InvalidField | UnsupportedValue | UnsupportedVerb) or error.option is None:
+        return error.option
+    return _FLAGS.get(error.option, f"--{error.option.removeprefix('--')}")
+
+
 def main() -> None:
     """Run the command line: exit 0 done, 1 failed, 2 bad usage; an error is one line on stderr."""
     try:
         app()
     except FilmgateError as exc:
-        option = f"{exc.option}: " if isinstance(exc, UsageError) and exc.option else ""
+        option = f"{name_flag(exc)}: " if isinstance(exc, UsageError) and exc.option else ""
         typer.echo(f"error: {option}{exc}", err=True)
         sys.exit(2 if isinstance(exc, UsageError) else 1)
     except ModuleNotFoundError as exc:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from filmgate.cli.bench import where
+from filmgate.jobs import Size
 
 if TYPE_CHECKING:
     from filmgate.pipeline.bench.denoise import Measured
@@ -44,9 +45,8 @@ def denoise(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
 
     settings = load_settings().pipeline
     from filmgate.pipeline.bench.denoise import Case, open_bench, plan
-    from filmgate.pipeline.requests import parse_size
 
-    sizes = [parse_size(text) for text in size.split(",")]
+    sizes = [Size.parse(text) for text in size.split(",")]
     steps = plan(sizes, {name for name in variants.split(",") if name})
     running, about = open_bench(Case(model, frames, rounds, backend), sizes, settings)
     findings = Findings(about, out)

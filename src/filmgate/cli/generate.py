@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.models import tell_pulled
-from filmgate.errors import UsageError
+from filmgate.errors import InvalidField
+from filmgate.jobs import Size
+from filmgate.models.requests import Upload, VideoRequest
 
 if TYPE_CHECKING:
     from filmgate.pipeline.render import RenderReport
@@ -36,36 +38,62 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     spritesheet: Annotated[Path | None, typer.Option(help="Also write sixteen frames on one sheet.")] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Make a clip from a prompt (or a picture and a prompt)."""
+    """Make a clip from a prompt, or from an image and a prompt."""
+    if not prompt.strip() and image is None:
+        raise InvalidField("the prompt is empty; describe what the clip shows", option="prompt")
+    request = VideoRequest(
+        prompt,
+        model,
+        size=Size.parse(size) if size else None,
+        seconds=seconds,
+        frames=frames,
+        fps=fps,
+        steps=steps,
+        seed=seed,
+        guidance=guidance,
+        negative_prompt=negative or None,
+        image=_read_image(image) if image else None,
+    )
+    report = _render(request, model, output, (thumbnail, spritesheet))
+    typer.echo(json.dumps(as_dict(report, model)) if is_json else summary(report, model))
+
+
+def _render(
+    asked: VideoRequest, model: str, output: Path, stills: tuple[Path | None, Path | None]
+) -> "RenderReport":
     from filmgate.settings import load_settings
 
-    every = load_settings()
-    settings = every.pipeline
+    settings = load_settings()
     from filmgate.cli.progress import shown_progress
+    from filmgate.models.requests import to_spec
     from filmgate.models.weights import localise, open_cache
     from filmgate.pipeline.clip_writer import Delivery
     from filmgate.pipeline.encode.clip_file import check_target
     from filmgate.pipeline.encode.stills import StillPaths
     from filmgate.pipeline.loading.loader import load_model
     from filmgate.pipeline.render import Renderer
-    from filmgate.pipeline.requests import Wish, to_request
+    from filmgate.pipeline.requests import to_clip_request
     from filmgate.pipeline.text.encode import Prompt
 
-    if not prompt.strip() and image is None:
-        raise UsageError("the prompt is empty; say what the clip should show", option="PROMPT")
     check_target(output)
+    still_paths = StillPaths(*stills)
     with ExitStack() as held:
-        folder = localise(model, open_cache(every.models, every.data), held, tell_pulled())
+        folder = localise(model, open_cache(settings.models, settings.data), held, tell_pulled())
         control = held.enter_context(shown_progress(f"loading {model}"))
-        loaded = load_model(folder, settings)
-        wish = Wish(size, seconds, frames, fps, steps, seed, guidance, image)
-        request = to_request(loaded, wish)
-        delivery = Delivery(
-            metadata={"model": model, "seed": str(request.seed)}, stills=StillPaths(thumbnail, spritesheet)
-        )
-        asked = Prompt(prompt, negative, request.guidance)
-        report = Renderer(loaded, settings).render(asked, request, output, delivery, control)
-    typer.echo(json.dumps(as_dict(report, model)) if is_json else summary(report, model))
+        loaded = load_model(folder, settings.pipeline)
+        spec = to_spec(asked, model, loaded.limits, settings.admission.prompt_max_chars)
+        request = to_clip_request(spec, asked.image.data if asked.image else None)
+        metadata = {"model": model, "seed": str(request.seed)}
+        text = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance)
+        renderer = Renderer(loaded, settings.pipeline)
+        return renderer.render(text, request, output, Delivery(metadata, still_paths), control)
+
+
+def _read_image(path: Path) -> Upload:
+    try:
+        return Upload("image", path.read_bytes())
+    except OSError as exc:
+        raise InvalidField(f"{path} cannot be read: {exc.strerror}", option="image") from exc
 
 
 def as_dict(report: "RenderReport", model: str) -> dict[str, object]:

@@ -50,7 +50,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     weight: Annotated[float, typer.Option(min=0.01, help="Share of the GPUs against other tenants.")] = 1.0,
     max_queued: Annotated[int | None, typer.Option(min=1, help="Most jobs waiting.")] = None,
     max_running: Annotated[int | None, typer.Option(min=1, help="Most jobs running.")] = None,
-    gpu_seconds_a_day: Annotated[float | None, typer.Option(min=0, help="Most GPU-seconds a day.")] = None,
+    gpu_seconds_per_day: Annotated[float | None, typer.Option(min=0, help="Most GPU-seconds a day.")] = None,
     certificate: Annotated[str | None, typer.Option(help="Subject of its client certificate.")] = None,
     is_managed: IsManaged = None,
     regions: Regions = None,
@@ -66,7 +66,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         wanted = frozenset(Scope(scope.strip()) for scope in scopes.split(","))
     except ValueError as exc:
         raise UsageError(f"{exc}; choose from generate, read, admin", option="--scopes") from exc
-    share = Share(weight, max_queued, max_running, gpu_seconds_a_day)
+    share = Share(weight, max_queued, max_running, gpu_seconds_per_day)
     changes = read_policy(
         is_managed=is_managed,
         regions=regions,
@@ -172,7 +172,7 @@ def read_policy(
     if regions is not None:
         changes["regions"] = tuple(region.strip() for region in regions.split(",") if region.strip())
     if max_usd is not None:
-        changes["max_usd_a_clip"] = None if max_usd == "none" else _usd(max_usd)
+        changes["max_usd_per_clip"] = None if max_usd == "none" else _usd(max_usd)
     return changes
 
 
@@ -193,8 +193,8 @@ def describe_policy(managed: ManagedPolicy) -> str:
     words = ["managed"]
     if managed.regions:
         words.append(f"in {','.join(managed.regions)}")
-    if managed.max_usd_a_clip is not None:
-        words.append(f"up to {managed.max_usd_a_clip:g} USD")
+    if managed.max_usd_per_clip is not None:
+        words.append(f"up to {managed.max_usd_per_clip:g} USD")
     allowed = [("resized", managed.may_resize), ("of another length", managed.may_change_length)]
     words += [word for word, is_so in allowed if is_so]
     return " ".join(words)

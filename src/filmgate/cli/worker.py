@@ -50,14 +50,14 @@ def worker(
 
 def run_managed(settings: "Settings", models: list[str]) -> None:
     """Every model the service offers, unless told which: the provider's worker has none of its own."""
-    from filmgate.models.cards import open_shelf
+    from filmgate.models.cards import open_registry
     from filmgate.providers import open_provider
     from filmgate.worker_process import run_managed_worker
 
     if settings.fallback.provider == "disabled":
         raise UsageError("no provider is configured; set fallback.provider", option="--managed")
     admission = settings.admission
-    cards = open_shelf(admission.default_model, admission.models_file).cards
+    cards = open_registry(admission.default_model, admission.models_file).cards
     served = tuple(parse_models(models)) or tuple(card.name for card in cards)
     run_managed_worker(settings, served, open_provider(settings.fallback))
 

@@ -1,4 +1,4 @@
-"""Model cards: what each model can render, read from a data file, one typed card per model."""
+"""Model cards: what each model can render and what a job costs before anything was measured."""
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -6,79 +6,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from filmgate.errors import ModelNotFound, SettingsError
-from filmgate.jobs import SourceKind
+from filmgate.models.limits import ModelLimits
 
-Number = TypeVar("Number", int, float)
-
-
-@dataclass(frozen=True, slots=True)
-class SizeLimits:
-    """Both sides are multiples of `multiple` within [min_side, max_side]; their product is bounded too."""
-
-    default: tuple[int, int]
-    multiple: int
-    min_side: int
-    max_side: int
-    max_pixels: int
-
-    def allows(self, width: int, height: int) -> bool:
-        sides = (width, height)
-        return (
-            all(side % self.multiple == 0 and self.min_side <= side <= self.max_side for side in sides)
-            and width * height <= self.max_pixels
-        )
-
-    def nearest(self, width: int, height: int) -> tuple[int, int]:
-        """The allowed size closest to this one, its shape kept as far as the limits let it."""
-        shrink = min(1.0, self.max_side / max(width, height), (self.max_pixels / (width * height)) ** 0.5)
-        near = (self._snap(width * shrink), self._snap(height * shrink))
-        while near[0] * near[1] > self.max_pixels:
-            wide = near[0] >= near[1]
-            near = (near[0] - self.multiple * wide, near[1] - self.multiple * (not wide))
-        return near
-
-    def _snap(self, side: float) -> int:
-        steps = round(min(max(side, self.min_side), self.max_side) / self.multiple)
-        low, high = -(-self.min_side // self.multiple), self.max_side // self.multiple
-        return min(max(steps, low), high) * self.multiple
-
-
-@dataclass(frozen=True, slots=True)
-class FrameLimits:
-    """Frame counts are `step * k + offset`: a causal decoder yields one frame, then `step` at a time."""
-
-    default: int
-    step: int
-    offset: int
-    min: int
-    max: int
-
-    def count(self, seconds: float, fps: int) -> int:
-        """The allowed count nearest to this many seconds between the first frame and the last."""
-        return self.offset + self.step * round(seconds * fps / self.step)
-
-    def seconds(self, frames: int, fps: int) -> float:
-        """What a client calls the length: 33 frames at 16 per second are 2 seconds."""
-        return (frames - self.offset) / fps
-
-
-@dataclass(frozen=True, slots=True)
-class Limits(Generic[Number]):
-    """A number with a default and bounds."""
-
-    default: Number
-    min: Number
-    max: Number
+_OPTION = "admission.models_file"
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Seconds by unit of work: `denoise` per step and megapixel-frame, `decode` per megapixel-frame."""
+    """Seconds per unit of work: `denoise` per step and megapixel-frame, `decode` per megapixel-frame."""
 
     text: float
     denoise: float
@@ -86,83 +25,87 @@ class Rates:
     upload: float
 
 
+# For a model that nothing is known about: of the order of a small model on a data-centre GPU.
+UNKNOWN_RATES = Rates(text=0.5, denoise=0.1, decode=0.1, upload=0.5)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """One model's limits."""
+    """A model as clients see it."""
 
     name: str
     owner: str
     created: int
-    size: SizeLimits
-    frames: FrameLimits
-    fps: Limits[int]
-    steps: Limits[int]
-    guidance: Limits[float]
+    limits: ModelLimits
     rates: Rates
     aliases: tuple[str, ...] = ()
-    sources: frozenset[SourceKind] = frozenset()
 
 
-class ModelShelf:
-    """Every model that can be asked for, by name or alias: those of the files, and what workers brought."""
+class ModelRegistry:
+    """Every model that can be asked for, by name or alias: those in card files and those workers serve.
+
+    A card in a file overrides the card a worker announces under the same name.
+    """
 
     def __init__(
         self,
         cards: Iterable[ModelCard],
         default: str,
-        brought: Callable[[], Iterable[ModelCard]] = lambda: (),
+        read_served: Callable[[], Iterable[ModelCard]] = lambda: (),
     ) -> None:
-        self._own = tuple(cards)
-        self._brought = brought
-        self._by_name = {alias: card for card in self._own for alias in card.aliases}
-        self._by_name |= {card.name: card for card in self._own}
+        self._from_files = tuple(cards)
+        self._read_served = read_served
+        self._by_name = {alias: card for card in self._from_files for alias in card.aliases}
+        self._by_name |= {card.name: card for card in self._from_files}
         if default not in self._by_name:
             raise SettingsError(f"no model card is named {default}", option="admission.default_model")
         self.default = self._by_name[default]
 
     @property
     def cards(self) -> tuple[ModelCard, ...]:
-        """All of them. What a file says of a model goes before what a worker says."""
-        return self._own + tuple(card for card in self._brought() if card.name not in self._by_name)
+        served = tuple(card for card in self._read_served() if card.name not in self._by_name)
+        return self._from_files + served
 
     def find(self, name: str | None) -> ModelCard:
-        """The card of this name, or the default's for None. Raises ModelNotFound."""
+        """The card with this name or alias; the default model's for None. Raises ModelNotFound."""
         if name is None:
             return self.default
         card = self._by_name.get(name) or next((each for each in self.cards if each.name == name), None)
         if card is None:
-            near = get_close_matches(name, [card.name for card in self.cards], n=1, cutoff=0.0)
-            raise ModelNotFound(f"there is no such model; the nearest is {near[0]}", option="model")
+            names = [each.name for each in self.cards]
+            near = get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"available models: {', '.join(sorted(names))}"
+            raise ModelNotFound(f"no model is named {name[:60]!r}; {hint}", option="model")
         return card
 
 
-def open_shelf(
-    default: str, extra: str = "", brought: Callable[[], Iterable[ModelCard]] = lambda: ()
-) -> ModelShelf:
-    """The shipped cards, with those of the operator's file over them, and what workers bring beside them."""
-    shipped = read_cards(files("filmgate.models").joinpath("cards.toml").read_text(), "cards.toml")
-    if extra:
+def open_registry(
+    default: str, extra_file: str = "", read_served: Callable[[], Iterable[ModelCard]] = lambda: ()
+) -> ModelRegistry:
+    """The cards in the package, those of the operator's file over them, and those live workers announce."""
+    cards = read_cards(files("filmgate.models").joinpath("cards.toml").read_text(), "cards.toml")
+    if extra_file:
         try:
-            shipped |= read_cards(Path(extra).read_text(), extra)
+            cards |= read_cards(Path(extra_file).read_text(), extra_file)
         except (OSError, UnicodeDecodeError) as exc:
-            raise SettingsError(f"{extra} cannot be read: {exc}", option="admission.models_file") from exc
-    return ModelShelf(shipped.values(), default, brought)
+            raise SettingsError(f"{extra_file} cannot be read: {exc}", option=_OPTION) from exc
+    return ModelRegistry(cards.values(), default, read_served)
 
 
 _CARDS = TypeAdapter(dict[str, ModelCard], config=ConfigDict(extra="forbid"))
 
 
 def read_cards(text: str, source: str) -> dict[str, ModelCard]:
-    """The cards of a TOML document; raises SettingsError naming the key that is wrong."""
+    """The cards of a TOML document. Raises SettingsError naming the key that is wrong."""
     try:
         tree = tomllib.loads(text)
         return _CARDS.validate_python({name: _named(name, card) for name, card in tree.items()})
     except tomllib.TOMLDecodeError as exc:
-        raise SettingsError(f"{source}: {exc}", option="admission.models_file") from exc
+        raise SettingsError(f"{source}: {exc}", option=_OPTION) from exc
     except ValidationError as exc:
         first = exc.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{source}: {key}: {first['msg']}", option="admission.models_file") from exc
+        raise SettingsError(f"{source}: {key}: {first['msg']}", option=_OPTION) from exc
 
 
 def _named(name: str, card: object) -> object:

@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from filmgate.errors import DecodeError
+from filmgate.jobs import Size
 from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import ClipRequest
@@ -36,9 +37,11 @@ def check_canary(model: VideoModel, renderer: Renderer) -> None:
 def canary_request(model: VideoModel) -> ClipRequest:
     """The smallest clip that still passes through every part of the model."""
     limits = model.limits
-    side = max(limits.size_step, SIDE // limits.size_step * limits.size_step)
+    side = limits.size.nearest(Size(SIDE, SIDE)).width
     image = Image.new("RGB", (side, side), "grey") if limits.needs_image else None
-    return ClipRequest(side, side, limits.frame_step + 1, 8, STEPS, seed=0, guidance=1.0, image=image)
+    return ClipRequest(
+        side, side, limits.frames.step + limits.frames.offset, 8, STEPS, seed=0, guidance=1.0, image=image
+    )
 
 
 def read_luma(clip: bytes) -> np.ndarray:

@@ -77,7 +77,7 @@ def obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy) -> l
             f"the tenant does not allow region {offer.region or 'unknown'}",
         ),
         (
-            policy.max_usd_a_clip is not None and rendition.usd > policy.max_usd_a_clip,
+            policy.max_usd_per_clip is not None and rendition.usd > policy.max_usd_per_clip,
             f"{rendition.usd:g} USD is more than the tenant pays for a clip",
         ),
         (

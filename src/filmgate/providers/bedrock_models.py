@@ -57,7 +57,7 @@ def reel_input(spec: VideoSpec, image: bytes | None) -> Json:
     config: dict[str, Json] = {
         "durationSeconds": int(spec.seconds),
         "fps": FPS,
-        "dimension": spec.size,
+        "dimension": str(spec.size),
         "seed": (spec.seed or 0) % _REEL_SEEDS,
     }
     if spec.seconds > _REEL_SHOT_SECONDS:

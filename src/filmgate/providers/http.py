@@ -179,7 +179,7 @@ def _to_fields(rendition: Rendition) -> dict[str, str]:
     fields = {
         "prompt": spec.prompt,
         "model": spec.model,
-        "size": spec.size,
+        "size": str(spec.size),
         "seconds": f"{spec.seconds:.3f}".rstrip("0").rstrip("."),
     }
     if rendition.offer.takes_knobs:

@@ -100,11 +100,11 @@ def check_quotas(account: Row, share: Share, gpu_seconds: float, now: float) -> 
             quota="max_queued",
             retry_after_seconds=30.0,
         )
-    limit = share.max_gpu_seconds_a_day
+    limit = share.max_gpu_seconds_per_day
     if limit is not None and used_today(account, now) + gpu_seconds > limit:
         raise QuotaExceeded(
             f"this video would pass the limit of {limit:g} GPU-seconds a day",
-            quota="max_gpu_seconds_a_day",
+            quota="max_gpu_seconds_per_day",
             retry_after_seconds=DAY_SECONDS - now % DAY_SECONDS,
         )
 

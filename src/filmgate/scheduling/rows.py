@@ -1,9 +1,10 @@
 """A job to a row and back. Request text is sealed on the way in and opened on the way out."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
@@ -35,6 +36,7 @@ from filmgate.jobs import (
 from filmgate.store.keys.sealing import Sealer
 
 Row: TypeAlias = sa.RowMapping | dict[str, Any]
+T = TypeVar("T")
 
 _AT_HOME = Routing()
 
@@ -60,7 +62,7 @@ def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
         "deadline_at": now + ticket.slo_seconds,
         "predicted_gpu_seconds": ticket.predicted.gpu_seconds,
         "predicted": _to_json(ticket.predicted),
-        "spec": _to_json(replace(ticket.spec, prompt="", negative_prompt=None)),
+        "spec": from_spec(ticket.spec),
         "sealed_prompt": sealed_prompt,
         "screening": _to_json(ticket.screening),
         "body_digest": ticket.idempotency.body_digest,
@@ -123,7 +125,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         revision=row["revision"],
         created_at=row["created_at"],
         deadline_at=row["deadline_at"],
-        predicted=StageSeconds(**json.loads(row["predicted"])),
+        predicted=_read(StageSeconds, json.loads(row["predicted"])),
         screening=_to_screening(row["screening"]),
         routing=to_routing(row["routing"]),
         attempt=row["attempt"],
@@ -142,11 +144,11 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
 
 
 def to_measured(row: Row) -> StageSeconds | None:
-    return StageSeconds(**json.loads(row["measured"])) if row["measured"] else None
+    return _read(StageSeconds, json.loads(row["measured"])) if row["measured"] else None
 
 
 def to_clip(text: str | None) -> Clip | None:
-    return Clip(**json.loads(text)) if text else None
+    return _read(Clip, json.loads(text)) if text else None
 
 
 def from_clip(clip: Clip) -> str:
@@ -161,8 +163,10 @@ def from_routing(routing: Routing) -> str | None:
 def to_routing(text: str | None) -> Routing:
     if text is None:
         return _AT_HOME
-    fields = json.loads(text)
-    return Routing(**fields | {"reason": RouteReason(fields["reason"]), "changes": tuple(fields["changes"])})
+    stored = json.loads(text)
+    return _read(
+        Routing, stored | {"reason": RouteReason(stored["reason"]), "changes": tuple(stored["changes"])}
+    )
 
 
 def from_failure(failure: Failure) -> str:
@@ -179,23 +183,45 @@ def from_progress(progress: Progress | None) -> dict[str, object]:
     }
 
 
+def from_spec(spec: VideoSpec) -> str:
+    """The spec without its texts, which are sealed apart. Fields of a newer version keep their values."""
+    known = asdict(replace(spec, prompt="", negative_prompt=None, extra={}))
+    del known["extra"]
+    return json.dumps(dict(spec.extra) | known)
+
+
 def to_spec(text: str) -> VideoSpec:
-    fields = json.loads(text)
-    if (source := fields.pop("source")) is not None:
-        source = Source(**source | {"kind": SourceKind(source["kind"])})
-    return VideoSpec(**fields, source=source)
+    """The spec of a row. A row that a newer version wrote may have fields this version does not know."""
+    stored = json.loads(text)
+    source = _to_source(stored.pop("source", None))
+    known = {name: stored.pop(name) for name in _SPEC_FIELDS & stored.keys()}
+    return VideoSpec(**known, source=source, extra=stored)
+
+
+_SPEC_FIELDS = {f.name for f in fields(VideoSpec)} - {"source", "extra"}
+
+
+def _to_source(stored: dict[str, Any] | None) -> Source | None:
+    if stored is None:
+        return None
+    return _read(Source, stored | {"kind": SourceKind(stored["kind"])})
+
+
+def _read(kind: type[T], stored: Mapping[str, Any]) -> T:
+    """A record from its stored fields, without those of a newer version."""
+    return kind(**{f.name: stored[f.name] for f in fields(kind) if f.name in stored})  # type: ignore[arg-type]
 
 
 def _to_screening(text: str) -> Screening:
-    fields = json.loads(text)
-    return Screening(action=ScreeningAction(fields["action"]), rules=tuple(fields["rules"]))
+    stored = json.loads(text)
+    return Screening(action=ScreeningAction(stored["action"]), rules=tuple(stored["rules"]))
 
 
 def _to_failure(text: str | None) -> Failure | None:
     if text is None:
         return None
-    fields = json.loads(text)
-    return Failure(reason=Reason(fields["reason"]), message=fields["message"])
+    stored = json.loads(text)
+    return Failure(reason=Reason(stored["reason"]), message=stored["message"])
 
 
 def _to_progress(row: Row) -> Progress | None:

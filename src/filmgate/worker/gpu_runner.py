@@ -3,16 +3,16 @@
 torch is imported where it is first needed, so that a worker with bad settings says so at once.
 """
 
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from io import BytesIO
 from threading import Event
 from typing import TYPE_CHECKING
 
-from filmgate.errors import DeviceError, FilmgateError, UsageError
-from filmgate.jobs import Route, SourceKind, Stage, VideoSpec
-from filmgate.models.cards import ModelCard
+from filmgate.errors import DeviceError, FilmgateError
+from filmgate.jobs import Route, Stage
+from filmgate.models.cards import UNKNOWN_RATES, ModelCard
 from filmgate.pipeline.control import Control, Progress
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.settings import PipelineSettings
@@ -28,7 +28,6 @@ from filmgate.worker.base import (
     RenderTask,
     Step,
 )
-from filmgate.worker.cards import card_of
 from filmgate.worker.loaded_models import ModelShelf
 
 if TYPE_CHECKING:
@@ -96,12 +95,15 @@ class GpuRunner:
         yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, name="filmgate-render")
 
     def _produce(self, task: RenderTask, stop: Event, emit: Emit) -> None:
+        from filmgate.pipeline.requests import to_clip_request
+
         control = Control(partial(_report, emit), stop)
         with _explained():
             if task.spec.model not in self._shelf.loaded:
                 emit(Step(Stage.LOAD, 0, 1))
             model, renderer = self._shelf.take(task.spec.model)
-            request = _to_request(model, task)
+            model.limits.check(task.spec)
+            request = to_clip_request(task.spec, _read_image(task))
             denoised = _denoise(model, renderer, request, task, emit, control)
             self._finish(renderer, denoised, request, emit, control)
 
@@ -130,7 +132,7 @@ class GpuRunner:
         from filmgate.pipeline.render import Renderer
 
         model = load_model(self._locations[name], self._settings)
-        self._cards.setdefault(name, card_of(name, model))
+        self._cards.setdefault(name, ModelCard(name, "worker", int(time.time()), model.limits, UNKNOWN_RATES))
         adopt_loggers()
         return model, Renderer(model, self._settings, is_reused=True)
 
@@ -168,28 +170,8 @@ def _denoise(
     return denoised
 
 
-def _to_request(model: "VideoModel", task: RenderTask) -> "ClipRequest":
-    from filmgate.pipeline.requests import Wish, to_request
-
-    spec = task.spec
-    wish = Wish(
-        size=spec.size,
-        seconds=spec.seconds,
-        fps=spec.fps,
-        steps=spec.steps,
-        seed=spec.seed,
-        guidance=spec.guidance,
-        image=_read_image(spec, task),
-    )
-    return to_request(model, wish)
-
-
-def _read_image(spec: VideoSpec, task: RenderTask) -> BytesIO | None:
-    if task.read_source is None or spec.source is None:
-        return None
-    if spec.source.kind is not SourceKind.IMAGE:
-        raise UsageError(f"{spec.model} cannot {spec.source.kind} a video", option="model")
-    return BytesIO(b"".join(task.read_source()))
+def _read_image(task: RenderTask) -> bytes | None:
+    return b"".join(task.read_source()) if task.read_source is not None else None
 
 
 @contextmanager

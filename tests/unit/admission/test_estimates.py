@@ -6,11 +6,11 @@ import pytest
 
 from filmgate.admission.estimates import REFRESH_SECONDS, Estimator, learn, predict, work_units
 from filmgate.jobs import Route, StageSeconds
-from filmgate.models.cards import open_shelf
+from filmgate.models.cards import open_registry
 from filmgate.scheduling.base import Measurement
 from tests.tickets import SPEC
 
-CARD = open_shelf("flipbook").default
+CARD = open_registry("flipbook").default
 
 
 def measured(denoise, *, spec=SPEC, route=Route.GPU):

@@ -56,7 +56,7 @@ def make_offer(**fields):
 def test_ray_renders_the_nearest_shape_and_length(size, seconds, becomes, length, usd):
     spec = replace(SPEC, width=size[0], height=size[1], seconds=seconds)
     rendition = adapt(spec, RAY, ANYTHING)
-    assert (rendition.spec.size, rendition.spec.seconds, rendition.usd) == (becomes, length, usd)
+    assert (str(rendition.spec.size), rendition.spec.seconds, rendition.usd) == (becomes, length, usd)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_fits_is_left_as_it_is():
     [
         (ManagedPolicy(), SPEC, "allows no managed provider"),
         (replace(ANYTHING, regions=("eu-west-1",)), SPEC, "does not allow region us-west-2"),
-        (replace(ANYTHING, max_usd_a_clip=3.0), SPEC, "7.5 USD is more"),
+        (replace(ANYTHING, max_usd_per_clip=3.0), SPEC, "7.5 USD is more"),
         (replace(ANYTHING, may_resize=False), replace(SPEC, width=640, height=480), "640x480 would become"),
         (replace(ANYTHING, may_change_length=False), replace(SPEC, seconds=2.0), "2 s would become 5 s"),
         (ANYTHING, replace(SPEC, prompt="x" * 5001), "5001 characters"),
@@ -111,8 +111,8 @@ def test_what_the_tenant_or_the_model_forbids_is_a_refusal(policy, spec, words):
 
 
 def test_a_refusal_of_the_nearest_leaves_the_next_nearest():
-    cheap = adapt(SPEC, RAY, replace(ANYTHING, max_usd_a_clip=4.0))
-    assert (cheap.spec.size, cheap.usd) == ("960x540", 3.75)
+    cheap = adapt(SPEC, RAY, replace(ANYTHING, max_usd_per_clip=4.0))
+    assert (str(cheap.spec.size), cheap.usd) == ("960x540", 3.75)
 
 
 def test_a_long_prompt_finds_the_shot_that_takes_it():
@@ -148,7 +148,7 @@ policies = st.builds(
     ManagedPolicy,
     is_allowed=st.booleans(),
     regions=st.sampled_from([(), ("us-west-2",), ("eu-1", "us-west-2"), ("us-east-1",)]),
-    max_usd_a_clip=st.none() | st.floats(0, 20),
+    max_usd_per_clip=st.none() | st.floats(0, 20),
     may_resize=st.booleans(),
     may_change_length=st.booleans(),
 )
@@ -162,7 +162,7 @@ def test_no_rendition_breaks_the_policy(spec, policy):
         return
     assert policy.is_allowed
     assert not policy.regions or rendition.offer.region in policy.regions
-    assert policy.max_usd_a_clip is None or rendition.usd <= policy.max_usd_a_clip
+    assert policy.max_usd_per_clip is None or rendition.usd <= policy.max_usd_per_clip
     assert policy.may_resize or rendition.spec.size == spec.size
     assert policy.may_change_length or abs(rendition.spec.seconds - spec.seconds) <= SLACK_SECONDS
 

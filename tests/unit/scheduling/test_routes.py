@@ -128,7 +128,7 @@ def test_of_two_that_will_do_the_cheaper_is_taken_then_the_faster():
     ("policy", "changed", "words"),
     [
         ({"regions": ("eu-west-1",)}, {}, "region us-west-2"),
-        ({"max_usd_a_clip": 0.5}, {}, "1 USD is more than the tenant pays"),
+        ({"max_usd_per_clip": 0.5}, {}, "1 USD is more than the tenant pays"),
         ({"may_resize": False}, {"width": 1280, "height": 720}, "128x128 would become 1280x720"),
         ({"may_change_length": False}, {"seconds": 5.0}, "2 s would become 5 s"),
     ],
@@ -147,7 +147,7 @@ policies = st.builds(
     ManagedPolicy,
     is_allowed=st.booleans(),
     regions=st.sampled_from([(), ("us-west-2",), ("eu-west-1",)]),
-    max_usd_a_clip=st.none() | st.floats(0, 3),
+    max_usd_per_clip=st.none() | st.floats(0, 3),
     may_resize=st.booleans(),
     may_change_length=st.booleans(),
 )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
-from filmgate.admission.validation import Upload
 from filmgate.errors import AddressRefused, UploadTooLarge
+from filmgate.models.requests import Upload
 
 OPTION = "input_reference.image_url"
 _REDIRECTS = (301, 302, 303, 307, 308)

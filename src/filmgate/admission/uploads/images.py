@@ -8,8 +8,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from filmgate.admission.validation import Upload
 from filmgate.errors import ImageRefused, UploadTooLarge
+from filmgate.models.requests import Upload
 from filmgate.settings import AdmissionSettings
 
 MEDIA_TYPE = "image/png"

@@ -1,6 +1,5 @@
 """Opens what a question names: the catalog, a model, a region, a clip; and refuses numbers that cannot be."""
 
-import re
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,6 +13,7 @@ from filmgate.catalog.llms import BITS, Llm
 from filmgate.catalog.user import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
+from filmgate.jobs import Size
 from filmgate.planner.traffic import DAY_SECONDS
 from filmgate.planner.video import VideoAsk
 from filmgate.planner.work import Clip, clip_for
@@ -60,15 +60,6 @@ def find_llm(name: str, catalog: Catalog) -> Llm:
     if path.suffix == ".json" or (path / "config.json").exists():
         return read_llm_config(path if path.suffix == ".json" else path / "config.json", today().isoformat())
     return catalog.llm(name)
-
-
-def parse_size(size: str | None) -> tuple[int | None, int | None]:
-    if size is None:
-        return None, None
-    found = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})", size.strip())
-    if not found:
-        raise UsageError(f"{size!r} is not WIDTHxHEIGHT, e.g. 1280x720", option="--size")
-    return int(found[1]), int(found[2])
 
 
 def check_positive(value: float | None, option: str, *, is_zero_allowed: bool = False) -> None:
@@ -127,7 +118,7 @@ def check_length(**asked: float | None) -> None:
 def build_clip(model: VideoModel, size: str | None, **asked: float | None) -> Clip:
     """The clip asked for."""
     check_length(**asked)
-    width, height = parse_size(size)
+    width, height = Size.parse(size.strip()) if size is not None else (None, None)
     return clip_for(model, width=width, height=height, **asked)
 
 

@@ -4,13 +4,13 @@ from functools import partial
 
 import torch
 
+from filmgate.jobs import Size
 from filmgate.pipeline.bench.decode import DecodeBench
 from filmgate.pipeline.bench.vaes import VAES, build_vae, random_latents
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
-from filmgate.pipeline.requests import parse_size
 from filmgate.settings import PipelineSettings
 
 
@@ -20,7 +20,7 @@ def open_bench(
     """The benchmark, and the words that go with its figures."""
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
-    width, height = parse_size(size)
+    width, height = Size.parse(size)
     if name in VAES:
         vae = build_vae(name, device, dtype)
         recipe = name

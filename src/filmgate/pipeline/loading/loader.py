@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from filmgate.errors import ModelError, UsageError
+from filmgate.jobs import Size, SourceKind
+from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
 from filmgate.pipeline.loading.families import Family, family_of, known_pipelines
 from filmgate.pipeline.loading.memory import (
     Offload,
@@ -28,34 +30,12 @@ Pipeline = Any
 """A diffusers pipeline; diffusers ships no types."""
 
 DEFAULTS_FILE = "filmgate.json"
-"""Optional, beside model_index.json: the model's own values for the fields of `Defaults`."""
+"""Optional, beside model_index.json: the model's own width, height, frames, fps, steps and guidance."""
+
+MAX_FPS, MAX_STEPS, MAX_GUIDANCE = 60, 1000, 100.0
 
 SHIPPED = ("flipbook", "miniature")
 """Models in the package itself, under models/shipped: one that draws, one of random weights for drills."""
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What a clip of this model is unless the caller says otherwise."""
-
-    width: int
-    height: int
-    frames: int
-    fps: int
-    steps: int
-    guidance: float
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the model can make: sizes in steps of `size_step`, frames in steps of `frame_step` plus one."""
-
-    size_step: int
-    frame_step: int
-    max_size: int
-    max_frames: int
-    needs_image: bool
-    takes_image: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +46,7 @@ class VideoModel:
     family: Family
     pipe: Pipeline
     placement: Placement
-    defaults: Defaults
-    limits: Limits
+    limits: ModelLimits
 
 
 def load_model(name: str, settings: PipelineSettings) -> VideoModel:
@@ -87,10 +66,8 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
     place(pipe, device, offload)
     if device.type == "cpu":
         use_channels_last(pipe.vae)
-    defaults = _own_defaults(source, read_defaults(pipe, family))
-    return VideoModel(
-        name, family, pipe, Placement(device, dtype, offload), defaults, read_limits(pipe, family)
-    )
+    limits = _with_own_defaults(source, read_limits(pipe, family))
+    return VideoModel(name, family, pipe, Placement(device, dtype, offload), limits)
 
 
 def shipped_folder(name: str) -> Path:
@@ -117,7 +94,40 @@ def place(pipe: Pipeline, device: torch.device, offload: Offload) -> None:
         pipe.enable_sequential_cpu_offload(device=device)
 
 
-def read_defaults(pipe: Pipeline, family: Family) -> Defaults:
+def read_limits(pipe: Pipeline, family: Family) -> ModelLimits:
+    """Sizes, lengths and defaults of a pipeline, from its configs and its own signature."""
+    transformer = getattr(pipe, "transformer", None)
+    patch = getattr(transformer.config, "patch_size", 1) if transformer is not None else 1
+    patch = patch[-1] if isinstance(patch, list | tuple) else patch
+    spatial = _ratio(pipe, "vae_scale_factor_spatial", "vae_spatial_compression_ratio", 8)
+    temporal = _ratio(pipe, "vae_scale_factor_temporal", "vae_temporal_compression_ratio", 1)
+    positions = getattr(transformer.config, "rope_max_seq_len", None) if transformer is not None else None
+    positions = min(positions or 1024, 1024)
+    multiple = max(spatial * patch, 32 if family.name == "ltx" else 16 if family.name != "svd" else 8)
+    max_side = min(positions * spatial * patch, 4096) // multiple * multiple
+    is_image_model = type(pipe).__name__ == family.image_to_video
+    takes_image = is_image_model or family.shares_weights or getattr(pipe.config, "expand_timesteps", False)
+    defaults = _read_defaults(pipe, family)
+    return ModelLimits(
+        size=SizeLimits(defaults.size, multiple, multiple, max_side, max_side * max_side),
+        frames=FrameLimits(defaults.frames, temporal, 1, 1, (positions - 1) * temporal + 1),
+        fps=Range(defaults.fps, 1, MAX_FPS),
+        steps=Range(defaults.steps, 1, MAX_STEPS),
+        guidance=Range(defaults.guidance, 0.0, MAX_GUIDANCE),
+        sources=frozenset({SourceKind.REMIX} | ({SourceKind.IMAGE} if takes_image else set())),
+        needs_image=is_image_model and not family.shares_weights,
+    )
+
+
+class _Defaults(NamedTuple):
+    size: Size
+    frames: int
+    fps: int
+    steps: int
+    guidance: float
+
+
+def _read_defaults(pipe: Pipeline, family: Family) -> _Defaults:
     """The defaults diffusers wrote into the pipeline's own signature and configs."""
     arguments = {name: p.default for name, p in inspect.signature(type(pipe).__call__).parameters.items()}
     config: Any = pipe.transformer.config if hasattr(pipe, "transformer") else pipe.unet.config
@@ -127,34 +137,12 @@ def read_defaults(pipe: Pipeline, family: Family) -> Defaults:
     frames = arguments["num_frames"] or getattr(config, "sample_frames", 25)
     guidance = arguments.get("guidance_scale", arguments.get("max_guidance_scale", 1.0))
     steps = arguments["num_inference_steps"]
-    defaults = Defaults(width, height, frames, family.fps, steps, float(guidance))
+    defaults = _Defaults(Size(width, height), frames, family.fps, steps, float(guidance))
     if getattr(config, "patch_size_t", None) and family.name == "cogvideox":  # CogVideoX 1.5
-        return replace(defaults, fps=16)
-    if getattr(pipe.config, "expand_timesteps", False):  # Wan 2.2 5B, trained for other sizes than its kin
-        return replace(defaults, width=1280, height=704, frames=121, fps=24)
+        return defaults._replace(fps=16)
+    if getattr(pipe.config, "expand_timesteps", False):  # Wan 2.2 5B was trained at another size
+        return defaults._replace(size=Size(1280, 704), frames=121, fps=24)
     return defaults
-
-
-def read_limits(pipe: Pipeline, family: Family) -> Limits:
-    """Sizes and lengths the networks can take, from their configs."""
-    transformer = getattr(pipe, "transformer", None)
-    patch = getattr(transformer.config, "patch_size", 1) if transformer is not None else 1
-    patch = patch[-1] if isinstance(patch, list | tuple) else patch
-    spatial = _ratio(pipe, "vae_scale_factor_spatial", "vae_spatial_compression_ratio", 8)
-    temporal = _ratio(pipe, "vae_scale_factor_temporal", "vae_temporal_compression_ratio", 1)
-    positions = getattr(transformer.config, "rope_max_seq_len", None) if transformer is not None else None
-    positions = min(positions or 1024, 1024)
-    is_image_model = type(pipe).__name__ == family.image_to_video
-    return Limits(
-        size_step=max(spatial * patch, 32 if family.name == "ltx" else 16 if family.name != "svd" else 8),
-        frame_step=temporal,
-        max_size=min(positions * spatial * patch, 4096),
-        max_frames=(positions - 1) * temporal + 1,
-        needs_image=is_image_model and not family.shares_weights,
-        takes_image=is_image_model
-        or family.shares_weights
-        or bool(getattr(pipe.config, "expand_timesteps", False)),
-    )
 
 
 def image_pipeline(model: VideoModel) -> Pipeline:
@@ -223,11 +211,18 @@ def _loaded(pipe: Pipeline) -> dict[str, int]:
     return {name: sum(weights.nbytes for weights in part.parameters()) for name, part in parts}
 
 
-def _own_defaults(source: str, defaults: Defaults) -> Defaults:
+def _with_own_defaults(source: str, limits: ModelLimits) -> ModelLimits:
     file = Path(source).expanduser() / DEFAULTS_FILE
     if not file.is_file():
-        return defaults
+        return limits
     try:
-        return replace(defaults, **json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError) as exc:
+        own = json.loads(file.read_text())
+        size = Size(
+            own.pop("width", limits.size.default.width), own.pop("height", limits.size.default.height)
+        )
+        changed = replace(limits, size=replace(limits.size, default=size))
+        for name, value in own.items():
+            changed = replace(changed, **{name: replace(getattr(limits, name), default=value)})
+    except (OSError, ValueError, TypeError, AttributeError) as exc:
         raise ModelError(f"{file} is not usable: {exc}") from exc
+    return changed

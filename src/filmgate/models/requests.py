@@ -1,0 +1,97 @@
+"""What a client asked for, and the spec it becomes: defaults filled in, every value checked."""
+
+import secrets
+import unicodedata
+from dataclasses import dataclass, field
+
+from filmgate.errors import InvalidField, UnsupportedValue
+from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
+from filmgate.models.limits import ModelLimits
+
+MAX_SEED = 2**63 - 1
+_ALLOWED_CONTROLS = "\n\r\t"
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as it was sent or fetched, not checked yet; `option` names the field it came in."""
+
+    option: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoRequest:
+    """What a client asked for. None means that the model's default applies."""
+
+    prompt: str = field(repr=False)
+    model: str | None = None
+    size: Size | None = None
+    seconds: float | None = None
+    frames: int | None = None
+    fps: int | None = None
+    steps: int | None = None
+    seed: int | None = None
+    guidance: float | None = None
+    negative_prompt: str | None = field(default=None, repr=False)
+    image: Upload | None = None
+    image_url: str | None = field(default=None, repr=False)
+    verb: SourceKind | None = None
+    source_id: JobId | None = None
+
+    @property
+    def source_kind(self) -> SourceKind | None:
+        """What the new clip starts from, if from anything."""
+        if self.verb is not None:
+            return self.verb
+        has_image = self.image is not None or self.image_url is not None
+        return SourceKind.IMAGE if has_image else None
+
+
+def to_spec(request: VideoRequest, model: str, limits: ModelLimits, max_prompt_chars: int) -> VideoSpec:
+    """The complete spec of a request. Raises InvalidField, UnsupportedValue and UnsupportedVerb."""
+    _check_text("prompt", request.prompt, max_prompt_chars)
+    if not request.prompt.strip() and not limits.needs_image:
+        raise InvalidField("prompt is empty; describe what the clip shows", option="prompt")
+    if request.negative_prompt is not None:
+        _check_text("negative_prompt", request.negative_prompt, max_prompt_chars)
+    limits.check_source(model, request.source_kind)
+    width, height = limits.size.check(model, request.size)
+    fps = limits.fps.check("fps", request.fps)
+    frames = limits.frames.check(model, request.seconds, request.frames, fps)
+    return VideoSpec(
+        model=model,
+        prompt=request.prompt,
+        width=width,
+        height=height,
+        seconds=frames / fps,
+        fps=fps,
+        steps=limits.steps.check("steps", request.steps),
+        seed=_seed(request.seed),
+        guidance=limits.guidance.check("guidance", request.guidance),
+        negative_prompt=request.negative_prompt,
+    )
+
+
+def _seed(seed: int | None) -> int:
+    """Chosen once, here: every attempt renders the same clip, and a remix starts from the same noise."""
+    if seed is None:
+        return secrets.randbits(32)
+    if not 0 <= seed <= MAX_SEED:
+        raise UnsupportedValue("seed must be between 0 and 2**63 - 1", option="seed")
+    return seed
+
+
+def _check_text(option: str, text: str, max_chars: int) -> None:
+    """Text that can be stored and shown: bounded, no control characters, no broken code points."""
+    if len(text) > max_chars:
+        raise UnsupportedValue(
+            f"{option} has {len(text)} characters; the limit is {max_chars}", option=option
+        )
+    if text.isprintable():
+        return
+    for character in text:
+        if unicodedata.category(character) in ("Cc", "Cs") and character not in _ALLOWED_CONTROLS:
+            raise InvalidField(
+                f"{option} contains the control character U+{ord(character):04X}", option=option
+            )
