@@ -37,7 +37,7 @@ def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
     database = open_database(settings.queue, tmp_path)
     keyring = open_keyring(settings.store, tmp_path)
     queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
-    job = queue.enqueue(make_ticket(model="tiny", width=64, height=64, seconds=0.5, steps=2))
+    job = queue.enqueue(make_ticket(model="tiny", width=64, height=64, seconds=9 / 16, steps=2))
     worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
     try:
         ends = time.monotonic() + 120
