@@ -11,7 +11,7 @@ from filmgate.database.schema import invocations
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.providers import open_provider
 from filmgate.scheduling import open_book, open_invocations
-from filmgate.settings import FallbackSettings, QueueSettings, Settings, WorkerSettings
+from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerSettings
 from filmgate.store.keys import open_keyring
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
@@ -37,7 +37,7 @@ def fallback_to_bedrock(bedrock, moto, bucket, **fields):
         "bucket_endpoint": moto,
         "poll_seconds": 0.05,
     }
-    return FallbackSettings(**given | fields)
+    return ProviderSettings(**given | fields)
 
 
 @dataclass
@@ -77,9 +77,9 @@ class Office(Counter):
     def worker(self, provider=None, **fallback):
         settings = self.settings
         if fallback:
-            settings = settings.model_copy(update={"fallback": settings.fallback.model_copy(update=fallback)})
+            settings = settings.model_copy(update={"fallback": settings.provider.model_copy(update=fallback)})
         if provider is None:
-            provider = open_provider(settings.fallback) if "timeout_seconds" in fallback else self.provider
+            provider = open_provider(settings.provider) if "timeout_seconds" in fallback else self.provider
         worker = build_managed_worker(self.stations, settings, (MODEL,), provider)
         thread = threading.Thread(target=worker.run)
         thread.start()

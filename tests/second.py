@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from filmgate.jobs import WorkerId
-from filmgate.settings import FallbackSettings, WorkerSettings
+from filmgate.settings import ProviderSettings, WorkerSettings
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from tests.service import running, settings_for
@@ -34,4 +34,4 @@ def second_filmgate(folder, pace_seconds=0.0):
 def fallback_to(service, **fields):
     """Settings of a first Filmgate that falls back on this one."""
     given = {"provider": "http", "url": f"{service.url}/v1", "api_key": service.key, "poll_seconds": 0.05}
-    return FallbackSettings(**given | fields)
+    return ProviderSettings(**given | fields)

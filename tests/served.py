@@ -25,7 +25,7 @@ class Served:
             "FILMGATE_ADMISSION__DEFAULT_MODEL": model,
             "FILMGATE_ADMISSION__MODELS_FILE": str(MODELS),
             "FILMGATE_STORE__MIN_FREE_BYTES": "0",
-            "FILMGATE_WORKER__POLL_SECONDS": "0.05",
+            "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
         }
         with self.log.open("wb") as log:
             environ = os.environ | given | environ

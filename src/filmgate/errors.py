@@ -1,59 +1,61 @@
 """Every error Filmgate raises on purpose, in one tree.
 
 FilmgateError
-|-- UsageError            the caller asked for something that cannot be; exit code 2, HTTP 4xx
+|-- UsageError            the caller's input cannot be used; exit code 2, HTTP 4xx
 |   |-- SettingsError     a setting or a FILMGATE_* variable is unknown or out of range
-|   |-- JobNotFound       no such job, or not this tenant's: the two answer alike
-|   |-- JobActive         the job must reach its end first
-|   |-- ClipMissing       the job has ended without the clip or picture that is asked for
-|   |-- IdempotencyConflict  the same key with another body
-|   |-- QuotaExceeded     a tenant's own limit; later it may pass
-|   |-- InvalidKey        no such API key, or it was rotated, or its tenant is disabled
-|   |-- ScopeMissing      the key is good, the verb is not for it
+|   |-- JobNotFound       no such job, or another tenant's: indistinguishable
+|   |-- JobActive         the job is still queued or running
+|   |-- ClipMissing       the job ended without the requested clip or picture
+|   |-- IdempotencyConflict  the same key with a different body
+|   |-- QuotaExceeded     a tenant's limit is reached
+|   |-- InvalidKey        an API key that is unknown or rotated, or whose tenant is disabled
+|   |-- ScopeMissing      the API key does not have the scope
 |   |-- TenantExists, TenantNotFound
-|   |-- InvalidField      a field that cannot be read: wrong type, unknown name, missing
-|   |-- UnsupportedValue  a well-formed value outside the model's limits
-|   |-- UnsupportedVerb   the model cannot do this (edit, extend, ...)
-|   |-- ModelNotFound     no model of that name
-|   |-- PromptRejected    a screening rule refused the request
-|   |-- ImageRefused      an upload that is not a sound image; UploadTooLarge: too many bytes or pixels
+|   |-- InvalidField      a field that cannot be parsed: wrong type, unknown name, missing
+|   |-- UnsupportedValue  a valid value outside the model's limits
+|   |-- UnsupportedVerb   the model does not support the operation (edit, extend, ...)
+|   |-- ModelNotFound     no model has this name
+|   |-- PromptRejected    a screening rule rejects the request
+|   |-- ImageRefused      an upload that is not a valid image; UploadTooLarge: too many bytes or pixels
 |   |-- AddressRefused    a URL that may not or could not be fetched
-|   |-- Overloaded        accepting this would break the promise made to those already waiting
+|   |-- Overloaded        the queue is too long to finish the job in the promised time
+|   |   `-- BacklogGrown  the queue grew between the forecast and the enqueue
 |   `-- LinkInvalid       a signed link that was altered or has expired
-`-- RunError              the request was fine, the attempt failed; exit code 1, HTTP 5xx
+`-- RunError              the request is valid, the attempt failed; exit code 1, HTTP 5xx
     |-- ModelError        a model folder is missing, broken or of an unknown kind
-    |-- DeviceError       no GPU where one was asked for, or its driver failed
+    |-- DeviceError       the requested GPU is missing, or its driver failed
     |-- OutOfMemory       every rung of the memory ladder was tried
-    |-- DecodeError       latents or frames that are not numbers
-    |-- EncodeError       the encoder refused a frame or could not be opened
+    |-- DecodeError       latents or frames contain NaN or infinity
+    |-- EncodeError       the encoder rejected a frame or could not be opened
     |-- WriteError        the file could not be written
-    |-- LeaseLost         another worker has the job now; this one's writes are refused
+    |-- LeaseLost         another worker has the job; this worker's writes are rejected
     |-- QueueUnavailable  the database cannot be reached
-    |-- DeliveryUnavailable  the message queue that wakes workers cannot be used; the jobs are safe
+    |-- WakerUnavailable  the message queue that wakes workers cannot be reached; no job is affected
     |-- StoreUnavailable  the object store cannot be reached
-    |   |-- StoreFull     no room for the object; nothing was written
-    |   `-- StoreForbidden  our own credentials may not do this; `permission` names what is missing
-    |-- ObjectNotFound    no object of that name
-    |-- ObjectCorrupt     stored bytes do not verify
-    |-- KeyringUnavailable, KeyRefused   tenant keys: unreachable, or not the key this was wrapped with
-    |   `-- KeyringForbidden  (of the first) our own credentials may not use them
-    |-- ProviderError     a managed provider failed a call. Throttled: no room now; Refused: never this job;
-    |                     Unusable: not as configured; Cannot: nothing it offers fits the job and the policy
-    `-- Cancelled         the caller asked to stop
+    |   |-- StoreFull     no space for the object; nothing was written
+    |   `-- StoreForbidden  our credentials lack a permission, named by `permission`
+    |-- ObjectNotFound    no object has this name
+    |-- ObjectCorrupt     stored bytes fail verification
+    |-- KeyringUnavailable  the tenant keys cannot be reached
+    |   `-- KeyringForbidden  our credentials lack a permission, named by `permission`
+    |-- KeyRefused        a data key that was not wrapped with this tenant's key
+    |-- ProviderError     a call to a provider failed. Throttled: no capacity now; Refused: this job is
+    |                     rejected; Unusable: wrong configuration; Cannot: no model fits job and policy
+    `-- Cancelled         the caller cancelled
 """
 
 from typing import ClassVar
 
 
 class FilmgateError(Exception):
-    """An error with a stable `code`; `retryable` says whether the same attempt may succeed later."""
+    """An error with a stable `code`. `retryable`: the same attempt may succeed later."""
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
 
 class UsageError(FilmgateError):
-    """The caller asked for something that cannot be; `option` names the flag or field."""
+    """The caller's input cannot be used; `option` names the flag or field."""
 
     code: ClassVar[str] = "invalid_request"
 
@@ -69,7 +71,7 @@ class SettingsError(UsageError):
 
 
 class RunError(FilmgateError):
-    """The request was fine, the attempt failed."""
+    """The request is valid, the attempt failed."""
 
     code: ClassVar[str] = "run_failed"
     retryable: ClassVar[bool] = True
@@ -83,7 +85,7 @@ class ModelError(RunError):
 
 
 class DeviceError(RunError):
-    """No GPU where one was asked for, or its driver failed."""
+    """The requested GPU is missing, or its driver failed."""
 
     code: ClassVar[str] = "device_unusable"
 
@@ -95,14 +97,14 @@ class OutOfMemory(RunError):  # noqa: N818 - the name everybody greps for
 
 
 class DecodeError(RunError):
-    """Latents or frames that are not numbers."""
+    """Latents or frames contain NaN or infinity."""
 
     code: ClassVar[str] = "decode_failed"
     retryable: ClassVar[bool] = False
 
 
 class EncodeError(RunError):
-    """The encoder refused a frame or could not be opened."""
+    """The encoder rejected a frame or could not be opened."""
 
     code: ClassVar[str] = "encode_failed"
 
@@ -114,38 +116,38 @@ class WriteError(RunError):
 
 
 class Cancelled(RunError):  # noqa: N818 - not a failure of ours
-    """The caller asked to stop."""
+    """The caller cancelled."""
 
     code: ClassVar[str] = "cancelled"
     retryable: ClassVar[bool] = False
 
 
 class JobNotFound(UsageError):  # noqa: N818
-    """No such job, or not this tenant's: the two answer alike."""
+    """No such job, or another tenant's: the two are indistinguishable."""
 
     code: ClassVar[str] = "video_not_found"
 
 
 class JobActive(UsageError):  # noqa: N818
-    """The job must reach its end first."""
+    """The job is still queued or running."""
 
     code: ClassVar[str] = "video_active"
 
 
 class ClipMissing(UsageError):  # noqa: N818
-    """The job has ended without the clip or picture that is asked for."""
+    """The job ended without the requested clip or picture."""
 
     code: ClassVar[str] = "content_not_found"
 
 
 class IdempotencyConflict(UsageError):  # noqa: N818
-    """The same key with another body."""
+    """The same key with a different body."""
 
     code: ClassVar[str] = "idempotency_conflict"
 
 
 class QuotaExceeded(UsageError):  # noqa: N818
-    """A tenant's own limit: `quota` names it, `retry_after_seconds` says when it may pass."""
+    """A tenant's limit, named by `quota`, is reached; try again after `retry_after_seconds`."""
 
     code: ClassVar[str] = "quota_exceeded"
     retryable: ClassVar[bool] = True
@@ -157,25 +159,25 @@ class QuotaExceeded(UsageError):  # noqa: N818
 
 
 class InvalidKey(UsageError):  # noqa: N818
-    """No such API key, or it was rotated, or its tenant is disabled."""
+    """An API key that is unknown or rotated, or whose tenant is disabled."""
 
     code: ClassVar[str] = "invalid_api_key"
 
 
 class ScopeMissing(UsageError):  # noqa: N818
-    """The key is good, the verb is not for it."""
+    """The API key does not have the scope."""
 
     code: ClassVar[str] = "insufficient_scope"
 
 
 class TenantExists(UsageError):  # noqa: N818
-    """A tenant of that name is already there."""
+    """A tenant with this name exists."""
 
     code: ClassVar[str] = "tenant_exists"
 
 
 class TenantNotFound(UsageError):  # noqa: N818
-    """No tenant of that name."""
+    """No tenant has this name."""
 
     code: ClassVar[str] = "tenant_not_found"
 
@@ -187,22 +189,22 @@ class LinkInvalid(UsageError):  # noqa: N818
 
 
 class LeaseLost(RunError):  # noqa: N818
-    """Another worker has the job now; this one's writes are refused."""
+    """Another worker has the job; this worker's writes are rejected."""
 
     code: ClassVar[str] = "lease_lost"
     retryable: ClassVar[bool] = False
 
 
 class QueueUnavailable(RunError):  # noqa: N818
-    """The database cannot be reached; nothing was changed, or the same call made again finds the change."""
+    """The database cannot be reached. A repeated call is safe."""
 
     code: ClassVar[str] = "queue_unavailable"
 
 
-class DeliveryUnavailable(RunError):  # noqa: N818
-    """The message queue that wakes workers cannot be used; the jobs are safe in the database."""
+class WakerUnavailable(RunError):  # noqa: N818
+    """The message queue that wakes workers cannot be reached; no job is affected."""
 
-    code: ClassVar[str] = "delivery_unavailable"
+    code: ClassVar[str] = "waker_unavailable"
 
 
 class StoreUnavailable(RunError):  # noqa: N818
@@ -212,13 +214,13 @@ class StoreUnavailable(RunError):  # noqa: N818
 
 
 class StoreFull(StoreUnavailable):
-    """No room for the object; nothing was written."""
+    """No space for the object; nothing was written."""
 
     code: ClassVar[str] = "storage_full"
 
 
 class StoreForbidden(StoreUnavailable):
-    """Our own credentials may not do this; `permission` names what is missing."""
+    """Our credentials lack a permission, named by `permission`."""
 
     code: ClassVar[str] = "storage_forbidden"
 
@@ -228,14 +230,14 @@ class StoreForbidden(StoreUnavailable):
 
 
 class ObjectNotFound(RunError):  # noqa: N818
-    """No object of that name."""
+    """No object has this name."""
 
     code: ClassVar[str] = "object_not_found"
     retryable: ClassVar[bool] = False
 
 
 class ObjectCorrupt(RunError):  # noqa: N818
-    """Stored bytes do not verify: damaged, cut short, or encrypted for another tenant or name."""
+    """Stored bytes fail verification: damaged, truncated, or encrypted for another tenant or name."""
 
     code: ClassVar[str] = "object_corrupt"
     retryable: ClassVar[bool] = False
@@ -248,7 +250,7 @@ class KeyringUnavailable(RunError):  # noqa: N818
 
 
 class KeyringForbidden(KeyringUnavailable):
-    """Our own credentials may not use the tenant's key; `permission` names what is missing."""
+    """Our credentials lack a permission, named by `permission`."""
 
     code: ClassVar[str] = "keyring_forbidden"
 
@@ -265,31 +267,31 @@ class KeyRefused(RunError):  # noqa: N818
 
 
 class InvalidField(UsageError):  # noqa: N818
-    """A field that cannot be read: wrong type, unknown name, missing."""
+    """A field that cannot be parsed: wrong type, unknown name, missing."""
 
     code: ClassVar[str] = "invalid_value"
 
 
 class UnsupportedValue(UsageError):  # noqa: N818
-    """A well-formed value outside the model's limits; the message names the nearest allowed one."""
+    """A valid value outside the model's limits; the message names the nearest allowed value."""
 
     code: ClassVar[str] = "unsupported_value"
 
 
 class UnsupportedVerb(UsageError):  # noqa: N818
-    """The model cannot do this."""
+    """The model does not support the operation."""
 
     code: ClassVar[str] = "unsupported_operation"
 
 
 class ModelNotFound(UsageError):  # noqa: N818
-    """No model of that name."""
+    """No model has this name."""
 
     code: ClassVar[str] = "model_not_found"
 
 
 class PromptRejected(UsageError):  # noqa: N818
-    """A screening rule refused the request; `rules` names which, never what matched."""
+    """A screening rule rejects the request; `rules` names the rules, never the matched text."""
 
     code: ClassVar[str] = "content_policy_violation"
 
@@ -299,13 +301,13 @@ class PromptRejected(UsageError):  # noqa: N818
 
 
 class ImageRefused(UsageError):  # noqa: N818
-    """An upload that is not a sound image of a supported kind."""
+    """An upload that is not a valid image of a supported format."""
 
     code: ClassVar[str] = "invalid_image"
 
 
 class UploadTooLarge(UsageError):  # noqa: N818
-    """More bytes than the service takes."""
+    """More bytes or pixels than the limit."""
 
     code: ClassVar[str] = "payload_too_large"
 
@@ -317,7 +319,7 @@ class AddressRefused(UsageError):  # noqa: N818
 
 
 class Overloaded(UsageError):  # noqa: N818
-    """Accepting this would break the promise made to those already waiting."""
+    """The queue is too long to finish the job in the promised time."""
 
     code: ClassVar[str] = "overloaded"
     retryable: ClassVar[bool] = True
@@ -327,15 +329,19 @@ class Overloaded(UsageError):  # noqa: N818
         self.retry_after_seconds = retry_after_seconds
 
 
+class BacklogGrown(Overloaded):
+    """The queue grew between the forecast and the enqueue: forecast again."""
+
+
 class ProviderError(RunError):
-    """A managed provider failed a call; another try may succeed."""
+    """A call to a managed provider failed; a retry may succeed."""
 
     code: ClassVar[str] = "provider_failed"
     retryable: ClassVar[bool] = True
 
 
 class ProviderThrottled(ProviderError):  # noqa: N818
-    """It has no room for us now: a rate limit, or a concurrency quota (HTTP 400 on Bedrock)."""
+    """The provider has no capacity: a rate limit or a concurrency quota (HTTP 400 on Bedrock)."""
 
     code: ClassVar[str] = "provider_throttled"
 
@@ -345,21 +351,21 @@ class ProviderThrottled(ProviderError):  # noqa: N818
 
 
 class ProviderRefused(ProviderError):  # noqa: N818
-    """It will never render this job: content, validation, a model that is gone."""
+    """The provider rejects this job: content, validation, a retired model."""
 
     code: ClassVar[str] = "provider_refused"
     retryable: ClassVar[bool] = False
 
 
 class ProviderUnusable(ProviderError):  # noqa: N818
-    """It cannot be used at all as configured: an end-of-life model, a missing permission, a bad address."""
+    """The provider cannot be used as configured: retired model, missing permission, wrong address."""
 
     code: ClassVar[str] = "provider_unusable"
     retryable: ClassVar[bool] = False
 
 
 class ProviderCannot(ProviderError):  # noqa: N818
-    """Nothing it offers fits the job and the tenant's policy."""
+    """No model of the provider fits the job and the tenant's policy."""
 
     code: ClassVar[str] = "provider_cannot"
     retryable: ClassVar[bool] = False

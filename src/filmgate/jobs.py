@@ -15,14 +15,14 @@ JobId = NewType("JobId", str)
 TenantId = NewType("TenantId", str)
 TraceId = NewType("TraceId", str)
 WorkerId = NewType("WorkerId", str)
-InvocationId = NewType("InvocationId", str)  # a provider's name for its side of a job
+InvocationId = NewType("InvocationId", str)  # a provider's id of a job
 
 JOB_ID_PATTERN = re.compile(r"video_[0-9a-f]{32}")
 TENANT_ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def new_job_id() -> JobId:
-    """128 random bits: knowing one id says nothing about any other."""
+    """128 random bits: an id reveals nothing about any other."""
     return JobId(f"video_{secrets.token_hex(16)}")
 
 
@@ -32,7 +32,7 @@ def new_trace_id() -> TraceId:
 
 
 class JobState(StrEnum):
-    """Where a job is; cancelled is FAILED with Reason.CANCELLED."""
+    """The state of a job. A cancelled job is FAILED with Reason.CANCELLED."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -53,43 +53,44 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 
 
 class Route(StrEnum):
-    """Who renders the job; routing stamps it, workers lease by it."""
+    """Who renders the job: our own GPUs or a managed provider. Workers lease by route."""
 
     GPU = "gpu"
     MANAGED = "managed"
 
 
 class RouteReason(StrEnum):
-    """Why a job goes where it goes; a closed set, because it labels metrics."""
+    """Why a job is on its route. A closed set: it labels metrics."""
 
-    HOME = "home"  # our GPUs will make the deadline
-    DEADLINE = "deadline"  # our GPUs would miss it and the provider will not
+    DEFAULT = "default"  # our GPUs meet the deadline
+    DEADLINE = "deadline"  # our GPUs would miss it, the provider meets it
     AGE = "age"  # it has waited longer than the limit
-    PROVIDER_SLOWER = "provider_slower"  # it would be late here, and later there
-    TOO_LATE = "too_late"  # it would be late at both; not worth paying for until it is old
-    PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or its breaker is open
-    PROVIDER_CANNOT = "provider_cannot"  # no offer renders what was asked
-    POLICY = "policy"  # the tenant allows no managed route, region, price or change that would do
+    PROVIDER_SLOWER = "provider_slower"  # late on our GPUs, later at the provider
+    TOO_LATE = "too_late"  # late on both; not worth paying for until the job is old
+    PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or without a worker
+    PROVIDER_CANNOT = "provider_cannot"  # the provider has no model that renders the spec
+    POLICY = "policy"  # the tenant does not allow the provider, its region, price or changes
     DISABLED = "disabled"  # no provider is configured
-    RETURNED = "returned"  # the provider failed or refused it: back home
+    RETURNED = "returned"  # the provider failed or rejected it
 
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Why a job is on its route, for the operator; `changes` is what the provider renders differently."""
+    """Why a job is on its route. `changes` lists what the provider renders differently."""
 
-    reason: RouteReason = RouteReason.HOME
+    reason: RouteReason = RouteReason.DEFAULT
     detail: str = ""
     provider: str | None = None
     offer: str | None = None  # the provider's model
     changes: tuple[str, ...] = ()
-    usd: float | None = None  # what the provider will charge
+    usd: float | None = None  # the provider's price
+    expected_seconds: float | None = None  # from start to finished clip at the provider
     decided_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ManagedPolicy:
-    """What a tenant allows a managed provider to do with its jobs. Nothing, unless it says so."""
+    """What a tenant allows a managed provider to do with its jobs; nothing by default."""
 
     is_allowed: bool = False
     regions: tuple[str, ...] = ()  # empty: any
@@ -99,7 +100,7 @@ class ManagedPolicy:
 
 
 class Stage(StrEnum):
-    """What a running job is doing."""
+    """The stage a running job is in."""
 
     LOAD = "load"
     TEXT = "text"
@@ -109,7 +110,7 @@ class Stage(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why an attempt or a job failed; a closed set, because it labels metrics."""
+    """Why an attempt or a job failed. A closed set: it labels metrics."""
 
     CANCELLED = "cancelled"
     WORKER_LOST = "worker_lost"
@@ -127,7 +128,7 @@ class Reason(StrEnum):
 
     @classmethod
     def of(cls, error: BaseException) -> "Reason":
-        """The reason that stands for this error."""
+        """The reason of an error."""
         code = error.code if isinstance(error, FilmgateError) else ""
         return _REASONS.get(code, cls(code) if code in set(cls) else cls.INTERNAL)
 
@@ -147,7 +148,7 @@ _REASONS = {
 
 
 class SourceKind(StrEnum):
-    """How a source shapes the new clip."""
+    """What a clip starts from."""
 
     IMAGE = "image"
     REMIX = "remix"
@@ -157,7 +158,7 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What the clip starts from: the object `part` of this job (an upload) or of `job_id` (its clip)."""
+    """The object a clip starts from: `part` of this job (an upload) or of `job_id` (another job's clip)."""
 
     kind: SourceKind
     job_id: JobId | None = None
@@ -221,7 +222,7 @@ class VideoSpec:
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """Seconds by stage: predicted at admission, measured by the worker."""
+    """Seconds per stage: predicted at admission, measured by the worker."""
 
     load: float = 0.0
     text: float = 0.0
@@ -231,11 +232,11 @@ class StageSeconds:
 
     @property
     def gpu_seconds(self) -> float:
-        """What a tenant is charged for: the stages that hold the GPU for this job alone."""
+        """The stages that occupy the GPU for this job: what a tenant is charged for."""
         return self.text + self.denoise + self.decode
 
     def fraction_done(self, stage: Stage, done: int, total: int) -> float:
-        """Finished work over all work, each stage weighing its seconds; never 1.0 before publication."""
+        """Finished work over all work, weighted by seconds; at most 0.99 before publication."""
         before = 0.0
         for f in fields(self):
             seconds = float(getattr(self, f.name))
@@ -249,7 +250,7 @@ class StageSeconds:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Work the device has finished; `fraction` is of the whole job, 0 to 1."""
+    """Work that the device has finished; `fraction` of the whole job is between 0 and 1."""
 
     stage: Stage
     done: int = 0
@@ -267,7 +268,7 @@ class ScreeningAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """The decision on a prompt and the rules that made it; never the prompt."""
+    """The decision on a prompt and the rules that matched; never the prompt."""
 
     action: ScreeningAction = ScreeningAction.ALLOW
     rules: tuple[str, ...] = ()
@@ -275,10 +276,10 @@ class Screening:
 
 @dataclass(frozen=True, slots=True)
 class Idempotency:
-    """What makes two requests the same job.
+    """How two requests for the same job are recognised.
 
-    `key` is the client's Idempotency-Key. `body_digest` finds the SDK's own retries, which carry no key but
-    say so (`is_retry`).
+    `key` is the client's Idempotency-Key. `body_digest` matches the retries of an SDK, which have no key but
+    a retry header (`is_retry`).
     """
 
     body_digest: str
@@ -288,7 +289,7 @@ class Idempotency:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A tenant's part of the service, as the queue enforces it; None is unlimited."""
+    """A tenant's weight and quotas, enforced by the queue; None is unlimited."""
 
     weight: float = 1.0
     max_queued: int | None = None
@@ -298,7 +299,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """An admitted request: everything the queue needs to accept it."""
+    """An admitted request: everything the queue needs to accept it.
+
+    `max_backlog_seconds` is the most queued work on the GPU route at which the job still meets the promise.
+    """
 
     tenant_id: TenantId
     spec: VideoSpec
@@ -306,6 +310,7 @@ class Ticket:
     slo_seconds: float
     idempotency: Idempotency
     share: Share = Share()
+    max_backlog_seconds: float | None = None
     route: Route = Route.GPU
     routing: Routing = Routing()
     screening: Screening = Screening()
@@ -315,7 +320,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a job failed: `reason` for programs, `message` for people (never request text)."""
+    """Why a job failed: `reason` for programs, `message` for people. Never contains request text."""
 
     reason: Reason
     message: str
@@ -323,9 +328,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """The finished asset: the names of its parts in the store and what the client may ask about it.
+    """The finished clip: the names of its parts in the store, its size and digest.
 
-    `fragments` is how many live ones there were, so that a viewer knows whether it has seen them all.
+    `fragments` is the number of live fragments, so that a viewer can tell whether it received all of them.
     """
 
     part: str
@@ -339,7 +344,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One accepted request: the unit that is queued, leased, billed and audited. Times are Unix seconds."""
+    """One accepted request: the unit that is queued, leased and billed. Times are Unix seconds."""
 
     id: JobId
     tenant_id: TenantId
@@ -373,7 +378,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A worker's time-limited right to a job; every write it makes carries the fence."""
+    """A worker's time-limited right to a job. Every write carries the fence."""
 
     job: Job
     worker_id: WorkerId

@@ -1,42 +1,51 @@
-"""Builds the worker processes: settings in, a worker that drains on SIGTERM out."""
+"""Wires the worker processes: a GPU worker or a managed worker that drains on SIGTERM."""
 
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import Protocol
 
 from filmgate.database import Database, open_database
-from filmgate.errors import SettingsError
+from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.jobs import WorkerId
+from filmgate.models.cards import ModelCard
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
-from filmgate.providers.managed.download import Courier
-from filmgate.providers.managed.guarded import Guard
-from filmgate.providers.managed.provider_job import Parts
-from filmgate.providers.managed.returns import send_home
+from filmgate.providers.invocations import open_invocations
+from filmgate.providers.managed.download import ClipDownloader
+from filmgate.providers.managed.guarded import GuardedProvider
+from filmgate.providers.managed.provider_job import ManagedServices
 from filmgate.providers.managed.worker import ManagedWorker
-from filmgate.scheduling import open_invocations, open_queue
+from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import JobQueue
-from filmgate.scheduling.workers import Roster
+from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry, WorkerStatus
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keyring
 from filmgate.telemetry.logs import configure_logs
+from filmgate.telemetry.periodic import Periodic
 from filmgate.tenants import open_tenants
 from filmgate.worker.base import Describes, Runner
 from filmgate.worker.loop import Worker
-from filmgate.worker.presence import present
 from filmgate.worker.publisher import Publisher
+
+_READY_CHECK_SECONDS = 0.5
 
 
 class Drainable(Protocol):
     """A worker of either route."""
+
+    @property
+    def status(self) -> WorkerStatus: ...
+
+    @property
+    def is_ready(self) -> bool: ...
 
     def run(self) -> None: ...
 
@@ -46,33 +55,35 @@ class Drainable(Protocol):
 def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
     """Work until SIGTERM or SIGINT; a second signal ends the process at once.
 
-    The runner is made last: it takes seconds and a GPU, a wrong setting should cost neither.
+    The runner is made last: it needs seconds and a GPU, and wrong settings should cost neither.
     """
     configure_logs()
-    with opened_stations(settings) as stations:
-        runner, worker_id = make_runner(), new_worker_id()
+    with opened_services(settings) as services:
+        runner = make_runner()
         worker = Worker(
-            worker_id=worker_id,
+            worker_id=new_worker_id(),
             runner=runner,
-            queue=stations.queue,
-            store=stations.store,
+            queue=services.queue,
+            store=services.store,
             settings=settings.worker,
         )
-        describe = runner.cards if isinstance(runner, Describes) else tuple
-        with present(Roster(stations.database), worker_id, runner.device, describe):
+        read_cards = runner.cards if isinstance(runner, Describes) else tuple
+        with announced(services, worker, read_cards):
             run_until_drained(worker)
 
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
-    """Have the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
     configure_logs()
-    with opened_stations(settings) as stations:
-        run_until_drained(build_managed_worker(stations, settings, models, provider))
+    with opened_services(settings) as services:
+        worker = build_managed_worker(services, settings, models, provider)
+        with announced(services, worker):
+            run_until_drained(worker)
 
 
 @dataclass(frozen=True, slots=True)
-class Stations:
-    """What both kinds of worker meet the server in."""
+class WorkerServices:
+    """What workers share with the server: the queue and the store, in one database."""
 
     database: Database
     queue: JobQueue
@@ -80,8 +91,8 @@ class Stations:
 
 
 @contextmanager
-def opened_stations(settings: Settings) -> Iterator[Stations]:
-    """Queue and store of these settings, for as long as the worker runs."""
+def opened_services(settings: Settings) -> Iterator[WorkerServices]:
+    """The queue and the store of these settings."""
     if settings.worker.heartbeat_seconds * 2 > settings.queue.lease_seconds:
         raise SettingsError(
             "must be at most half of queue.lease_seconds, or leases expire between two heartbeats",
@@ -91,33 +102,52 @@ def opened_stations(settings: Settings) -> Iterator[Stations]:
     keyring = open_keyring(settings.store, settings.data)
     queue = open_queue(database, keyring, settings.queue)
     try:
-        yield Stations(database, queue, open_store(settings.store, settings.data, keyring))
+        yield WorkerServices(database, queue, open_store(settings.store, settings.data, keyring))
     finally:
         database.close()
 
 
+@contextmanager
+def announced(
+    services: WorkerServices, worker: Drainable, read_cards: Callable[[], tuple[ModelCard, ...]] = tuple
+) -> Iterator[None]:
+    """Announce the worker with heartbeats, from the moment it is ready until the block ends."""
+    registry, next_at = WorkerRegistry(services.database), 0.0
+
+    def announce() -> None:
+        nonlocal next_at
+        if worker.is_ready and time.monotonic() >= next_at:
+            registry.heartbeat(worker.status, read_cards())
+            next_at = time.monotonic() + HEARTBEAT_SECONDS
+
+    with Periodic("worker heartbeat", announce, _READY_CHECK_SECONDS):
+        yield
+    # A worker that does not leave is forgotten after the timeout.
+    with suppress(QueueUnavailable):
+        registry.leave(worker.status.worker_id)
+
+
 def build_managed_worker(
-    stations: Stations, settings: Settings, models: tuple[str, ...], provider: Provider
+    services: WorkerServices, settings: Settings, models: tuple[str, ...], provider: Provider
 ) -> ManagedWorker:
-    """The worker of the managed route, with everything its errands need."""
-    publisher = Publisher(stations.queue, stations.store, settings.worker)
-    tenants = open_tenants(stations.database)
-    parts = Parts(
+    """The worker of the managed route."""
+    publisher = Publisher(services.queue, services.store, settings.worker)
+    tenants = open_tenants(services.database)
+    managed = ManagedServices(
         provider=provider,
-        invocations=open_invocations(stations.database),
-        guard=Guard(Breaker(stations.database, provider.name, settings.routing)),
-        store=stations.store,
+        invocations=open_invocations(services.database),
+        guarded=GuardedProvider(Breaker(services.database, provider.name, settings.routing)),
+        store=services.store,
         publisher=publisher,
-        courier=Courier(provider, stations.store, publisher),
+        downloader=ClipDownloader(provider, services.store, publisher),
         policy_of=lambda tenant_id: tenants.find(tenant_id).managed,
-        send_home=partial(send_home, publisher),
-        settings=settings.fallback,
+        settings=settings.provider,
     )
-    return ManagedWorker(new_worker_id(), models, stations.queue, parts, settings.worker)
+    return ManagedWorker(new_worker_id(), models, services.queue, managed, (settings.worker, settings.queue))
 
 
 def run_until_drained(worker: Drainable) -> None:
-    """The first signal drains, the second ends the process at once."""
+    """The first signal drains the worker, the second ends the process."""
 
     def drain(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -129,5 +159,5 @@ def run_until_drained(worker: Drainable) -> None:
 
 
 def new_worker_id() -> WorkerId:
-    """Unlike any other, even after a restart on the same host: `gpu-node-3-9f2c41d0`."""
+    """A unique id that names the host: `gpu-node-3-9f2c41d0`."""
     return WorkerId(f"{socket.gethostname()}-{secrets.token_hex(4)}")

@@ -117,7 +117,7 @@ def make_site(tmp_path):
             "FILMGATE_QUEUE__BACKOFF_SECONDS": "0.1",
             "FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.3",
             "FILMGATE_WORKER__PROGRESS_SECONDS": "0.05",
-            "FILMGATE_WORKER__POLL_SECONDS": "0.05",
+            "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
             "FILMGATE_STORE__MIN_FREE_BYTES": "0",
         }
         sites.append(Site(settings | environ, tmp_path / "workers.log"))

@@ -45,7 +45,7 @@ def die_while_downloading(owner):
 
 def main(step):
     settings = load_settings()
-    provider = open_provider(settings.fallback)
+    provider = open_provider(settings.provider)
     steps = {
         "": lambda: None,
         "intent": lambda: die_after(SqlInvocations, "begin"),

@@ -43,7 +43,7 @@ def make_bank(make_site, bedrock, moto, clip_bucket):
         "BUCKET_ENDPOINT": moto,
         "POLL_SECONDS": "0.1",
     }
-    settings = {f"FILMGATE_FALLBACK__{name}": value for name, value in fallback.items()}
+    settings = {f"FILMGATE_PROVIDER__{name}": value for name, value in fallback.items()}
 
     def make(**environ):
         site = make_site(**settings, **ENVIRON, **environ)
@@ -117,7 +117,7 @@ def test_a_worker_killed_after_its_last_word_leaves_the_bucket_to_the_next(bank,
     done = bank.find(job)
     assert (done.state, clips(bank, job)) == (JobState.COMPLETED, ["clip-1.mp4"])
     assert bedrock.files(clip_bucket) != [], "it died before it could clean up"
-    sweep = LeftoverSweep(open_provider(bank.settings.fallback), records, idle_seconds=0.0)
+    sweep = LeftoverSweep(open_provider(bank.settings.provider), records, idle_seconds=0.0)
     assert sweep.sweep() == 1
     assert bedrock.files(clip_bucket) == []
     assert (records.find(job.id).state, len(bedrock.paid)) == (RecordState.CLOSED, 1)

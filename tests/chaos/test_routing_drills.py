@@ -25,9 +25,9 @@ from tests.served import Served
 BANK = TenantId("bank")
 SLO_SECONDS = 60.0
 QUICK = {
-    "FILMGATE_FALLBACK__PROVIDER": "http",
-    "FILMGATE_FALLBACK__EXPECTED_SECONDS": "5",
-    "FILMGATE_FALLBACK__POLL_SECONDS": "0.1",
+    "FILMGATE_PROVIDER__KIND": "http",
+    "FILMGATE_PROVIDER__EXPECTED_SECONDS": "5",
+    "FILMGATE_PROVIDER__POLL_SECONDS": "0.1",
     "FILMGATE_ROUTING__SILENCE_SECONDS": "5",
     "FILMGATE_ROUTING__SPILL_SECONDS": "0.1",
     "FILMGATE_ADMISSION__DEFAULT_MODEL": MODEL,
@@ -83,7 +83,7 @@ def is_heard(worker):
 @pytest.fixture
 def open_bank(make_site):
     def make(url, key="any"):
-        address = {"FILMGATE_FALLBACK__URL": f"{url}/v1", "FILMGATE_FALLBACK__API_KEY": key}
+        address = {"FILMGATE_PROVIDER__URL": f"{url}/v1", "FILMGATE_PROVIDER__API_KEY": key}
         return Bank(make_site(**QUICK, **address))
 
     return make

@@ -22,7 +22,7 @@ CARD = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS), "FILMGATE_ADMISSION__DEFA
 QUICK = {
     "FILMGATE_QUEUE__LEASE_SECONDS": "2",
     "FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.5",
-    "FILMGATE_WORKER__POLL_SECONDS": "0.05",
+    "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
 }
 
 
@@ -68,11 +68,11 @@ def first(tmp_path_factory, second):
     folder = tmp_path_factory.mktemp("first")
     environ = {
         "FILMGATE_DATA": str(folder / "data"),
-        "FILMGATE_FALLBACK__PROVIDER": "http",
-        "FILMGATE_FALLBACK__URL": f"{second.url}/v1",
-        "FILMGATE_FALLBACK__API_KEY": second.key,
-        "FILMGATE_FALLBACK__TIMEOUT_SECONDS": "5",
-        "FILMGATE_FALLBACK__EXPECTED_SECONDS": "5",
+        "FILMGATE_PROVIDER__KIND": "http",
+        "FILMGATE_PROVIDER__URL": f"{second.url}/v1",
+        "FILMGATE_PROVIDER__API_KEY": second.key,
+        "FILMGATE_PROVIDER__TIMEOUT_SECONDS": "5",
+        "FILMGATE_PROVIDER__EXPECTED_SECONDS": "5",
         "FILMGATE_ROUTING__SILENCE_SECONDS": "5",
         "FILMGATE_ROUTING__SPILL_SECONDS": "0.2",
     }

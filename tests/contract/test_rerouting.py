@@ -105,7 +105,7 @@ def test_the_line_has_the_order_of_deadlines_whose_turn_it_is_and_no_prompt(queu
     assert line.turns[TenantId("globex")].weight == 2.0
     first = line.jobs[0]
     assert (first.spec.prompt, first.deadline_at, first.predicted) == ("", soon.deadline_at, soon.predicted)
-    assert first.reason is RouteReason.HOME
+    assert first.reason is RouteReason.DEFAULT
     assert [job.job_id for job in book.waiting(Route.GPU, limit=1).jobs] == [soon.id]
 
 

@@ -71,7 +71,7 @@ def test_what_will_be_in_time_stays_and_only_the_rest_leaves(scene):
     # 90 s at a safety of 1.2 are five jobs of 15 s one after the other.
     assert scene.look() == 5
     assert scene.routes(jobs) == [Route.GPU] * 5 + [Route.MANAGED] * 5
-    assert scene.reasons(jobs) == [RouteReason.HOME] * 5 + [RouteReason.DEADLINE] * 5
+    assert scene.reasons(jobs) == [RouteReason.DEFAULT] * 5 + [RouteReason.DEADLINE] * 5
     assert scene.find(jobs[-1]).routing.provider == "elsewhere"
     assert scene.look() == 0
 
@@ -220,7 +220,7 @@ def test_what_no_worker_serves_holds_nobody_up(scene):
     scene.enqueue(5, "bank", gpu_seconds=500.0, model="wan")
     jobs = scene.enqueue(2, gpu_seconds=10.0)
     assert scene.look() == 0
-    assert scene.reasons(jobs) == [RouteReason.HOME] * 2
+    assert scene.reasons(jobs) == [RouteReason.DEFAULT] * 2
 
 
 def test_two_replicas_move_a_job_once(scene, bench):

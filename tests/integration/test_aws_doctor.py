@@ -26,7 +26,7 @@ def proxy(aws_url, monkeypatch):
 def look(settings, tenant_id=LOCAL):
     settings = Settings(store=settings)
     findings = [*doctor._store(settings, tenant_id), *doctor._keyring(settings, tenant_id)]
-    return {finding.subject: (str(finding.verdict), finding.words, finding.remedy) for finding in findings}
+    return {finding.subject: (str(finding.verdict), finding.message, finding.remedy) for finding in findings}
 
 
 def test_a_sound_installation_is_ok_line_by_line_and_keeps_no_probe(cloud):

@@ -50,7 +50,7 @@ def test_settings_say_where_and_options_win(monkeypatch):
 
 
 def test_queues_come_from_the_setting_or_by_name_and_models_from_their_bucket(monkeypatch):
-    monkeypatch.setenv("FILMGATE_QUEUE__DELIVERY", "sqs://filmgate-{model}.fifo")
+    monkeypatch.setenv("FILMGATE_QUEUE__WAKER", "sqs://filmgate-{model}.fifo")
     text = json.dumps(policy(*PLACE, "--role", "worker", "--models", "weights/models"))
     assert ":filmgate-*.fifo" in text
     assert "arn:aws:s3:::weights/models/*" in text

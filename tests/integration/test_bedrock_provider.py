@@ -18,7 +18,7 @@ from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec, new_job_
 from filmgate.providers import open_provider
 from filmgate.providers.base import ManagedTask
 from filmgate.providers.images import png_size
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 from tests.bedrock import s3_client
 from tests.images import png
 from tests.managed import ANYTHING, fallback_to_bedrock
@@ -132,19 +132,19 @@ def test_a_discard_removes_every_version_and_marker(bedrock, ray, clip_bucket, m
 @pytest.mark.parametrize(
     ("fields", "option"),
     [
-        ({"bucket": "s3://clips"}, "fallback.region"),
-        ({"region": "us-west-2"}, "fallback.bucket"),
-        ({"region": "us-west-2", "bucket": "clips"}, "fallback.bucket"),
+        ({"bucket": "s3://clips"}, "provider.region"),
+        ({"region": "us-west-2"}, "provider.bucket"),
+        ({"region": "us-west-2", "bucket": "clips"}, "provider.bucket"),
     ],
 )
 def test_a_bad_setting_is_named(fields, option):
     with pytest.raises(SettingsError) as caught:
-        open_provider(FallbackSettings(provider="bedrock", model="luma.ray-v2:0", **fields))
+        open_provider(ProviderSettings(provider="bedrock", model="luma.ray-v2:0", **fields))
     assert caught.value.option == option
 
 
 def test_a_missing_boto3_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    settings = FallbackSettings(provider="bedrock", region="us-west-2", bucket="s3://clips")
+    settings = ProviderSettings(provider="bedrock", region="us-west-2", bucket="s3://clips")
     with pytest.raises(ProviderUnusable, match=r'pip install "filmgate\[aws\]"'):
         open_provider(settings)

@@ -18,7 +18,7 @@ from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec, new_job_id
 from filmgate.providers import open_provider
 from filmgate.providers.base import InvocationState, ManagedTask
 from filmgate.providers.http import parse_seconds, parse_sizes
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 
 SPEC = VideoSpec(
     model="sora-2", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=7, steps=40
@@ -74,7 +74,7 @@ def told():
 
 def provider_of(told, **fields):
     given = {"provider": "http", "url": f"{told.url}/v1", "api_key": "sk-secret", "timeout_seconds": 2}
-    return open_provider(FallbackSettings(**given | fields))
+    return open_provider(ProviderSettings(**given | fields))
 
 
 def task_of(provider, spec=SPEC, source=None):
@@ -189,7 +189,7 @@ def test_an_endpoint_without_a_cancel_verb_is_asked_to_delete(told):
 
 def test_nobody_there_is_an_error_that_may_pass():
     provider = open_provider(
-        FallbackSettings(provider="http", url="http://127.0.0.1:9/v1", timeout_seconds=1)
+        ProviderSettings(provider="http", url="http://127.0.0.1:9/v1", timeout_seconds=1)
     )
     with pytest.raises(ProviderError, match="cannot be reached") as caught:
         provider.poll(VIDEO)
@@ -216,16 +216,16 @@ def test_without_a_configured_model_only_its_namesake_is_asked(told):
 @pytest.mark.parametrize(
     ("fields", "option"),
     [
-        ({"url": "ftp://host/v1"}, "fallback.url"),
-        ({"url": "host"}, "fallback.url"),
-        ({"url": "http://host/v1", "key_file": "/nowhere/key"}, "fallback.key_file"),
-        ({"url": "http://host/v1", "sizes": "big"}, "fallback.sizes"),
-        ({"url": "http://host/v1", "seconds": "4,soon"}, "fallback.seconds"),
+        ({"url": "ftp://host/v1"}, "provider.url"),
+        ({"url": "host"}, "provider.url"),
+        ({"url": "http://host/v1", "key_file": "/nowhere/key"}, "provider.key_file"),
+        ({"url": "http://host/v1", "sizes": "big"}, "provider.sizes"),
+        ({"url": "http://host/v1", "seconds": "4,soon"}, "provider.seconds"),
     ],
 )
 def test_a_bad_setting_is_named(fields, option):
     with pytest.raises(SettingsError) as caught:
-        open_provider(FallbackSettings(provider="http", **fields))
+        open_provider(ProviderSettings(provider="http", **fields))
     assert caught.value.option == option
 
 

@@ -13,13 +13,13 @@ from filmgate.providers.circuit import Outcome, Phase, Signal
 from filmgate.providers.invocations import RecordState
 from filmgate.providers.managed import download as delivery
 from filmgate.scheduling.base import Offer
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 from filmgate.worker_process import build_managed_worker
 from tests.bedrock import make_mp4
 from tests.managed import open_office
 from tests.tickets import PROMPT
 
-ELSEWHERE = FallbackSettings(provider="http", url="http://127.0.0.1:9/v1")
+ELSEWHERE = ProviderSettings(provider="http", url="http://127.0.0.1:9/v1")
 
 
 def test_a_job_that_fails_over_there_comes_home_and_loses_nothing(bank, bedrock):
@@ -37,7 +37,7 @@ def test_a_job_that_fails_over_there_comes_home_and_loses_nothing(bank, bedrock)
 def test_a_job_the_provider_has_no_room_for_goes_home_when_patience_ends(bank, bedrock, mood):
     bedrock.start_mood = mood
     job = bank.enqueue()
-    with bank.worker(patience_seconds=0.0):
+    with bank.worker(start_retry_seconds=0.0):
         home = bank.wait_for(job, lambda job: job.route is Route.GPU)
     assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
     assert bank.record(job) is None, "an intent that came to nothing is no reason not to ask again"
@@ -112,7 +112,7 @@ def test_a_provider_nobody_can_reach_gives_the_job_back(bank, bedrock):
     job = bank.enqueue()
     provider = copy(bank.provider)
     provider._offers = ()
-    with bank.worker(provider, patience_seconds=0.2):
+    with bank.worker(provider, start_retry_seconds=0.2):
         home = bank.wait_for(job, lambda job: job.route is Route.GPU)
     assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
     assert (bank.record(job), bedrock.starts) == (None, [])

@@ -1,7 +1,7 @@
 """`filmgate doctor` on the managed provider: each part with what is missing and the remedy."""
 
 from filmgate.providers.doctor import examine_provider
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 from filmgate.telemetry.findings import Verdict
 from tests.managed import fallback_to_bedrock
 from tests.second import fallback_to
@@ -13,7 +13,7 @@ def verdicts(settings):
 
 
 def test_no_provider_is_fine():
-    assert verdicts(FallbackSettings())["fallback"].verdict is Verdict.OK
+    assert verdicts(ProviderSettings())["fallback"].verdict is Verdict.OK
 
 
 def test_an_endpoint_is_asked_for_its_models_with_our_key(tmp_path):
@@ -24,17 +24,17 @@ def test_an_endpoint_is_asked_for_its_models_with_our_key(tmp_path):
     assert "flipbook" in good.words
     assert "0.25 USD a second" in good.words
     assert (bad.verdict, "HTTP 401" in bad.words) == (Verdict.FAIL, True)
-    assert "fallback.key_file" in bad.remedy
+    assert "provider.key_file" in bad.remedy
 
 
 def test_an_endpoint_that_is_down_is_a_warning():
-    settings = FallbackSettings(provider="http", url="http://127.0.0.1:9/v1", timeout_seconds=1)
+    settings = ProviderSettings(provider="http", url="http://127.0.0.1:9/v1", timeout_seconds=1)
     assert verdicts(settings)["fallback endpoint"].verdict is Verdict.WARN
 
 
 def test_a_bad_setting_is_a_failure_that_names_it():
-    found = verdicts(FallbackSettings(provider="bedrock", region="us-west-2"))["fallback"]
-    assert (found.verdict, "fallback.bucket" in found.remedy) == (Verdict.FAIL, True)
+    found = verdicts(ProviderSettings(provider="bedrock", region="us-west-2"))["fallback"]
+    assert (found.verdict, "provider.bucket" in found.remedy) == (Verdict.FAIL, True)
 
 
 def test_a_sound_bedrock_has_three_good_lines(bedrock, moto, clip_bucket):

@@ -81,7 +81,7 @@ def test_sigterm_ends_server_and_worker_in_order(served):
 
 
 def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
-    provider = {"FILMGATE_FALLBACK__PROVIDER": "http", "FILMGATE_FALLBACK__URL": "http://127.0.0.1:9/v1"}
+    provider = {"FILMGATE_PROVIDER__KIND": "http", "FILMGATE_PROVIDER__URL": "http://127.0.0.1:9/v1"}
     served = Served(tmp_path, **provider)
     served.said("curl")
     deadline = time.monotonic() + 20

@@ -97,8 +97,8 @@ def wait_until(is_so, seconds=120):
     [
         (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=FOLDER"),
         ((), {"FILMGATE_QUEUE__URL": "mysql://x/y"}, "queue.url"),
-        (("--managed",), {}, "--managed: no provider is configured; set fallback.provider"),
-        (("--managed",), {"FILMGATE_FALLBACK__PROVIDER": "http"}, "fallback.url: expected http(s)://HOST/v1"),
+        (("--managed",), {}, "--managed: no provider is configured; set provider.kind"),
+        (("--managed",), {"FILMGATE_PROVIDER__KIND": "http"}, "provider.url: expected http(s)://HOST/v1"),
         ((), {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "20"}, "worker.heartbeat_seconds"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Station 2: may this enter? Validate, screen, estimate, and keep the promise to those already waiting."""
+"""Room 2: may this request become a job? `Admission.accept` is the one function the API calls."""

@@ -1,17 +1,26 @@
-"""The gate: one request in, one ticket out, or the reason why not. Nothing is written here."""
+"""Admission: one request in, one durable job out, or the reason why not.
+
+`accept` goes down the list: the same request is the same job -> limits -> screening -> estimate -> route ->
+back-pressure -> upload stored -> enqueued.
+"""
 
 import hashlib
-import threading
-import time
-from collections.abc import Callable, Sequence
+import math
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from filmgate.admission.estimates import Estimator
 from filmgate.admission.screening import Screener, open_rules
-from filmgate.admission.uploads.fetch import FetchLimits, fetch
-from filmgate.admission.uploads.images import Picture, clean_image
-from filmgate.errors import AddressRefused, InvalidField, JobActive, PromptRejected, StoreFull
+from filmgate.admission.uploads import ReferenceImages
+from filmgate.admission.uploads.images import Picture
+from filmgate.errors import (
+    BacklogGrown,
+    InvalidField,
+    JobActive,
+    Overloaded,
+    PromptRejected,
+    StoreFull,
+    UsageError,
+)
 from filmgate.jobs import (
     Idempotency,
     Job,
@@ -22,51 +31,31 @@ from filmgate.jobs import (
     Source,
     SourceKind,
     StageSeconds,
-    TenantId,
     Ticket,
     TraceId,
     VideoSpec,
 )
-from filmgate.models.cards import ModelCard, ModelRegistry, open_registry
+from filmgate.models.cards import ModelRegistry
 from filmgate.models.requests import VideoRequest, to_spec
-from filmgate.scheduling.base import Backlog, JobBook, JobQueue
-from filmgate.scheduling.pressure import Demand, check_promise, place_in_queue, wait_seconds
-from filmgate.scheduling.router import Arrival, Router
-from filmgate.scheduling.routes import AT_HOME, Choice
-from filmgate.scheduling.workers import Roster
+from filmgate.scheduling.base import JobQueue, JobReader
+from filmgate.scheduling.forecast import Arrival, Forecast, Slot
+from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.router import RoutedRequest, Router, work_seconds
+from filmgate.scheduling.routes import ON_GPU, Choice
 from filmgate.settings import AdmissionSettings
-from filmgate.store.base import UPLOAD_PART, ObjectStore, Room
+from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.telemetry.logs import Log
-from filmgate.tenants.base import Tenant, TenantRegistry
+from filmgate.tenants.base import Tenant
 
 log = Log("admission")
 
-Value = TypeVar("Value")
-FRESH_SECONDS = 0.25
-LONG_QUEUE = 100
-ROSTER_SECONDS = 2.0
-
-
-class Glance(Generic[Value]):
-    """A value that may be a moment old, so that a burst of requests reads it once."""
-
-    def __init__(self, read: Callable[[], Value], seconds: float = FRESH_SECONDS) -> None:
-        self._read = read
-        self._seconds = seconds
-        self._lock = threading.Lock()
-        self._seen: tuple[float, Value] | None = None
-
-    def get(self) -> Value:
-        with self._lock:
-            now = time.monotonic()
-            if self._seen is None or now - self._seen[0] > self._seconds:
-                self._seen = (now, self._read())
-            return self._seen[1]
+# How often a request is forecast again when the queue grew before it could be enqueued.
+_MAX_FORECASTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """Who asks, and how to recognise the same request again."""
+class RequestContext:
+    """Who sends the request, how its duplicates are recognised, and its trace."""
 
     tenant: Tenant
     idempotency: Idempotency
@@ -74,198 +63,221 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """A ticket, and the picture that must be in the store before the queue hears of it."""
-
-    ticket: Ticket
-    picture: Picture | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbours:
-    """The stations the gate looks at, and only looks at."""
+class AdmissionServices:
+    """What admission reads and writes. `router` is None where no provider is configured."""
 
     queue: JobQueue
-    book: JobBook
+    reader: JobReader
     store: ObjectStore
-    tenants: TenantRegistry
-    router: Router | None = None  # none: everything stays home
+    forecast: LiveForecast
+    models: ModelRegistry
+    router: Router | None = None
 
 
-class Gate:
-    """Decides what may enter."""
+class Admission:
+    """Decides which requests become jobs."""
 
-    def __init__(
-        self, shelf: ModelRegistry, screener: Screener, neighbours: Neighbours, settings: AdmissionSettings
-    ) -> None:
-        self.shelf = shelf
-        self.router = neighbours.router
-        self._screener = screener
-        self._book = neighbours.book
+    def __init__(self, services: AdmissionServices, settings: AdmissionSettings) -> None:
+        self._services = services
         self._settings = settings
-        self._estimator = Estimator(neighbours.book)
-        self._backlog: Glance[Backlog] = Glance(neighbours.queue.backlog)
-        self._room: Glance[Room] = Glance(neighbours.store.room, seconds=1.0)
-        self._weights: Glance[dict[TenantId, float]] = Glance(
-            lambda: {tenant.id: tenant.share.weight for tenant in neighbours.tenants.tenants()}, seconds=5.0
-        )
-        hosts = (host.strip().lower() for host in settings.fetch_hosts.split(","))
-        self._fetch_limits = FetchLimits(
-            settings.fetch_seconds, settings.image_max_bytes, hosts=frozenset(host for host in hosts if host)
-        )
+        self._screener = Screener(open_rules(settings.rules_file))
+        self._estimator = Estimator(services.reader)
+        self._images = ReferenceImages(settings)
 
-    def admit(self, visit: Visit, request: VideoRequest) -> Admitted:
-        """The ticket of a request. Raises UsageError subclasses and StoreFull; changes nothing."""
-        source = self._source(visit.tenant.id, request)
+    def accept(self, context: RequestContext, request: VideoRequest) -> Job:
+        """Create the job of a request; durable when this returns. A duplicate returns the existing job.
+
+        Raises UsageError subclasses and StoreFull; then nothing was stored.
+        """
+        services = self._services
+        duplicate = services.queue.find_duplicate(context.tenant.id, context.idempotency)
+        if duplicate is not None:
+            return duplicate
+        source = self._find_source(context.tenant, request)
         if source is not None:
             request = self._inherit(request, source)
-        card = self.shelf.find(request.model)
+        card = services.models.find(request.model)
         spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
-        screening = self._screen(visit, spec)
+        screening = self._screen(context, spec)
         predicted = self._estimator.estimate(spec, card)
-        if self._room.get().is_low:
-            raise StoreFull("the store has no room for new clips")
-        choice = self._choose(visit, request, spec, predicted)
-        picture = self._picture(request)
+        if services.store.room().is_low:
+            raise StoreFull("the store has no space for new clips")
         ticket = Ticket(
-            tenant_id=visit.tenant.id,
-            spec=replace(spec, source=_start(request, source, picture)),
+            tenant_id=context.tenant.id,
+            spec=spec,
             predicted=predicted,
             slo_seconds=self._settings.slo_seconds,
-            idempotency=visit.idempotency,
-            share=visit.tenant.share,
-            route=choice.route,
-            routing=choice.routing,
+            idempotency=context.idempotency,
+            share=context.tenant.share,
             screening=screening,
-            trace_id=visit.trace_id,
+            trace_id=context.trace_id,
         )
-        return Admitted(ticket, picture)
+        # Routed before the image is decoded: a rejected request costs little.
+        routed = self._route(context, request, ticket, services.forecast.get())
+        picture = self._images.read(request)
+        spec = replace(spec, source=_to_source(request, source, picture))
+        job = self._enqueue(context, request, replace(routed, spec=spec), picture)
+        log.info(
+            "job accepted",
+            job_id=job.id,
+            tenant_id=job.tenant_id,
+            trace_id=job.trace_id,
+            model=job.spec.model,
+            route=job.route,
+        )
+        return job
 
-    def wait_seconds(self, tenant: Tenant, predicted: StageSeconds) -> float:
-        """How long a job of this size would wait if it came now."""
-        demand = Demand(tenant.id, tenant.share.weight, predicted.gpu_seconds, self._weights.get())
-        return wait_seconds(self._backlog.get(), demand, self._settings.gpus)
-
-    def _choose(
-        self, visit: Visit, request: VideoRequest, spec: VideoSpec, predicted: StageSeconds
-    ) -> Choice:
-        """The route. Only what stays home is held to the promise: a provider may take what we cannot."""
-        wait, choice = self.wait_seconds(visit.tenant, predicted), AT_HOME
-        if self.router is not None:
-            kind = request.source_kind
-            shaped = replace(spec, source=Source(kind) if kind else None)
-            arrival = Arrival(visit.tenant.managed, shaped, predicted, self._settings.slo_seconds, wait)
-            choice = self.router.choose(arrival, self._backlog.get())
-        if choice.route is Route.GPU:
-            check_promise(wait, predicted, self._settings.promise_seconds)
-        if choice is not AT_HOME:
-            reason = choice.routing.reason
-            log.info("routed", trace_id=visit.trace_id, route=choice.route, reason=reason, model=spec.model)
-        return choice
-
-    def quick_place(self, tenant: Tenant, job: Job) -> int | None:
-        """About where a job that has just joined a long queue stands; None where the queue is short enough
-        to be counted exactly.
-        """
-        backlog = self._backlog.get()
-        if backlog.queued_jobs < LONG_QUEUE:
-            return None
-        weight, seconds = tenant.share.weight, job.predicted.gpu_seconds
-        demand = Demand(tenant.id, weight, seconds, self._weights.get(), job.route)
-        return place_in_queue(backlog, demand, job.spec.model)
-
-    def eta_seconds(self, job: Job, position: int | None, now: float) -> float | None:
-        """Seconds until the job is finished, None once it is."""
-        if job.state.is_final:
-            return None
-        whole = self._work_seconds(job)
-        if job.has_started and job.started_at is not None and job.progress is not None:
-            elapsed, fraction = now - job.started_at, job.progress.fraction
-            # The job's own pace tells more than the prediction once a fifth of it is done.
-            pace = elapsed / fraction if fraction >= 0.2 else max(whole, elapsed)
-            return max(pace - elapsed, 0.0)
-        if job.route is Route.MANAGED:
-            return whole
-        backlog = self._backlog.get()
-        loads = [load for load in backlog.loads if load.route is job.route]
-        jobs = max(sum(load.jobs for load in loads if load.state is JobState.QUEUED), 1)
-        ahead = min((position or 1) - 1, jobs) / jobs * backlog.queued_gpu_seconds(job.route)
-        running = sum(load.gpu_seconds for load in loads if load.state is JobState.RUNNING) / 2
-        return (ahead + running) / self._settings.gpus + whole
-
-    def _work_seconds(self, job: Job) -> float:
-        """What the job takes once it starts, here or at the provider."""
-        here = job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
-        if job.route is Route.GPU or self.router is None:
-            return here
-        return self.router.expect_seconds(job.spec) or here
-
-    def _source(self, tenant_id: TenantId, request: VideoRequest) -> Job | None:
-        """The finished job that a remix, an edit or an extension starts from."""
+    def _find_source(self, tenant: Tenant, request: VideoRequest) -> Job | None:
+        """The completed job that a remix, an edit or an extension starts from."""
         if request.source_id is None:
             return None
-        source = self._book.find(tenant_id, request.source_id)
+        source = self._services.reader.find(tenant.id, request.source_id)
         if source.state is JobState.FAILED:
-            raise InvalidField("the source video has failed: it has no clip", option="video")
+            raise InvalidField("the source video has failed and has no clip", option="video")
         if source.state is not JobState.COMPLETED:
             raise JobActive("the source video is not finished", option="video")
         return source
 
     def _inherit(self, request: VideoRequest, source: Job) -> VideoRequest:
-        """What starts from a clip keeps its shape."""
-        frames = self.shelf.find(source.spec.model).limits.frames
-        length = frames.seconds(source.spec.frames, source.spec.fps)
+        """A request that starts from a clip keeps its model, size and length."""
+        spec = source.spec
+        frames = self._services.models.find(spec.model).limits.frames
+        length = frames.seconds(spec.frames, spec.fps)
         return replace(
             request,
-            model=source.spec.model,
-            size=source.spec.size,
-            fps=source.spec.fps,
+            model=spec.model,
+            size=spec.size,
+            fps=spec.fps,
             seconds=length if request.seconds is None else request.seconds,
-            steps=source.spec.steps,
-            seed=source.spec.seed,
-            guidance=source.spec.guidance,
+            steps=spec.steps,
+            seed=spec.seed,
+            guidance=spec.guidance,
         )
 
-    def _screen(self, visit: Visit, spec: VideoSpec) -> Screening:
+    def _screen(self, context: RequestContext, spec: VideoSpec) -> Screening:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
-        screening = self._screener.screen(texts, visit.tenant.screening)
+        screening = self._screener.screen(texts, context.tenant.screening)
         if screening.action is not ScreeningAction.ALLOW:
             log.info(
                 "prompt screened",
-                tenant_id=visit.tenant.id,
-                trace_id=visit.trace_id,
+                tenant_id=context.tenant.id,
+                trace_id=context.trace_id,
                 action=screening.action,
                 rule=",".join(screening.rules),
                 prompt_sha256=hashlib.sha256(spec.prompt.encode()).hexdigest(),
             )
         if screening.action is ScreeningAction.REJECT:
             rules = ", ".join(screening.rules)
-            raise PromptRejected(f"the prompt is refused by {rules}", option="prompt", rules=screening.rules)
+            raise PromptRejected(
+                f"the prompt was rejected by {rules}", option="prompt", rules=screening.rules
+            )
         return screening
 
-    def _picture(self, request: VideoRequest) -> Picture | None:
-        upload = request.image
-        if request.image_url is not None:
-            if not self._settings.fetch:
-                raise AddressRefused("this service fetches no URLs", option="input_reference.image_url")
-            upload = fetch(request.image_url, self._fetch_limits)
-        return clean_image(upload, self._settings) if upload is not None else None
+    def _route(
+        self, context: RequestContext, request: VideoRequest, ticket: Ticket, forecast: Forecast
+    ) -> Ticket:
+        """The ticket with its route. A job for our own GPUs must meet the promise. Raises Overloaded."""
+        slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
+        choice = self._choose(context, request, ticket, slot, forecast)
+        limit = None
+        if choice.route is Route.GPU:
+            limit = self._max_backlog(ticket.predicted, slot, forecast, ticket.spec.model)
+        if choice is not ON_GPU:
+            log.info(
+                "routed",
+                trace_id=context.trace_id,
+                route=choice.route,
+                reason=choice.routing.reason,
+                model=ticket.spec.model,
+            )
+        return replace(ticket, route=choice.route, routing=choice.routing, max_backlog_seconds=limit)
+
+    def _choose(
+        self,
+        context: RequestContext,
+        request: VideoRequest,
+        ticket: Ticket,
+        slot: Slot,
+        forecast: Forecast,
+    ) -> Choice:
+        if self._services.router is None:
+            return ON_GPU
+        kind = request.source_kind
+        spec = replace(ticket.spec, source=Source(kind) if kind else None)
+        routed = RoutedRequest(context.tenant.managed, spec, ticket.predicted, ticket.slo_seconds, slot)
+        return self._services.router.choose(routed, forecast)
+
+    def _max_backlog(
+        self, predicted: StageSeconds, slot: Slot, forecast: Forecast, model: str
+    ) -> float | None:
+        """The most queued work at which this job still meets the promise. Raises Overloaded."""
+        workers = max(forecast.count_workers(Route.GPU, model), 1)
+        backlog = forecast.backlog_seconds(Route.GPU)
+        wait = slot.starts_in if math.isfinite(slot.starts_in) else backlog / workers
+        spare = self._settings.promise_seconds - wait - work_seconds(predicted)
+        if wait <= 0:
+            return None  # starts at once, however long it takes
+        if spare < 0:
+            raise _overloaded(wait, predicted, self._settings.promise_seconds)
+        return backlog + spare * workers
+
+    def _enqueue(
+        self, context: RequestContext, request: VideoRequest, ticket: Ticket, picture: Picture | None
+    ) -> Job:
+        """Store the upload and enqueue the ticket, both or neither."""
+        store = self._services.store
+        if picture is not None:
+            store.put(ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART), [picture.data])
+        try:
+            job = self._enqueue_in_time(context, request, ticket)
+        except UsageError:
+            # Rejected for certain. After a database error the job may exist: retention decides later.
+            if picture is not None:
+                store.delete(ticket.tenant_id, ticket.job_id)
+            raise
+        if picture is not None and job.id != ticket.job_id:
+            store.delete(ticket.tenant_id, ticket.job_id)
+        return job
+
+    def _enqueue_in_time(self, context: RequestContext, request: VideoRequest, ticket: Ticket) -> Job:
+        """Enqueue under the forecast the ticket was routed by; forecast again when the queue has grown."""
+        for _ in range(_MAX_FORECASTS):
+            try:
+                return self._services.queue.enqueue(ticket)
+            except BacklogGrown:
+                source = ticket.spec.source
+                ticket = self._route(context, request, ticket, self._services.forecast.refresh())
+                ticket = replace(ticket, spec=replace(ticket.spec, source=source))
+        return self._services.queue.enqueue(ticket)
 
 
-def _start(request: VideoRequest, source: Job | None, picture: Picture | None) -> Source | None:
-    """Where the worker finds what the clip starts from: an upload of this job, or another job's clip."""
+def _to_arrival(ticket: Ticket, now: float) -> Arrival:
+    return Arrival(
+        ticket.tenant_id,
+        Route.GPU,
+        ticket.spec.model,
+        ticket.predicted.gpu_seconds,
+        now + ticket.slo_seconds,
+    )
+
+
+def _overloaded(wait: float, predicted: StageSeconds, promise_seconds: float) -> Overloaded:
+    ready = wait + work_seconds(predicted)
+    retry_after = max(1.0, math.ceil(min(ready - promise_seconds, wait)))
+    return Overloaded(
+        f"the queue is full: this video would be ready in {ready:.0f} s and the limit is "
+        f"{promise_seconds:.0f} s; try again in {retry_after:.0f} s",
+        retry_after_seconds=retry_after,
+    )
+
+
+def _to_source(request: VideoRequest, source: Job | None, picture: Picture | None) -> Source | None:
+    """Where the worker finds what the clip starts from: this job's upload or another job's clip."""
     if picture is not None:
         return Source(SourceKind.IMAGE, part=UPLOAD_PART, media_type=picture.media_type)
     if source is None or source.clip is None or request.verb is None:
         return None
     if request.verb is SourceKind.REMIX:
-        # A new prompt on the same noise: what the clip was made from, not the clip, is taken over.
+        # A remix renders a new prompt from the same noise: it does not need the clip.
         return Source(SourceKind.REMIX, source.id)
     return Source(request.verb, source.id, source.clip.part, source.clip.media_type)
-
-
-def open_gate(neighbours: Neighbours, roster: Roster, settings: AdmissionSettings) -> Gate:
-    """The gate of these settings. Raises SettingsError for a bad model or rule file."""
-    brought: Glance[Sequence[ModelCard]] = Glance(roster.cards, seconds=ROSTER_SECONDS)
-    shelf = open_registry(settings.default_model, settings.models_file, brought.get)
-    return Gate(shelf, Screener(open_rules(settings.rules_file)), neighbours, settings)

@@ -1,4 +1,4 @@
-"""Predicted seconds of a job: from finished jobs of the same model, from its card until there are any."""
+"""Predicted seconds of a job, from completed jobs of the same model or from its card."""
 
 import threading
 import time
@@ -8,20 +8,21 @@ from statistics import median
 
 from filmgate.jobs import Route, StageSeconds, VideoSpec
 from filmgate.models.cards import ModelCard, Rates
-from filmgate.scheduling.base import JobBook, Measurement
+from filmgate.scheduling.base import JobReader
+from filmgate.scheduling.records import Measurement
 
 REFRESH_SECONDS = 10.0
-# A card's guess weighs as much as this many finished jobs, so that one odd job does not move a promise far.
+# The card counts as much as this many completed jobs, so that one unusual job has little effect.
 PRIOR_WEIGHT = 3
 
 
 def work_units(spec: VideoSpec) -> float:
-    """Megapixel-frames: what both denoising and decoding grow with."""
+    """Megapixel-frames, which denoising and decoding are proportional to."""
     return spec.width * spec.height * spec.frames / 1e6
 
 
 def predict(spec: VideoSpec, rates: Rates, steps: int) -> StageSeconds:
-    """Seconds of each stage at these rates."""
+    """Seconds per stage at these rates."""
     units = work_units(spec)
     return StageSeconds(
         text=rates.text,
@@ -32,7 +33,7 @@ def predict(spec: VideoSpec, rates: Rates, steps: int) -> StageSeconds:
 
 
 def learn(card: ModelCard, measurements: Sequence[Measurement], route: Route) -> Rates:
-    """The card's rates, drawn towards the median of what was measured."""
+    """A weighted mean of the card's rates and the median of the measured rates."""
     mine = [m for m in measurements if m.route is route]
     if not mine:
         return card.rates
@@ -59,10 +60,10 @@ class _Learned:
 
 
 class Estimator:
-    """Rates by model and route, read from the book again every few seconds."""
+    """Predictions per model and route, from measurements that are read again every few seconds."""
 
-    def __init__(self, book: JobBook, clock: Callable[[], float] = time.monotonic) -> None:
-        self._book = book
+    def __init__(self, reader: JobReader, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader = reader
         self._clock = clock
         self._learned: dict[tuple[str, Route], _Learned] = {}
         self._lock = threading.Lock()
@@ -77,6 +78,6 @@ class Estimator:
             known = self._learned.get(key)
             if known is not None and self._clock() - known.at < REFRESH_SECONDS:
                 return known.rates
-            rates = learn(card, self._book.measurements(card.name), route)
+            rates = learn(card, self._reader.measurements(card.name), route)
             self._learned[key] = _Learned(rates, self._clock())
             return rates

@@ -1,1 +1,1 @@
-"""Station 1: HTTP only. The OpenAI Videos contract, and what Filmgate offers beside it."""
+"""Room 1: HTTP. The OpenAI Videos API and Filmgate's additions."""

@@ -1,4 +1,4 @@
-"""The HTTP application: routes, one form of error, a request id on every answer."""
+"""The HTTP application: routes, uniform errors, a request id on every response."""
 
 import re
 import secrets
@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from filmgate.api import content, events, health, live, models, videos
-from filmgate.api.problems import defect, install_problems
-from filmgate.api.services import Stations
+from filmgate.api.problems import install_problems, internal_error
+from filmgate.api.services import Services
 from filmgate.api.watch import Watch
 from filmgate.jobs import new_trace_id
 from filmgate.telemetry.logs import Log
@@ -25,18 +25,18 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
 
 
-def build_app(stations: Stations, registry: CollectorRegistry) -> FastAPI:
-    """The application over these stations."""
-    watch = Watch(stations, partial(events.narrate, stations))
+def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
+    """The application on these services."""
+    watch = Watch(services, partial(events.format_events, services))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await watch.close()
-        stations.close()
+        services.close()
 
     app = FastAPI(title="Filmgate", version=version("filmgate"), description=_DESCRIPTION, lifespan=lifespan)
-    app.state.stations, app.state.watch, app.state.registry = stations, watch, registry
+    app.state.services, app.state.watch, app.state.registry = services, watch, registry
     for part in (videos, content, live, events, models, health):
         app.include_router(part.router)
     install_problems(app)
@@ -45,16 +45,14 @@ def build_app(stations: Stations, registry: CollectorRegistry) -> FastAPI:
 
 
 class HttpMeter:
-    """Requests by route and status; the route is a template, so that no id becomes a label."""
+    """Counts requests by route template and status; ids never become labels."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("method", "route", "status")
-        self._requests = Counter(
-            "filmgate_http_requests_total", "HTTP requests answered.", labels, registry=registry
-        )
+        self._requests = Counter("filmgate_http_requests_total", "HTTP requests.", labels, registry=registry)
         self._seconds = Histogram(
             "filmgate_http_request_seconds",
-            "Seconds until the first byte of an answer.",
+            "Seconds until the first byte of the response.",
             ("method", "route"),
             registry=registry,
         )
@@ -67,7 +65,7 @@ class HttpMeter:
 
 
 class Tracing:
-    """Names every request, continues the caller's trace, counts the answer."""
+    """Gives every request an id, continues the caller's trace and counts the response."""
 
     def __init__(self, app: ASGIApp, meter: HttpMeter) -> None:
         self._app = app
@@ -81,7 +79,7 @@ class Tracing:
         scope.setdefault("state", {})["trace_id"] = _trace_id(scope)
         started, has_answered = time.perf_counter(), False
 
-        async def tell(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal has_answered
             if message["type"] == "http.response.start":
                 has_answered = True
@@ -90,12 +88,12 @@ class Tracing:
             await send(message)
 
         try:
-            await self._app(scope, receive, tell)
+            await self._app(scope, receive, send_with_id)
         except Exception as error:
             log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - it says where
             if has_answered:
                 raise
-            await defect()(scope, receive, tell)
+            await internal_error()(scope, receive, send_with_id)
 
 
 def _trace_id(scope: Scope) -> str:

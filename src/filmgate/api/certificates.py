@@ -1,4 +1,4 @@
-"""Mutual TLS: the verified certificate of a connection reaches the request as its RFC 4514 subject."""
+"""Mutual TLS: passes the RFC 4514 subject of the verified client certificate to the request."""
 
 import asyncio
 import ssl
@@ -11,7 +11,7 @@ from filmgate.api.auth import CERTIFICATE_EXTENSION
 
 
 class CertificateProtocol(H11Protocol):
-    """HTTP/1.1 that tells the application who is at the other end of a verified connection."""
+    """HTTP/1.1 that adds the client certificate's subject to the request scope."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -27,6 +27,6 @@ class CertificateProtocol(H11Protocol):
 
 
 def subject_of(channel: ssl.SSLObject) -> str | None:
-    """The subject of the certificate that the handshake has verified."""
+    """The subject of the verified client certificate."""
     encoded = channel.getpeercert(binary_form=True)
     return x509.load_der_x509_certificate(encoded).subject.rfc4514_string() if encoded else None

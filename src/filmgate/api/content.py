@@ -1,4 +1,4 @@
-"""Clips, thumbnails and spritesheets: whole, in ranges, or by a signed link that needs no key."""
+"""Clips, thumbnails and sprite sheets: whole, in ranges, or by a signed link."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
-from filmgate.api.services import Stations, stations_of
-from filmgate.api.videos import VideoId, checked_id
+from filmgate.api.services import Services, services_of
+from filmgate.api.videos import VideoId, to_job_id
 from filmgate.errors import ClipMissing, JobActive, ObjectNotFound
 from filmgate.jobs import Job, JobState
 from filmgate.store.base import ObjectName
@@ -24,16 +24,16 @@ Variant = Literal["video", "thumbnail", "spritesheet"]
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _ANSWERS: dict[int | str, dict[str, object]] = {
     200: {"description": "The bytes.", "content": {"video/mp4": _BINARY, "image/jpeg": _BINARY}},
-    206: {"description": "The range that was asked for.", "content": {"video/mp4": _BINARY}},
+    206: {"description": "The requested range.", "content": {"video/mp4": _BINARY}},
     302: {"description": "A signed link to the bytes."},
-    304: {"description": "The client has it already."},
+    304: {"description": "Not modified."},
 }
 _PICTURE_TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One stored object and how it is announced."""
+    """A stored object and its HTTP metadata."""
 
     name: ObjectName
     media_type: str
@@ -45,17 +45,17 @@ class Asset:
 async def download_content(
     request: Request, video_id: VideoId, caller: Reader, variant: Variant = "video"
 ) -> Response:
-    """The finished clip, its thumbnail or its spritesheet. Ranges and HEAD are understood."""
-    stations = stations_of(request)
+    """The finished clip, its thumbnail or its sprite sheet. Supports ranges and HEAD."""
+    services = services_of(request)
 
     def find() -> Asset:
-        return asset_of(stations, stations.book.find(caller.id, checked_id(video_id)), variant)
+        return asset_of(services, services.reader.find(caller.id, to_job_id(video_id)), variant)
 
-    asset = await stations.call(find)
-    if stations.settings.content == "redirect":
-        link = await stations.call(stations.store.link, asset.name, stations.link_seconds)
+    asset = await services.call(find)
+    if services.settings.content == "redirect":
+        link = await services.call(services.store.link, asset.name, services.link_seconds)
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
-    return await serve(stations, request, asset)
+    return await serve(services, request, asset)
 
 
 router.head("/v1/videos/{video_id}/content", include_in_schema=False)(download_content)
@@ -63,35 +63,35 @@ router.head("/v1/videos/{video_id}/content", include_in_schema=False)(download_c
 
 @router.get("/objects/{token}", response_class=Response, responses=_ANSWERS)
 async def download_object(request: Request, token: str) -> Response:
-    """What a signed link names: one object, until it expires, without a key."""
-    stations = stations_of(request)
+    """The object of a signed link, until the link expires. Needs no API key."""
+    services = services_of(request)
 
     def find() -> Asset:
-        name = stations.store.resolve(token)
-        return _asset(stations, name, _media_type(name.part))
+        name = services.store.resolve(token)
+        return _asset(services, name, _media_type(name.part))
 
-    return await serve(stations, request, await stations.call(find))
+    return await serve(services, request, await services.call(find))
 
 
 router.head("/objects/{token}", include_in_schema=False)(download_object)
 
 
-def asset_of(stations: Stations, job: Job, variant: Variant) -> Asset:
-    """The stored object of a variant. Raises JobActive before the end, ClipMissing after a bad one."""
+def asset_of(services: Services, job: Job, variant: Variant) -> Asset:
+    """The stored object of a variant. Raises JobActive and ClipMissing."""
     if not job.state.is_final:
-        raise JobActive("the video is not finished; its status says when it is", option="video_id")
+        raise JobActive("the video is not finished; wait for the status completed", option="video_id")
     if job.state is JobState.FAILED or job.clip is None:
-        raise ClipMissing("the video has failed: it has no clip", option="video_id")
+        raise ClipMissing("the video has failed and has no clip", option="video_id")
     clip = job.clip
     part = {"video": clip.part, "thumbnail": clip.thumbnail, "spritesheet": clip.spritesheet}[variant]
     if part is None:
         raise ClipMissing(f"this video has no {variant}", option="variant")
     media_type = clip.media_type if variant == "video" else _media_type(part)
-    return _asset(stations, ObjectName(job.tenant_id, job.id, part), media_type)
+    return _asset(services, ObjectName(job.tenant_id, job.id, part), media_type)
 
 
-async def serve(stations: Stations, request: Request, asset: Asset) -> Response:
-    """The asset, or the part of it that the request wants."""
+async def serve(services: Services, request: Request, asset: Asset) -> Response:
+    """The asset, or the requested range of it."""
     headers = {
         "Accept-Ranges": "bytes",
         "ETag": asset.etag,
@@ -104,7 +104,9 @@ async def serve(stations: Stations, request: Request, asset: Asset) -> Response:
         wanted = _wanted(request, asset)
     except Unsatisfiable:
         headers["Content-Range"] = f"bytes */{asset.size_bytes}"
-        return body(416, "no byte is in this range", "invalid_request_error", code="range", headers=headers)
+        return body(
+            416, "the range is outside the file", "invalid_request_error", code="range", headers=headers
+        )
     span = wanted or ByteRange(0, asset.size_bytes, asset.size_bytes)
     headers["Content-Length"] = str(span.length)
     if wanted is not None:
@@ -112,9 +114,9 @@ async def serve(stations: Stations, request: Request, asset: Asset) -> Response:
     status = 200 if wanted is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=asset.media_type)
-    # The first read happens before the first header leaves: a missing object is still a clean 404.
-    chunks = await stations.call(stations.store.read, asset.name, span.start, span.stop)
-    return StreamingResponse(stations.pull(chunks), status, headers, asset.media_type)
+    # Open the object before the headers are sent: a missing object is a proper 404.
+    chunks = await services.call(services.store.read, asset.name, span.start, span.stop)
+    return StreamingResponse(services.pull(chunks), status, headers, asset.media_type)
 
 
 def _wanted(request: Request, asset: Asset) -> ByteRange | None:
@@ -124,12 +126,12 @@ def _wanted(request: Request, asset: Asset) -> ByteRange | None:
     return parse_range(request.headers.get("range"), asset.size_bytes)
 
 
-def _asset(stations: Stations, name: ObjectName, media_type: str) -> Asset:
+def _asset(services: Services, name: ObjectName, media_type: str) -> Asset:
     try:
-        stored = stations.store.stat(name)
+        stored = services.store.stat(name)
     except ObjectNotFound as exc:
-        raise ClipMissing("this content is gone", option="video_id") from exc
-    # Objects are written once: the name of an attempt's part names its bytes.
+        raise ClipMissing("this content was deleted", option="video_id") from exc
+    # Objects are written once: name, size and time identify the bytes.
     etag = hashlib.sha256(f"{name} {stored.size_bytes} {stored.modified_at}".encode()).hexdigest()[:32]
     return Asset(name, media_type, stored.size_bytes, f'"{etag}"')
 

@@ -1,8 +1,9 @@
 """GET /v1/videos/{id}/events: server-sent events of one job, with ids and replay after a reconnect.
 
-event: status     state or stage changed; never lost, replayed from the book after Last-Event-ID
-event: progress   more of the current stage is finished, or the place in the queue has moved
-event: preview    a frame of the clip as it is now, as a data URL
+event: status     state or stage changed; never lost, replayed after Last-Event-ID
+event: progress   work within a stage was finished, or the queue position changed
+event: preview    a frame of the clip so far, as a data URL
+event: gone       the video was deleted
 """
 
 import asyncio
@@ -15,17 +16,23 @@ from fastapi.responses import StreamingResponse
 
 from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.services import Stations, stations_of
-from filmgate.api.videos import VideoId, checked_id
-from filmgate.api.views import render
-from filmgate.api.watch import Sight, Watch
+from filmgate.api.services import Services, services_of
+from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.views import to_video
+from filmgate.api.watch import Snapshot, Watch
 from filmgate.jobs import Job, JobState
-from filmgate.scheduling.base import JobEvent
+from filmgate.scheduling.records import JobEvent
 
 router = APIRouter(tags=["videos"], responses=PROBLEMS)
 
 KEEP_ALIVE_SECONDS = 15.0
 _STREAM: dict[str, dict[str, str]] = {"text/event-stream": {}}
+# The fields of the video object that events contain. A new field is not shown unless it is listed here.
+EVENT_FIELDS = {
+    "id", "object", "model", "status", "progress", "created_at", "completed_at", "expires_at",
+    "remixed_from_video_id", "seconds", "size", "error", "stage", "eta_seconds", "queue_position", "cost",
+    "trace_id", "route",
+}  # fmt: skip
 
 
 @router.get(
@@ -35,54 +42,51 @@ _STREAM: dict[str, dict[str, str]] = {"text/event-stream": {}}
 )
 async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> StreamingResponse:
     """Follow a job until its end. A client that reconnects with Last-Event-ID misses no change of state."""
-    stations = stations_of(request)
+    services = services_of(request)
     watch: Watch = request.app.state.watch
-    job = await stations.call(stations.book.find, caller.id, checked_id(video_id))
-    last = _last_event_id(request)
-    opening = await stations.call(_opening, stations, job, last)
+    job = await services.call(services.reader.find, caller.id, to_job_id(video_id))
+    opening = await services.call(_opening, services, job, _last_event_id(request))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     events = _follow(watch, job, opening)
     return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
-def _opening(stations: Stations, job: Job, last: int | None) -> str:
-    """What a client must know first: the changes it has missed, then the job as it is."""
-    missed = stations.book.events(job.tenant_id, job.id, after=last) if last is not None else ()
+def _opening(services: Services, job: Job, last: int | None) -> str:
+    """The events the client missed, then the current state."""
+    missed = services.reader.events(job.tenant_id, job.id, after=last) if last is not None else ()
     replay = "".join(_replay(event) for event in missed if event.revision <= job.revision)
-    position = stations.book.position(job.tenant_id, job.id) if job.state is JobState.QUEUED else None
-    return replay + _state("status", stations, Sight(job, position))
+    return replay + _state("status", services, job)
 
 
 async def _follow(watch: Watch, job: Job, opening: str) -> AsyncIterator[str]:
-    async with watch.watching(job) as box:
+    async with watch.watching(job) as queue:
         yield opening
         is_over = job.state.is_final
         while not is_over:
             try:
-                news = await asyncio.wait_for(box.get(), KEEP_ALIVE_SECONDS)
+                event = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
             except TimeoutError:
-                yield ": still here\n\n"
+                yield ": keep-alive\n\n"
                 continue
-            yield news.text
-            is_over = news.is_last
+            yield event.text
+            is_over = event.is_last
 
 
-def narrate(stations: Stations, sight: Sight) -> str:
-    """A sight as events, the newest change told by the job itself."""
-    if sight.is_gone:
-        return _message("gone", {"id": sight.job.id})
-    text = "".join(_replay(event) for event in sight.events[:-1])
-    text += _state("status" if sight.events else "progress", stations, sight)
-    if sight.preview is not None:
-        picture = base64.b64encode(sight.preview).decode()
+def format_events(services: Services, snapshot: Snapshot) -> str:
+    """A snapshot as server-sent events."""
+    if snapshot.is_removed:
+        return _message("gone", {"id": snapshot.job.id})
+    text = "".join(_replay(event) for event in snapshot.events[:-1])
+    text += _state("status" if snapshot.events else "progress", services, snapshot.job)
+    if snapshot.preview is not None:
+        picture = base64.b64encode(snapshot.preview).decode()
         text += _message("preview", {"image": f"data:image/jpeg;base64,{picture}"})
     return text
 
 
-def _state(name: str, stations: Stations, sight: Sight) -> str:
-    video = render(stations, sight.job, sight.position)
-    data = video.model_dump(mode="json", exclude={"prompt", "screening"})
-    return _message(name, data | {"attempt": sight.job.attempt}, sight.job.revision)
+def _state(name: str, services: Services, job: Job) -> str:
+    data = to_video(services, job).model_dump(mode="json", include=EVENT_FIELDS)
+    return _message(name, data | {"attempt": job.attempt}, job.revision)
 
 
 def _replay(event: JobEvent) -> str:

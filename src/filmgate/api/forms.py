@@ -1,4 +1,4 @@
-"""Request bodies of every era: JSON, multipart with bracketed keys, URL-encoded. One shape comes out."""
+"""Request bodies: JSON, multipart with bracketed keys, and URL-encoded, parsed to the same structure."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ from filmgate.errors import InvalidField, UploadTooLarge
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 _KEY = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
-_DEEPEST = 4
+_MAX_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The fields of a request, its files by key, and a digest that is equal for equal requests."""
+    """The fields of a request, its files, and a digest that is equal for equal requests."""
 
     fields: dict[str, Json] = field(repr=False)
     files: dict[str, bytes] = field(repr=False)
@@ -29,7 +29,7 @@ class Body:
 
 
 class _MemoryParser(MultiPartParser):
-    """Uploads stay in memory, within the body limit: a spooled file would put them on disk in the clear."""
+    """Keeps uploads in memory: a spooled file would be unencrypted on disk."""
 
     spool_max_size = 1 << 40
 
@@ -47,7 +47,7 @@ async def read_body(request: Request, max_bytes: int) -> Body:
     elif kind in ("application/json", ""):
         fields = _read_json(b"".join([chunk async for chunk in stream]))
     else:
-        raise InvalidField("the body is sent as application/json or multipart/form-data", option="body")
+        raise InvalidField("the body must be application/json or multipart/form-data", option="body")
     return Body(fields, files, _digest(request.url.path, fields, files))
 
 
@@ -74,9 +74,9 @@ def unbracket(items: list[tuple[str, str]]) -> dict[str, Json]:
     for key, value in items:
         match = _KEY.fullmatch(key)
         if match is None:
-            raise InvalidField("a form key cannot be read", option="body")
+            raise InvalidField("a form key is malformed", option="body")
         path = [match[1], *re.findall(r"\[([^\[\]]*)\]", match[2])]
-        if len(path) > _DEEPEST:
+        if len(path) > _MAX_DEPTH:
             raise InvalidField("a form key is nested too deeply", option=match[1][:100])
         _insert(tree, path, value)
     return tree
@@ -98,7 +98,7 @@ def _insert(tree: dict[str, Json], path: list[str], value: str) -> None:
         if isinstance(child, dict):
             _insert(child, rest, value)
             return
-    raise InvalidField("the field is given twice", option=head[:100])
+    raise InvalidField("the field occurs twice", option=head[:100])
 
 
 def _read_json(data: bytes) -> dict[str, Json]:
@@ -116,7 +116,7 @@ def _refuse_constant(name: str) -> Json:
 
 
 def _digest(path: str, fields: dict[str, Json], files: dict[str, bytes]) -> str:
-    """Of what was asked, not of the bytes: a retry of a multipart body has another boundary."""
+    """A digest of the content, not of the bytes: a retried multipart body has another boundary."""
     digests = {key: hashlib.sha256(data).hexdigest() for key, data in files.items()}
     text = json.dumps([path, fields, digests], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -127,5 +127,5 @@ async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, No
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
-            raise UploadTooLarge(f"the body has more than {max_bytes} bytes", option="body")
+            raise UploadTooLarge(f"the body is larger than {max_bytes} bytes", option="body")
         yield chunk

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what does it count."""
+"""Liveness, readiness and metrics."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -7,20 +7,20 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Operator
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.services import Stations, stations_of
+from filmgate.api.services import Services, services_of
 from filmgate.errors import FilmgateError
 
 router = APIRouter(tags=["health"], responses=PROBLEMS)
 
 
 class Health(BaseModel):
-    """Whether the process answers."""
+    """Liveness."""
 
     status: str = "ok"
 
 
 class Readiness(BaseModel):
-    """Whether new work would be accepted, part by part: "ok" or the code of what is wrong."""
+    """Readiness per component: "ok" or an error code."""
 
     is_ready: bool
     parts: dict[str, str]
@@ -28,15 +28,15 @@ class Readiness(BaseModel):
 
 @router.get("/healthz")
 async def healthz() -> Health:
-    """The process answers; nothing else is looked at."""
+    """The process responds; nothing else is checked."""
     return Health()
 
 
-@router.get("/readyz", responses={503: {"model": Readiness, "description": "No new work is accepted."}})
+@router.get("/readyz", responses={503: {"model": Readiness, "description": "Not ready for new work."}})
 async def readyz(request: Request) -> JSONResponse:
-    """Database and store can be used and have room."""
-    stations = stations_of(request)
-    parts = await stations.call(_inspect, stations)
+    """Database and store are reachable and have space."""
+    services = services_of(request)
+    parts = await services.call(_check, services)
     is_ready = set(parts.values()) == {"ok"}
     readiness = Readiness(is_ready=is_ready, parts=parts)
     return JSONResponse(readiness.model_dump(), 200 if is_ready else 503)
@@ -44,27 +44,27 @@ async def readyz(request: Request) -> JSONResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request, _operator: Operator) -> PlainTextResponse:
-    """Prometheus metrics. They name tenants, so that a key with the scope `admin` is needed."""
-    stations = stations_of(request)
+    """Prometheus metrics. They contain tenant names: needs the scope `admin`."""
+    services = services_of(request)
     registry: CollectorRegistry = request.app.state.registry
-    text = await stations.call(generate_latest, registry)
+    text = await services.call(generate_latest, registry)
     return PlainTextResponse(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _inspect(stations: Stations) -> dict[str, str]:
-    return {"queue": _check_queue(stations), "store": _check_store(stations)}
+def _check(services: Services) -> dict[str, str]:
+    return {"queue": _check_queue(services), "store": _check_store(services)}
 
 
-def _check_queue(stations: Stations) -> str:
+def _check_queue(services: Services) -> str:
     try:
-        stations.queue.backlog()
+        services.reader.backlog()
     except FilmgateError as exc:
         return exc.code
     return "ok"
 
 
-def _check_store(stations: Stations) -> str:
+def _check_store(services: Services) -> str:
     try:
-        return "storage_full" if stations.store.room().is_low else "ok"
+        return "storage_full" if services.store.room().is_low else "ok"
     except FilmgateError as exc:
         return exc.code

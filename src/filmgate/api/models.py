@@ -1,4 +1,4 @@
-"""GET /v1/models: every model and its limits."""
+"""GET /v1/models: the models and their limits."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.services import stations_of
+from filmgate.api.services import services_of
 from filmgate.jobs import SourceKind
 from filmgate.models.cards import ModelCard
 from filmgate.models.limits import Range
@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
 
 
 class SizeShape(BaseModel):
-    """Sizes a model renders: sides are multiples of `multiple`."""
+    """The sizes a model renders; width and height are multiples of `multiple`."""
 
     default: str
     multiple: int
@@ -34,7 +34,7 @@ class RangeShape(BaseModel):
 
 
 class LimitsShape(BaseModel):
-    """What a request may ask of a model."""
+    """The limits of a model."""
 
     size: SizeShape
     seconds: RangeShape
@@ -45,7 +45,7 @@ class LimitsShape(BaseModel):
 
 
 class Model(BaseModel):
-    """A model, in the SDK's shape, with our limits beside it."""
+    """A model as in the OpenAI API, with its limits."""
 
     id: str
     object: Literal["model"] = "model"
@@ -65,24 +65,24 @@ class ModelList(BaseModel):
 
 @router.get("")
 async def list_models(request: Request, _caller: Reader) -> ModelList:
-    """Every model that can be asked for: those of the model cards, and those that live workers serve."""
-    stations = stations_of(request)
-    shelf = stations.gate.shelf
-    cards = await stations.call(lambda: shelf.cards)
-    return ModelList(data=[shape(card, is_default=card is shelf.default) for card in cards])
+    """All models: those in model cards and those that live workers serve."""
+    services = services_of(request)
+    models = services.models
+    cards = await services.call(lambda: models.cards)
+    return ModelList(data=[shape(card, is_default=card is models.default) for card in cards])
 
 
 @router.get("/{model}")
 async def retrieve_model(request: Request, model: str, _caller: Reader) -> Model:
-    """One model, by its name or an alias."""
-    stations = stations_of(request)
-    shelf = stations.gate.shelf
-    card = await stations.call(shelf.find, model)
-    return shape(card, is_default=card is shelf.default)
+    """One model, by name or alias."""
+    services = services_of(request)
+    models = services.models
+    card = await services.call(models.find, model)
+    return shape(card, is_default=card is models.default)
 
 
 def shape(card: ModelCard, *, is_default: bool) -> Model:
-    """A card on the wire."""
+    """A model card as JSON."""
     limits = card.limits
     size, frames, fps = limits.size, limits.frames, limits.fps.default
     return Model(

@@ -1,12 +1,12 @@
-"""What our OpenAPI document says beyond what the routes say themselves."""
+"""Additions to the OpenAPI document."""
 
 from typing import Any
 
-from filmgate.api.schemas import Asked, ProblemBody
+from filmgate.api.schemas import Form, ProblemBody
 
 
-def form_body(form: type[Asked], file: str | None = None) -> dict[str, Any]:
-    """A body in both eras of the SDK: JSON, or multipart with an optional file."""
+def form_body(form: type[Form], file: str | None = None) -> dict[str, Any]:
+    """A request body: JSON, or multipart with an optional file."""
     schema = _inlined(form.model_json_schema())
     multipart = {**schema, "properties": dict(schema.get("properties", {}))}
     if file is not None:
@@ -15,12 +15,8 @@ def form_body(form: type[Asked], file: str | None = None) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-# What a route says that reads the key itself instead of depending on it.
-KEYED: dict[str, Any] = {"security": [{"HTTPBearer": []}]}
-
-
 def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema without $defs: a request body is not a place components can be added from."""
+    """The schema without $defs, which are not allowed in a request body."""
     definitions = schema.pop("$defs", {})
 
     def expand(node: Any) -> Any:
@@ -39,8 +35,8 @@ def _problem(description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-# Any 4XX or 5XX may come from any route, always in the one form.
+# Any route may respond with these.
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": _problem("The request cannot be served as it is."),
-    "5XX": _problem("The service cannot serve it now."),
+    "4XX": _problem("The request is invalid."),
+    "5XX": _problem("The service failed."),
 }

@@ -1,4 +1,4 @@
-"""The only table from errors to HTTP. Every answer is {"error": {message, type, param, code}}."""
+"""The only mapping from errors to HTTP. Every error is {"error": {message, type, param, code}}."""
 
 import math
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from filmgate.telemetry.logs import Log
 
 log = Log("api")
 
-# The SDK does not wait longer than this; a longer wait is for people to decide.
-LONGEST_RETRY_SECONDS = 120.0
+# The SDK does not wait longer than this.
+MAX_RETRY_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """How an error class is answered; `should_retry` overrides what an SDK would do by itself."""
+    """The response to an error class; `should_retry` overrides the default of the SDK."""
 
     status: int
     type: str = "invalid_request_error"
@@ -51,28 +51,28 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
 
 
 def problem_of(error: errors.FilmgateError) -> Problem:
-    """The nearest class of the error that the table knows."""
+    """The entry of the nearest base class of the error."""
     known = (PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
     return next(known, Problem(500, "server_error", should_retry=False))
 
 
 def answer(error: errors.FilmgateError) -> JSONResponse:
-    """The HTTP form of one of our errors."""
+    """The HTTP response to an error."""
     problem = problem_of(error)
     headers = {}
     retry_after = getattr(error, "retry_after_seconds", problem.retry_after_seconds)
     should_retry = problem.should_retry
     if retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
-        if retry_after > LONGEST_RETRY_SECONDS:
+        if retry_after > MAX_RETRY_SECONDS:
             should_retry = False
     if should_retry is not None:
         headers["x-should-retry"] = str(should_retry).lower()
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    # What went wrong inside is for the log; the client learns the code.
-    is_ours = problem.status >= 500
-    message = "the service cannot do this right now" if is_ours else str(error)
+    # Details of internal errors go to the log; the client gets the code.
+    is_internal = problem.status >= 500
+    message = "the service is temporarily unavailable" if is_internal else str(error)
     param = error.option if isinstance(error, errors.UsageError) else None
     return body(problem.status, message, problem.type, param=param, code=error.code, headers=headers)
 
@@ -91,7 +91,7 @@ def body(
 
 
 def install_problems(app: FastAPI) -> None:
-    """Every way a request can fail, answered in one form."""
+    """Install the handlers of all errors."""
 
     @app.exception_handler(errors.FilmgateError)
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
@@ -114,7 +114,7 @@ def install_problems(app: FastAPI) -> None:
         )
 
 
-def defect() -> JSONResponse:
-    """The answer to an error nobody meant."""
-    message = "the service has a defect; the request id names it in the log"
+def internal_error() -> JSONResponse:
+    """The response to an unexpected error."""
+    message = "internal error; quote the request id"
     return body(500, message, "server_error", code="internal_error", headers={"x-should-retry": "false"})

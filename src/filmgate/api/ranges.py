@@ -1,4 +1,4 @@
-"""Byte ranges (RFC 9110): one range is served, several are answered with the whole."""
+"""Byte ranges (RFC 9110): a single range is served, several ranges get the whole file."""
 
 import re
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Unsatisfiable(ValueError):  # noqa: N818
 
 
 def parse_range(header: str | None, size: int) -> ByteRange | None:
-    """The range asked for; None when the whole is to be sent. Raises Unsatisfiable."""
+    """The requested range; None for the whole file. Raises Unsatisfiable."""
     match = _ONE.fullmatch(header.strip()) if header else None
     if match is None or (not match[1] and not match[2]):
         return None

@@ -1,4 +1,4 @@
-"""The shapes on the wire. Requests are read leniently (forms know only strings), answers are complete."""
+"""Request and response bodies. Numbers in requests may be strings, because forms have only strings."""
 
 from difflib import get_close_matches
 from typing import Annotated, Literal, TypeVar
@@ -17,51 +17,53 @@ Number = Annotated[float, WithJsonSchema(_NUMBER)]
 Whole = Annotated[int, WithJsonSchema(_WHOLE)]
 
 
-class Asked(BaseModel):
-    """A request body; a field nobody knows is an error, not a shrug."""
+class Form(BaseModel):
+    """A request body. Unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class ImageReference(Asked):
-    """An image by address; `file_id` is known to the SDK and refused with a reason."""
+class ImageReference(Form):
+    """An image by URL; `file_id` exists in the SDK and is not supported."""
 
     image_url: str | None = Field(default=None, max_length=2048)
     file_id: str | None = None
 
 
-class ClipReference(Asked):
-    """A clip made here, by its id."""
+class ClipReference(Form):
+    """A video created here, by its id."""
 
     id: str
 
 
-class CreateVideo(Asked):
-    """POST /v1/videos. `input_reference` is an image: a file in a form, or an object with its URL."""
+class CreateVideo(Form):
+    """POST /v1/videos. `input_reference` is an image: a file in a form, or an object with a URL."""
 
     prompt: str = Field(description="What the clip shows.", min_length=1)
     model: str | None = Field(default=None, description="One of GET /v1/models; the default model if absent.")
     size: str | None = Field(default=None, description="WIDTHxHEIGHT", examples=["256x256"])
-    seconds: Number | None = Field(default=None, description="Length of the clip.", examples=["2"])
-    fps: Whole | None = Field(default=None, description="Frames a second.")
+    seconds: Number | None = Field(default=None, description="Length of the clip in seconds.", examples=["2"])
+    fps: Whole | None = Field(default=None, description="Frames per second.")
     steps: Whole | None = Field(
         default=None,
         validation_alias=AliasChoices("steps", "num_inference_steps"),
         description="Denoising steps.",
     )
-    seed: Whole | None = Field(default=None, description="The same seed makes the same clip.")
+    seed: Whole | None = Field(default=None, description="The same seed renders the same clip.")
     guidance: Number | None = Field(
         default=None,
         validation_alias=AliasChoices("guidance", "guidance_scale"),
         description="How closely the clip follows the prompt.",
     )
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
-    input_reference: ImageReference | None = Field(default=None, description="The image it starts from.")
+    input_reference: ImageReference | None = Field(default=None, description="The first frame.")
 
     def to_request(self, files: dict[str, bytes]) -> VideoRequest:
         reference = self.input_reference or ImageReference()
         if reference.file_id is not None:
-            raise UnsupportedVerb("files are not kept here; send the image itself", option="input_reference")
+            raise UnsupportedVerb(
+                "file ids are not supported; send the image itself", option="input_reference"
+            )
         fields = self.model_dump(exclude={"input_reference", "size"})
         size = Size.parse(self.size) if self.size is not None else None
         image = files.get("input_reference")
@@ -69,7 +71,7 @@ class CreateVideo(Asked):
         return VideoRequest(**fields, size=size, image=upload, image_url=reference.image_url)
 
 
-class RemixVideo(Asked):
+class RemixVideo(Form):
     """POST /v1/videos/{id}/remix."""
 
     prompt: str = Field(description="What the new clip shows.", min_length=1)
@@ -84,14 +86,14 @@ class EditVideo(RemixVideo):
 class ExtendVideo(EditVideo):
     """POST /v1/videos/extensions."""
 
-    seconds: Number | None = Field(default=None, description="Length of what is added.", examples=["2"])
+    seconds: Number | None = Field(default=None, description="Length of the extension.", examples=["2"])
 
 
-Form = TypeVar("Form", bound=Asked)
+F = TypeVar("F", bound=Form)
 
 
-def read_form(form: type[Form], body: Body) -> Form:
-    """The body as this form. Raises InvalidField naming the first field that is wrong."""
+def parse_form(form: type[F], body: Body) -> F:
+    """The body as this form. Raises InvalidField that names the first invalid field."""
     fields = {key: value for key, value in body.fields.items() if key not in body.files}
     try:
         return form.model_validate(fields)
@@ -99,16 +101,18 @@ def read_form(form: type[Form], body: Body) -> Form:
         raise _explain(form, exc.errors()[0]) from exc
 
 
-def clip_source(verb: SourceKind, form: EditVideo, body: Body) -> JobId:
-    """The id of the clip to start from. Raises UnsupportedVerb for an uploaded one, InvalidField for none."""
+def find_clip(verb: SourceKind, form: EditVideo, body: Body) -> JobId:
+    """The id of the clip to start from. Raises UnsupportedVerb for an uploaded clip, InvalidField for none."""
     if "video" in body.files:
-        raise UnsupportedVerb(f"to {verb} an uploaded video is not supported; name one made here by its id")
+        raise UnsupportedVerb(
+            f"an uploaded video cannot be used to {verb}; send the id of a video created here"
+        )
     if form.video is None:
-        raise InvalidField("video is missing; name a clip made here by its id", option="video")
+        raise InvalidField("video is missing; send the id of a video created here", option="video")
     return JobId(form.video.id)
 
 
-def _explain(form: type[Asked], error: ErrorDetails) -> InvalidField:
+def _explain(form: type[Form], error: ErrorDetails) -> InvalidField:
     name = ".".join(str(part) for part in error["loc"])[:100]
     if error["type"] == "extra_forbidden":
         near = get_close_matches(name, form.model_fields, n=1)
@@ -130,7 +134,7 @@ class VideoError(BaseModel):
 
 
 class Cost(BaseModel):
-    """What a video takes: predicted until it is finished, measured after. `usd` needs a configured price."""
+    """The cost of a video: predicted until it is finished, then measured. `usd` needs a configured price."""
 
     gpu_seconds: float
     is_measured: bool
@@ -138,7 +142,7 @@ class Cost(BaseModel):
 
 
 class Video(BaseModel):
-    """A video job. Every key is always there."""
+    """A video job. Every key is always present."""
 
     id: str
     object: Literal["video"] = "video"
@@ -173,7 +177,7 @@ class VideoPage(BaseModel):
 
 
 class DeletedVideo(BaseModel):
-    """A video that is gone, with everything that was stored for it."""
+    """A deleted video."""
 
     id: str
     object: Literal["video.deleted"] = "video.deleted"
@@ -181,7 +185,7 @@ class DeletedVideo(BaseModel):
 
 
 class StreamLink(BaseModel):
-    """Where the stream of one video plays without a key, until `expires_at`."""
+    """A link to a stream that needs no API key, until `expires_at`."""
 
     object: Literal["video.stream_link"] = "video.stream_link"
     id: str
@@ -190,7 +194,7 @@ class StreamLink(BaseModel):
 
 
 class ProblemDetail(BaseModel):
-    """What went wrong; `param` names the field, `code` is for programs."""
+    """An error: `param` names the field, `code` is for programs."""
 
     message: str
     type: str
@@ -199,6 +203,6 @@ class ProblemDetail(BaseModel):
 
 
 class ProblemBody(BaseModel):
-    """The one form of every error."""
+    """The body of every error."""
 
     error: ProblemDetail

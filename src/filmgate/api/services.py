@@ -1,4 +1,4 @@
-"""What the HTTP edge stands on: the other stations, and the threads in which they may block."""
+"""What the routes use: the other rooms, and the threads in which they may block."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -9,9 +9,11 @@ from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
-from filmgate.admission.accept import Gate
-from filmgate.api.stream_links import PassOffice
-from filmgate.scheduling.base import JobBook, JobQueue
+from filmgate.admission.accept import Admission
+from filmgate.api.stream_links import StreamLinks
+from filmgate.models.cards import ModelRegistry
+from filmgate.scheduling.base import JobQueue, JobReader
+from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.settings import ApiSettings
 from filmgate.store.base import ObjectStore
 from filmgate.tenants.base import TenantRegistry
@@ -20,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 THREADS = 16
-# Fetching a URL and decoding an image take up to seconds each; they may not keep everyone else waiting.
+# Fetching a URL and decoding an image take seconds: they have their own threads.
 SLOW_THREADS = 4
 
 
@@ -29,30 +31,33 @@ def _pool(threads: int, name: str) -> Callable[[], ThreadPoolExecutor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stations:
-    """Every part a request may touch. All ports block: `call` runs them in a named thread."""
+class Services:
+    """Everything a request may use. The other rooms block: `call` runs them on a thread."""
 
-    gate: Gate
+    admission: Admission
     queue: JobQueue
-    book: JobBook
+    reader: JobReader
     store: ObjectStore
     tenants: TenantRegistry
+    forecast: LiveForecast
+    models: ModelRegistry
     settings: ApiSettings
     link_seconds: float
-    passes: PassOffice
-    pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "station"))
-    slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "slow-station"))
+    stream_links: StreamLinks
+    pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "api"))
+    slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "api-slow"))
 
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.pool, lambda: work(*args, **kwargs))
 
-    async def call_slowly(self, work: Callable[[], R]) -> R:
-        """For work that waits for others: strangers' servers, child processes."""
-        return await asyncio.get_running_loop().run_in_executor(self.slow_pool, work)
+    async def call_slowly(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """For work that waits for other servers or child processes."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.slow_pool, lambda: work(*args, **kwargs))
 
     def close(self) -> None:
-        """Start nothing more; what runs is let go."""
+        """Start no more work; running work is not waited for."""
         for pool in (self.pool, self.slow_pool):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -62,7 +67,7 @@ class Stations:
             yield chunk
 
 
-def stations_of(request: Request) -> Stations:
-    """The stations of the app that serves this request."""
-    stations: Stations = request.app.state.stations
-    return stations
+def services_of(request: Request) -> Services:
+    """The services of the app that handles this request."""
+    services: Services = request.app.state.services
+    return services

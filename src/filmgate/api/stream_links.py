@@ -1,4 +1,4 @@
-"""Passes to a live stream: a <video> tag cannot send a key, so a link carries what it would have proved."""
+"""Links to a live stream: a <video> element cannot send an API key, so the link carries a signed permission."""
 
 import time
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from filmgate.store.local.links import decode_token, encode_token
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """What opens one job's stream until it expires."""
+class IssuedLink:
+    """The token of a link, and when it expires."""
 
     token: str
     expires_at: int
@@ -21,17 +21,17 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A pass as it was shown: who it says issued it, and the seal that has to prove it."""
+    """The content of a token, not verified yet."""
 
     tenant_id: TenantId
     seal: bytes
 
 
-class PassOffice:
-    """Issues and checks passes. A pass is sealed with the tenant's own key and bound to the job's id.
+class StreamLinks:
+    """Issues and verifies links. A token is encrypted with the tenant's key and bound to the job's id.
 
-    Nothing is stored and no secret is shared but the keyring: any replica checks what another issued, and
-    whoever destroys the tenant's key destroys its passes too.
+    Nothing is stored: any replica verifies the links of another, and destroying the tenant's key invalidates
+    its links.
     """
 
     def __init__(self, keyring: Keyring, seconds: float, clock: Callable[[], float] = time.time) -> None:
@@ -39,32 +39,32 @@ class PassOffice:
         self._seconds = seconds
         self._clock = clock
 
-    def issue(self, tenant_id: TenantId, job_id: JobId) -> Pass:
+    def issue(self, tenant_id: TenantId, job_id: JobId) -> IssuedLink:
         expires_at = int(self._clock() + self._seconds)
         seal = self._sealer.seal(tenant_id, str(expires_at).encode(), _context(job_id))
-        return Pass(encode_token(tenant_id.encode() + b" " + seal), expires_at)
+        return IssuedLink(encode_token(tenant_id.encode() + b" " + seal), expires_at)
 
-    def read(self, token: str) -> Claim:
-        """What the token says, not believed yet. Raises LinkInvalid."""
+    def parse(self, token: str) -> Claim:
+        """The content of a token. Raises LinkInvalid."""
         name, _, seal = decode_token(token).partition(b" ")
         tenant_id = name.decode("ascii", "replace")
         if not TENANT_ID_PATTERN.fullmatch(tenant_id):
-            raise _refusal()
+            raise _invalid()
         return Claim(TenantId(tenant_id), seal)
 
-    def check(self, claim: Claim, job_id: JobId) -> None:
-        """Raises LinkInvalid unless the tenant issued this pass for this job and it is still good."""
+    def verify(self, claim: Claim, job_id: JobId) -> None:
+        """Raises LinkInvalid unless the tenant issued this link for this job and it has not expired."""
         try:
             expires_at = int(self._sealer.open(claim.tenant_id, claim.seal, _context(job_id)))
         except KeyRefused as exc:
-            raise _refusal() from exc
+            raise _invalid() from exc
         if self._clock() >= expires_at:
-            raise LinkInvalid("this link has expired; ask for another")
+            raise LinkInvalid("this link has expired; request a new one")
 
 
 def _context(job_id: JobId) -> str:
     return f"stream of {job_id}"
 
 
-def _refusal() -> LinkInvalid:
+def _invalid() -> LinkInvalid:
     return LinkInvalid("this link is not valid")

@@ -1,4 +1,4 @@
-"""One poller for everyone who watches: five hundred event streams cost one query a tick."""
+"""One poller for all event streams: five hundred watchers cost one query per interval."""
 
 import asyncio
 import hashlib
@@ -6,95 +6,92 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
-from filmgate.api.services import Stations
+from filmgate.api.services import Services
 from filmgate.errors import FilmgateError, JobNotFound, ObjectNotFound
 from filmgate.jobs import Job, JobId, JobState
-from filmgate.scheduling.base import JobEvent
+from filmgate.scheduling.records import JobEvent
 from filmgate.store.base import ObjectName, picture_part
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
 
-# Jobs whose place in the queue is looked up in one tick; the rest have their turn in the next.
-_PLACES_A_TICK = 8
-_PRESENCE_SECONDS = 15.0
-# More unread news than this and a watcher is too slow: the oldest are dropped, the newest tells all.
-_BOX_SIZE = 64
+# Jobs without changes are checked for removal this often, a few per interval.
+_REMOVAL_CHECK_SECONDS = 15.0
+_REMOVAL_CHECKS_PER_TICK = 8
+# A watcher that is this many events behind loses the oldest ones; the newest has the whole state.
+_MAX_UNREAD = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What the poller has just seen of a job: its place, what happened since, a new preview picture."""
+class Snapshot:
+    """What the poller has just read of a job."""
 
     job: Job
-    position: int | None = None
     events: tuple[JobEvent, ...] = ()
     preview: bytes | None = None
-    is_gone: bool = False
+    is_removed: bool = False
 
     @property
     def is_last(self) -> bool:
-        return self.is_gone or self.job.state.is_final
+        return self.is_removed or self.job.state.is_final
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """A sight put into words, once for all who watch the job."""
+class Event:
+    """A snapshot as server-sent events, formatted once for all watchers of the job."""
 
     text: str
     is_last: bool
 
 
-Narrator = Callable[[Sight], str]
-Box = asyncio.Queue[News]
+Formatter = Callable[[Snapshot], str]
+EventQueue = asyncio.Queue[Event]
 
 
 @dataclass(slots=True)
 class _Watched:
-    """A job with watchers, as the poller last saw it."""
+    """A watched job as the poller last read it."""
 
     job: Job
     position: int | None = None
     preview_digest: str = ""
-    last_news: News | None = None
-    boxes: list[Box] = field(default_factory=list)
+    last_event: Event | None = None
+    queues: list[EventQueue] = field(default_factory=list)
     checked_at: float = field(default_factory=time.monotonic)
 
 
 class Watch:
-    """Polls the book for all watched jobs together, and only while there are any.
+    """Polls all watched jobs together, and only while there are any.
 
-    `narrate` runs in a thread of the pool: nothing that blocks happens on the event loop.
+    Reading and formatting run on a thread of the pool, never on the event loop.
     """
 
-    def __init__(self, stations: Stations, narrate: Narrator) -> None:
-        self._stations = stations
-        self._narrate = narrate
+    def __init__(self, services: Services, format_events: Formatter) -> None:
+        self._services = services
+        self._format = format_events
         self._watched: dict[JobId, _Watched] = {}
         self._task: asyncio.Task[None] | None = None
-        self._turn = 0
 
     @asynccontextmanager
-    async def watching(self, job: Job) -> AsyncIterator[Box]:
-        """A box that receives all news of the job that are newer than `job`."""
-        box: Box = asyncio.Queue(_BOX_SIZE)
+    async def watching(self, job: Job) -> AsyncIterator[EventQueue]:
+        """A queue that receives all events of the job that are newer than `job`."""
+        queue: EventQueue = asyncio.Queue(_MAX_UNREAD)
         watched = self._watched.setdefault(job.id, _Watched(job))
-        watched.boxes.append(box)
-        if watched.job.revision > job.revision and watched.last_news is not None:
-            _put(box, watched.last_news)
+        watched.queues.append(queue)
+        if watched.job.revision > job.revision and watched.last_event is not None:
+            _put(queue, watched.last_event)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll())
         try:
-            yield box
+            yield queue
         finally:
-            watched.boxes.remove(box)
-            if not watched.boxes and self._watched.get(job.id) is watched:
+            watched.queues.remove(queue)
+            if not watched.queues and self._watched.get(job.id) is watched:
                 del self._watched[job.id]
 
     async def close(self) -> None:
-        """Stop polling; watchers are told by their connections."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -102,76 +99,74 @@ class Watch:
     async def _poll(self) -> None:
         while self._watched:
             try:
-                for watched, news in await self._stations.call(self._look, *self._plan()):
-                    watched.last_news = news
-                    for box in watched.boxes:
-                        _put(box, news)
+                for watched, event in await self._services.call(self._read, dict(self._watched)):
+                    watched.last_event = event
+                    for queue in watched.queues:
+                        _put(queue, event)
             except FilmgateError as exc:
-                # The database or the store is away: watchers wait, the next tick tries again.
-                log.warning("watching failed", code=exc.code)
-            await asyncio.sleep(self._stations.settings.watch_seconds)
+                log.warning("watched jobs could not be read; retrying", code=exc.code)
+            await asyncio.sleep(self._services.settings.watch_seconds)
 
-    def _plan(self) -> tuple[dict[JobId, _Watched], Sequence[_Watched], Sequence[_Watched]]:
-        """Everyone watched, those whose place is due, those that may have been removed."""
-        everyone = dict(self._watched)
-        queued = [w for w in everyone.values() if w.job.state is JobState.QUEUED]
-        start = self._turn = (self._turn + _PLACES_A_TICK) % max(len(queued), 1)
-        places = (queued + queued)[start : start + min(_PLACES_A_TICK, len(queued))]
-        long_ago = time.monotonic() - _PRESENCE_SECONDS
-        quiet = [w for w in everyone.values() if w.checked_at < long_ago]
-        return everyone, places, quiet[:_PLACES_A_TICK]
+    def _read(self, watched: dict[JobId, _Watched]) -> list[tuple[_Watched, Event]]:
+        """Everything that is new. The only writer of `_Watched`."""
+        seen = {job_id: each.job.revision for job_id, each in watched.items()}
+        changed = {job.id: job for job in self._services.reader.changes(seen)}
+        removed = self._find_removed([each for each in watched.values() if each.job.id not in changed])
+        found = []
+        for each in watched.values():
+            if each.job.id in removed:
+                snapshot: Snapshot | None = Snapshot(each.job, is_removed=True)
+            elif (job := changed.get(each.job.id)) is not None:
+                snapshot = self._read_job(each, job)
+            else:
+                snapshot = self._read_position(each)
+            if snapshot is not None:
+                found.append((each, Event(self._format(snapshot), snapshot.is_last)))
+        return found
 
-    def _look(
-        self, everyone: dict[JobId, _Watched], places: Sequence[_Watched], quiet: Sequence[_Watched]
-    ) -> list[tuple[_Watched, News]]:
-        """Everything that is new, in one visit to the database. The only writer of what was seen."""
-        book = self._stations.book
-        seen = {job_id: watched.job.revision for job_id, watched in everyone.items()}
-        changed = [(everyone[job.id], job) for job in book.changes(seen)]
-        looks: list[tuple[_Watched, Callable[[], Sight | None]]]
-        looks = [(watched, partial(self._see, watched, job)) for watched, job in changed]
-        looks += [(watched, partial(self._place, watched)) for watched in places]
-        looks += [(watched, partial(self._check, watched)) for watched in quiet]
-        told = []
-        for watched, look in looks:
-            try:
-                sight = look()
-            except JobNotFound:
-                sight = Sight(watched.job, is_gone=True)
-            if sight is not None:
-                told.append((watched, News(self._narrate(sight), sight.is_last)))
-        return told
+    def _find_removed(self, unchanged: Sequence[_Watched]) -> set[JobId]:
+        since = time.monotonic() - _REMOVAL_CHECK_SECONDS
+        due = [each for each in unchanged if each.checked_at < since][:_REMOVAL_CHECKS_PER_TICK]
+        return {each.job.id for each in due if not self._exists(each)}
 
-    def _place(self, watched: _Watched) -> Sight | None:
-        """The job's place, if it has moved."""
-        position = self._stations.book.position(watched.job.tenant_id, watched.job.id)
+    def _exists(self, watched: _Watched) -> bool:
+        watched.checked_at = time.monotonic()
+        try:
+            self._services.reader.find(watched.job.tenant_id, watched.job.id)
+        except JobNotFound:
+            return False
+        return True
+
+    def _read_position(self, watched: _Watched) -> Snapshot | None:
+        """A snapshot if the queue position of an unchanged job has changed."""
+        position = self._position(watched.job)
         if position is None or position == watched.position:
             return None
         watched.position = position
-        return Sight(watched.job, position)
+        return Snapshot(watched.job)
 
-    def _check(self, watched: _Watched) -> None:
-        """Raises JobNotFound for a job that was removed."""
-        watched.checked_at = time.monotonic()
-        self._stations.book.find(watched.job.tenant_id, watched.job.id)
+    def _read_job(self, watched: _Watched, job: Job) -> Snapshot | None:
+        """The new state and all events since the last one; None when the job is removed meanwhile."""
+        try:
+            events = self._services.reader.events(job.tenant_id, job.id, after=watched.job.revision)
+        except JobNotFound:
+            return Snapshot(watched.job, is_removed=True)
+        # Events after the job was read belong to the next snapshot.
+        known = tuple(event for event in events if event.revision <= job.revision)
+        preview = self._read_preview(watched, job)
+        watched.job, watched.position, watched.checked_at = job, self._position(job), time.monotonic()
+        return Snapshot(job, known, preview)
 
-    def _see(self, watched: _Watched, job: Job) -> Sight:
-        """The job's new state, with everything that happened between the last look and this one."""
-        book = self._stations.book
-        events = book.events(job.tenant_id, job.id, after=watched.job.revision)
-        # What happened after the job was read belongs to the next sight.
-        told = tuple(event for event in events if event.revision <= job.revision)
-        position = book.position(job.tenant_id, job.id) if job.state is JobState.QUEUED else None
-        preview = self._new_preview(watched, job)
-        watched.job, watched.position, watched.checked_at = job, position, time.monotonic()
-        return Sight(job, position, told, preview)
+    def _position(self, job: Job) -> int | None:
+        slot = self._services.forecast.slot(job) if job.state is JobState.QUEUED else None
+        return slot.position if slot is not None else None
 
-    def _new_preview(self, watched: _Watched, job: Job) -> bytes | None:
+    def _read_preview(self, watched: _Watched, job: Job) -> bytes | None:
         if not job.has_started:
             return None
         name = ObjectName(job.tenant_id, job.id, picture_part("preview", job.fence))
         try:
-            picture = b"".join(self._stations.store.read(name))
+            picture = b"".join(self._services.store.read(name))
         except ObjectNotFound:
             return None
         digest = hashlib.sha256(picture).hexdigest()
@@ -179,7 +174,7 @@ class Watch:
         return picture if is_new else None
 
 
-def _put(box: Box, news: News) -> None:
-    if box.full():
-        box.get_nowait()
-    box.put_nowait(news)
+def _put(queue: EventQueue, event: Event) -> None:
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(event)

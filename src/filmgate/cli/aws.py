@@ -52,7 +52,7 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     staging: Annotated[str, typer.Option(help="BUCKET/PREFIX a managed provider writes to.")] = "",
     queue: Annotated[
         list[str] | None,
-        typer.Option(help="Each SQS queue, dead letters too; queue.delivery's alone if left out."),
+        typer.Option(help="Each SQS queue, dead letters too; queue.waker's alone if left out."),
     ] = None,
     models: Annotated[str, typer.Option(help="BUCKET/PREFIX that workers pull models from.")] = "",
     user: Annotated[
@@ -70,7 +70,7 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     settings = settings.model_copy(update=given | {"kms_key": kms_key or settings.kms_key})
     estate = replace(
         _estate(settings, account, staging),
-        queues=tuple(queue or _queues(everything.queue.delivery)),
+        queues=tuple(queue or _queues(everything.queue.waker)),
         models=Place.parse(f"s3://{models}") if models else None,
     )
     scope = Scope(estate, TENANT_TAG if is_by_tag else _tenant(tenant))

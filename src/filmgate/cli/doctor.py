@@ -54,13 +54,13 @@ def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
 def _provider(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.providers.doctor import examine_provider
 
-    return examine_provider(settings.fallback)
+    return examine_provider(settings.provider)
 
 
-def _delivery(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.scheduling.wakers.sqs_doctor import examine_delivery
+def _sqs(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.scheduling.wakers.sqs_doctor import examine_sqs
 
-    return examine_delivery(settings.queue, settings.admission.default_model)
+    return examine_sqs(settings.queue, settings.admission.default_model)
 
 
 def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
@@ -70,7 +70,7 @@ def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding
 
 
 # A part that is not configured has nothing to say.
-EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _delivery, _model_cache)
+EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _sqs, _model_cache)
 
 
 def doctor(
@@ -88,6 +88,6 @@ def doctor(
         width = max(len(finding.subject) for finding in findings)
         for finding in findings:
             remedy = f"\n{'':<{width + 8}}-> {finding.remedy}" if finding.remedy else ""
-            typer.echo(f"{finding.verdict:<6}{finding.subject:<{width}}  {finding.words}{remedy}")
+            typer.echo(f"{finding.verdict:<6}{finding.subject:<{width}}  {finding.message}{remedy}")
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(1)

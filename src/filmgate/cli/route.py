@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from filmgate.jobs import Job
-    from filmgate.scheduling.base import JobEvent
+    from filmgate.scheduling.records import JobEvent
 
 
 def show_route(
@@ -43,15 +43,15 @@ def show_route(
 def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEvent]]":
     """The job and its events, from the database the settings name."""
     from filmgate.database import open_database
-    from filmgate.scheduling import open_book
+    from filmgate.scheduling import open_reader
     from filmgate.settings import load_settings
     from filmgate.store.keys import open_keyring
 
     settings = load_settings()
     database = open_database(settings.queue, settings.data)
     try:
-        book = open_book(database, open_keyring(settings.store, settings.data))
-        return book.find(tenant_id, job_id), book.events(tenant_id, job_id)
+        reader = open_reader(database, open_keyring(settings.store, settings.data))
+        return reader.find(tenant_id, job_id), reader.events(tenant_id, job_id)
     except JobNotFound as exc:
         raise JobNotFound(f"tenant {tenant_id} has no job {job_id}; see --tenant", option="JOB") from exc
     finally:

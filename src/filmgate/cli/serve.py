@@ -1,9 +1,12 @@
 """`filmgate serve`: the API and, unless told otherwise, one embedded worker."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from filmgate.cli.banner import print_banner
 
 
 def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
@@ -33,4 +36,4 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
     from filmgate.settings import load_settings, with_values
 
     settings = with_values(load_settings(), {key: value for key, value in given.items() if value is not None})
-    serve(settings, has_worker=has_worker)
+    serve(settings, partial(print_banner, settings), has_worker=has_worker)

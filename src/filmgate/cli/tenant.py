@@ -102,7 +102,7 @@ def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         raise UsageError("give at least one option to change", option="--managed")
     with opened_registry() as registry:
         found = registry.find(TenantId(name))
-        changed = registry.allow(found.id, replace(found.managed, **changes))
+        changed = registry.set_managed_policy(found.id, replace(found.managed, **changes))
     typer.echo(
         json.dumps(as_dict(changed)) if is_json else f"{changed.id}: {describe_policy(changed.managed)}"
     )

@@ -54,12 +54,12 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
     from filmgate.providers import open_provider
     from filmgate.worker_process import run_managed_worker
 
-    if settings.fallback.provider == "disabled":
-        raise UsageError("no provider is configured; set fallback.provider", option="--managed")
+    if settings.provider.kind == "disabled":
+        raise UsageError("no provider is configured; set provider.kind", option="--managed")
     admission = settings.admission
     cards = open_registry(admission.default_model, admission.models_file).cards
     served = tuple(parse_models(models)) or tuple(card.name for card in cards)
-    run_managed_worker(settings, served, open_provider(settings.fallback))
+    run_managed_worker(settings, served, open_provider(settings.provider))
 
 
 def parse_models(given: list[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Beside the path: the database that holds jobs and tenants. Opening it brings its schema up to date."""
+"""The database of jobs and tenants. Opening it upgrades its schema."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def open_database(settings: QueueSettings, data: Path) -> Database:
 
 
 def _is_current(database: Database) -> bool:
-    """Asked without alembic, which takes longer to import than the question to answer."""
+    """Checked without alembic, which takes long to import."""
     with database.read() as connection:
         if not sa.inspect(connection).has_table("alembic_version"):
             return False

@@ -1,28 +1,24 @@
-"""A SQLAlchemy engine that keeps promises: durable writes, bounded waits, one error when it is down."""
+"""A SQLAlchemy engine with durable writes, bounded waits and one error when the database is down."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.engine import URL, make_url
 
-from filmgate.database.prepared import Found, Prepared, Values
 from filmgate.errors import QueueUnavailable, SettingsError
-
-if TYPE_CHECKING:
-    import sqlite3
 
 Clock = Callable[[], float]
 _SINCE_BOOT: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Database:
-    """Transactions on SQLite or PostgreSQL, and the two clocks all its users agree on.
+    """Transactions on SQLite or PostgreSQL, and the two clocks that all processes share.
 
     `clock` and `steady_clock` replace the real ones in tests.
     """
@@ -42,7 +38,7 @@ class Database:
         )
         self._clock = clock
         self._steady_clock = steady_clock
-        # SQLite has one writer. Threads of this process queue here instead of polling the file lock.
+        # SQLite has one writer. Threads of this process wait for this lock instead of polling the file lock.
         self._turn = threading.Lock() if self.is_sqlite else nullcontext()
 
     @contextmanager
@@ -53,9 +49,9 @@ class Database:
 
     @contextmanager
     def write(self, *, is_durable: bool = True) -> Iterator[sa.Connection]:
-        """A transaction: committed when the block ends, gone when it raises.
+        """A transaction: committed when the block ends, rolled back when it raises.
 
-        Without `is_durable` the commit is not flushed: a power cut may forget it, nothing else can.
+        Without `is_durable` the commit is not flushed: it survives a crash of the process, not a power cut.
         """
         with translated_errors(), self._turn, self.engine.connect() as connection:
             level = "FULL" if is_durable else "NORMAL"
@@ -64,20 +60,15 @@ class Database:
                     connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
                 yield connection
 
-    def look_up(self, statement: Prepared, values: Values) -> Found | None:
-        """One row by one statement: its own snapshot, for a fraction of what `read` costs."""
-        with translated_errors(), closing(self.engine.raw_connection()) as connection:
-            return statement.first_of(self.engine.dialect, connection, values)
-
     def now(self, connection: sa.Connection) -> float:
-        """Unix seconds, for people: the server's clock on PostgreSQL, the host's on SQLite."""
+        """Unix seconds: the server's clock on PostgreSQL, the host's on SQLite."""
         if self._clock is not None:
             return self._clock()
         return time.time() if self.is_sqlite else _server_time(connection)
 
     def steady_now(self, connection: sa.Connection) -> float:
-        """Seconds, for leases. SQLite is one host: its clock since boot is shared by all processes and no
-        one can step it. On PostgreSQL it is the server's clock, whatever the workers' clocks say.
+        """Seconds for leases. On SQLite, the host's clock since boot: shared by all processes and never
+        stepped. On PostgreSQL, the server's clock.
         """
         if self._steady_clock is not None:
             return self._steady_clock()
@@ -103,14 +94,14 @@ def parse_url(url: str) -> URL:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """The driver's many ways to say "not now" become QueueUnavailable; bugs pass through unchanged."""
+    """Turns temporary database errors into QueueUnavailable; other errors pass through."""
     try:
         yield
     except (sa_exc.OperationalError, sa_exc.InterfaceError, sa_exc.TimeoutError) as exc:
-        raise QueueUnavailable(f"the job database cannot be used: {_first_line(exc)}") from exc
+        raise QueueUnavailable(f"the job database is unavailable: {_first_line(exc)}") from exc
     except sa_exc.DBAPIError as exc:
         if exc.connection_invalidated or getattr(exc.orig, "sqlstate", None) in _RETRYABLE_STATES:
-            raise QueueUnavailable(f"the job database cannot be used: {_first_line(exc)}") from exc
+            raise QueueUnavailable(f"the job database is unavailable: {_first_line(exc)}") from exc
         raise
 
 
@@ -143,20 +134,19 @@ def _sqlite(url: URL, timeout_seconds: float) -> sa.Engine:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        # Removed prompts must not live on in free pages.
+        # Deleted prompts must not remain in free pages.
         connection.execute("PRAGMA secure_delete = ON")
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
         level = connection.get_execution_options().get("filmgate_synchronous")
         if level is None:
-            # Straight to the driver: a deferred BEGIN takes no lock and cannot fail; every read pays for it.
-            cast("sqlite3.Connection", connection.connection.driver_connection).execute("BEGIN")
+            connection.exec_driver_sql("BEGIN")
             return
         if connection.info.get("synchronous") != level:
             connection.exec_driver_sql(f"PRAGMA synchronous = {level}")
             connection.info["synchronous"] = level
-        # Taking the write lock first: a reader that upgrades later can only fail.
+        # Take the write lock at once: upgrading a read transaction later can fail.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
@@ -170,7 +160,7 @@ def _postgres(url: URL, timeout_seconds: float) -> sa.Engine:
             "connect_timeout": max(2, round(timeout_seconds)),
             "options": f"-c lock_timeout={milliseconds} -c statement_timeout={4 * milliseconds}",
         },
-        # A connection the server dropped is replaced before use: recovery needs no restart.
+        # Replaces a connection that the server has closed.
         pool_pre_ping=True,
         pool_size=8,
         max_overflow=24,

@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema, once, however many processes start together."""
+"""Creates and upgrades the schema, once, however many processes start together."""
 
 from pathlib import Path
 
@@ -12,11 +12,13 @@ from filmgate.database.engine import Database
 from filmgate.errors import QueueUnavailable
 
 _SCRIPTS = Path(__file__).parent / "migrations"
-_LOCK_NUMBER = 0x66696C6D  # "film": the PostgreSQL advisory lock that one migrating process holds
+_LOCK_NUMBER = 0x66696C6D  # the PostgreSQL advisory lock held by the migrating process ("film")
+# Before the first release the schema was numbered 0001 to 0005 and had a table of this name.
+_OLD_TABLE = "loads"
 
 
 def migrate(database: Database, target: str = "head") -> None:
-    """Upgrade to `target`; a database that is newer than this program is refused, not touched."""
+    """Upgrade to `target`. Raises QueueUnavailable, without changes, for a schema of another version."""
     config = Config()
     config.set_main_option("script_location", str(_SCRIPTS))
     config.set_main_option("path_separator", "os")
@@ -24,12 +26,20 @@ def migrate(database: Database, target: str = "head") -> None:
     with database.write() as connection:
         if not database.is_sqlite:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER)))
-        current = _revision(connection)
-        if current is not None and current not in {script.revision for script in scripts.walk_revisions()}:
-            raise QueueUnavailable(f"the database has schema {current}, newer than this version of filmgate")
+        _check(connection, {script.revision for script in scripts.walk_revisions()})
         config.attributes["connection"] = connection
         command.upgrade(config, target)
 
 
-def _revision(connection: sa.Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
+def _check(connection: sa.Connection, known: set[str]) -> None:
+    current = MigrationContext.configure(connection).get_current_revision()
+    if sa.inspect(connection).has_table(_OLD_TABLE):
+        raise QueueUnavailable(
+            "the database was created by a pre-release of filmgate and cannot be upgraded; "
+            "use a new data folder or an empty database"
+        )
+    if current is not None and current not in known:
+        raise QueueUnavailable(
+            f"the database has schema {current}, which is newer than this version of filmgate; "
+            "upgrade filmgate"
+        )

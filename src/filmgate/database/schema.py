@@ -1,10 +1,10 @@
 """One table design for SQLite and PostgreSQL. Times are Unix seconds; small records are JSON text.
 
-The hot paths and the index each one seeks:
-  lease      ix_accounts_share (least used tenant), ix_jobs_ready (its first job), ix_jobs_wake (due again)
-  enqueue    uq_jobs_idempotency, ix_jobs_body (an SDK's retry)
-  spill      ix_jobs_waiting
-  list       ix_jobs_tenant        retention   ix_jobs_expires        learning   ix_jobs_finished
+The index of each frequent query:
+  lease      ix_accounts_share (tenant with the lowest virtual time), ix_jobs_ready (its first job), ix_jobs_wake
+  enqueue    uq_jobs_idempotency, ix_jobs_body (retries of an SDK)
+  forecast   ix_jobs_ready, ix_jobs_wake
+  list       ix_jobs_tenant        retention   ix_jobs_expires        estimates   ix_jobs_finished
 """
 
 from sqlalchemy import (
@@ -23,9 +23,9 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
-REVISION = "0005"  # the newest migration; `migrate` leads here
+REVISION = "0100"  # the newest migration
 
-# SQLite only numbers rows by itself when the key is spelled INTEGER.
+# SQLite numbers rows only when the key type is INTEGER.
 _Serial = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -33,7 +33,7 @@ def _partial(name: str, *columns: str, where: str, unique: bool = False) -> Inde
     return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
 
-# A tenant as the scheduler sees it: its share, what it has in the queue, what it has used today.
+# Fair-share accounts: the weight of each tenant, its open jobs and its use today.
 accounts = Table(
     "accounts",
     metadata,
@@ -45,13 +45,13 @@ accounts = Table(
     Column("running", BigInteger, nullable=False, server_default="0"),
     Column("day", BigInteger, nullable=False, server_default="0"),
     Column("gpu_seconds_today", Double, nullable=False, server_default="0"),
-    _partial("ix_accounts_share", "virtual_time", where="queued > 0"),
+    _partial("ix_accounts_share", "virtual_time", "tenant_id", where="queued > 0"),
 )
 
-# Counters, so that neither the backlog nor the metrics count jobs. Queued and running go up and down; the
-# final states (with their reason) only go up, and outlive the jobs they counted.
-loads = Table(
-    "loads",
+# Counters, so that neither the backlog nor the metrics count rows. Queued and running go up and down; the
+# final states (with their reason) only grow and outlive the jobs they counted.
+job_counts = Table(
+    "job_counts",
     metadata,
     Column("tenant_id", Text, primary_key=True),
     Column("route", Text, primary_key=True),
@@ -62,7 +62,7 @@ loads = Table(
     Column("gpu_seconds", Double, nullable=False),
 )
 
-# Histograms of waits and stages: one row a bucket, `bucket` being its place among the bounds.
+# Histograms of waits and stages: one row per bucket, `bucket` being the index of its bound.
 durations = Table(
     "durations",
     metadata,
@@ -89,8 +89,8 @@ jobs = Table(
     Column("is_cancelling", Boolean, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("deadline_at", Double, nullable=False),
-    # When the job becomes leasable without waiting its turn (the end of its lease or backoff), and when
-    # that was decided: both on the steady clock, which starts again when the host does.
+    # When the lease or the backoff of the job ends, and when that was set. Both are on the steady clock,
+    # which starts at zero when the host does.
     Column("wake_at", Double),
     Column("wake_set_at", Double),
     Column("started_at", Double),
@@ -106,7 +106,7 @@ jobs = Table(
     Column("predicted", Text, nullable=False),
     Column("measured", Text),
     Column("spec", Text, nullable=False),
-    # Request text, encrypted with the tenant's key; nothing else in the row can be turned back into it.
+    # Request text, encrypted with the tenant's key. No other column contains request text.
     Column("sealed_prompt", LargeBinary, nullable=False),
     Column("screening", Text, nullable=False),
     Column("body_digest", Text, nullable=False),
@@ -114,7 +114,7 @@ jobs = Table(
     Column("awaits_original", Boolean, nullable=False),
     Column("clip", Text),
     Column("failure", Text),
-    Column("routing", Text),  # null: at home, where everything goes unless something is wrong
+    Column("routing", Text),  # null: the default route
     Index("ix_jobs_tenant", "tenant_id", "seq"),
     Index("ix_jobs_body", "tenant_id", "body_digest"),
     _partial(
@@ -133,7 +133,6 @@ jobs = Table(
         "seq",
         where="state = 'queued' AND wake_at IS NULL",
     ),
-    _partial("ix_jobs_waiting", "route", "deadline_at", where="state = 'queued'"),
     _partial("ix_jobs_wake", "wake_at", where="wake_at IS NOT NULL"),
     _partial("ix_jobs_expires", "expires_at", where="expires_at IS NOT NULL"),
     _partial("ix_jobs_finished", "model", "finished_at", where="state = 'completed'"),
@@ -149,13 +148,13 @@ events = Table(
     Column("stage", Text),
     Column("attempt", BigInteger, nullable=False),
     Column("reason", Text),
-    # Only where the event moved the job to another route, and why.
+    # Set when the event moved the job to another route.
     Column("route", Text),
     Column("route_reason", Text),
 )
 
-# One provider job for each of ours, written before it is waited on: whoever leases the job next resumes the
-# wait instead of paying again. `invocation` is null while the provider has not yet answered the start.
+# The provider's side of a managed job, written before the worker waits for it: the next worker resumes the
+# wait instead of paying again. `invocation` is null until the provider has answered the start.
 invocations = Table(
     "invocations",
     metadata,
@@ -168,8 +167,8 @@ invocations = Table(
     Column("updated_at", Double, nullable=False),
 )
 
-# The circuit breaker of each provider: one row is what makes "one probe at a time" true for all processes.
-# Times are on the steady clock.
+# The circuit breaker of each provider. The row lock ensures one probe at a time across processes. Times are
+# on the steady clock.
 breakers = Table(
     "breakers",
     metadata,
@@ -185,22 +184,15 @@ breakers = Table(
     Column("pace", Double, nullable=False),
 )
 
-# Workers that ask for work, and when they last did (steady clock): no row is no GPU to wait for.
-attendance = Table(
-    "attendance",
-    metadata,
-    Column("worker_id", Text, primary_key=True),
-    Column("route", Text, nullable=False),
-    Column("models", Text, nullable=False),
-    Column("seen_at", Double, nullable=False),
-)
-
-# Workers that live, with the cards of the models they have loaded; `seen_at` is on the steady clock.
+# Live workers and the cards of the models they serve; `seen_at` is on the steady clock.
 workers = Table(
     "workers",
     metadata,
     Column("id", Text, primary_key=True),
+    Column("route", Text, nullable=False),
+    Column("models", Text, nullable=False),
     Column("device", Text, nullable=False),
+    Column("capacity", BigInteger, nullable=False),
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
 )

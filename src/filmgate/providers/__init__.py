@@ -1,12 +1,12 @@
-"""Beside the path: somebody else's GPUs. `base` has the port; settings pick the provider."""
+"""Managed providers: video APIs that render jobs elsewhere. `base` has the port."""
 
 from filmgate.providers.base import Provider
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 
 
-def open_provider(settings: FallbackSettings) -> Provider:
+def open_provider(settings: ProviderSettings) -> Provider:
     """The provider of these settings. Raises SettingsError, and ProviderUnusable without its library."""
-    match settings.provider:
+    match settings.kind:
         case "http":
             from filmgate.providers.http import open_http
 

@@ -1,6 +1,6 @@
-"""A spec as an offer can render it: the nearest size, length and rate, and every difference by name.
+"""Fits a spec to a provider's models: the nearest size, length and frame rate, and every difference by name.
 
-Pure functions. What a tenant's policy forbids is an obstacle, never a quiet change.
+Pure functions. A change that the tenant's policy forbids is an obstacle.
 """
 
 import math
@@ -8,49 +8,48 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from filmgate.errors import ProviderCannot
-from filmgate.jobs import ManagedPolicy, SourceKind, VideoSpec
-from filmgate.providers.base import Offer, Rendition, ShapeRange
+from filmgate.jobs import ManagedPolicy, Size, SourceKind, VideoSpec
+from filmgate.providers.base import ProviderModel, Rendition
 
-# 81 frames at 16 a second are a five-second clip to everybody.
+# 81 frames at 16 per second count as five seconds.
 SLACK_SECONDS = 0.25
-Size = tuple[int, int]
 
 
-def adapt(spec: VideoSpec, offers: Sequence[Offer], policy: ManagedPolicy) -> Rendition:
-    """The rendition nearest to the spec that the policy allows; among equals the cheapest.
+def adapt(spec: VideoSpec, models: Sequence[ProviderModel], policy: ManagedPolicy) -> Rendition:
+    """The rendition nearest to the spec that the policy allows; the cheapest of several.
 
-    Raises ProviderCannot with what is in the way of the nearest one.
+    Raises ProviderCannot with the obstacles of the nearest renditions.
     """
-    renditions = sorted((fit(spec, offer) for offer in offers), key=lambda r: (*_distance(spec, r), r.usd))
-    refused: list[str] = []
+    renditions = sorted((fit(spec, model) for model in models), key=lambda r: (*_distance(spec, r), r.usd))
+    found: list[str] = []
     for rendition in renditions:
-        found = obstacles(spec, rendition, policy)
-        if not found:
+        obstacles = find_obstacles(spec, rendition, policy)
+        if not obstacles:
             return replace(rendition, may_resize=policy.may_resize)
-        refused += [obstacle for obstacle in found if obstacle not in refused]
-    raise ProviderCannot("; ".join(refused[:3]) or "the provider offers nothing")
+        found += [obstacle for obstacle in obstacles if obstacle not in found]
+    raise ProviderCannot("; ".join(found[:3]) or "the provider has no models")
 
 
-def fit(spec: VideoSpec, offer: Offer) -> Rendition:
-    """The spec in this offer's nearest shape, whatever the policy says."""
-    width, height = nearest_size((spec.width, spec.height), offer)
+def fit(spec: VideoSpec, model: ProviderModel) -> Rendition:
+    """The spec in the model's nearest size and length, whatever the policy."""
+    width, height = nearest_size(spec.size, model)
     near = replace(
         spec,
-        model=offer.model,
+        model=model.model,
         width=width,
         height=height,
-        seconds=nearest_seconds(spec.seconds, offer),
-        fps=offer.fps or spec.fps,
-        seed=spec.seed if offer.takes_seed else None,
+        seconds=nearest_seconds(spec.seconds, model),
+        fps=model.fps or spec.fps,
+        seed=spec.seed if model.takes_seed else None,
     )
-    if not offer.takes_knobs:
+    if not model.takes_options:
         near = replace(near, steps=None, guidance=None, negative_prompt=None)
-    usd = round(near.seconds * offer.usd_per_second, 6)
-    return Rendition(offer, near, describe_changes(spec, near), usd)
+    usd = round(near.seconds * model.usd_per_second, 6)
+    return Rendition(model, near, describe_changes(spec, near), usd)
 
 
 def describe_changes(asked: VideoSpec, rendered: VideoSpec) -> tuple[str, ...]:
-    """What will differ, in words an operator reads; steps and guidance are the model's own affair."""
+    """The differences between two specs. Steps and guidance are internal to a model and not listed."""
     changes = []
     if rendered.model != asked.model:
         changes.append(f"model {asked.model} -> {rendered.model}")
@@ -61,87 +60,79 @@ def describe_changes(asked: VideoSpec, rendered: VideoSpec) -> tuple[str, ...]:
     if rendered.fps != asked.fps:
         changes.append(f"fps {asked.fps} -> {rendered.fps}")
     if asked.seed is not None and rendered.seed is None:
-        changes.append("seed left out")
+        changes.append("seed dropped")
     if asked.negative_prompt and not rendered.negative_prompt:
-        changes.append("negative prompt left out")
+        changes.append("negative prompt dropped")
     return tuple(changes)
 
 
-def obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy) -> list[str]:
-    """Why this rendition may not or cannot be made; empty when it can."""
-    offer, near = rendition.offer, rendition.spec
+def find_obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy) -> list[str]:
+    """Why this rendition is not allowed or not possible; empty when it is both."""
+    model, near = rendition.model, rendition.spec
     checks = (
         (not policy.is_allowed, "the tenant allows no managed provider"),
         (
-            bool(policy.regions) and offer.region not in policy.regions,
-            f"the tenant does not allow region {offer.region or 'unknown'}",
+            bool(policy.regions) and model.region not in policy.regions,
+            f"the tenant does not allow region {model.region or 'unknown'}",
         ),
         (
             policy.max_usd_per_clip is not None and rendition.usd > policy.max_usd_per_clip,
-            f"{rendition.usd:g} USD is more than the tenant pays for a clip",
+            f"{rendition.usd:g} USD exceeds the tenant's limit per clip",
         ),
         (
             near.size != spec.size and not policy.may_resize,
-            f"size {spec.size} would become {near.size}, which the tenant does not allow",
+            f"the tenant does not allow {spec.size} to become {near.size}",
         ),
         (
             is_other_length(spec.seconds, near.seconds) and not policy.may_change_length,
-            f"length {spec.seconds:g} s would become {near.seconds:g} s, which the tenant does not allow",
+            f"the tenant does not allow {spec.seconds:g} s to become {near.seconds:g} s",
         ),
         (
-            len(spec.prompt) > offer.max_prompt_chars,
-            f"the prompt has {len(spec.prompt)} characters, {offer.model} takes {offer.max_prompt_chars}",
+            len(spec.prompt) > model.max_prompt_chars,
+            f"the prompt has {len(spec.prompt)} characters; {model.model} allows {model.max_prompt_chars}",
         ),
-        (not _takes_source(spec, rendition), f"{offer.model} cannot start from what this job starts from"),
+        (not _takes_source(spec, rendition), f"{model.model} does not support this job's source"),
     )
-    return [words for is_in_the_way, words in checks if is_in_the_way]
+    return [message for is_obstacle, message in checks if is_obstacle]
 
 
 def is_other_length(asked: float, rendered: float) -> bool:
     return abs(asked - rendered) > SLACK_SECONDS
 
 
-def nearest_size(size: Size, offer: Offer) -> Size:
-    """The offered size of the most similar shape, and among those of the most similar area."""
-    if offer.shapes is not None:
-        return _snap(size, offer.shapes)
-    return min(offer.sizes, key=lambda other: (_shape_gap(size, other), _area_gap(size, other)), default=size)
+def nearest_size(size: Size, model: ProviderModel) -> Size:
+    """The nearest size: by aspect ratio first, then by area."""
+    if model.size_limits is not None:
+        return model.size_limits.nearest(size)
+    return min(model.sizes, key=lambda other: (_shape_gap(size, other), _area_gap(size, other)), default=size)
 
 
-def nearest_seconds(seconds: float, offer: Offer) -> float:
-    """The offered length closest to this one; of two equally close the shorter, which costs less."""
-    if offer.shapes is not None:
-        return min(max(seconds, offer.shapes.min_seconds), offer.shapes.max_seconds)
-    return min(offer.seconds, key=lambda other: (abs(other - seconds), other), default=seconds)
+def nearest_seconds(seconds: float, model: ProviderModel) -> float:
+    """The nearest length; the shorter, cheaper one of two equally near."""
+    if model.seconds_range is not None:
+        return model.seconds_range.nearest(seconds)
+    return min(model.seconds, key=lambda other: (abs(other - seconds), other), default=seconds)
 
 
 def _takes_source(spec: VideoSpec, rendition: Rendition) -> bool:
     if spec.source is None:
         return True
     if spec.source.kind is SourceKind.IMAGE:
-        return rendition.offer.takes_image
-    # A remix is a new prompt on the same noise: the same model and the same seed, nothing to send along.
-    is_same_model = rendition.spec.model == spec.model and rendition.offer.takes_seed
+        return rendition.model.takes_image
+    # A remix is a new prompt on the same noise: it needs the same model and the same seed.
+    is_same_model = rendition.spec.model == spec.model and rendition.model.takes_seed
     return spec.source.kind is SourceKind.REMIX and is_same_model
 
 
 def _distance(spec: VideoSpec, rendition: Rendition) -> tuple[float, float, float]:
-    asked, near = (spec.width, spec.height), (rendition.spec.width, rendition.spec.height)
+    asked, near = spec.size, rendition.spec.size
     length = max(abs(spec.seconds - rendition.spec.seconds) - SLACK_SECONDS, 0.0)
     return round(_shape_gap(asked, near), 6), round(_area_gap(asked, near), 6), length
 
 
 def _shape_gap(one: Size, other: Size) -> float:
-    return abs(math.log(one[0] * other[1] / (one[1] * other[0])))
+    return abs(math.log(one.width * other.height / (one.height * other.width)))
 
 
 def _area_gap(one: Size, other: Size) -> float:
-    return abs(math.log(one[0] * one[1] / (other[0] * other[1])))
-
-
-def _snap(size: Size, shapes: ShapeRange) -> Size:
-    """Shrunk as one piece until it fits, then each side rounded down to a multiple."""
-    shrink = min(1.0, shapes.max_side / max(size), math.sqrt(shapes.max_pixels / (size[0] * size[1])))
-    smallest = -(-shapes.min_side // shapes.multiple)
-    width, height = (max(int(side * shrink) // shapes.multiple, smallest) * shapes.multiple for side in size)
-    return width, height
+    return abs(math.log(one.pixels / other.pixels))

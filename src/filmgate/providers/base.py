@@ -1,7 +1,7 @@
-"""The Provider port: somebody else's GPUs, asked to render a job that ours would finish too late.
+"""The Provider port: a managed video API that renders jobs which our own GPUs would finish too late.
 
-A provider is stateless towards us: what it was asked and what it answered is in the database (`invocations`),
-so that whichever process leases the job next goes on where the last one stopped. All verbs block.
+A provider keeps no state for us. What it was asked and what it answered is in the `invocations` table, so
+that the next process to lease the job resumes where the last one stopped. All methods block.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,56 +9,49 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from filmgate.jobs import InvocationId, JobId, ManagedPolicy, VideoSpec
+from filmgate.jobs import InvocationId, JobId, ManagedPolicy, Size, VideoSpec
+from filmgate.models.limits import Range, SizeLimits
 
 
 @dataclass(frozen=True, slots=True)
-class ShapeRange:
-    """Sizes and lengths of a provider that renders a range of them instead of a list."""
+class ProviderModel:
+    """One model of a provider, its prices and what it renders. Routing decides by these values alone.
 
-    multiple: int
-    min_side: int
-    max_side: int
-    max_pixels: int
-    min_seconds: float
-    max_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """One model of a provider and what it can make, as values: routing decides on these alone."""
+    Sizes are a list, or `size_limits`; lengths are a list, or `seconds_range`. Both empty: any.
+    """
 
     provider: str
     model: str
     region: str | None
-    sizes: tuple[tuple[int, int], ...]  # (width, height) it renders; empty: any
-    seconds: tuple[float, ...]  # clip lengths it renders; empty: any
+    sizes: tuple[Size, ...]
+    seconds: tuple[float, ...]
     fps: int | None
     usd_per_second: float
-    expected_seconds: float  # from start to finished clip, for its shortest length
+    expected_seconds: float  # from start to finished clip, for the shortest length
     max_prompt_chars: int
     takes_image: bool
     max_concurrent: int | None = None
-    shapes: ShapeRange | None = None  # instead of `sizes` and `seconds`
-    takes_knobs: bool = False  # fps, steps, guidance and negative prompt as we spell them
+    size_limits: SizeLimits | None = None
+    seconds_range: Range[float] | None = None
+    takes_options: bool = False  # fps, steps, guidance and negative prompt
     takes_seed: bool = False
-    image_size: tuple[int, int] | None = None  # the only size of a first frame; None: any
+    image_size: Size | None = None  # the only size of a first frame; None: any
 
 
 @dataclass(frozen=True, slots=True)
 class Rendition:
-    """A spec as a provider will really render it, and how that differs from what was asked."""
+    """A spec as the provider will render it, and how that differs from the request."""
 
-    offer: Offer
+    model: ProviderModel
     spec: VideoSpec
     changes: tuple[str, ...]
     usd: float
-    may_resize: bool = False  # the tenant lets its first frame be fitted to the offer
+    may_resize: bool = False  # the tenant allows the first frame to be resized
 
 
 @dataclass(frozen=True, slots=True)
-class ManagedTask:
-    """One job for a provider. `token` makes a repeated start the same job over there."""
+class ProviderTask:
+    """One job for a provider. Starts with the same `token` are one job at the provider."""
 
     job_id: JobId
     token: str
@@ -67,7 +60,7 @@ class ManagedTask:
 
 
 class InvocationState(StrEnum):
-    """Where the provider's job is."""
+    """The state of a job at the provider."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -76,7 +69,7 @@ class InvocationState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What the provider says about a job it has taken."""
+    """What the provider reports about a job."""
 
     id: InvocationId
     state: InvocationState
@@ -86,35 +79,35 @@ class Invocation:
 
 
 class Provider(Protocol):
-    """Renders jobs elsewhere. Raises ProviderError subclasses, which say whether another try makes sense."""
+    """Renders jobs elsewhere. Raises ProviderError subclasses; `retryable` tells whether a retry can help."""
 
     @property
     def name(self) -> str: ...
 
-    def offers(self) -> tuple[Offer, ...]:
-        """What can be asked for now. Raises ProviderUnusable (an end-of-life model, a missing permission)."""
+    def models(self) -> tuple[ProviderModel, ...]:
+        """The models that can be used now. Raises ProviderUnusable (retired model, missing permission)."""
         ...
 
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
-        """The nearest rendition the policy allows. Raises ProviderCannot with what is in the way."""
+        """The nearest rendition that the policy allows. Raises ProviderCannot with the obstacles."""
         ...
 
-    def start(self, task: ManagedTask) -> InvocationId:
-        """Begin rendering. The same token begins it once, however often it is called."""
+    def start(self, task: ProviderTask) -> InvocationId:
+        """Start rendering. Idempotent by token."""
         ...
 
     def poll(self, invocation_id: InvocationId) -> Invocation:
-        """How it stands. Cheap; the caller decides how often."""
+        """The state of a job. Cheap; the caller decides how often."""
         ...
 
     def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
-        """The finished clip, as a stream; may be opened again."""
+        """The finished clip as a stream; may be called again."""
         ...
 
     def discard(self, invocation_id: InvocationId) -> None:
-        """Remove what the provider kept of a clip that is safe in our store. Idempotent."""
+        """Delete the provider's copy of a clip. Idempotent."""
         ...
 
     def cancel(self, invocation_id: InvocationId) -> None:
-        """Stop it where the provider can; where it cannot, nothing happens. Idempotent."""
+        """Cancel the job where the provider supports it. Idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""AWS Bedrock: StartAsyncInvoke, GetAsyncInvoke, and a bucket that receives the clip and is emptied again."""
+"""Amazon Bedrock: asynchronous invocations that write the clip to a bucket of ours, from which it is moved."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +18,11 @@ from filmgate.errors import (
 )
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
 from filmgate.providers.adaptation import adapt
-from filmgate.providers.base import Invocation, InvocationState, ManagedTask, Offer, Rendition
-from filmgate.providers.bedrock_models import PROVIDER, entries_of, find_model, offers_of
+from filmgate.providers.base import Invocation, InvocationState, ProviderModel, ProviderTask, Rendition
+from filmgate.providers.bedrock_models import PROVIDER, entries_of, find_model, list_models
 from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -66,29 +66,29 @@ class Place:
 
 
 class BedrockProvider:
-    """One video model of Bedrock. The clientRequestToken makes a repeated start the same invocation."""
+    """One video model of Bedrock. The clientRequestToken makes repeated starts one invocation."""
 
     def __init__(
-        self, clients: Clients, settings: FallbackSettings, clock: Callable[[], float] = time.time
+        self, clients: Clients, settings: ProviderSettings, clock: Callable[[], float] = time.time
     ) -> None:
         self._clients = clients
         self._settings = settings
         self._clock = clock
         self._model = find_model(settings.model)
-        self._offers: tuple[Offer, ...] = ()
+        self._models: tuple[ProviderModel, ...] = ()
 
     @property
     def name(self) -> str:
         return PROVIDER
 
-    def offers(self) -> tuple[Offer, ...]:
+    def models(self) -> tuple[ProviderModel, ...]:
         today = datetime.fromtimestamp(self._clock(), UTC).date()
         self.life_cycle().check(self._model.id, today)
-        self._offers = offers_of(self._model, self._settings)
-        return self._offers
+        self._models = list_models(self._model, self._settings)
+        return self._models
 
     def life_cycle(self) -> LifeCycle:
-        """The model's own word; without permission to ask, the catalog's."""
+        """The life cycle from GetFoundationModel, or from the catalog without that permission."""
         try:
             with _translated("GetFoundationModel"):
                 details = self._clients.control.get_foundation_model(modelIdentifier=self._model.id)
@@ -100,9 +100,9 @@ class BedrockProvider:
         return from_answer(told.get("status", "ACTIVE"), told.get("endOfLifeTime"))
 
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
-        return adapt(spec, self._offers or self.offers(), policy)
+        return adapt(spec, self._models or self.models(), policy)
 
-    def start(self, task: ManagedTask) -> InvocationId:
+    def start(self, task: ProviderTask) -> InvocationId:
         payload = self._model.to_input(task.rendition.spec, self._read_image(task))
         output = {"s3Uri": self._settings.bucket.rstrip("/")}
         if self._settings.kms_key:
@@ -118,19 +118,19 @@ class BedrockProvider:
 
     def poll(self, invocation_id: InvocationId) -> Invocation:
         state = _STATES.get(self._get(invocation_id)["status"], InvocationState.PENDING)
-        words = "the provider failed the job" if state is InvocationState.FAILED else ""
-        return Invocation(invocation_id, state, message=words)
+        message = "the provider failed the job" if state is InvocationState.FAILED else ""
+        return Invocation(invocation_id, state, message=message)
 
     def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
         place = self._place(invocation_id)
         with _translated("GetObject"):
             answer = self._clients.s3.get_object(Bucket=place.bucket, Key=f"{place.prefix}/{_CLIP}")
-            # boto3 checks the length that S3 announced when the stream ends.
+            # boto3 compares the length with Content-Length when the stream ends.
             with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(_CHUNK_BYTES)
 
     def discard(self, invocation_id: InvocationId) -> None:
-        """Every version of every file of this invocation, markers included."""
+        """Delete every version of every file of this invocation, delete markers included."""
         place = self._place(invocation_id)
         with _translated("DeleteObjects"):
             pages = self._clients.s3.get_paginator("list_object_versions").paginate(
@@ -147,20 +147,20 @@ class BedrockProvider:
                         raise ProviderError(f"S3 kept {len(errors)} files ({errors[0].get('Code')})")
 
     def cancel(self, invocation_id: InvocationId) -> None:
-        """Bedrock has no such verb: the clip is paid for, and removed once it is there."""
+        """Bedrock cannot cancel: the clip is paid for, and deleted when it is finished."""
 
     def list_jobs(self) -> str:
-        """Whether we may ask about jobs, for the doctor."""
+        """Check that invocations may be listed, for the doctor."""
         with _translated("ListAsyncInvokes"):
             self._clients.runtime.list_async_invokes(maxResults=1)
-        return "jobs may be listed"
+        return "invocations can be listed"
 
     def list_bucket(self) -> str:
-        """Whether the bucket is there and may be cleaned, for the doctor."""
+        """Check that the bucket exists and may be listed, for the doctor."""
         place = Place.of(self._settings.bucket)
         with _translated("ListObjectVersions"):
             self._clients.s3.list_object_versions(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
-        return f"s3://{place.bucket} may be listed"
+        return f"s3://{place.bucket} can be listed"
 
     def _get(self, invocation_id: InvocationId) -> dict[str, Any]:
         with _translated("GetAsyncInvoke"):
@@ -168,40 +168,38 @@ class BedrockProvider:
         return answer
 
     def _place(self, invocation_id: InvocationId) -> Place:
-        """The invocation's own folder: the reply names it, and nothing outside it is ever touched."""
+        """The folder of this invocation. Nothing outside it is ever read or deleted."""
         place = Place.of(self._get(invocation_id)["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"])
         folder = invocation_id.rpartition("/")[2]
         if place.prefix.rpartition("/")[2] == folder:
             return place
         return Place(place.bucket, f"{place.prefix}/{folder}".lstrip("/"))
 
-    def _read_image(self, task: ManagedTask) -> bytes | None:
+    def _read_image(self, task: ProviderTask) -> bytes | None:
         if task.read_source is None:
             return None
-        image, wanted = b"".join(task.read_source()), task.rendition.offer.image_size
+        image, wanted = b"".join(task.read_source()), task.rendition.model.image_size
         if wanted is None or png_size(image) == wanted:
             return image
         if not task.rendition.may_resize:
-            raise ProviderCannot(
-                f"the first frame would become {wanted[0]}x{wanted[1]}, which the tenant does not allow"
-            )
+            raise ProviderCannot(f"the tenant does not allow the first frame to become {wanted}")
         return fit_image(image, wanted)
 
 
-def open_bedrock(settings: FallbackSettings) -> BedrockProvider:
+def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
     """The provider of these settings. Raises SettingsError, and ProviderUnusable without boto3."""
     if not settings.region:
-        raise SettingsError("expected an AWS region, such as us-west-2", option="fallback.region")
+        raise SettingsError("expected an AWS region, such as us-west-2", option="provider.region")
     if not settings.bucket.startswith("s3://") or not Place.of(settings.bucket).bucket:
-        raise SettingsError("expected s3://BUCKET/PREFIX", option="fallback.bucket")
+        raise SettingsError("expected s3://BUCKET/PREFIX", option="provider.bucket")
     try:
         import boto3
         from botocore.config import Config
     except ModuleNotFoundError as exc:
-        words = f'{exc.name} is not installed; run: pip install "filmgate[aws]"'
-        raise ProviderUnusable(words) from exc
+        message = f'{exc.name} is not installed; run: pip install "filmgate[aws]"'
+        raise ProviderUnusable(message) from exc
     session: Any = boto3.Session(region_name=settings.region)
-    # One try a call: the worker backs off by itself, and a retry inside a retry amplifies an outage.
+    # One try per call: the worker backs off, and retries inside retries amplify an outage.
     config = Config(
         connect_timeout=settings.timeout_seconds,
         read_timeout=settings.timeout_seconds,
@@ -222,7 +220,7 @@ def open_bedrock(settings: FallbackSettings) -> BedrockProvider:
 
 @contextmanager
 def _translated(verb: str) -> Iterator[None]:
-    """AWS's errors as ours, told by their code: a validation message may quote the prompt."""
+    """Turns AWS errors into ours by their code; their messages may quote the prompt."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
     try:
@@ -237,14 +235,14 @@ def _translated(verb: str) -> Iterator[None]:
 
 def _judge(verb: str, error: "ClientError") -> ProviderError:
     code = _code_of(error)
-    words = f"{verb}: {code}"
+    message = f"{verb}: {code}"
     if code in _THROTTLED:
-        return ProviderThrottled(words)
+        return ProviderThrottled(message)
     if code in _UNUSABLE:
-        return ProviderUnusable(f"{words}; the role needs the permission, the model and the bucket")
+        return ProviderUnusable(f"{message}; the role needs the permission, the model and the bucket")
     if code in _REFUSED:
-        return ProviderRefused(words)
-    return ProviderError(words)
+        return ProviderRefused(message)
+    return ProviderError(message)
 
 
 def _code_of(error: BaseException | None) -> str:

@@ -1,6 +1,6 @@
-"""The video models of Bedrock: what each renders, and a rendition as the JSON document each expects.
+"""The video models of Bedrock: what each renders, and the JSON input that each expects.
 
-Payloads as in the AWS documentation of 2026-09. Prices, quotas and end-of-life dates are in the catalog.
+Inputs follow the AWS documentation of 2026-09. Prices, quotas and end-of-life dates are in the catalog.
 """
 
 from base64 import b64encode
@@ -11,26 +11,27 @@ from typing import TypeAlias
 from filmgate.catalog.library import load_catalog
 from filmgate.catalog.managed import VideoApi
 from filmgate.errors import ProviderUnusable
-from filmgate.jobs import VideoSpec
-from filmgate.providers.base import Offer
-from filmgate.settings import FallbackSettings
+from filmgate.jobs import Size, VideoSpec
+from filmgate.providers.base import ProviderModel
+from filmgate.settings import ProviderSettings
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
-Size: TypeAlias = tuple[int, int]
 
 FPS = 24
 PROVIDER = "bedrock"
 _RAY_HEIGHTS = (540, 720)
-_RAY_ASPECTS = ((1, 1), (16, 9), (9, 16), (4, 3), (3, 4), (21, 9), (9, 21))
-_REEL_SIZE = (1280, 720)
+_RAY_ASPECTS = tuple(Size(*aspect) for aspect in ((1, 1), (16, 9), (9, 16), (4, 3), (3, 4), (21, 9), (9, 21)))
+_REEL_SIZE = Size(1280, 720)
 _REEL_SHOT_SECONDS = 6
 _REEL_SEEDS = 2_147_483_647
 
 
 def ray_size(aspect: Size, height: int) -> Size:
-    """Width and height of an aspect at a resolution: `540p` and `720p` name the shorter side."""
+    """The size of an aspect ratio at a resolution; `540p` and `720p` name the shorter side."""
     across, down = aspect
-    return (height * across // down, height) if across >= down else (height, height * down // across)
+    if across >= down:
+        return Size(height * across // down, height)
+    return Size(height, height * down // across)
 
 
 _RAY_SHAPES = {ray_size(a, h): (f"{a[0]}:{a[1]}", f"{h}p") for h in _RAY_HEIGHTS for a in _RAY_ASPECTS}
@@ -38,7 +39,7 @@ _RAY_SHAPES = {ray_size(a, h): (f"{a[0]}:{a[1]}", f"{h}p") for h in _RAY_HEIGHTS
 
 def ray_input(spec: VideoSpec, image: bytes | None) -> Json:
     """Luma Ray: text to video, or image to video with the image as the first frame."""
-    aspect, resolution = _RAY_SHAPES[spec.width, spec.height]
+    aspect, resolution = _RAY_SHAPES[spec.size]
     payload: dict[str, Json] = {
         "prompt": spec.prompt,
         "aspect_ratio": aspect,
@@ -53,7 +54,7 @@ def ray_input(spec: VideoSpec, image: bytes | None) -> Json:
 
 
 def reel_input(spec: VideoSpec, image: bytes | None) -> Json:
-    """Nova Reel: one shot of six seconds, with or without a first frame, or several shots from one text."""
+    """Nova Reel: one six-second shot, optionally with a first frame, or several shots from one text."""
     config: dict[str, Json] = {
         "durationSeconds": int(spec.seconds),
         "fps": FPS,
@@ -74,7 +75,7 @@ def reel_input(spec: VideoSpec, image: bytes | None) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One way to ask a model: the lengths, the text and the first frame it takes."""
+    """A kind of request: the lengths, prompt length and first frame that it supports."""
 
     max_prompt_chars: int
     takes_image: bool
@@ -83,7 +84,7 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class BedrockModel:
-    """A model by its id, and how to speak to it."""
+    """A model and how to call it."""
 
     id: str
     to_input: Callable[[VideoSpec, bytes | None], Json]
@@ -118,23 +119,23 @@ MODELS = {
 
 
 def find_model(model_id: str) -> BedrockModel:
-    """Raises ProviderUnusable with the ids there are."""
+    """Raises ProviderUnusable that lists the known ids."""
     if model_id not in MODELS:
         known = ", ".join(MODELS)
-        raise ProviderUnusable(f"Bedrock has no video model {model_id!r}; set fallback.model to {known}")
+        raise ProviderUnusable(f"Bedrock has no video model {model_id!r}; set provider.model to {known}")
     return MODELS[model_id]
 
 
 def entries_of(model_id: str) -> tuple[VideoApi, ...]:
-    """What the catalog knows of a model: one entry for each of its prices."""
+    """The catalog entries of a model, one per price."""
     apis = load_catalog().video_apis.values()
     return tuple(api for api in apis if api.id == model_id or api.id.startswith(f"{model_id}-"))
 
 
-def offers_of(model: BedrockModel, settings: FallbackSettings) -> tuple[Offer, ...]:
-    """Everything the model can be asked for, one offer for each price and kind of shot."""
+def list_models(model: BedrockModel, settings: ProviderSettings) -> tuple[ProviderModel, ...]:
+    """One entry per price and kind of shot."""
     return tuple(
-        Offer(
+        ProviderModel(
             provider=PROVIDER,
             model=model.id,
             region=settings.region,

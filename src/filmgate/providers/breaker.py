@@ -1,4 +1,4 @@
-"""The breaker of one provider, shared by every process through one row of the database."""
+"""The circuit breaker of one provider, shared by all processes through one database row."""
 
 import random
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import breakers
-from filmgate.providers.circuit import Chance, Circuit, Health, Outcome, Permit, Phase
+from filmgate.providers.circuit import BreakerHealth, Chance, Circuit, Outcome, Permit, Phase
 from filmgate.settings import RoutingSettings
 from filmgate.telemetry.logs import Log
 
@@ -24,10 +24,9 @@ _WRITE = sa.update(breakers).where(_OWN)
 
 
 class Breaker:
-    """Ask `admit` before a call, tell `record` after it. All verbs block; each is one short transaction.
+    """Call `admit` before a provider call and `record` after it. Every method is one short transaction.
 
-    The row's lock makes the probe one, however many processes ask. Nothing here is flushed to disk: what a
-    power cut forgets about a provider is learned again.
+    The row lock ensures one probe at a time across processes. Writes are not flushed to disk.
     """
 
     def __init__(
@@ -39,32 +38,32 @@ class Breaker:
         self._chance = chance
 
     def admit(self, *, is_retry: bool = False) -> Permit | None:
-        """Leave for one call, or None: not now. A retry also costs a token of the retry budget."""
+        """A permit for one call, or None. A retry also costs a token of the retry budget."""
         return self._change(lambda circuit, now: circuit.admit(now, self._settings, is_retry=is_retry))
 
     def record(self, outcome: Outcome, permit: Permit | None = None) -> None:
-        """How a call ended. Calls that needed no permit (a poll) count too, but never as the probe."""
+        """Record the result of a call. Calls without a permit (polls) count too, but never as a probe."""
         held, chance = permit or Permit(), self._chance()
         self._change(lambda circuit, now: (circuit.record(outcome, held, now, self._settings, chance), None))
 
     def release(self, permit: Permit) -> None:
-        """Hand a permit back unused."""
+        """Return an unused permit."""
         if permit.probe is not None:
             self._change(lambda circuit, now: (circuit.release(permit, now), None))
 
     def observe(self, seconds: float, expected_seconds: float) -> None:
-        """A clip was finished in this many seconds; its offer had said that many."""
+        """Record that a clip took this many seconds instead of the expected ones."""
         self._change(lambda circuit, _: (circuit.observe(seconds, expected_seconds), None))
 
-    def health(self) -> Health:
-        """How the provider stands, for routing. Only reads."""
+    def health(self) -> BreakerHealth:
+        """The current state, read only."""
         with self._database.read() as connection:
             row = connection.execute(_READ, {"own": self._provider}).mappings().one_or_none()
             now = self._database.steady_now(connection)
         if row is None:
-            return Health()
+            return BreakerHealth()
         circuit = _to_circuit(row)
-        return Health(circuit.phase, circuit.is_probe_due(now, self._settings), circuit.pace)
+        return BreakerHealth(circuit.phase, circuit.is_probe_due(now, self._settings), circuit.pace)
 
     def _change(self, step: Callable[[Circuit, float], tuple[Circuit, T]]) -> T:
         with self._database.write(is_durable=False) as connection:
@@ -73,18 +72,18 @@ class Breaker:
             if changed != circuit:
                 connection.execute(_WRITE.values(asdict(changed)), {"own": self._provider})
         if changed.phase is not circuit.phase:
-            log.warning("breaker moved", provider=self._provider, state=changed.phase)
+            log.warning("breaker changed state", provider=self._provider, state=changed.phase)
         return answer
 
     def _lock(self, connection: sa.Connection) -> Circuit:
         row = connection.execute(_LOCK, {"own": self._provider}).mappings().one_or_none()
         if row is None:
-            self._open_row(connection)
+            self._create_row(connection)
             row = connection.execute(_LOCK, {"own": self._provider}).mappings().one()
         return _to_circuit(row)
 
-    def _open_row(self, connection: sa.Connection) -> None:
-        """The first word on a provider; another process may be saying it too."""
+    def _create_row(self, connection: sa.Connection) -> None:
+        """Another process may create the row at the same time."""
         insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
         row = {"provider": self._provider} | asdict(Circuit())
         connection.execute(insert(breakers).values(row).on_conflict_do_nothing())

@@ -1,8 +1,8 @@
-"""The circuit breaker of one provider as a value: what it has seen, and what follows from that.
+"""The circuit breaker of one provider as a value.
 
-Closed: calls go through, the last ten outcomes are remembered. Open: nothing goes through until a jittered
-time is over, longer after each failed probe. Half-open: one probe is out and decides. A retry also needs a
-token, and only first tries earn tokens: an outage is never answered with more calls than there were before.
+Closed: calls pass, and the last ten results are kept. Open: no call passes until a jittered delay is over,
+which grows with every failed probe. Half-open: the result of one probe decides. A retry also needs a token,
+and only first calls earn tokens: during an outage the number of calls does not grow.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ Chance = Callable[[], float]
 WINDOW = 10
 _STALE_SECONDS = 120.0
 _RETRY_BURST = 3.0
-# How far one finished clip moves the pace, and how far off a provider's own figure is believed to be.
+# How much one finished clip changes the pace, and the limits of the pace.
 _PACE_WEIGHT = 0.2
 _PACE_BOUNDS = (0.1, 20.0)
 
 
 class Phase(StrEnum):
-    """What the breaker lets through: everything, nothing, one probe."""
+    """Which calls pass: all, none, one probe."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -31,25 +31,25 @@ class Phase(StrEnum):
 
 
 class Signal(StrEnum):
-    """How a call to the provider ended."""
+    """The result of a call to the provider."""
 
-    ANSWERED = "answered"  # it did what was asked, or said why it never will: it is well
+    ANSWERED = "answered"  # success, or a permanent rejection: the provider works
     THROTTLED = "throttled"  # a rate limit or a quota
     FAILED = "failed"  # 5xx, a broken connection
     TIMED_OUT = "timed_out"
-    UNUSABLE = "unusable"  # no permission, no such model: trying again soon is pointless
+    UNUSABLE = "unusable"  # no permission, no such model: a retry cannot help soon
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One call to the provider, as the breaker needs it."""
+    """One call to the provider: its result and duration."""
 
     signal: Signal
     seconds: float = 0.0
 
     @classmethod
     def of(cls, error: Exception | None, seconds: float) -> "Outcome":
-        """The outcome of a call that raised this, or nothing."""
+        """The outcome of a call that raised this error, or none."""
         match error:
             case None | ProviderRefused():
                 return cls(Signal.ANSWERED, seconds)
@@ -67,14 +67,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Leave to make one call; `probe` numbers it when everything depends on how it ends."""
+    """Permission for one call. `probe` is the number of a probe."""
 
     probe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    """A provider's health as routing reads it; `can_probe` while it is not closed: one job may try it."""
+class BreakerHealth:
+    """The breaker as routing reads it. `can_probe`: it is not closed, but a probe may be made now.
+
+    `pace` is how long clips really take, relative to what the provider states.
+    """
 
     phase: Phase = Phase.CLOSED
     can_probe: bool = False
@@ -83,21 +86,21 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """All that is known about a provider's health. Times are on the clock the caller passes in."""
+    """The state of a breaker. Times are on the caller's clock."""
 
     phase: Phase = Phase.CLOSED
-    recent: str = ""  # the last outcomes, oldest first: "." good, "x" bad
+    recent: str = ""  # the last results, oldest first: "." success, "x" failure
     recent_at: float = 0.0
-    openings: int = 0  # in a row, without a good probe between
+    openings: int = 0  # consecutive, without a successful probe
     retry_at: float = 0.0
     probe: int = 0
     probe_ends_at: float = 0.0
     retry_tokens: float = _RETRY_BURST
-    pace: float = 1.0  # how long it really takes, over how long its offer says
+    pace: float = 1.0  # measured over stated duration of a clip
 
     def is_probe_due(self, now: float, settings: RoutingSettings) -> bool:
-        """The wait is over, or the process that held the probe is gone. A clock that started again (a
-        reboot) leaves times in the far future: those count as over too.
+        """Whether the delay is over, or the running probe timed out. A time in the far future was written
+        before a reboot reset the clock and counts as over.
         """
         if self.phase is Phase.CLOSED:
             return False
@@ -108,7 +111,7 @@ class Circuit:
     def admit(
         self, now: float, settings: RoutingSettings, *, is_retry: bool = False
     ) -> tuple["Circuit", Permit | None]:
-        """May one call be made now? The probe costs no token: there is only one of it."""
+        """A permit for one call, or None. A probe costs no token."""
         if self.phase is not Phase.CLOSED:
             if not self.is_probe_due(now, settings):
                 return self, None
@@ -124,7 +127,7 @@ class Circuit:
         return replace(self, retry_tokens=tokens), Permit()
 
     def release(self, permit: Permit, now: float) -> "Circuit":
-        """The call was not made after all: another may probe at once."""
+        """Return an unused permit: another call may probe at once."""
         if self.phase is Phase.HALF_OPEN and permit.probe == self.probe:
             return replace(self, phase=Phase.OPEN, retry_at=now)
         return self
@@ -132,9 +135,9 @@ class Circuit:
     def record(
         self, outcome: Outcome, permit: Permit, now: float, settings: RoutingSettings, chance: float
     ) -> "Circuit":
-        """What this outcome changes; `chance` (0 to 1) spreads the return over time.
+        """The circuit after this outcome; `chance` (0 to 1) is the jitter of the delay.
 
-        While it is not closed only the probe's outcome counts: an answer to an old call proves nothing.
+        While the circuit is not closed, only the outcome of the probe counts.
         """
         is_good = outcome.signal is Signal.ANSWERED and outcome.seconds <= settings.slow_seconds
         if self.phase is Phase.HALF_OPEN and permit.probe == self.probe:
@@ -151,7 +154,7 @@ class Circuit:
         return replace(self, recent=recent, recent_at=now)
 
     def observe(self, seconds: float, expected_seconds: float) -> "Circuit":
-        """Learn from a finished clip how long this provider really takes."""
+        """Update the pace with the duration of a finished clip."""
         if expected_seconds <= 0:
             return self
         low, high = _PACE_BOUNDS
@@ -165,6 +168,6 @@ class Circuit:
             phase=Phase.OPEN,
             recent="",
             openings=self.openings + 1,
-            # Between half and the whole: callers that were refused together do not return together.
+            # Jitter between half and the whole delay: processes do not return together.
             retry_at=now + longest * (0.5 + chance / 2),
         )

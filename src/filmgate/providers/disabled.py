@@ -1,38 +1,38 @@
-"""No provider: nothing is offered, so nothing is ever sent away."""
+"""No provider: every call is refused, so no job leaves our GPUs."""
 
 from collections.abc import Iterator
 
 from filmgate.errors import ProviderCannot, ProviderUnusable
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
-from filmgate.providers.base import Invocation, ManagedTask, Offer, Rendition
+from filmgate.providers.base import Invocation, ProviderModel, ProviderTask, Rendition
 
-_WORDS = "no managed provider is configured; set fallback.provider"
+_MESSAGE = "no managed provider is configured; set provider.kind"
 
 
 class DisabledProvider:
-    """The default: every verb that would reach somebody else refuses."""
+    """The default provider."""
 
     @property
     def name(self) -> str:
         return "disabled"
 
-    def offers(self) -> tuple[Offer, ...]:
+    def models(self) -> tuple[ProviderModel, ...]:
         return ()
 
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
-        raise ProviderCannot(_WORDS)
+        raise ProviderCannot(_MESSAGE)
 
-    def start(self, task: ManagedTask) -> InvocationId:
-        raise ProviderUnusable(_WORDS)
+    def start(self, task: ProviderTask) -> InvocationId:
+        raise ProviderUnusable(_MESSAGE)
 
     def poll(self, invocation_id: InvocationId) -> Invocation:
-        raise ProviderUnusable(_WORDS)
+        raise ProviderUnusable(_MESSAGE)
 
     def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
-        raise ProviderUnusable(_WORDS)
+        raise ProviderUnusable(_MESSAGE)
 
     def discard(self, invocation_id: InvocationId) -> None:
-        raise ProviderUnusable(_WORDS)
+        raise ProviderUnusable(_MESSAGE)
 
     def cancel(self, invocation_id: InvocationId) -> None:
-        raise ProviderUnusable(_WORDS)
+        raise ProviderUnusable(_MESSAGE)

@@ -1,61 +1,61 @@
-"""Findings about the managed provider: reachable, permitted, alive. Nothing is started, nothing is paid."""
+"""Doctor checks of the managed provider. They start no job and cost nothing."""
 
 from collections.abc import Callable, Iterator
 
 from filmgate.errors import ProviderError, ProviderUnusable, UsageError
 from filmgate.providers import open_provider
-from filmgate.providers.base import Offer, Provider
-from filmgate.settings import FallbackSettings
+from filmgate.providers.base import Provider, ProviderModel
+from filmgate.settings import ProviderSettings
 from filmgate.telemetry.findings import Finding, Verdict
 
 Check = tuple[str, Callable[[], str], str]
 
 
-def examine_provider(settings: FallbackSettings) -> Iterator[Finding]:
-    """One line for each thing that must work before a job can be sent away."""
-    if settings.provider == "disabled":
-        yield Finding("fallback", Verdict.OK, "disabled: every job waits for our own GPUs")
+def examine_provider(settings: ProviderSettings) -> Iterator[Finding]:
+    """One finding per thing that must work before the provider can render a job."""
+    if settings.kind == "disabled":
+        yield Finding("provider", Verdict.OK, "disabled: our own GPUs render every job")
         return
     try:
         provider = open_provider(settings)
     except UsageError as exc:
         yield Finding(
-            "fallback", Verdict.FAIL, f"{exc.option}: {exc}", f"set {exc.option}; see docs/fallback.md"
+            "provider", Verdict.FAIL, f"{exc.option}: {exc}", f"set {exc.option}; see docs/providers.md"
         )
         return
     except ProviderUnusable as exc:
-        yield Finding("fallback", Verdict.FAIL, str(exc), "see docs/fallback.md")
+        yield Finding("provider", Verdict.FAIL, str(exc), "see docs/providers.md")
         return
     for subject, look, remedy in _checks(provider, settings):
-        yield _try(f"fallback {subject}", look, remedy)
+        yield _try(f"provider {subject}", look, remedy)
 
 
-def _checks(provider: Provider, settings: FallbackSettings) -> Iterator[Check]:
-    def offers() -> str:
-        return describe(provider.offers())
+def _checks(provider: Provider, settings: ProviderSettings) -> Iterator[Check]:
+    def models() -> str:
+        return describe(provider.models())
 
-    if settings.provider == "http":
-        yield "endpoint", offers, "check fallback.url, fallback.key_file and fallback.model"
+    if settings.kind == "http":
+        yield "endpoint", models, "check provider.url, provider.key_file and provider.model"
         return
     from filmgate.providers.bedrock import BedrockProvider
 
-    yield "model", offers, "set fallback.model and fallback.region to a model that lives there"
+    yield "model", models, "set provider.model and provider.region to a model offered in that region"
     if isinstance(provider, BedrockProvider):
         yield "jobs", provider.list_jobs, "allow bedrock:InvokeModel, GetAsyncInvoke and ListAsyncInvokes"
         yield (
             "bucket",
             provider.list_bucket,
-            ("allow s3:PutObject, GetObject, ListBucketVersions and DeleteObjectVersion on fallback.bucket"),
+            ("allow s3:PutObject, GetObject, ListBucketVersions and DeleteObjectVersion on provider.bucket"),
         )
 
 
-def describe(offers: tuple[Offer, ...]) -> str:
-    """What can be asked for, in a few words."""
-    models = list(dict.fromkeys(offer.model for offer in offers))
+def describe(listed: tuple[ProviderModel, ...]) -> str:
+    """The models and their prices, in one line."""
+    models = list(dict.fromkeys(model.model for model in listed))
     names = ", ".join(models[:4]) + (f" and {len(models) - 4} more" if len(models) > 4 else "")
-    prices = sorted({offer.usd_per_second for offer in offers})
+    prices = sorted({model.usd_per_second for model in listed})
     price = f"{prices[0]:g}" if len(prices) == 1 else f"{prices[0]:g} to {prices[-1]:g}"
-    return f"{names}; {price} USD a second"
+    return f"{names}; {price} USD per second"
 
 
 def _try(subject: str, look: Callable[[], str], remedy: str) -> Finding:
@@ -64,4 +64,4 @@ def _try(subject: str, look: Callable[[], str], remedy: str) -> Finding:
     except ProviderUnusable as exc:
         return Finding(subject, Verdict.FAIL, str(exc), remedy)
     except ProviderError as exc:
-        return Finding(subject, Verdict.WARN, str(exc), "try again; it may pass")
+        return Finding(subject, Verdict.WARN, str(exc), "try again; the error may be temporary")

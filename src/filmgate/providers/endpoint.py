@@ -1,123 +1,128 @@
-"""Calls to an OpenAI-compatible endpoint over the standard library: proxies, redirects and TLS as the host
-has them. What the endpoint says is repeated by its code alone: its words may quote the request.
+"""Calls to an OpenAI-compatible video API.
+
+Errors are reported by status and error code alone: the API's messages may quote the request.
 """
 
-import http.client
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import httpx
 
 from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, ProviderUnusable
 
 _CHUNK_BYTES = 256 << 10
-_MOST_JSON_BYTES = 4 << 20
+_MAX_JSON_BYTES = 4 << 20
 _CODE = re.compile(r"[a-zA-Z0-9_.-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A JSON answer and its headers."""
+    """A JSON object and the headers it came with."""
 
     fields: Mapping[str, Any]
     headers: Mapping[str, str]
 
 
-class Missing(ProviderRefused):
-    """The endpoint does not know what was named."""
+class NotFound(ProviderRefused):
+    """The API does not know the job or the method."""
 
 
-@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to call, and with which key."""
+    """An API and its key. Redirects to another host are followed without the key."""
 
-    url: str
-    key: str = field(repr=False)
-    timeout_seconds: float
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        timeout_seconds: float,
+        connections: int = 32,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._client = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=timeout_seconds,
+            follow_redirects=True,
+            max_redirects=5,
+            limits=httpx.Limits(max_connections=connections),
+            transport=transport,
+        )
 
-    def call(
-        self, method: str, path: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> Reply:
-        """One call that answers in JSON. Raises ProviderError subclasses."""
-        request = self._request(method, path, body, headers or {})
-        with self._answered(request) as answer:
-            data = answer.read(_MOST_JSON_BYTES)
-            heads = {name.lower(): value for name, value in answer.headers.items()}
-        return Reply(_to_fields(data), heads)
+    def call(self, method: str, path: str, **request: Any) -> Reply:
+        """Call the API and parse its JSON answer; `request` as in httpx. Raises ProviderError subclasses."""
+        with self._answered(method, path, **request) as answer:
+            return Reply(_parse(_read(answer)), answer.headers)
 
     def stream(self, path: str, media: str) -> Iterator[bytes]:
-        """The body of a GET as it arrives, of this kind of media and as long as it was announced."""
-        with self._answered(self._request("GET", path, b"", {"Accept": f"{media}/*, */*"})) as answer:
-            kind = answer.headers.get_content_type()
+        """The body of a GET as it arrives. Raises ProviderError when type or length are wrong."""
+        with self._answered("GET", path, headers={"Accept": f"{media}/*, */*"}) as answer:
+            kind = answer.headers.get("content-type", "").partition(";")[0].strip()
             if not kind.startswith((f"{media}/", "application/octet-stream")):
-                raise ProviderError(f"the provider sent {kind} where {media} was expected")
-            announced, got = answer.headers.get("Content-Length"), 0
-            while chunk := answer.read(_CHUNK_BYTES):
-                got += len(chunk)
+                raise ProviderError(f"the provider sent {kind or 'no content type'} instead of {media}")
+            announced, received = answer.headers.get("content-length"), 0
+            for chunk in answer.iter_raw(_CHUNK_BYTES):
+                received += len(chunk)
                 yield chunk
-        if not got or (announced is not None and int(announced) != got):
-            raise ProviderError(f"the provider sent {got} of {announced} bytes")
-
-    def _request(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str]
-    ) -> urllib.request.Request:
-        request = urllib.request.Request(  # noqa: S310 - the scheme of `url` is checked when it is opened
-            self.url + path, data=body or None, headers=dict(headers), method=method
-        )
-        # Unredirected: a link to another host must not carry our key there.
-        request.add_unredirected_header("Authorization", f"Bearer {self.key}")
-        return request
+        if not received or (announced is not None and int(announced) != received):
+            raise ProviderError(f"the provider sent {received} of {announced} bytes")
 
     @contextmanager
-    def _answered(self, request: urllib.request.Request) -> Iterator[Any]:
+    def _answered(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
+        headers = {"Accept-Encoding": "identity"} | request.pop("headers", {})
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
+            with self._client.stream(method, path, headers=headers, **request) as answer:
+                if answer.status_code >= 400:
+                    raise _to_error(answer)
                 yield answer
-        except urllib.error.HTTPError as exc:
-            with exc:
-                raise _judge(exc) from exc
-        except (OSError, http.client.HTTPException) as exc:
-            # urllib wraps what went wrong while connecting; a timeout should be seen to be one.
-            reason = getattr(exc, "reason", None)
-            cause = reason if isinstance(reason, OSError) else exc
-            raise ProviderError(f"the provider cannot be reached ({type(cause).__name__})") from cause
+        except httpx.TimeoutException as exc:
+            raise ProviderError(f"the provider timed out ({type(exc).__name__})") from TimeoutError()
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise ProviderError(f"the provider is unreachable ({type(exc).__name__})") from exc
 
 
-def _judge(error: urllib.error.HTTPError) -> ProviderError:
-    """What a refusal means for the job."""
-    words = f"HTTP {error.code} {_code_of(error)}".rstrip()
-    match error.code:
+def _to_error(answer: httpx.Response) -> ProviderError:
+    status = f"HTTP {answer.status_code} {_error_code(answer)}".rstrip()
+    match answer.status_code:
         case 404 | 405 | 410:
-            return Missing(f"the provider does not know it: {words}")
+            return NotFound(f"the provider answered {status}")
         case 401 | 403:
-            return ProviderUnusable(f"the provider does not let us in: {words}; check fallback.key_file")
+            return ProviderUnusable(f"the provider rejected the API key: {status}; check provider.key_file")
         case 429:
-            after = error.headers.get("Retry-After", "")
+            after = answer.headers.get("retry-after", "")
             return ProviderThrottled(
-                f"the provider has no room: {words}",
+                f"the provider has no capacity: {status}",
                 retry_after_seconds=float(after) if after.isdecimal() else None,
             )
         case 408 | 409 | 425:
-            return ProviderError(f"the provider asks for another try: {words}")
+            return ProviderError(f"the provider asks for a retry: {status}")
         case code if code >= 500:
-            return ProviderError(f"the provider failed: {words}")
+            return ProviderError(f"the provider failed: {status}")
         case _:
-            return ProviderRefused(f"the provider refused the job: {words}")
+            return ProviderRefused(f"the provider rejected the job: {status}")
 
 
-def _code_of(error: urllib.error.HTTPError) -> str:
+def _error_code(answer: httpx.Response) -> str:
     try:
-        told = json.loads(error.read(_MOST_JSON_BYTES))["error"]["code"]
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
-        return ""  # an answer without a code is told by its status
-    return told if isinstance(told, str) and _CODE.fullmatch(told) else ""
+        code = _parse(_read(answer))["error"]["code"]
+    except (ProviderError, httpx.HTTPError, KeyError, TypeError):
+        return ""  # the status says enough
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
 
 
-def _to_fields(data: bytes) -> Mapping[str, Any]:
+def _read(answer: httpx.Response) -> bytes:
+    data = bytearray()
+    for chunk in answer.iter_bytes(_CHUNK_BYTES):
+        data += chunk
+        if len(data) > _MAX_JSON_BYTES:
+            raise ProviderError("the provider's answer is too large")
+    return bytes(data)
+
+
+def _parse(data: bytes) -> Mapping[str, Any]:
     try:
         fields = json.loads(data or b"{}")
     except ValueError as exc:

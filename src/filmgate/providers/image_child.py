@@ -1,4 +1,4 @@
-"""The child process that fits one picture to a size: stdin to stdout, with hard limits set first."""
+"""The child process that resizes one image from stdin to stdout, under resource limits."""
 
 import io
 import resource
@@ -9,7 +9,7 @@ _CPU_SECONDS = 20
 
 
 def main() -> int:
-    """Exit 0 with a PNG on stdout; anything else means that it cannot be done."""
+    """Exit code 0 with a PNG on stdout; any other code means failure."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -19,7 +19,7 @@ def main() -> int:
 
 
 def cover(data: bytes, width: int, height: int) -> bytes:
-    """RGB pixels of exactly this size, without transparency."""
+    """A PNG of exactly this size, without transparency."""
     from PIL import Image, ImageOps
 
     with Image.open(io.BytesIO(data), formats=("PNG", "JPEG")) as image:

@@ -1,29 +1,37 @@
-"""A first frame in the size a provider insists on: fitted in a child process, like every image we touch."""
+"""Resizes a first frame to the size a provider requires, in a child process with limits."""
 
 import subprocess
 import sys
 
 from filmgate.errors import ProviderCannot
+from filmgate.jobs import Size
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CHILD_SECONDS = 20.0
 
 
-def png_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height from the header of a PNG, without decoding it; None for anything else."""
+def png_size(data: bytes) -> Size | None:
+    """The size in the header of a PNG, without decoding it; None for anything else."""
     if not data.startswith(_SIGNATURE) or len(data) < 24:
         return None
-    return int.from_bytes(data[16:20]), int.from_bytes(data[20:24])
+    return Size(int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
 
 
-def fit_image(data: bytes, size: tuple[int, int]) -> bytes:
-    """The image scaled to cover this size, its overhang cut off evenly: the same bytes every time."""
-    # An explicit interpreter in isolated mode: the child sees no environment and no current folder.
-    command = [sys.executable, "-I", "-m", "filmgate.providers.image_child", str(size[0]), str(size[1])]
+def fit_image(data: bytes, size: Size) -> bytes:
+    """The image scaled to cover this size and cropped around the centre. Deterministic."""
+    # Isolated mode: the child ignores environment variables and the current folder.
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "filmgate.providers.image_child",
+        str(size.width),
+        str(size.height),
+    ]
     try:
         done = subprocess.run(command, input=data, capture_output=True, timeout=_CHILD_SECONDS, check=False)
     except subprocess.TimeoutExpired as exc:
-        raise ProviderCannot("the first frame takes too long to fit") from exc
+        raise ProviderCannot("resizing the first frame took too long") from exc
     if done.returncode != 0:
-        raise ProviderCannot("the first frame cannot be fitted to the provider's size")
+        raise ProviderCannot("the first frame cannot be resized to the provider's size")
     return done.stdout

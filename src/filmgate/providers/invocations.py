@@ -1,5 +1,7 @@
-"""The provider's side of a job, written down before it is relied on: who leases the job next goes on from
-here instead of paying again. The token is the job's id: started twice, it is one job over there.
+"""The provider's side of a job, recorded before anyone waits for it.
+
+The next worker that leases the job resumes from the record instead of paying again. The token is the job's
+id: two starts with the same token are one job at the provider.
 """
 
 from collections.abc import Sequence
@@ -17,8 +19,8 @@ from filmgate.scheduling.rows import Row, from_routing
 
 
 class RecordState(StrEnum):
-    """OPEN: something may lie at the provider. FAILED: it failed there, and something may too. CLOSED:
-    nothing is left there.
+    """OPEN: the provider may hold data. FAILED: the job failed there, and it may hold data. CLOSED: it holds
+    nothing.
     """
 
     OPEN = "open"
@@ -28,7 +30,7 @@ class RecordState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InvocationRecord:
-    """What we know of a provider job; no `invocation_id` means that no answer to its start was written."""
+    """The record of a provider job; `invocation_id` is None until the provider answered the start."""
 
     job_id: JobId
     provider: str
@@ -48,7 +50,7 @@ _SEQ = sa.select(jobs.c.seq).where(jobs.c.id == sa.bindparam("the_id")).scalar_s
 _RECORDS = sa.select(invocations, jobs.c.id).join(jobs, jobs.c.seq == invocations.c.job_seq)
 _FIND = _RECORDS.where(invocations.c.job_seq == sa.bindparam("the_seq"))
 _FIND_JOB = _RECORDS.where(jobs.c.id == sa.bindparam("the_id"))
-_LEFTOVERS = (
+_ORPHANS = (
     _RECORDS.where(invocations.c.provider == sa.bindparam("the_provider"))
     .where(invocations.c.invocation.is_not(None), invocations.c.state != RecordState.CLOSED)
     .where(jobs.c.state.in_(["completed", "failed"]))
@@ -59,14 +61,14 @@ _LEFTOVERS = (
 
 
 class SqlInvocations:
-    """Provider jobs as rows beside the jobs they belong to. Every verb is one durable transaction."""
+    """Records of provider jobs. Every method is one durable transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, lease: Lease, provider: str, routing: Routing) -> InvocationRecord:
-        """Write down the intent to start, and on the job what the provider will do differently. What an
-        earlier attempt has started is left as it is and returned. Raises LeaseLost when the fence is stale.
+        """Record the intent to start, and on the job what the provider will change. Returns the record of an
+        earlier attempt unchanged. Raises LeaseLost when the fence is stale.
         """
         with self._database.write() as connection:
             seq = self._require_held(connection, lease)
@@ -89,59 +91,57 @@ class SqlInvocations:
             connection.execute(again)
             record = _to_record(connection.execute(_FIND, {"the_seq": seq}).mappings().one())
             if record.invocation_id is None:
-                told = sa.update(jobs).where(jobs.c.seq == seq).values(routing=from_routing(routing))
-                connection.execute(told)
+                connection.execute(
+                    sa.update(jobs).where(jobs.c.seq == seq).values(routing=from_routing(routing))
+                )
             return record
 
     def find(self, job_id: JobId) -> InvocationRecord | None:
-        """What was written about the job, if anything."""
+        """The record of a job, if there is one."""
         with self._database.read() as connection:
             row = connection.execute(_FIND_JOB, {"the_id": job_id}).mappings().one_or_none()
         return _to_record(row) if row is not None else None
 
-    def note(self, job_id: JobId, invocation_id: InvocationId) -> None:
-        """The provider's name for the job, before anyone waits for it. The first one written stays."""
+    def set_invocation(self, job_id: JobId, invocation_id: InvocationId) -> None:
+        """Record the provider's id of the job. The first id stays."""
         is_first = sa.and_(invocations.c.job_seq == _SEQ, invocations.c.invocation.is_(None))
         with self._database.write() as connection:
             values = {"invocation": invocation_id, "updated_at": self._database.now(connection)}
             connection.execute(sa.update(invocations).where(is_first).values(values), {"the_id": job_id})
 
     def withdraw(self, lease: Lease) -> None:
-        """Forget an intent that came to nothing: the job may go home, and be started another time.
-
-        Raises LeaseLost: somebody else may be starting it this moment.
-        """
+        """Delete the intent of a start that did not happen. Raises LeaseLost: another worker may start it."""
         with self._database.write() as connection:
             own = invocations.c.job_seq == self._require_held(connection, lease)
             connection.execute(sa.delete(invocations).where(own, invocations.c.invocation.is_(None)))
 
     def fail(self, lease: Lease) -> None:
-        """It failed over there: the job may go home, and is not started again. Raises LeaseLost."""
+        """Record that the job failed at the provider: it is not started there again. Raises LeaseLost."""
         with self._database.write() as connection:
             own = invocations.c.job_seq == self._require_held(connection, lease)
             values = {"state": RecordState.FAILED, "updated_at": self._database.now(connection)}
             connection.execute(sa.update(invocations).where(own).values(values))
 
-    def settle(self, job_id: JobId, state: RecordState) -> None:
-        """What is left over there of a job that has ended. A row that went with its job is no error."""
+    def set_state(self, job_id: JobId, state: RecordState) -> None:
+        """Set the state of an ended job's record. Does nothing when the job was removed."""
         with self._database.write() as connection:
             values = {"state": state, "updated_at": self._database.now(connection)}
             own = sa.update(invocations).where(invocations.c.job_seq == _SEQ)
             connection.execute(own.values(values), {"the_id": job_id})
 
-    def leftovers(self, provider: str, *, idle_seconds: float, limit: int = 50) -> Sequence[InvocationRecord]:
-        """Jobs that have ended here while something may still lie at the provider, untouched for a while."""
+    def orphans(self, provider: str, *, idle_seconds: float, limit: int = 50) -> Sequence[InvocationRecord]:
+        """Records of ended jobs whose provider may still hold data, unchanged for `idle_seconds`."""
         with self._database.read() as connection:
             before = self._database.now(connection) - idle_seconds
             terms = {"the_provider": provider, "before": before, "most": limit}
-            return [_to_record(row) for row in connection.execute(_LEFTOVERS, terms).mappings()]
+            return [_to_record(row) for row in connection.execute(_ORPHANS, terms).mappings()]
 
     @staticmethod
     def _require_held(connection: sa.Connection, lease: Lease) -> int:
         held = {"the_id": lease.job.id, "the_fence": lease.fence}
         seq: int | None = connection.execute(_HELD, held).scalar_one_or_none()
         if seq is None:
-            raise LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} is no longer ours")
+            raise LeaseLost(f"the lease of {lease.job.id} with fence {lease.fence} has ended")
         return seq
 
 
@@ -154,3 +154,8 @@ def _to_record(row: Row) -> InvocationRecord:
         started_at=row["started_at"],
         invocation_id=InvocationId(row["invocation"]) if row["invocation"] else None,
     )
+
+
+def open_invocations(database: Database) -> SqlInvocations:
+    """The provider jobs recorded in this database."""
+    return SqlInvocations(database)

@@ -1,39 +1,19 @@
-"""Station 4: who works on what. `base` has the ports; SQLite and PostgreSQL share one table design, and SQS
-can wake the workers of either.
-"""
-
-from typing import TYPE_CHECKING
+"""Room 3: order and time. The queue, the forecast, routes and live workers. `base` has the ports."""
 
 from filmgate.database import Database
-from filmgate.scheduling.base import JobBook, JobQueue
+from filmgate.scheduling.base import JobReader
+from filmgate.scheduling.queue import SqlQueue
+from filmgate.scheduling.reader import SqlJobReader
+from filmgate.scheduling.wakers import open_waker
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.base import Keyring
 
-if TYPE_CHECKING:
-    from filmgate.providers.invocations import SqlInvocations
+
+def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> SqlQueue:
+    """The queue in this database, with the waker of `queue.waker`."""
+    return SqlQueue(database, keyring, settings, open_waker(settings, database))
 
 
-def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> JobQueue:
-    """The queue in this database; with `queue.delivery` its workers are woken by messages."""
-    if settings.delivery:
-        from filmgate.scheduling.wakers.sqs import SqsQueue
-        from filmgate.scheduling.wakers.sqs_queues import PostOffice
-
-        return SqsQueue(database, keyring, settings, PostOffice(settings))
-    from filmgate.scheduling.queue import SqlQueue
-
-    return SqlQueue(database, keyring, settings)
-
-
-def open_book(database: Database, keyring: Keyring) -> JobBook:
+def open_reader(database: Database, keyring: Keyring) -> JobReader:
     """The job records in this database."""
-    from filmgate.scheduling.reader import SqlBook
-
-    return SqlBook(database, keyring)
-
-
-def open_invocations(database: Database) -> "SqlInvocations":
-    """The provider's side of jobs in this database."""
-    from filmgate.providers.invocations import SqlInvocations
-
-    return SqlInvocations(database)
+    return SqlJobReader(database, keyring)

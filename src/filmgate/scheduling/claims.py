@@ -1,6 +1,6 @@
-"""Which job is next: two index seeks, whatever the backlog.
+"""Which job is leased next: two index seeks, whatever the backlog.
 
-Conditions of partial indexes are literals: a bound parameter would hide the index from the planner.
+Conditions of partial indexes are literals: with a bound parameter the database would not use the index.
 """
 
 import math
@@ -12,17 +12,13 @@ from filmgate.database.schema import accounts, jobs
 from filmgate.jobs import JobId, JobState, TenantId
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.fair_share import lock_account
+from filmgate.scheduling.ready import IS_DUE, IS_READY, time_terms
 from filmgate.scheduling.rows import Row
-
-IS_READY = sa.text("jobs.state = 'queued' AND jobs.wake_at IS NULL")
-# The server's clock went back by more than any correction does: the lease was given in another time.
-_CLOCK_STEP_SECONDS = 60.0
 
 _SUITS = (
     jobs.c.route == sa.bindparam("route"),
     jobs.c.model.in_(sa.bindparam("models", expanding=True)),
 )
-_IS_DUE = sa.or_(jobs.c.wake_at <= sa.bindparam("steady_now"), jobs.c.wake_set_at > sa.bindparam("future"))
 
 
 def _own_account(column: sa.Column[int]) -> sa.ScalarSelect[int]:
@@ -33,9 +29,9 @@ _PEEK_DUE = (
     sa.select(jobs.c.seq, jobs.c.tenant_id, jobs.c.fence)
     .where(
         sa.text("jobs.wake_at IS NOT NULL"),
-        _IS_DUE,
+        IS_DUE,
         *_SUITS,
-        # A lost job still has its place; one that comes back from a backoff needs a free one.
+        # A lost job still counts as running; one that returns from a backoff needs a free place.
         sa.or_(
             sa.text("jobs.state = 'running'"),
             _own_account(accounts.c.max_running).is_(None),
@@ -47,12 +43,12 @@ _PEEK_DUE = (
 )
 _TAKE_DUE = (
     sa.select(jobs)
-    .where(jobs.c.seq == sa.bindparam("the_seq"), jobs.c.fence == sa.bindparam("the_fence"), _IS_DUE)
+    .where(jobs.c.seq == sa.bindparam("the_seq"), jobs.c.fence == sa.bindparam("the_fence"), IS_DUE)
     .with_for_update()
 )
 _NAMED = sa.select(jobs).where(
     jobs.c.id == sa.bindparam("the_id"),
-    sa.or_(IS_READY, sa.and_(sa.text("jobs.wake_at IS NOT NULL"), _IS_DUE)),
+    sa.or_(IS_READY, sa.and_(sa.text("jobs.wake_at IS NOT NULL"), IS_DUE)),
     *_SUITS,
 )
 _NEXT_TENANT = (
@@ -60,7 +56,7 @@ _NEXT_TENANT = (
     .where(
         sa.text("accounts.queued > 0"),
         sa.or_(accounts.c.max_running.is_(None), accounts.c.running < accounts.c.max_running),
-        # A scalar subquery stays a seek per tenant; EXISTS may become a join over the whole backlog.
+        # A scalar subquery is one seek per tenant; EXISTS may become a join over the whole backlog.
         sa.select(jobs.c.seq)
         .where(jobs.c.tenant_id == accounts.c.tenant_id, IS_READY, *_SUITS)
         .limit(1)
@@ -68,7 +64,7 @@ _NEXT_TENANT = (
         .scalar_subquery()
         .is_not(None),
     )
-    .order_by(accounts.c.virtual_time)
+    .order_by(accounts.c.virtual_time, accounts.c.tenant_id)
     .limit(1)
 )
 _NEXT_FREE_TENANT = _NEXT_TENANT.with_for_update(skip_locked=True)
@@ -83,15 +79,9 @@ _HEAD = (
 )
 
 
-def is_due(statement: sa.Select[Any], steady_now: float) -> sa.Select[Any]:
-    """Those of the jobs whose lease or backoff is over, whoever may take them."""
-    due = statement.where(sa.text("jobs.wake_at IS NOT NULL"), _IS_DUE).order_by(jobs.c.wake_at)
-    return due.params(**_time(steady_now))
-
-
 def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_now: float) -> Row | None:
-    """This very job, locked, if the offer suits it and it may start now."""
-    named = {"the_id": job_id} | _terms(offer) | _time(steady_now)
+    """This job, locked, if the offer suits it and it may start now."""
+    named = {"the_id": job_id} | _terms(offer) | time_terms(steady_now)
     tenant_id = connection.execute(_NAMED.with_only_columns(jobs.c.tenant_id), named).scalar_one_or_none()
     if tenant_id is None or (account := lock_account(connection, tenant_id)) is None:
         return None
@@ -101,23 +91,23 @@ def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_no
 
 
 def peek_due(connection: sa.Connection, offer: Offer, steady_now: float) -> Row | None:
-    """A job whose lease or backoff is over, not locked yet; it has had its turn and waits for no other."""
-    return connection.execute(_PEEK_DUE, _terms(offer) | _time(steady_now)).mappings().one_or_none()
+    """A job whose lease or backoff is over, not locked yet. It bypasses fair share."""
+    return connection.execute(_PEEK_DUE, _terms(offer) | time_terms(steady_now)).mappings().one_or_none()
 
 
 def take_due(connection: sa.Connection, peeked: Row, steady_now: float) -> Row | None:
-    """The job that was peeked at, locked; None when another worker was faster or its own woke up."""
+    """The peeked job, locked; None when it was leased or renewed meanwhile."""
     lock_account(connection, peeked["tenant_id"])
     same = {"the_seq": peeked["seq"], "the_fence": peeked["fence"]}
-    return connection.execute(_TAKE_DUE, same | _time(steady_now)).mappings().one_or_none()
+    return connection.execute(_TAKE_DUE, same | time_terms(steady_now)).mappings().one_or_none()
 
 
 def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None) -> Row | None:
-    """The first job of the tenant whose share is least used, both locked.
+    """The first job of the tenant with the lowest virtual time, both locked.
 
-    Tenants that another worker is serving this instant are passed over. When there is no other, the caller
-    ends the transaction and waits for one of them (`awaited`): a transaction that holds one account and
-    waits for another could meet its mirror image.
+    Skips tenants that another worker has locked. When all are locked, the caller ends the transaction and
+    waits for one of them (`awaited`) in the next: a transaction that holds one account and waits for another
+    could deadlock.
     """
     if awaited is not None:
         account = lock_account(connection, awaited)
@@ -128,7 +118,7 @@ def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None)
 
 
 def peek_fair(connection: sa.Connection, offer: Offer) -> TenantId | None:
-    """The tenant that would be next if nobody else were serving it."""
+    """The tenant that would be next if no account were locked."""
     return connection.execute(_NEXT_TENANT, _terms(offer)).scalar_one_or_none()
 
 
@@ -142,7 +132,3 @@ def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> R
 
 def _terms(offer: Offer) -> dict[str, Any]:
     return {"route": offer.route, "models": list(offer.models)}
-
-
-def _time(steady_now: float) -> dict[str, Any]:
-    return {"steady_now": steady_now, "future": steady_now + _CLOCK_STEP_SECONDS}

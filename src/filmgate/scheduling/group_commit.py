@@ -1,7 +1,7 @@
-"""Group commit for SQLite: requests that arrive together share one transaction and one flush to disk.
+"""Group commit for SQLite: concurrent requests share one transaction and one flush to disk.
 
-SQLite has one writer and every durable commit waits for the disk. Whoever gets the turn does the work of all
-who wait for it; each of them returns only after the commit that holds its own change.
+SQLite has one writer, and every durable commit waits for the disk. The thread that has the turn runs the work
+of all threads that wait for it; each of them returns after the commit that contains its own change.
 """
 
 import threading
@@ -17,19 +17,19 @@ T = TypeVar("T")
 
 
 class _Entry(Generic[T]):
-    """One caller's work and how it ended."""
+    """One caller's work and its result."""
 
     def __init__(self, work: Callable[[sa.Connection], T]) -> None:
         self._work = work
         self._value: T | None = None
         self._error: Exception | None = None
-        self.is_over = False
-        # Held until somebody has done the work, or until it is this caller's turn to do everyone's.
-        self.call = threading.Lock()
-        self.call.acquire()
+        self.is_done = False
+        # Released when the work is done, or when this caller must run the next group.
+        self.turn = threading.Lock()
+        self.turn.acquire()
 
     def attempt(self, connection: sa.Connection) -> None:
-        """A refusal is this caller's own; it is raised before anything is written for it."""
+        """Run the work. A FilmgateError concerns this caller alone: it is raised before any write."""
         self._error = None
         try:
             self._value = self._work(connection)
@@ -37,7 +37,7 @@ class _Entry(Generic[T]):
             self._error = exc
 
     def fail(self, error: Exception) -> None:
-        self._error, self.is_over = error, True
+        self._error, self.is_done = error, True
 
     def result(self) -> T:
         if self._error is not None:
@@ -46,7 +46,7 @@ class _Entry(Generic[T]):
 
 
 class GroupCommit:
-    """Runs small transactions of many threads as few."""
+    """Runs many small transactions of concurrent threads as few."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -55,46 +55,46 @@ class GroupCommit:
         self._guard = threading.Lock()
 
     def run(self, work: Callable[[sa.Connection], T]) -> T:
-        """Do the work in a durable transaction, perhaps together with others' work.
+        """Run the work in a durable transaction, possibly together with the work of other threads.
 
-        The work raises its refusals (FilmgateError) before it writes. Any other error undoes the whole group,
-        and every caller gets a transaction of its own.
+        The work must raise its FilmgateErrors before it writes. Any other error rolls the group back, and
+        every caller gets a transaction of its own.
         """
         entry: _Entry[T] = _Entry(work)
         with self._guard:
             self._waiting.append(entry)  # type: ignore[arg-type]  # a list of entries of any result
             is_leader, self._is_led = not self._is_led, True
         if not is_leader:
-            entry.call.acquire()
-        if not entry.is_over:
+            entry.turn.acquire()
+        if not entry.is_done:
             self._lead()
         return entry.result()
 
     def _lead(self) -> None:
-        """Serve everyone who waits, this caller among them, then pass the lead on."""
+        """Run everything that waits, this caller's work included, then pass the turn on."""
         with self._guard:
             group, self._waiting = self._waiting, []
-        self._serve(group)
+        self._commit(group)
         with self._guard:
             successor = self._waiting[0] if self._waiting else None
             self._is_led = successor is not None
-        # The next group starts before this one's callers are woken: the disk does not wait for them.
+        # Start the next group before waking this one's callers: the disk stays busy.
         if successor is not None:
-            successor.call.release()
+            successor.turn.release()
         for entry in group:
-            entry.call.release()
+            entry.turn.release()
 
-    def _serve(self, group: list[_Entry[object]]) -> None:
+    def _commit(self, group: list[_Entry[object]]) -> None:
         try:
             with self._database.write() as connection:
                 for entry in group:
                     entry.attempt(connection)
-        except Exception as exc:  # noqa: BLE001 - nobody may be left waiting; each caller raises its own
+        except Exception as exc:  # noqa: BLE001 - every caller must return; each raises its own error
             if len(group) == 1 or isinstance(exc, FilmgateError):
                 for entry in group:
                     entry.fail(exc)
                 return
             for entry in group:
-                self._serve([entry])
+                self._commit([entry])
         for entry in group:
-            entry.is_over = True
+            entry.is_done = True

@@ -1,6 +1,6 @@
-"""The queue as Prometheus families, read from the database at each scrape.
+"""Prometheus metrics of the queue, read from the database at each scrape.
 
-They describe the whole service, not one process: every replica answers alike, and a restart forgets
+They describe the whole service, not one process: all replicas report the same values, and a restart loses
 nothing. Scrape one replica, or take the maximum over all of them, never the sum.
 """
 
@@ -13,81 +13,76 @@ from prometheus_client.registry import Collector
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState
-from filmgate.scheduling.base import DURATION_BOUNDS, Backlog, JobBook, JobQueue, Statistics
-
-_HEARD_SECONDS = 30.0
+from filmgate.scheduling.base import JobReader
+from filmgate.scheduling.records import DURATION_BOUNDS, Backlog, Statistics
 
 
 class QueueCollector(Collector):
-    """Register it with a CollectorRegistry. While the database is down it reports just that."""
+    """Register it with a CollectorRegistry. It reports only `filmgate_queue_up 0` while the database is down."""
 
-    def __init__(self, queue: JobQueue, book: JobBook, now: Callable[[], float]) -> None:
-        self._queue = queue
-        self._book = book
+    def __init__(self, reader: JobReader, now: Callable[[], float]) -> None:
+        self._reader = reader
         self._now = now
 
     def describe(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("filmgate_queue_up", "1 while the job database answers")
+        yield GaugeMetricFamily("filmgate_queue_up", "1 while the job database is reachable.")
 
     def collect(self) -> Iterator[Metric]:
         try:
-            backlog, statistics = self._queue.backlog(), self._book.statistics()
+            backlog, statistics = self._reader.backlog(), self._reader.statistics()
         except QueueUnavailable:
-            yield GaugeMetricFamily("filmgate_queue_up", "1 while the job database answers", 0)
+            yield GaugeMetricFamily("filmgate_queue_up", "1 while the job database is reachable.", 0)
             return
-        yield GaugeMetricFamily("filmgate_queue_up", "1 while the job database answers", 1)
+        yield GaugeMetricFamily("filmgate_queue_up", "1 while the job database is reachable.", 1)
         yield from _describe_backlog(backlog, self._now())
         yield from _describe_history(statistics)
 
 
 def _describe_backlog(backlog: Backlog, now: float) -> Iterator[Metric]:
     jobs = GaugeMetricFamily(
-        "filmgate_jobs", "Jobs waiting or running now", labels=["state", "route", "model", "tenant"]
+        "filmgate_jobs", "Queued and running jobs.", labels=["state", "route", "model", "tenant"]
     )
     seconds = GaugeMetricFamily(
         "filmgate_backlog_seconds",
-        "Predicted GPU-seconds waiting: what to scale on",
+        "Predicted GPU-seconds of queued jobs: the metric to scale on.",
         labels=["route", "model", "tenant"],
     )
-    for load in backlog.loads:
-        jobs.add_metric([load.state, load.route, load.model, load.tenant_id], load.jobs)
-        if load.state is JobState.QUEUED:
-            seconds.add_metric([load.route, load.model, load.tenant_id], load.gpu_seconds)
+    for count in backlog.counts:
+        jobs.add_metric([count.state, count.route, count.model, count.tenant_id], count.jobs)
+        if count.state is JobState.QUEUED:
+            seconds.add_metric([count.route, count.model, count.tenant_id], count.gpu_seconds)
     oldest = 0.0 if backlog.oldest_queued_at is None else max(0.0, now - backlog.oldest_queued_at)
     yield jobs
     yield seconds
-    yield GaugeMetricFamily("filmgate_oldest_queued_seconds", "Age of the job that waits longest", oldest)
-    workers = GaugeMetricFamily(
-        "filmgate_workers", "Workers heard of within half a minute", labels=["route", "model"]
-    )
-    for (route, model), count in sorted(_count_workers(backlog).items()):
-        workers.add_metric([route, model], count)
+    yield GaugeMetricFamily("filmgate_oldest_queued_seconds", "Age of the oldest queued job.", oldest)
+    workers = GaugeMetricFamily("filmgate_workers", "Live workers.", labels=["route", "model"])
+    for (route, model), alive in sorted(_count_workers(backlog).items()):
+        workers.add_metric([route, model], alive)
     yield workers
 
 
 def _count_workers(backlog: Backlog) -> Counter[tuple[str, str]]:
-    heard = [worker for worker in backlog.workers if worker.silent_seconds < _HEARD_SECONDS]
-    return Counter((worker.route.value, model) for worker in heard for model in worker.models)
+    return Counter((worker.route.value, model) for worker in backlog.workers for model in worker.models)
 
 
 def _describe_history(statistics: Statistics) -> Iterator[Metric]:
     ended = CounterMetricFamily(
-        "filmgate_jobs_ended", "Jobs that ended", labels=["state", "reason", "route", "model", "tenant"]
+        "filmgate_jobs_ended", "Ended jobs.", labels=["state", "reason", "route", "model", "tenant"]
     )
     gpu_seconds = CounterMetricFamily(
-        "filmgate_gpu_seconds", "Measured GPU-seconds of completed jobs", labels=["tenant", "model", "route"]
+        "filmgate_gpu_seconds", "Measured GPU-seconds of completed jobs.", labels=["tenant", "model", "route"]
     )
-    for tally in statistics.tallies:
-        labels = [tally.state, tally.reason or "", tally.route, tally.model, tally.tenant_id]
-        ended.add_metric(labels, tally.jobs)
-        if tally.state is JobState.COMPLETED:
-            gpu_seconds.add_metric([tally.tenant_id, tally.model, tally.route], tally.gpu_seconds)
+    for end in statistics.ended:
+        labels = [end.state, end.reason or "", end.route, end.model, end.tenant_id]
+        ended.add_metric(labels, end.jobs)
+        if end.state is JobState.COMPLETED:
+            gpu_seconds.add_metric([end.tenant_id, end.model, end.route], end.gpu_seconds)
     routed = CounterMetricFamily(
         "filmgate_jobs_routed",
-        "Decisions on routes other than the usual (home), jobs that stay against the odds included",
+        "Routing decisions other than the default.",
         labels=["route", "reason", "model", "tenant"],
     )
-    for routing in statistics.routings:
+    for routing in statistics.routed:
         routed.add_metric([routing.route, routing.reason, routing.model, routing.tenant_id], routing.jobs)
     yield ended
     yield gpu_seconds
@@ -96,9 +91,13 @@ def _describe_history(statistics: Statistics) -> Iterator[Metric]:
 
 
 def _describe_durations(statistics: Statistics) -> Iterator[Metric]:
-    wait = HistogramMetricFamily("filmgate_wait_seconds", "Accepted to started", labels=["model"])
-    total = HistogramMetricFamily("filmgate_job_seconds", "Accepted to completed", labels=["model"])
-    stage = HistogramMetricFamily("filmgate_stage_seconds", "Time in a stage", labels=["stage", "model"])
+    wait = HistogramMetricFamily(
+        "filmgate_wait_seconds", "Seconds from acceptance to the first lease.", labels=["model"]
+    )
+    total = HistogramMetricFamily(
+        "filmgate_job_seconds", "Seconds from acceptance to completion.", labels=["model"]
+    )
+    stage = HistogramMetricFamily("filmgate_stage_seconds", "Seconds per stage.", labels=["stage", "model"])
     bounds = [*map(str, DURATION_BOUNDS), "+Inf"]
     for histogram in statistics.histograms:
         buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))

@@ -1,4 +1,4 @@
-"""The JobBook on one database: everything that is only read."""
+"""The JobReader on one database."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -6,33 +6,52 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import accounts, durations, events, jobs, loads
+from filmgate.database.schema import accounts, durations, events, job_counts, jobs
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId
-from filmgate.scheduling.base import (
+from filmgate.scheduling.fair_share import ROUTED, used_today
+from filmgate.scheduling.ready import IS_READY
+from filmgate.scheduling.records import (
     DURATION_BOUNDS,
+    Backlog,
+    EndedJobs,
     Histogram,
+    JobCount,
     JobEvent,
     Measurement,
     Page,
-    RouteTally,
+    RoutedJobs,
     Statistics,
-    Tally,
     Usage,
 )
-from filmgate.scheduling.fair_share import ROUTED, used_today
-from filmgate.scheduling.positions import find_position, find_positions
-from filmgate.scheduling.rerouting import read_line
 from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured
-from filmgate.scheduling.waiting import Line
+from filmgate.scheduling.snapshot import Snapshot
+from filmgate.scheduling.snapshot_reader import read_snapshot
+from filmgate.scheduling.workers import read_alive
 from filmgate.store.keys.base import Keyring
 from filmgate.store.keys.sealing import Sealer
 
-_IDS_A_QUERY = 500
+_IDS_PER_QUERY = 500
+_OLDEST = (
+    sa.select(jobs.c.created_at)
+    .where(
+        jobs.c.tenant_id == job_counts.c.tenant_id,
+        jobs.c.route == job_counts.c.route,
+        jobs.c.model == job_counts.c.model,
+        IS_READY,
+    )
+    .order_by(jobs.c.deadline_at, jobs.c.seq)
+    .limit(1)
+    .correlate(job_counts)
+    .scalar_subquery()
+)
+_OPEN_COUNTS = sa.select(job_counts, _OLDEST.label("oldest")).where(
+    job_counts.c.jobs > 0, job_counts.c.state.in_([JobState.QUEUED.value, JobState.RUNNING.value])
+)
 
 
-class SqlBook:
-    """Reads jobs; never locks, never writes."""
+class SqlJobReader:
+    """Reads jobs without locks."""
 
     def __init__(self, database: Database, keyring: Keyring) -> None:
         self._database = database
@@ -57,11 +76,9 @@ class SqlBook:
                 seq = _find_row(connection, tenant_id, after)["seq"]
                 statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
             rows = connection.execute(statement).mappings().all()
-            positions = find_positions(connection, rows[:limit])
         return Page(
             jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]),
             has_more=len(rows) > limit,
-            positions=positions,
         )
 
     def changes(self, seen: Mapping[JobId, int]) -> Sequence[Job]:
@@ -97,13 +114,30 @@ class SqlBook:
                 for row in connection.execute(statement)
             ]
 
-    def position(self, tenant_id: TenantId, job_id: JobId) -> int | None:
+    def snapshot(self, *, has_specs: bool = False, limit: int = 5000) -> Snapshot:
         with self._database.read() as connection:
-            return find_position(connection, _find_row(connection, tenant_id, job_id))
+            now, steady_now = self._database.now(connection), self._database.steady_now(connection)
+            return read_snapshot(connection, now, steady_now, has_specs=has_specs, limit=limit)
 
-    def waiting(self, route: Route, *, limit: int = 20_000) -> Line:
+    def backlog(self) -> Backlog:
         with self._database.read() as connection:
-            return read_line(connection, route, limit, self._database.now(connection))
+            rows = connection.execute(_OPEN_COUNTS).all()
+            workers = read_alive(connection, self._database.steady_now(connection))
+        return Backlog(
+            counts=tuple(
+                JobCount(
+                    TenantId(row.tenant_id),
+                    Route(row.route),
+                    row.model,
+                    JobState(row.state),
+                    row.jobs,
+                    row.gpu_seconds,
+                )
+                for row in rows
+            ),
+            oldest_queued_at=min((row.oldest for row in rows if row.oldest is not None), default=None),
+            workers=tuple(workers),
+        )
 
     def measurements(self, model: str, *, limit: int = 100) -> Sequence[Measurement]:
         statement = (
@@ -134,13 +168,13 @@ class SqlBook:
 
     def statistics(self) -> Statistics:
         with self._database.read() as connection:
-            is_final = loads.c.state.in_([JobState.COMPLETED, JobState.FAILED])
-            ended = connection.execute(sa.select(loads).where(is_final)).all()
-            routed = connection.execute(sa.select(loads).where(loads.c.state == ROUTED)).all()
+            is_final = job_counts.c.state.in_([JobState.COMPLETED, JobState.FAILED])
+            ended = connection.execute(sa.select(job_counts).where(is_final)).all()
+            routed = connection.execute(sa.select(job_counts).where(job_counts.c.state == ROUTED)).all()
             buckets = connection.execute(sa.select(durations)).all()
         return Statistics(
-            tallies=tuple(
-                Tally(
+            ended=tuple(
+                EndedJobs(
                     tenant_id=TenantId(row.tenant_id),
                     route=Route(row.route),
                     model=row.model,
@@ -152,8 +186,8 @@ class SqlBook:
                 for row in ended
             ),
             histograms=tuple(_to_histograms(buckets)),
-            routings=tuple(
-                RouteTally(
+            routed=tuple(
+                RoutedJobs(
                     TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs
                 )
                 for row in routed
@@ -181,7 +215,7 @@ def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> 
 
 
 def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:
-    return [ids[i : i + _IDS_A_QUERY] for i in range(0, len(ids), _IDS_A_QUERY)]
+    return [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
 
 
 def _to_histograms(buckets: Sequence[sa.Row[tuple[Any, ...]]]) -> Iterator[Histogram]:

@@ -1,4 +1,4 @@
-"""A job to a row and back. Request text is sealed on the way in and opened on the way out."""
+"""Jobs as rows. Request text is encrypted when a row is written and decrypted when it is read."""
 
 import json
 from collections.abc import Mapping
@@ -38,14 +38,14 @@ from filmgate.store.keys.sealing import Sealer
 Row: TypeAlias = sa.RowMapping | dict[str, Any]
 T = TypeVar("T")
 
-_AT_HOME = Routing()
+_DEFAULT_ROUTING = Routing()
 
-# Every column but the sealed text, for readers that do not need it.
+# Every column but the encrypted text.
 UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
 
 
 def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
-    """The first row of an accepted ticket."""
+    """The row of a new job."""
     return {
         "id": ticket.job_id,
         "tenant_id": ticket.tenant_id,
@@ -72,7 +72,7 @@ def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
 
 
 def first_job(ticket: Ticket, now: float) -> Job:
-    """The job of a ticket that was accepted now: what `to_job` would make of its row."""
+    """The job of a ticket accepted now: equal to `to_job` of its row."""
     return Job(
         id=ticket.job_id,
         tenant_id=ticket.tenant_id,
@@ -89,19 +89,18 @@ def first_job(ticket: Ticket, now: float) -> Job:
     )
 
 
-def _to_json(record: StageSeconds | VideoSpec | Screening | Routing) -> str:
-    """What `asdict` would give, without its deep copies: every create pays for this."""
-    return json.dumps({f.name: getattr(record, f.name) for f in fields(record)}, default=asdict)
+def _to_json(record: StageSeconds | Screening | Routing) -> str:
+    return json.dumps(asdict(record))
 
 
 def seal_prompt(sealer: Sealer, ticket: Ticket) -> bytes:
-    """The request text of a ticket, bound to its job."""
+    """The encrypted request text of a ticket, bound to its job id."""
     text = json.dumps([ticket.spec.prompt, ticket.spec.negative_prompt])
     return sealer.seal(ticket.tenant_id, text.encode(), ticket.job_id)
 
 
 def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:
-    """Prompt and negative prompt. Raises KeyRefused when the tenant's key is gone."""
+    """Prompt and negative prompt. Raises KeyRefused when the tenant's key is destroyed."""
     prompt, negative_prompt = json.loads(
         sealer.open(TenantId(row["tenant_id"]), row["sealed_prompt"], row["id"])
     )
@@ -109,7 +108,7 @@ def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:
 
 
 def to_job(row: Row, sealer: Sealer | None) -> Job:
-    """The job of a row. Its prompt reads as "" without a sealer, and when the tenant's key is gone."""
+    """The job of a row. The prompt is "" without a sealer or when the tenant's key is destroyed."""
     spec = to_spec(row["spec"])
     if sealer is not None:
         with suppress(KeyRefused):
@@ -125,7 +124,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         revision=row["revision"],
         created_at=row["created_at"],
         deadline_at=row["deadline_at"],
-        predicted=_read(StageSeconds, json.loads(row["predicted"])),
+        predicted=to_predicted(row["predicted"]),
         screening=_to_screening(row["screening"]),
         routing=to_routing(row["routing"]),
         attempt=row["attempt"],
@@ -143,6 +142,10 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
     )
 
 
+def to_predicted(text: str) -> StageSeconds:
+    return _read(StageSeconds, json.loads(text))
+
+
 def to_measured(row: Row) -> StageSeconds | None:
     return _read(StageSeconds, json.loads(row["measured"])) if row["measured"] else None
 
@@ -156,13 +159,13 @@ def from_clip(clip: Clip) -> str:
 
 
 def from_routing(routing: Routing) -> str | None:
-    """Nothing for the ordinary case: most jobs stay at home and need no explanation."""
-    return None if routing == _AT_HOME else _to_json(routing)
+    """NULL for the default route, which most jobs take."""
+    return None if routing == _DEFAULT_ROUTING else _to_json(routing)
 
 
 def to_routing(text: str | None) -> Routing:
     if text is None:
-        return _AT_HOME
+        return _DEFAULT_ROUTING
     stored = json.loads(text)
     return _read(
         Routing, stored | {"reason": RouteReason(stored["reason"]), "changes": tuple(stored["changes"])}
@@ -174,7 +177,7 @@ def from_failure(failure: Failure) -> str:
 
 
 def from_progress(progress: Progress | None) -> dict[str, object]:
-    """The progress columns; None clears them."""
+    """The progress columns; None resets them."""
     return {
         "stage": progress and progress.stage,
         "stage_done": progress and progress.done,
@@ -184,14 +187,14 @@ def from_progress(progress: Progress | None) -> dict[str, object]:
 
 
 def from_spec(spec: VideoSpec) -> str:
-    """The spec without its texts, which are sealed apart. Fields of a newer version keep their values."""
+    """The spec without its texts, which are encrypted apart. Unknown fields keep their values."""
     known = asdict(replace(spec, prompt="", negative_prompt=None, extra={}))
     del known["extra"]
     return json.dumps(dict(spec.extra) | known)
 
 
 def to_spec(text: str) -> VideoSpec:
-    """The spec of a row. A row that a newer version wrote may have fields this version does not know."""
+    """The spec of a row. Fields that a newer version wrote are kept in `extra`."""
     stored = json.loads(text)
     source = _to_source(stored.pop("source", None))
     known = {name: stored.pop(name) for name in _SPEC_FIELDS & stored.keys()}
@@ -208,7 +211,7 @@ def _to_source(stored: dict[str, Any] | None) -> Source | None:
 
 
 def _read(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """A record from its stored fields, without those of a newer version."""
+    """A record from its stored fields. Fields that a newer version wrote are dropped."""
     return kind(**{f.name: stored[f.name] for f in fields(kind) if f.name in stored})  # type: ignore[arg-type]
 
 

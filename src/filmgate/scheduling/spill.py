@@ -1,171 +1,141 @@
-"""The spill: looks at what waits, again and again, and sends away what would be late, while that still helps.
+"""The spill: moves queued jobs that would be late to the provider, and back when the provider is unhealthy.
 
-Every replica may run it. A look reads, decides and moves; a job that changed meanwhile is left alone, and two
-looks at the same queue decide alike.
+Every server replica may run it. A pass reads a snapshot, simulates it and moves jobs; a job that changed
+meanwhile is left alone, and two passes over the same queue decide alike.
 """
 
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import replace
 
-from filmgate.errors import FilmgateError
-from filmgate.jobs import JobState, ManagedPolicy, Route, RouteReason, Routing, TenantId
-from filmgate.providers.circuit import Phase
-from filmgate.scheduling.base import Backlog, JobBook, JobQueue
-from filmgate.scheduling.rehearsal import rehearse
-from filmgate.scheduling.router import Router, count_managed
-from filmgate.scheduling.routes import Case, Choice, Home, choose, find_wish
-from filmgate.scheduling.waiting import Line, Move, Waiting
+from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
+from filmgate.scheduling.base import JobQueue, JobReader, Move
+from filmgate.scheduling.forecast import Forecast, forecast
+from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.router import NO_MANAGED_WORKER, Router, has_managed_worker
+from filmgate.scheduling.routes import ON_GPU, Case, Choice, GpuEstimate, choose, reason_to_leave
+from filmgate.scheduling.snapshot import QueuedJob, Snapshot
 from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import TenantRegistry
 
 log = Log("routing")
 
-# One transaction each: nobody who enqueues or leases waits for a whole spill.
-_MOVES_A_BATCH = 2000
-_STOP_SECONDS = 10.0
-_NOTHING = ManagedPolicy()
+# One transaction per batch: enqueue and lease never wait for a whole pass.
+_MOVES_PER_BATCH = 2000
+_MAX_JOBS = 20_000
+_NOT_ALLOWED = ManagedPolicy()
 
 
 class Spiller:
-    """Moves waiting jobs between routes."""
+    """Moves queued jobs between routes. Call `run` every few seconds."""
 
-    def __init__(self, router: Router, queue: JobQueue, book: JobBook, tenants: TenantRegistry) -> None:
+    def __init__(
+        self,
+        router: Router,
+        queue: JobQueue,
+        reader: JobReader,
+        live: LiveForecast,
+        tenants: TenantRegistry,
+    ) -> None:
         self._router = router
         self._queue = queue
-        self._book = book
+        self._reader = reader
+        self._live = live
         self._tenants = tenants
 
-    def look(self) -> int:
-        """One look at everything that waits; how many jobs changed their route."""
-        self._router.refresh(self._queue.backlog())
-        moved = self._move(self._recall())
+    def run(self) -> int:
+        """One pass over the queue. Returns how many jobs changed their route."""
+        self._router.managed.refresh()
+        current = self._live.refresh()
+        moved = self._move(self._take_back(current))
         policies = {tenant.id: tenant.managed for tenant in self._tenants.tenants()}
-        if any(policy.is_allowed for policy in policies.values()):
+        if any(policy.is_allowed for policy in policies.values()) and not self._is_calm(current):
             moved += self._move(self._spill(policies))
         return moved
 
-    def _recall(self) -> Sequence[Move]:
-        """Home with what waits for a provider that is not well, or for nobody; one may stay to try it."""
-        health, is_manned = self._router.health, self._router.is_manned
-        if health.phase is Phase.CLOSED and is_manned:
+    def _take_back(self, current: Forecast) -> Sequence[Move]:
+        """Jobs that wait for an unhealthy provider, or for a managed worker, return; one may stay to probe."""
+        health, has_worker = self._router.managed.health, has_managed_worker(current)
+        if health.is_healthy and has_worker:
             return ()
-        line = self._book.waiting(Route.MANAGED)
-        words = f"the provider is {health.phase}" if is_manned else "no worker of the managed route is alive"
-        why = Routing(RouteReason.PROVIDER_UNHEALTHY, words, decided_at=line.now)
-        scouts = 1 if health.can_probe and is_manned else 0
-        return [Move(job.tenant_id, job.job_id, Route.GPU, why) for job in line.jobs[scouts:]]
+        snapshot = self._reader.snapshot(has_specs=True, limit=_MAX_JOBS)
+        message = f"the provider's breaker is {health.state}" if has_worker else NO_MANAGED_WORKER[1]
+        why = Routing(RouteReason.PROVIDER_UNHEALTHY, message, decided_at=snapshot.now)
+        waiting = [job for job in _movable(snapshot) if job.route is Route.MANAGED]
+        probes = 1 if health.can_probe and has_worker else 0
+        return [_move_to(job, Route.GPU, why) for job in waiting[probes:]]
+
+    def _is_calm(self, current: Forecast) -> bool:
+        """Every queued job will be in time and none is old: no specs need to be read."""
+        settings, snapshot = self._router.settings, current.snapshot
+        if any(tail.route is Route.GPU for tail in snapshot.tails):
+            return False
+        return not any(
+            reason_to_leave(self._to_case(snapshot, job, current.starts_in(job), _NOT_ALLOWED), settings)
+            for job in snapshot.queued
+            if job.route is Route.GPU
+        )
 
     def _spill(self, policies: Mapping[TenantId, ManagedPolicy]) -> Sequence[Move]:
-        # The line before the backlog: what another replica moves between the two is counted, not missed.
-        if self._is_calm(self._book.waiting(Route.GPU, limit=1), self._queue.backlog()):
-            return ()
-        line = self._book.waiting(Route.GPU)
-        return _Look(self._router, line, self._queue.backlog(), policies).decide()
+        snapshot = self._reader.snapshot(has_specs=True, limit=_MAX_JOBS)
+        before = forecast(snapshot, expects_workers=self._live.expects_workers)
+        movable = {job.job_id for job in _movable(snapshot)}
+        moves: list[Move] = []
+        sent = 0
+        may_probe = not any(job.route is Route.MANAGED for job in snapshot.queued)
 
-    def _is_calm(self, line: Line, backlog: Backlog) -> bool:
-        """Everything that waits will be done before the first deadline: there is no need to look closer."""
-        if not line.jobs:
+        def takes_turn(job: QueuedJob, starts_in: float) -> bool:
+            nonlocal sent, may_probe
+            if job.route is not Route.GPU or job.job_id not in movable:
+                return True
+            case = self._to_case(snapshot, job, starts_in, policies.get(job.tenant_id, _NOT_ALLOWED))
+            choice = self._choose(job, replace(case, may_probe=may_probe), before, sent)
+            if choice.route is Route.MANAGED or choice.routing.reason is not job.reason:
+                moves.append(_move_to(job, choice.route, choice.routing))
+            if choice.route is Route.MANAGED:
+                sent, may_probe = sent + 1, False
+                return False
             return True
-        first, settings = line.jobs[0], self._router.settings
-        models = {load.model for load in backlog.loads if load.route is Route.GPU} | {first.spec.model}
-        gpus = min(self._router.count_gpus(backlog, model) for model in models)
-        if gpus == 0:
-            return False
-        work = backlog.queued_gpu_seconds(Route.GPU) + _running_seconds(backlog) + first.predicted.upload
-        oldest = backlog.oldest_queued_at or line.now
-        is_young = line.now - min(oldest, first.created_at) < settings.spill_after_seconds
-        return is_young and line.now + work / gpus * settings.safety_factor <= first.deadline_at
+
+        forecast(snapshot, expects_workers=self._live.expects_workers, takes_turn=takes_turn)
+        return moves
+
+    def _to_case(self, snapshot: Snapshot, job: QueuedJob, starts_in: float, policy: ManagedPolicy) -> Case:
+        return Case(
+            now=snapshot.now,
+            deadline_at=job.deadline_at,
+            gpu=GpuEstimate(starts_in, job.busy_seconds + job.upload_seconds),
+            policy=policy,
+            waited_seconds=snapshot.now - job.created_at,
+        )
+
+    def _choose(self, job: QueuedJob, case: Case, before: Forecast, sent: int) -> Choice:
+        if reason_to_leave(case, self._router.settings) is None:
+            return ON_GPU
+        assert job.spec is not None, "a movable job has its spec"
+        quote = self._router.quote(job.spec, case.policy, before, sent)
+        return choose(case, (quote,), self._router.settings)
 
     def _move(self, moves: Sequence[Move]) -> int:
         moved = 0
-        for start in range(0, len(moves), _MOVES_A_BATCH):
-            moved += self._queue.reroute(moves[start : start + _MOVES_A_BATCH])
+        for start in range(0, len(moves), _MOVES_PER_BATCH):
+            moved += self._queue.reroute(moves[start : start + _MOVES_PER_BATCH])
         for (route, reason), jobs in Counter((move.route, move.routing.reason) for move in moves).items():
-            log.info("waiting jobs decided", route=route, reason=reason, jobs=jobs)
+            log.info("queued jobs routed", route=route, reason=reason, jobs=jobs)
         return moved
 
 
-class _Look:
-    """One pass over the line, as values: what moves, and whose reason to stay has changed."""
-
-    def __init__(
-        self, router: Router, line: Line, backlog: Backlog, policies: Mapping[TenantId, ManagedPolicy]
-    ) -> None:
-        self._router = router
-        self._line = line
-        self._backlog = backlog
-        self._policies = policies
-        self._ahead = count_managed(backlog)
-        models = {job.spec.model for job in line.jobs}
-        self._gpus = {model: router.count_gpus(backlog, model) for model in models}
-        self._may_probe = not any(
-            load.route is Route.MANAGED and load.state is JobState.QUEUED for load in backlog.loads
+def _movable(snapshot: Snapshot) -> Iterator[QueuedJob]:
+    """Queued jobs that may change their route, earliest deadline first."""
+    jobs = (job for job in snapshot.queued if job.spec is not None and not job.was_running)
+    return iter(
+        sorted(
+            (job for job in jobs if job.reason is not RouteReason.RETURNED),
+            key=lambda job: (job.deadline_at, job.seq),
         )
-        self._moves: list[Move] = []
-
-    def decide(self) -> Sequence[Move]:
-        gpus = max(self._gpus.values(), default=0)
-        rehearse(self._line, gpus, _running_seconds(self._backlog), self._takes_turn)
-        return self._moves
-
-    def _takes_turn(self, job: Waiting, wait_seconds: float) -> bool:
-        if job.reason is RouteReason.RETURNED:
-            return True
-        choice = self._choose(job, wait_seconds if self._gpus[job.spec.model] else float("inf"))
-        if choice.route is Route.MANAGED or choice.routing.reason is not job.reason:
-            self._moves.append(Move(job.tenant_id, job.job_id, choice.route, choice.routing))
-        if choice.route is Route.MANAGED:
-            self._ahead += 1
-            self._may_probe = False
-            return False
-        # What no worker serves waits, but holds nobody up.
-        return self._gpus[job.spec.model] > 0
-
-    def _choose(self, job: Waiting, wait_seconds: float) -> Choice:
-        case = Case(
-            now=self._line.now,
-            deadline_at=job.deadline_at,
-            home=Home(wait_seconds, job.predicted.gpu_seconds + job.predicted.upload),
-            policy=self._policies.get(job.tenant_id, _NOTHING),
-            spec=job.spec,
-            waited_seconds=self._line.now - job.created_at,
-            may_probe=self._may_probe,
-        )
-        if find_wish(case, self._router.settings) is None:
-            return choose(case, (), self._router.settings)
-        option = self._router.survey(job.spec, case.policy, self._ahead)
-        return choose(case, (option,), self._router.settings)
+    )
 
 
-def _running_seconds(backlog: Backlog) -> float:
-    """What running jobs still take: half of each, on average."""
-    running = (load for load in backlog.loads if load.state is JobState.RUNNING and load.route is Route.GPU)
-    return sum(load.gpu_seconds for load in running) / 2
-
-
-@contextmanager
-def spilling(spiller: Spiller, seconds: float) -> Iterator[None]:
-    """Look every few seconds, for as long as the block runs."""
-    is_over = threading.Event()
-
-    def keep_looking() -> None:
-        while not is_over.is_set():
-            try:
-                spiller.look()
-            except FilmgateError as exc:
-                log.warning(
-                    "waiting jobs were not looked at; it is tried again", code=exc.code, seconds=seconds
-                )
-            except Exception as exc:  # noqa: BLE001 - a thread's edge: the next look is another try
-                log.error("a look at waiting jobs broke off", error=exc)  # noqa: TRY400 - it says where
-            is_over.wait(seconds)
-
-    thread = threading.Thread(target=keep_looking, name="spill", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join(_STOP_SECONDS)
+def _move_to(job: QueuedJob, route: Route, routing: Routing) -> Move:
+    assert job.job_id is not None
+    return Move(job.tenant_id, job.job_id, route, routing)

@@ -1,70 +1,107 @@
-"""The models that live workers serve: announced by each worker, gone soon after it is.
+"""Live workers: each sends heartbeats to one table and announces the models it serves.
 
-A model card in a file says what an operator promises; a card here says what a worker has loaded.
+A worker is alive until it has been silent for TIMEOUT_SECONDS. Times are on the database's steady clock.
 """
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import workers
-from filmgate.jobs import WorkerId
+from filmgate.jobs import Route, WorkerId
 from filmgate.models.cards import ModelCard
 from filmgate.telemetry.logs import Log
 
-log = Log("roster")
+log = Log("workers")
 
-BEAT_SECONDS = 5.0
-# Six beats: a database that is away for a moment does not make every model vanish.
-GONE_SECONDS = 30.0
+HEARTBEAT_SECONDS = 5.0
+# Six heartbeats: a short database outage does not make every model disappear.
+TIMEOUT_SECONDS = 30.0
 _CARDS = TypeAdapter(list[ModelCard])
-_OWN = workers.c.id == sa.bindparam("own")
 
 
-class Roster:
-    """Who is alive, on the clock no one can step."""
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker."""
+
+    worker_id: WorkerId
+    route: Route
+    models: tuple[str, ...]
+    device: str = ""
+    capacity: int = 1
+
+
+class WorkerRegistry:
+    """The table of live workers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def announce(self, worker_id: WorkerId, device: str, cards: Iterable[ModelCard]) -> None:
-        """Say that this worker lives and what it serves; the rows of the long gone are removed."""
-        text = json.dumps([asdict(card) for card in cards], default=sorted)
+    def heartbeat(self, status: WorkerStatus, cards: Iterable[ModelCard] = ()) -> None:
+        """Record that the worker is alive and what it serves. Deletes the rows of workers that are not."""
+        row = {
+            "id": status.worker_id,
+            "route": status.route,
+            "models": json.dumps(status.models),
+            "device": status.device,
+            "capacity": status.capacity,
+            "cards": json.dumps([asdict(card) for card in cards], default=sorted),
+        }
+        insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
         with self._database.write(is_durable=False) as connection:
             now = self._database.steady_now(connection)
-            row = {"device": device, "cards": text, "seen_at": now}
-            connection.execute(sa.delete(workers).where(_is_gone(now)))
-            if not connection.execute(sa.update(workers).where(_OWN), row | {"own": worker_id}).rowcount:
-                connection.execute(sa.insert(workers), row | {"id": worker_id})
+            connection.execute(sa.delete(workers).where(sa.not_(_is_alive(now))))
+            statement = insert(workers).values(row | {"seen_at": now})
+            changed = {column.name: statement.excluded[column.name] for column in workers.c}
+            connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))
 
     def leave(self, worker_id: WorkerId) -> None:
-        """The worker has drained: what only it served cannot be asked for any more. Idempotent."""
+        """Remove a worker that has drained. Idempotent."""
         with self._database.write(is_durable=False) as connection:
-            connection.execute(sa.delete(workers).where(_OWN), {"own": worker_id})
+            connection.execute(sa.delete(workers).where(workers.c.id == worker_id))
+
+    def list_alive(self) -> Sequence[WorkerStatus]:
+        with self._database.read() as connection:
+            return read_alive(connection, self._database.steady_now(connection))
 
     def cards(self) -> Sequence[ModelCard]:
-        """One card a model, in order of name; of two workers' cards that of the one seen last."""
+        """One card per model that live workers serve, by name; the most recent heartbeat wins."""
         with self._database.read() as connection:
             now = self._database.steady_now(connection)
-            alive = sa.select(workers).where(sa.not_(_is_gone(now))).order_by(workers.c.seen_at)
-            rows = connection.execute(alive).all()
-        found = {card.name: card for row in rows for card in _read(row.id, row.cards)}
+            rows = connection.execute(_select_alive(now).order_by(workers.c.seen_at)).all()
+        found = {card.name: card for row in rows for card in _read_cards(row.id, row.cards)}
         return [found[name] for name in sorted(found)]
 
 
-def _is_gone(now: float) -> sa.ColumnElement[bool]:
-    # A time ahead of the clock is one from before the host was started anew.
-    return sa.or_(workers.c.seen_at < now - GONE_SECONDS, workers.c.seen_at > now + GONE_SECONDS)
+def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerStatus]:
+    """Every live worker, ordered by id."""
+    rows = connection.execute(_select_alive(steady_now).order_by(workers.c.id))
+    return [
+        WorkerStatus(
+            WorkerId(row.id), Route(row.route), tuple(json.loads(row.models)), row.device, row.capacity
+        )
+        for row in rows
+    ]
 
 
-def _read(worker_id: str, text: str) -> list[ModelCard]:
+def _select_alive(steady_now: float) -> sa.Select[tuple[object, ...]]:
+    return sa.select(workers).where(_is_alive(steady_now))
+
+
+def _is_alive(steady_now: float) -> sa.ColumnElement[bool]:
+    # A time in the future was written before the host, and with it the steady clock, was restarted.
+    return workers.c.seen_at.between(steady_now - TIMEOUT_SECONDS, steady_now + TIMEOUT_SECONDS)
+
+
+def _read_cards(worker_id: str, text: str) -> list[ModelCard]:
     try:
         return _CARDS.validate_json(text)
     except ValidationError:
-        # A worker of another version: its models cannot be asked for here, everyone else's can.
-        log.warning("a worker's model cards cannot be read", worker_id=worker_id)
+        # A worker of another version: its models are not listed here.
+        log.warning("the model cards of a worker cannot be read", worker_id=worker_id)
         return []

@@ -1,4 +1,4 @@
-"""One frozen tree of settings: filmgate.toml first, then FILMGATE_* variables over it.
+"""One frozen tree of settings: filmgate.toml, overridden by FILMGATE_* variables.
 
 A nested key is written `[pipeline] crf = 20` in the file and `FILMGATE_PIPELINE__CRF=20` in the environment.
 """
@@ -15,13 +15,13 @@ from filmgate.errors import SettingsError
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
-    FallbackSettings,
     ModelSettings,
     PipelineSettings,
     PlannerSettings,
+    ProviderSettings,
     QueueSettings,
     RoutingSettings,
-    Slice,
+    Section,
     StoreSettings,
     WorkerSettings,
 )
@@ -29,15 +29,15 @@ from filmgate.settings.sections import (
 __all__ = [
     "AdmissionSettings",
     "ApiSettings",
-    "FallbackSettings",
     "ModelSettings",
     "Origin",
     "PipelineSettings",
     "PlannerSettings",
+    "ProviderSettings",
     "QueueSettings",
     "RoutingSettings",
+    "Section",
     "Settings",
-    "Slice",
     "StoreSettings",
     "WorkerSettings",
     "load_settings",
@@ -51,17 +51,17 @@ FILE_VARIABLE = "FILMGATE_CONFIG"
 DEFAULT_FILE = Path("filmgate.toml")
 
 
-class Settings(Slice):
-    """Every setting of the process; each part is handed its own slice."""
+class Settings(Section):
+    """All settings. Each part of the program gets its own section."""
 
-    data: Path = Field(default=Path("data"), description="folder of everything embedded: jobs, clips, keys")
+    data: Path = Field(default=Path("data"), description="folder of the embedded database, clips and keys")
     pipeline: PipelineSettings = PipelineSettings()
     queue: QueueSettings = QueueSettings()
     store: StoreSettings = StoreSettings()
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
     admission: AdmissionSettings = AdmissionSettings()
-    fallback: FallbackSettings = FallbackSettings()
+    provider: ProviderSettings = ProviderSettings()
     routing: RoutingSettings = RoutingSettings()
     models: ModelSettings = ModelSettings()
     planner: PlannerSettings = PlannerSettings()
@@ -69,7 +69,7 @@ class Settings(Slice):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """An effective value and where it came from, as `filmgate config` prints it."""
+    """An effective value and its source, as printed by `filmgate config`."""
 
     key: str
     value: object
@@ -78,7 +78,7 @@ class Origin:
 
 
 def load_settings(environ: Mapping[str, str] | None = None, file: Path | None = None) -> Settings:
-    """The effective settings; raises SettingsError with the key's name and what was expected."""
+    """The effective settings. Raises SettingsError that names the key and the expected value."""
     settings, _ = read_settings(environ, file)
     return settings
 
@@ -97,14 +97,14 @@ def read_settings(
 
 
 def with_values(settings: Settings, given: Mapping[str, object]) -> Settings:
-    """The settings with these dotted keys over them: what a command line says wins."""
+    """The settings with these dotted keys overridden, for command-line options."""
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in given.items()}
     effective = {origin.key: origin.value for origin in _origins(settings, {})}
     return _validate(effective | texts, {key: f"--{key.rpartition('.')[2]}" for key in effective})
 
 
 def setting_keys() -> list[str]:
-    """Every dotted key there is, for the docs and for near-miss messages."""
+    """All dotted keys."""
     return [origin.key for origin in _origins(Settings(), {})]
 
 

@@ -1,18 +1,18 @@
-"""The settings of each part, with their defaults and limits."""
+"""The settings of each part: defaults, limits and descriptions."""
 
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class Slice(BaseModel):
-    """One part's settings: frozen, and strict about keys it does not know."""
+class Section(BaseModel):
+    """The settings of one part. Frozen; unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PipelineSettings(Slice):
-    """What the frame pipeline needs to know."""
+class PipelineSettings(Section):
+    """The frame pipeline."""
 
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
@@ -20,79 +20,90 @@ class PipelineSettings(Slice):
     )
     offload: Literal["auto", "none", "model", "layers"] = Field(
         default="auto",
-        description="what leaves the GPU while it is not needed; auto decides from free memory",
+        description="what is moved off the GPU while it is not used; auto decides by free memory",
     )
     compile: Literal["auto", "off", "on"] = Field(
         default="auto",
-        description="compiled transformer blocks; auto: in a worker on CUDA, where measured and worthwhile",
+        description="compile transformer blocks; auto: in workers on CUDA, for models where it was measured",
     )
     compile_cache: str = Field(
-        default="", description="folder of compiled kernels; empty: torch's own, under the temporary folder"
+        default="", description="folder for compiled kernels; empty: torch's default in the temporary folder"
     )
     text_cache_bytes: int = Field(
-        default=256 << 20, ge=0, description="host memory for embeddings of prompts seen before; 0: none"
+        default=256 << 20, ge=0, description="host memory for cached prompt embeddings; 0 disables the cache"
     )
     quality: Literal["full", "balanced", "draft"] = Field(
-        default="full", description="full: every step in whole; others reuse parts of steps and lose a little"
+        default="full", description="full: every step is computed; balanced and draft reuse parts of steps"
     )
     decoder: Literal["auto", "exact", "fast"] = Field(
         default="auto",
-        description="exact: the VAE's own layers; fast: kernels of our own; auto: fast where proven",
+        description="exact: the VAE's own layers; fast: Filmgate's kernels; auto: fast on tested GPUs",
     )
     codec: Literal["h264", "hevc", "av1"] = Field(
         default="h264", description="video codec of the finished file"
     )
     encoder: Literal["auto", "software", "nvenc"] = Field(
-        default="auto", description="auto: NVENC where a real frame comes out of it, else software"
+        default="auto", description="auto: NVENC if a test frame can be encoded, else software"
     )
-    preset: str = Field(default="veryfast", description="encoder preset of the software encoders")
+    preset: str = Field(default="veryfast", description="preset of the software encoders")
     encoder_threads: int = Field(
         default=8,
         ge=1,
         le=128,
-        description="threads of the software encoders, one a core and at most this many",
+        description="maximum threads of the software encoders; never more than there are cores",
     )
-    crf: int = Field(default=18, ge=0, le=51, description="constant quality; lower is better and larger")
-    device_slots: int = Field(default=2, ge=2, le=16, description="chunks the device ring holds")
-    host_slots: int = Field(default=8, ge=2, le=64, description="chunks the page-locked host ring holds")
+    crf: int = Field(
+        default=18, ge=0, le=51, description="constant quality; lower values are better and larger"
+    )
+    device_slots: int = Field(default=2, ge=2, le=16, description="chunks in the device ring")
+    host_slots: int = Field(default=8, ge=2, le=64, description="chunks in the page-locked host ring")
 
 
-class QueueSettings(Slice):
-    """Leases, retries and where the job records live."""
+class QueueSettings(Section):
+    """Leases, retries, and the database that holds the jobs."""
 
     url: str = Field(
         default="", description="sqlite:///FILE or postgresql://...; empty: filmgate.db in the data folder"
     )
     lease_seconds: float = Field(
-        default=30.0, ge=1, le=3600, description="a silent worker loses its job after"
+        default=30.0,
+        ge=1,
+        le=3600,
+        description="seconds without a heartbeat before the job is leased to another worker",
     )
-    max_attempts: int = Field(default=3, ge=1, le=20, description="attempts before a job fails for good")
+    max_attempts: int = Field(default=3, ge=1, le=20, description="attempts before a job fails")
     backoff_seconds: float = Field(
-        default=2.0, ge=0, le=600, description="wait before the second attempt; doubles after that"
+        default=2.0, ge=0, le=600, description="delay before the second attempt; doubles with every attempt"
     )
     retry_window_seconds: float = Field(
         default=900.0, ge=0, le=86400, description="how long an SDK's retry of the same body is the same job"
     )
     retention_seconds: float = Field(
-        default=7 * 86400.0, ge=60, description="a finished job and its clip are removed after"
+        default=7 * 86400.0, ge=60, description="age at which an ended job and its clip are deleted"
     )
-    timeout_seconds: float = Field(default=5.0, ge=0.1, le=60, description="patience with a busy database")
-    delivery: str = Field(
-        default="",
-        description="sqs://NAME.fifo or a FIFO queue's https URL wakes workers; empty: they ask the database",
+    timeout_seconds: float = Field(
+        default=5.0, ge=0.1, le=60, description="how long to wait for a database lock or connection"
     )
-    region: str = Field(default="", description="AWS region of the delivery queue; empty: the environment's")
-    endpoint: str = Field(default="", description="address of SQS, if it is not AWS's own")
+    waker: str = Field(
+        default="poll",
+        description="how idle workers learn about jobs: poll, notify (PostgreSQL), sqs://NAME.fifo, "
+        "or the https URL of an SQS FIFO queue",
+    )
+    region: str = Field(default="", description="AWS region of the SQS queue; empty: from the environment")
+    endpoint: str = Field(default="", description="endpoint URL of SQS; empty: AWS")
+    poll_seconds: float = Field(
+        default=0.5, gt=0, le=60, description="poll: interval at which an idle worker checks the database"
+    )
     wait_seconds: float = Field(
-        default=5.0, ge=0, le=20, description="how long a worker waits for a message before it looks around"
+        default=5.0, ge=0, le=20, description="notify, sqs: how long an idle worker waits for a message"
     )
     sweep_seconds: float = Field(
-        default=15.0, ge=0, le=600, description="how often jobs without a message are looked for"
+        default=15.0, ge=0, le=600, description="sqs: interval at which lost messages are sent again"
     )
 
 
-class StoreSettings(Slice):
-    """Where clips, sources and checkpoints live."""
+class StoreSettings(Section):
+    """The object store of clips, uploads and checkpoints, and the keys that encrypt them."""
 
     url: str = Field(
         default="", description="file:///DIR or s3://BUCKET/PREFIX; empty: objects in the data folder"
@@ -102,166 +113,184 @@ class StoreSettings(Slice):
     )
     kms_key: str = Field(
         default="alias/filmgate-{tenant}",
-        description="a tenant's KMS key, for s3:// and kms://; empty: the bucket's own default",
+        description="a tenant's KMS key, for s3:// and kms://; empty: the bucket's default key",
     )
     region: str = Field(default="", description="AWS region of bucket and keys; empty: AWS_DEFAULT_REGION")
-    endpoint: str = Field(default="", description="S3 at another address, such as http://minio:9000")
-    kms_endpoint: str = Field(default="", description="KMS at another address")
-    link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link works")
+    endpoint: str = Field(default="", description="endpoint URL of S3, such as http://minio:9000; empty: AWS")
+    kms_endpoint: str = Field(default="", description="endpoint URL of KMS; empty: AWS")
+    link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link is valid")
     min_free_bytes: int = Field(
-        default=1 << 30, ge=0, description="below this much free disk no new work is accepted"
+        default=1 << 30, ge=0, description="free disk space below which no new work is accepted"
     )
 
 
-class WorkerSettings(Slice):
-    """How a worker process behaves."""
+class WorkerSettings(Section):
+    """A worker process."""
 
-    heartbeat_seconds: float = Field(default=5.0, gt=0, le=600, description="how often a lease is renewed")
-    progress_seconds: float = Field(default=0.5, gt=0, le=60, description="time between progress reports")
-    poll_seconds: float = Field(default=0.5, gt=0, le=60, description="wait between looks at an empty queue")
+    heartbeat_seconds: float = Field(
+        default=5.0, gt=0, le=600, description="interval between heartbeats, which renew the lease"
+    )
+    progress_seconds: float = Field(
+        default=0.5, gt=0, le=60, description="minimum interval between progress reports"
+    )
     drain_seconds: float = Field(
-        default=25.0, ge=0, le=86400, description="after SIGTERM: time to finish before a job is handed back"
+        default=25.0,
+        ge=0,
+        le=86400,
+        description="after SIGTERM: time to finish the running job before it is handed back",
     )
-    store_patience_seconds: float = Field(
-        default=600.0, ge=0, le=86400, description="how long a finished clip waits for a store that fails"
+    store_retry_seconds: float = Field(
+        default=600.0, ge=0, le=86400, description="how long to retry storing a finished clip"
     )
 
 
-class ApiSettings(Slice):
-    """The HTTP edge."""
+class ApiSettings(Section):
+    """The HTTP API."""
 
     host: str = Field(default="127.0.0.1", description="address to listen on")
-    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0: any free one")
-    open: bool = Field(default=False, description="serve callers without a key, on loopback alone")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0: any free port")
+    open: bool = Field(
+        default=False, description="accept requests without an API key; only on a loopback address"
+    )
     max_body_bytes: int = Field(default=32 << 20, ge=1024, description="largest request body")
     content: Literal["proxy", "redirect"] = Field(
-        default="proxy", description="how a clip is handed out: through the API, or by a signed link"
+        default="proxy", description="how clips are served: by the API, or by a redirect to a signed link"
     )
     watch_seconds: float = Field(
-        default=0.25, gt=0, le=10, description="how often the one poller looks for changes to watched jobs"
+        default=0.25, gt=0, le=10, description="interval at which watched jobs are checked for changes"
     )
     usd_per_gpu_hour: float = Field(
-        default=0.0, ge=0, description="prices a job's GPU-seconds in its cost; 0: unknown"
+        default=0.0, ge=0, description="price of a GPU-hour, for the cost of a job; 0: unknown"
     )
     tls_certificate: str = Field(default="", description="PEM file of the server's certificate chain")
     tls_key: str = Field(default="", description="PEM file of the certificate's private key")
     tls_client_ca: str = Field(
-        default="", description="PEM file; clients must show a certificate it signed, which names the tenant"
+        default="", description="PEM file of the CA whose client certificates identify tenants"
     )
 
 
-class AdmissionSettings(Slice):
-    """What may enter, and what is promised to it."""
+class AdmissionSettings(Section):
+    """Admission of requests."""
 
-    default_model: str = Field(default="flipbook", description="the model of a request that names none")
-    models_file: str = Field(default="", description="TOML file of further model cards")
-    rules_file: str = Field(default="", description="TOML file of screening rules; empty: those shipped")
-    slo_seconds: float = Field(default=90.0, gt=0, description="a job's deadline, counted from acceptance")
+    default_model: str = Field(default="flipbook", description="model of requests that name none")
+    models_file: str = Field(default="", description="TOML file of additional model cards")
+    rules_file: str = Field(
+        default="", description="TOML file of screening rules; empty: the rules in the package"
+    )
+    slo_seconds: float = Field(
+        default=90.0, gt=0, description="deadline of a job, in seconds from acceptance"
+    )
     promise_seconds: float = Field(
-        default=900.0, gt=0, description="a request that would be finished later than this is refused (429)"
+        default=900.0, gt=0, description="requests that would take longer than this are rejected with 429"
     )
-    gpus: int = Field(default=1, ge=1, description="GPUs that drain the backlog")
-    prompt_max_chars: int = Field(default=4000, ge=1, le=100_000, description="longest prompt")
-    image_max_bytes: int = Field(default=16 << 20, ge=1024, description="largest reference image")
-    image_max_pixels: int = Field(default=25_000_000, ge=1024, description="most pixels of a reference image")
+    prompt_max_chars: int = Field(default=4000, ge=1, le=100_000, description="maximum length of a prompt")
+    image_max_bytes: int = Field(default=16 << 20, ge=1024, description="maximum size of a reference image")
+    image_max_pixels: int = Field(
+        default=25_000_000, ge=1024, description="maximum pixels of a reference image"
+    )
     image_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for decoding an image")
-    fetch: bool = Field(default=True, description="fetch reference images from public URLs")
-    fetch_hosts: str = Field(default="", description="only these hosts, comma-separated; empty: any public")
+    fetch: bool = Field(default=True, description="allow reference images from public URLs")
+    fetch_hosts: str = Field(
+        default="", description="comma-separated hosts to fetch from; empty: any public host"
+    )
     fetch_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for fetching a URL")
 
 
-class FallbackSettings(Slice):
-    """The managed provider that renders what our own GPUs would finish too late."""
+class ProviderSettings(Section):
+    """The managed provider that renders jobs our own GPUs would finish too late."""
 
-    provider: Literal["disabled", "http", "bedrock"] = Field(
-        default="disabled", description="http: any OpenAI-compatible video endpoint; bedrock: AWS"
+    kind: Literal["disabled", "http", "bedrock"] = Field(
+        default="disabled", description="http: any OpenAI-compatible video API; bedrock: Amazon Bedrock"
     )
-    url: str = Field(default="", description="http: base address of the endpoint, ending in /v1")
-    api_key: str = Field(default="", description="http: key of the endpoint; better in key_file")
-    key_file: str = Field(default="", description="http: file with the key of the endpoint")
-    model: str = Field(default="", description="model to ask for; http: empty asks for the job's own")
-    region: str = Field(default="", description="where the provider renders; tenants allow by region")
+    url: str = Field(default="", description="http: base URL of the API, ending in /v1")
+    api_key: str = Field(default="", description="http: API key; prefer key_file")
+    key_file: str = Field(default="", description="http: file that contains the API key")
+    model: str = Field(default="", description="model to request; http: empty requests the job's own model")
+    region: str = Field(default="", description="region in which the provider renders")
     bucket: str = Field(default="", description="bedrock: s3://BUCKET/PREFIX that receives finished clips")
-    kms_key: str = Field(default="", description="bedrock: ARN of the key that encrypts what is received")
-    endpoint: str = Field(default="", description="bedrock: another address for both Bedrock APIs")
-    bucket_endpoint: str = Field(default="", description="bedrock: another address for S3")
-    sizes: str = Field(default="", description="http: WxH,WxH that it renders, where it does not say")
-    seconds: str = Field(default="", description="http: lengths that it renders, where it does not say")
+    kms_key: str = Field(default="", description="bedrock: ARN of the KMS key for the received clips")
+    endpoint: str = Field(default="", description="bedrock: endpoint URL of Bedrock; empty: AWS")
+    bucket_endpoint: str = Field(default="", description="bedrock: endpoint URL of S3; empty: AWS")
+    sizes: str = Field(default="", description="http: sizes (WxH,WxH) if the API does not list them")
+    seconds: str = Field(default="", description="http: clip lengths if the API does not list them")
     usd_per_second: float = Field(default=0.0, ge=0, description="http: price of a second of video")
     expected_seconds: float = Field(
-        default=120.0, gt=0, description="from start to finished clip, where the provider does not say"
+        default=120.0, gt=0, description="time from start to finished clip if the provider does not state it"
     )
-    max_jobs: int = Field(default=300, ge=1, le=10_000, description="provider jobs one process waits for")
-    threads: int = Field(default=8, ge=1, le=64, description="calls to the provider at one time")
-    timeout_seconds: float = Field(default=20.0, gt=0, le=600, description="patience with one call")
+    max_jobs: int = Field(
+        default=300, ge=1, le=10_000, description="provider jobs one process handles at a time"
+    )
+    threads: int = Field(default=8, ge=1, le=64, description="concurrent calls to the provider")
+    timeout_seconds: float = Field(default=20.0, gt=0, le=600, description="timeout of one call")
     poll_seconds: float = Field(
-        default=5.0, gt=0, le=600, description="wait between two looks, where the provider does not say"
+        default=5.0, gt=0, le=600, description="polling interval if the provider does not state it"
     )
-    patience_seconds: float = Field(
-        default=60.0, ge=0, le=3600, description="how long a start is tried before the job goes home"
+    start_retry_seconds: float = Field(
+        default=60.0,
+        ge=0,
+        le=3600,
+        description="how long to retry a start before the job returns to our GPUs",
     )
     limit_seconds: float = Field(
-        default=3600.0, gt=0, description="a provider job that takes longer is given up"
+        default=3600.0, gt=0, description="maximum duration of a provider job before it is cancelled"
     )
 
 
-class RoutingSettings(Slice):
-    """When a job leaves for a managed provider, and when that provider is left alone."""
+class RoutingSettings(Section):
+    """When jobs go to a managed provider, and its circuit breaker."""
 
     spill_after_seconds: float = Field(
-        default=120.0, ge=0, le=86400, description="a job that has waited this long may leave for a provider"
+        default=120.0, ge=0, le=86400, description="waiting time after which a job may go to the provider"
     )
     spill_seconds: float = Field(
-        default=2.0, gt=0, le=600, description="how often waiting jobs are looked at"
+        default=2.0, gt=0, le=600, description="interval at which queued jobs are checked"
     )
     safety_factor: float = Field(
         default=1.2,
         ge=1,
         le=10,
-        description="predicted seconds count this many times when a deadline is near",
-    )
-    silence_seconds: float = Field(
-        default=30.0, ge=5, le=3600, description="GPU workers not heard of for this long are not waited for"
+        description="factor on predicted seconds when they are compared with a deadline",
     )
     failures_to_open: int = Field(
-        default=5, ge=1, le=10, description="bad answers among a provider's last ten that open its breaker"
+        default=5, ge=1, le=10, description="failures among the last ten calls that open the breaker"
     )
     slow_seconds: float = Field(
-        default=15.0, gt=0, le=600, description="a provider's answer that takes longer counts as a bad one"
+        default=15.0, gt=0, le=600, description="response time above which a call counts as a failure"
     )
     open_seconds: float = Field(
-        default=5.0, gt=0, le=3600, description="rest before the first probe of a provider; doubles each time"
+        default=5.0,
+        gt=0,
+        le=3600,
+        description="delay before the first probe; doubles with every failed probe",
     )
     max_open_seconds: float = Field(
-        default=300.0, gt=0, le=86400, description="the longest rest between two probes"
+        default=300.0, gt=0, le=86400, description="maximum delay between two probes"
     )
     probe_seconds: float = Field(
-        default=60.0, gt=0, le=3600, description="a probe without an answer for this long is given up"
+        default=60.0, gt=0, le=3600, description="time after which an unanswered probe counts as failed"
     )
-    retry_share: float = Field(
-        default=0.1, ge=0, le=1, description="retries a provider gets for each first try"
-    )
+    retry_share: float = Field(default=0.1, ge=0, le=1, description="retries allowed per first call")
 
 
-class ModelSettings(Slice):
-    """Model weights in S3, and the cache of them on this node."""
+class ModelSettings(Section):
+    """Model weights in S3 and their cache on this machine."""
 
     cache: str = Field(
         default="",
-        description="folder of pulled models: a local NVMe, or /dev/shm; empty: in the data folder",
+        description="folder of pulled models, for example on NVMe or in /dev/shm; empty: in the data folder",
     )
-    cache_bytes: int = Field(
-        default=0, ge=0, description="most bytes the cache may take; 0: as much as the disk has"
+    cache_bytes: int = Field(default=0, ge=0, description="maximum size of the cache; 0: limited by the disk")
+    region: str = Field(default="", description="AWS region of the model bucket; empty: from the environment")
+    endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")
+    connections: int = Field(default=16, ge=1, le=256, description="parallel range requests of a pull")
+    range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="bytes per range request")
+
+
+class PlannerSettings(Section):
+    """Defaults of `filmgate plan`."""
+
+    region: str = Field(default="us-east-1", description="AWS region for prices")
+    catalog_file: str = Field(
+        default="", description="TOML file with additional GPUs, instances, prices and models"
     )
-    region: str = Field(default="", description="AWS region of the model bucket; empty: the environment's")
-    endpoint: str = Field(default="", description="address of S3, if it is not AWS's own")
-    connections: int = Field(default=16, ge=1, le=256, description="ranges that are pulled at once")
-    range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="how much one request pulls")
-
-
-class PlannerSettings(Slice):
-    """What `filmgate plan` assumes when nothing is asked."""
-
-    region: str = Field(default="us-east-1", description="AWS region plans are priced in")
-    catalog_file: str = Field(default="", description="TOML with your own GPUs, instances, prices and models")
-    prices_file: str = Field(default="", description="CSV written by `filmgate plan prices --refresh`")
+    prices_file: str = Field(default="", description="CSV file written by `filmgate plan prices --refresh`")

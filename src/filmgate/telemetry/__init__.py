@@ -1,1 +1,1 @@
-"""Beside the path: structured logs and the metrics of one process. Never a prompt, a key or a clip."""
+"""Logs, background tasks and doctor findings. Never a prompt, a key or a clip."""

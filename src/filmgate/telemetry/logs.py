@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line. Only fields on a list are written, so request text has no way in."""
+"""Logs as one JSON object per line. Only listed fields are written, so request text cannot be logged."""
 
 import json
 import logging
@@ -11,20 +11,20 @@ from filmgate.errors import FilmgateError, KeyringForbidden, StoreForbidden
 
 Field = str | int | float | bool | None
 
-# What a line may say. Everything here is an id, a number or a word from a closed set.
+# The fields of a line: ids, numbers and values from closed sets.
 FIELDS = frozenset(
     {
         "trace_id", "job_id", "tenant_id", "worker_id", "request_id", "fence", "attempt", "state", "stage",
         "reason", "route", "model", "device", "method", "path", "status", "seconds", "gpu_seconds",
         "size_bytes", "jobs", "leftovers", "port", "pid", "signal", "code", "action", "rule",
-        "prompt_sha256", "provider",
+        "prompt_sha256", "provider", "task",
     }
 )  # fmt: skip
 _ROOT = "filmgate"
 
 
 class Log:
-    """A named logger that takes fields: `log.info("job leased", job_id=..., trace_id=...)`."""
+    """A named logger with fields: `log.info("job leased", job_id=..., trace_id=...)`."""
 
     def __init__(self, name: str, **bound: Field) -> None:
         self._logger = logging.getLogger(f"{_ROOT}.{name}")
@@ -32,7 +32,7 @@ class Log:
         self._bound = bound
 
     def bind(self, **fields: Field) -> "Log":
-        """The same log with these fields on every line."""
+        """A logger that adds these fields to every line."""
         return Log(self._name, **self._bound | fields)
 
     def info(self, message: str, **fields: Field) -> None:
@@ -49,12 +49,12 @@ class Log:
     ) -> None:
         unknown = fields.keys() - FIELDS
         if unknown:
-            raise ValueError(f"{sorted(unknown)} may not be logged; see telemetry/logs.py")
+            raise ValueError(f"{sorted(unknown)} must not be logged; see telemetry/logs.py")
         self._logger.log(level, message, extra={"fields": self._bound | fields, "cause": error})
 
 
 class JsonFormatter(logging.Formatter):
-    """Our own lines with their fields; a library's line by its logger and level alone."""
+    """Filmgate's lines with their fields; lines of libraries with logger and level only."""
 
     def format(self, record: logging.LogRecord) -> str:
         seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -72,7 +72,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _describe(error: BaseException) -> dict[str, object]:
-    """What went wrong and where, without the message: a library may quote the request in it."""
+    """The error and its location, without its message, which may quote the request."""
     frames = traceback.extract_tb(error.__traceback__)
     described: dict[str, object] = {
         "error": type(error).__name__,
@@ -85,7 +85,7 @@ def _describe(error: BaseException) -> dict[str, object]:
 
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:
-    """Send every log and warning of this process to the stream as JSON lines. Call once, at its edge."""
+    """Write all logs and warnings of this process to the stream as JSON lines. Call once per process."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
@@ -97,9 +97,9 @@ def configure_logs(stream: TextIO = sys.stderr) -> None:
 
 
 def adopt_loggers() -> None:
-    """Take the handlers away from libraries that print by themselves: diffusers quotes prompts it cut short.
+    """Remove the handlers of libraries: diffusers logs prompts that it truncates.
 
-    Call again after importing a library; it sets its handler up on import.
+    Call again after importing a library that adds a handler on import.
     """
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger):

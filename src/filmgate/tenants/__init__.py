@@ -1,4 +1,4 @@
-"""Who may call: tenants, their API keys, quotas and weights. `base` has the port."""
+"""Tenants, their API keys, quotas and weights. `base` has the port."""
 
 from filmgate.database import Database
 from filmgate.tenants.base import TenantRegistry

@@ -1,4 +1,4 @@
-"""Who may call: the TenantRegistry port. Keys are shown once and stored hashed."""
+"""The TenantRegistry port: tenants and their API keys. Keys are shown once and stored hashed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ LOCAL_TENANT = TenantId("local")
 
 
 class Scope(StrEnum):
-    """What a caller may do."""
+    """A permission of an API key."""
 
     GENERATE = "generate"
     READ = "read"
@@ -24,7 +24,7 @@ ALL_SCOPES = frozenset(Scope)
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who pays and whose key encrypts. `screening` overrides the action of a screening category."""
+    """A customer: its quotas, scopes and encryption key. `screening` overrides actions by category."""
 
     id: TenantId
     share: Share = field(default_factory=Share)
@@ -41,7 +41,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class IssuedKey:
-    """A new API key in the clear: shown to the operator once, never stored."""
+    """A new API key in plain text: shown once, never stored."""
 
     tenant: Tenant
     secret: str = field(repr=False)
@@ -61,7 +61,7 @@ class TenantRegistry(Protocol):
         ...
 
     def authenticate_certificate(self, subject: str) -> Tenant:
-        """The tenant a verified client certificate names (RFC 4514 subject). Raises InvalidKey."""
+        """The tenant of a verified client certificate, by RFC 4514 subject. Raises InvalidKey."""
         ...
 
     def find(self, tenant_id: TenantId) -> Tenant:
@@ -69,17 +69,17 @@ class TenantRegistry(Protocol):
         ...
 
     def tenants(self) -> Sequence[Tenant]:
-        """Every tenant, by id."""
+        """All tenants, ordered by id."""
         ...
 
     def rotate(self, tenant_id: TenantId) -> IssuedKey:
-        """A new key; every older key stops working when this returns. Raises TenantNotFound."""
+        """Create a key and revoke all older ones. Raises TenantNotFound."""
         ...
 
-    def allow(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
-        """What a managed provider may do for the tenant from now on. Idempotent. Raises TenantNotFound."""
+    def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
+        """Set what managed providers may do for the tenant. Raises TenantNotFound."""
         ...
 
     def disable(self, tenant_id: TenantId) -> Tenant:
-        """Refuse the tenant from now on; jobs already accepted still finish. Idempotent."""
+        """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""The tenant of a fresh install: made on first start, its key kept in a file only the owner may read."""
+"""The tenant of a new installation: created at the first start, its API key in a file with mode 0600."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ KEY_FILE = "local.key"
 
 
 def ensure_local_tenant(registry: TenantRegistry, data: Path) -> Path | None:
-    """Make the `local` tenant if there is no tenant yet; the path of its key file when it was made now."""
+    """Create the tenant `local` if there is no tenant. Returns the path of its key file if it was created."""
     if registry.tenants():
         return None
     try:
@@ -23,6 +23,8 @@ def ensure_local_tenant(registry: TenantRegistry, data: Path) -> Path | None:
         with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(issued.secret + "\n")
     except OSError as exc:
-        raise WriteError(f"{path} cannot be written: {exc.strerror}; `filmgate tenant rotate local`") from exc
+        raise WriteError(
+            f"{path} cannot be written: {exc.strerror}; run `filmgate tenant rotate local`"
+        ) from exc
     path.chmod(0o600)
     return path

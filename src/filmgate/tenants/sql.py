@@ -1,4 +1,4 @@
-"""The TenantRegistry in the database, embedded or PostgreSQL alike."""
+"""The TenantRegistry on one database."""
 
 import hashlib
 import hmac
@@ -6,14 +6,12 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
 from types import MappingProxyType
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from filmgate.database import Database
-from filmgate.database.prepared import Found, Prepared
 from filmgate.database.schema import api_keys, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
@@ -21,8 +19,7 @@ from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
 KEY_PREFIX = "fg"
 
-# Every request asks this.
-_FIND_KEY = Prepared(
+_FIND_KEY = (
     sa.select(tenants, api_keys.c.digest)
     .join(api_keys, api_keys.c.tenant_id == tenants.c.id)
     .where(api_keys.c.id == sa.bindparam("key_id"))
@@ -30,9 +27,9 @@ _FIND_KEY = Prepared(
 
 
 class SqlTenants:
-    """Tenants as rows; an API key is `fg_<id>_<secret>` and only the digest of its secret is kept.
+    """Tenants as rows. An API key is `fg_<id>_<secret>`; only the digest of its secret is stored.
 
-    The secret has 256 random bits, so one round of SHA-256 is all the stretching it needs.
+    The secret has 256 random bits, so a plain SHA-256 is sufficient.
     """
 
     def __init__(self, database: Database) -> None:
@@ -40,19 +37,20 @@ class SqlTenants:
 
     def add(self, tenant: Tenant) -> IssuedKey:
         if not TENANT_ID_PATTERN.fullmatch(tenant.id):
-            raise UsageError("a tenant is named by a-z, 0-9 and -, at most 63 characters", option="NAME")
+            raise UsageError("a tenant name has a-z, 0-9 and -, at most 63 characters", option="NAME")
         with self._database.write() as connection:
             tenant = replace(tenant, created_at=self._database.now(connection))
             try:
                 connection.execute(sa.insert(tenants).values(_to_row(tenant)))
             except sa_exc.IntegrityError as exc:
-                raise TenantExists(f"tenant {tenant.id} or its certificate is already there") from exc
+                raise TenantExists(f"tenant {tenant.id} or its certificate already exists") from exc
             return self._issue(connection, tenant)
 
     def authenticate(self, secret: str) -> Tenant:
         key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
-        row = self._database.look_up(_FIND_KEY, {"key_id": key_id})
-        # An unknown id is compared too, so that it takes as long as a wrong secret.
+        with self._database.read() as connection:
+            row = connection.execute(_FIND_KEY, {"key_id": key_id}).mappings().one_or_none()
+        # An unknown id is compared too: it must take as long as a wrong secret.
         is_right = hmac.compare_digest(row["digest"] if row else _digest(""), _digest(token))
         if row is None or not is_right or not row["is_enabled"]:
             raise _refusal()
@@ -81,7 +79,7 @@ class SqlTenants:
             connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
             return self._issue(connection, tenant)
 
-    def allow(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
+    def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)
             policy = json.dumps(asdict(managed))
@@ -112,7 +110,7 @@ def _refusal() -> InvalidKey:
 def _find(connection: sa.Connection, tenant_id: TenantId) -> Tenant:
     row = connection.execute(sa.select(tenants).where(tenants.c.id == tenant_id)).mappings().one_or_none()
     if row is None:
-        raise TenantNotFound(f"there is no tenant {tenant_id}; `filmgate tenant list` names them all")
+        raise TenantNotFound(f"no tenant is named {tenant_id}; run `filmgate tenant list`")
     return _to_tenant(row)
 
 
@@ -129,11 +127,11 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
     }
 
 
-def _to_tenant(row: sa.RowMapping | Found) -> Tenant:
+def _to_tenant(row: sa.RowMapping) -> Tenant:
     return Tenant(
         id=TenantId(row["id"]),
-        share=_to_share(row["share"]),
-        scopes=_to_scopes(row["scopes"]),
+        share=Share(**json.loads(row["share"])),
+        scopes=frozenset(Scope(scope) for scope in json.loads(row["scopes"])),
         is_enabled=bool(row["is_enabled"]),
         created_at=row["created_at"],
         certificate=row["certificate"],
@@ -142,24 +140,11 @@ def _to_tenant(row: sa.RowMapping | Found) -> Tenant:
     )
 
 
-# The row is read for every request; its texts are read again only when they have changed.
-@lru_cache
-def _to_share(text: str) -> Share:
-    return Share(**json.loads(text))
-
-
-@lru_cache
-def _to_scopes(text: str) -> frozenset[Scope]:
-    return frozenset(Scope(scope) for scope in json.loads(text))
-
-
-@lru_cache
 def _to_screening(text: str) -> Mapping[str, ScreeningAction]:
     actions = {name: ScreeningAction(action) for name, action in json.loads(text).items()}
     return MappingProxyType(actions)
 
 
-@lru_cache
 def _to_policy(text: str) -> ManagedPolicy:
     fields = json.loads(text)
     return ManagedPolicy(**fields | {"regions": tuple(fields.get("regions", ()))})

@@ -29,7 +29,7 @@ from filmgate.worker.base import (
     Step,
 )
 from filmgate.worker.early_upload import EarlyUpload
-from filmgate.worker.heartbeat import Lifeline
+from filmgate.worker.heartbeat import Heartbeat
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Rendering:
     """A rendered job on its way to the store: what is left to do needs no GPU."""
 
     lease: Lease
-    lifeline: Lifeline
+    heartbeat: Heartbeat
     movie: Movie
     timer: StageTimer
     pictures: dict[PictureKind, bytes]
@@ -69,9 +69,9 @@ class Attempt:
     costs live playback, a second denoising or a second upload, never the job.
     """
 
-    def __init__(self, lease: Lease, lifeline: Lifeline, store: ObjectStore, log: Log) -> None:
+    def __init__(self, lease: Lease, heartbeat: Heartbeat, store: ObjectStore, log: Log) -> None:
         self._lease = lease
-        self._lifeline = lifeline
+        self._heartbeat = heartbeat
         self._store = store
         self._log = log
         self._timer = StageTimer()
@@ -91,7 +91,7 @@ class Attempt:
         self._timer.open(None)
         return Rendering(
             self._lease,
-            self._lifeline,
+            self._heartbeat,
             movie,
             self._timer,
             self._pictures,
@@ -151,7 +151,7 @@ class Attempt:
             self._timer.open(step.stage)
             self._log.info("stage opened", stage=step.stage)
         fraction = self._lease.job.predicted.fraction_done(step.stage, step.done, step.total)
-        self._lifeline.report(Progress(step.stage, step.done, step.total, fraction))
+        self._heartbeat.report(Progress(step.stage, step.done, step.total, fraction))
 
     def _offer(self, part: str, chunks: Iterable[bytes], *, is_durable: bool = False) -> bool:
         job = self._lease.job

@@ -1,4 +1,4 @@
-"""The heartbeat of one lease: a thread that keeps it, reports progress and hears that it should stop."""
+"""The heartbeat of one lease: a thread that renews it, reports progress and learns about cancellation."""
 
 import threading
 import time
@@ -11,11 +11,11 @@ from filmgate.settings import WorkerSettings
 from filmgate.telemetry.logs import Log
 
 
-class Lifeline:
-    """Beats for as long as the job is worked on, upload included.
+class Heartbeat:
+    """Renews the lease until the job ends, upload included.
 
-    The renderer only leaves its progress here; it never waits for the database. While the database is down
-    nobody can take the job over, so the work goes on: the fence decides when it is back.
+    Rendering never blocks on the database: progress goes to this thread. While the database is down no other
+    worker can take the job, so the work goes on; the fence decides when the database is back.
     """
 
     def __init__(self, queue: JobQueue, lease: Lease, settings: WorkerSettings, log: Log) -> None:
@@ -23,84 +23,84 @@ class Lifeline:
         self._lease = lease
         self._settings = settings
         self._log = log
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._openings: deque[Progress] = deque()
         self._latest: Progress | None = None
         self._is_closed = False
         self._end: Exception | None = None
-        self._sure_until = time.monotonic() + lease.seconds
-        self._thread = threading.Thread(target=self._run, name=f"lifeline-{lease.fence}", daemon=True)
+        self._valid_until = time.monotonic() + lease.seconds
+        self._thread = threading.Thread(target=self._run, name=f"heartbeat-{lease.fence}", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat; `close` ends it, on whichever thread the job ends."""
+        """Start the thread; `close` ends it."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop beating; the lease lives on for its seconds, long enough to end it properly."""
-        with self._news:
+        """Stop the heartbeats. The lease remains valid long enough to end the job."""
+        with self._changed:
             self._is_closed = True
-            self._news.notify()
+            self._changed.notify()
         if self._thread.is_alive():
             self._thread.join()
 
     def report(self, progress: Progress) -> None:
-        """Leave word of finished work; the opening of a stage is never skipped, steps inside one may be."""
-        with self._news:
+        """Report finished work. The start of a stage is always written, steps within it may be skipped."""
+        with self._changed:
             if progress.done == 0:
                 self._openings.append(progress)
                 self._latest = None
-                self._news.notify()
+                self._changed.notify()
             else:
                 self._latest = progress
 
     @property
-    def is_sure(self) -> bool:
-        """Whether the lease is known to be ours still. In an outage it is not: it may run out unrenewed."""
-        return time.monotonic() < self._sure_until
+    def is_valid(self) -> bool:
+        """Whether the lease is known to be valid. In a database outage it may have expired."""
+        return time.monotonic() < self._valid_until
 
     def check(self) -> None:
-        """Raises Cancelled or LeaseLost when the work should stop."""
+        """Raises Cancelled or LeaseLost when the work must stop."""
         if self._end is not None:
             raise self._end
 
     def _run(self) -> None:
         try:
             while self._end is None and self._wait():
-                self._beat()
-        except Exception as exc:  # noqa: BLE001 - a thread's edge: the renderer must hear of it
+                self._send()
+        except Exception as exc:  # noqa: BLE001 - the boundary of a thread: `check` raises it
             self._end = exc
 
     def _wait(self) -> bool:
-        """Sleep until something is due: progress often, a bare heartbeat rarely. False when closed."""
-        due = time.monotonic() + self._settings.heartbeat_seconds
-        soon = time.monotonic() + self._settings.progress_seconds
-        with self._news:
+        """Wait until progress or a plain heartbeat is due. False when closed."""
+        due_at = time.monotonic() + self._settings.heartbeat_seconds
+        progress_at = time.monotonic() + self._settings.progress_seconds
+        with self._changed:
             while not self._is_closed:
-                until = soon if self._latest is not None else due
+                until = progress_at if self._latest is not None else due_at
                 if self._openings or until <= time.monotonic():
                     return True
-                self._news.wait(min(until - time.monotonic(), self._settings.progress_seconds))
+                self._changed.wait(min(until - time.monotonic(), self._settings.progress_seconds))
         return False
 
-    def _beat(self) -> None:
-        with self._news:
+    def _send(self) -> None:
+        with self._changed:
             progress = self._openings[0] if self._openings else self._latest
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         try:
-            standing = self._queue.heartbeat(self._lease, progress)
+            reply = self._queue.heartbeat(self._lease, progress)
         except LeaseLost as exc:
             self._log.warning("lease lost")
             self._end = exc
             return
         except QueueUnavailable as exc:
-            self._log.warning("heartbeat missed", code=exc.code)
+            self._log.warning("a heartbeat was not sent", code=exc.code)
             time.sleep(self._settings.progress_seconds)
             return
-        self._sure_until = asked_at + self._lease.seconds
-        with self._news:
+        self._valid_until = sent_at + self._lease.seconds
+        with self._changed:
             if self._openings and progress is self._openings[0]:
                 self._openings.popleft()
             elif progress is self._latest:
                 self._latest = None
-        if standing.is_cancelling:
+        if reply.is_cancelling:
             self._end = Cancelled("the video was cancelled")

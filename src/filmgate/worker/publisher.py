@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from filmgate.errors import QueueUnavailable, StoreUnavailable
 from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage
-from filmgate.scheduling.base import Finish, JobQueue, Setback
+from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import (
     CHECKPOINT_PART,
@@ -40,21 +40,21 @@ class Publisher:
 
     def publish(self, rendering: Rendering, log: Log) -> Job:
         """Raises LeaseLost when another worker has the job, StoreUnavailable when patience ran out."""
-        lease, lifeline, timer = rendering.lease, rendering.lifeline, rendering.timer
+        lease, heartbeat, timer = rendering.lease, rendering.heartbeat, rendering.timer
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
-        lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self.patiently(lambda: self._upload(rendering), lifeline.check, log)
+        heartbeat.report(Progress(Stage.UPLOAD, 0, 1, fraction))
+        clip = self.patiently(lambda: self._upload(rendering), heartbeat.check, log)
         timer.open(None)
-        return self.acknowledge(lease, Finish(clip, timer.seconds), log, is_watched=True)
+        return self.acknowledge(lease, AttemptResult(clip, timer.seconds), log, is_watched=True)
 
-    def acknowledge(self, lease: Lease, finish: Finish, log: Log, *, is_watched: bool = False) -> Job:
+    def acknowledge(self, lease: Lease, result: AttemptResult, log: Log, *, is_watched: bool = False) -> Job:
         """End the job with a clip that is in the store, and remove what led to it. Raises LeaseLost.
 
-        What somebody may be watching live is removed a little later, by `tidy_fragments`.
+        What somebody may be watching live is removed a little later, by `delete_fragments`.
         """
-        job = self._insist(lambda: self._queue.complete(lease, finish))
-        log.info("job ended", state=job.state, gpu_seconds=round(finish.measured.gpu_seconds, 3))
+        job = self._insist(lambda: self._queue.complete(lease, result))
+        log.info("job ended", state=job.state, gpu_seconds=round(result.measured.gpu_seconds, 3))
         if job.state is JobState.COMPLETED:
             scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
             self._tidy(lease, CHECKPOINT_PART, _preview_of(lease.fence), *scraps)
@@ -66,15 +66,15 @@ class Publisher:
             self.discard(lease, is_final=True)
         return job
 
-    def tidy_fragments(self, *, is_last: bool = False) -> None:
+    def delete_fragments(self, *, is_last: bool = False) -> None:
         """Remove the live fragments of clips that were published a while ago, or of all of them."""
         while self._lingering and (is_last or self._lingering[0][0] <= time.monotonic()):
             _, lease = self._lingering.popleft()
             self._tidy(lease, LIVE_PREFIX)
 
-    def give_up(self, lease: Lease, setback: Setback) -> Job:
+    def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
         """Tell the queue that the attempt failed and remove what it left. Raises LeaseLost."""
-        job = self._insist(lambda: self._queue.give_up(lease, setback))
+        job = self._insist(lambda: self._queue.fail_attempt(lease, failed))
         self.discard(lease, is_final=job.state.is_final)
         return job
 
@@ -83,7 +83,7 @@ class Publisher:
         final = [CHECKPOINT_PART] if is_final else []
         self._tidy(lease, live_prefix(lease.fence), *_parts_of(lease.fence), *final)
 
-    def drop_checkpoint(self, lease: Lease) -> None:
+    def delete_checkpoint(self, lease: Lease) -> None:
         """Make the next attempt denoise again."""
         self._tidy(lease, CHECKPOINT_PART)
 
@@ -110,7 +110,7 @@ class Publisher:
 
     def patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
         """Try until the store takes it: a full disk must not cost a finished clip."""
-        pause, ends = 0.5, time.monotonic() + self._settings.store_patience_seconds
+        pause, ends = 0.5, time.monotonic() + self._settings.store_retry_seconds
         while True:
             check()
             try:

@@ -8,13 +8,13 @@ import pytest
 from filmgate.errors import ProviderCannot, ProviderUnusable
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec
 from filmgate.providers import open_provider
-from filmgate.settings import FallbackSettings
+from filmgate.settings import ProviderSettings
 
 SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24)
 
 
 def test_by_default_there_is_no_provider_and_nothing_is_offered():
-    provider = open_provider(FallbackSettings())
+    provider = open_provider(ProviderSettings())
     assert (provider.name, provider.offers()) == ("disabled", ())
     with pytest.raises(ProviderCannot, match=r"set fallback\.provider"):
         provider.adapt(SPEC, ManagedPolicy(is_allowed=True))
@@ -23,7 +23,7 @@ def test_by_default_there_is_no_provider_and_nothing_is_offered():
 @pytest.mark.parametrize("verb", ["poll", "fetch", "discard", "cancel"])
 def test_without_a_provider_every_call_is_refused(verb):
     with pytest.raises(ProviderUnusable):
-        getattr(open_provider(FallbackSettings()), verb)(InvocationId("x"))
+        getattr(open_provider(ProviderSettings()), verb)(InvocationId("x"))
 
 
 def test_the_managed_worker_loads_neither_torch_nor_what_it_does_not_use():

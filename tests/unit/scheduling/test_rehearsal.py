@@ -10,7 +10,7 @@ from tests.tickets import SPEC
 
 def waiting(name, tenant="acme", gpu_seconds=10.0, deadline_at=100.0):
     predicted = StageSeconds(denoise=gpu_seconds)
-    home = RouteReason.HOME
+    home = RouteReason.DEFAULT
     return Waiting(JobId(name), TenantId(tenant), SPEC, predicted, 0.0, deadline_at, home)
 
 

@@ -208,7 +208,7 @@ def test_never_managed_when_the_provider_would_finish_later_than_waiting(case, o
 def test_there_is_always_a_reason_and_numbers_unless_the_job_stays_as_usual(case, options):
     choice = choose(case, options, SETTINGS)
     if choice != AT_HOME:
-        assert choice.routing.reason is not RouteReason.HOME
+        assert choice.routing.reason is not RouteReason.DEFAULT
         assert "s left" in choice.routing.detail
         assert choice.routing.decided_at == case.now
     leaving = {RouteReason.DEADLINE, RouteReason.AGE}

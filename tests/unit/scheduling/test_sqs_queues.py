@@ -45,7 +45,7 @@ def test_a_name_or_an_address_of_a_fifo_queue_is_a_delivery(delivery):
 def test_anything_else_is_refused_by_name(delivery):
     with pytest.raises(SettingsError, match="FIFO queue") as caught:
         parse_address(delivery)
-    assert caught.value.option == "queue.delivery"
+    assert caught.value.option == "queue.waker"
 
 
 def test_each_lane_has_a_name_that_sqs_allows():

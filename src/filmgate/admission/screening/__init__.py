@@ -1,6 +1,6 @@
-"""Prompt screening: see through disguises, apply rules by category; keep the decision, never the prompt."""
+"""Prompt screening: normalises obfuscated text and applies rules by category. Prompts are never stored."""
 
 from filmgate.admission.screening.decision import Screener
-from filmgate.admission.screening.rules import RuleBook, open_rules
+from filmgate.admission.screening.rules import RuleSet, open_rules
 
-__all__ = ["RuleBook", "Screener", "open_rules"]
+__all__ = ["RuleSet", "Screener", "open_rules"]

@@ -1,4 +1,4 @@
-"""The decision on a request's text: which rules matched, and what this tenant wants done about it."""
+"""The decision on a request's text: the matching rules and the tenant's action for their categories."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from filmgate.admission.screening.folding import (
     visible_text,
 )
 from filmgate.admission.screening.personal import personal_data
-from filmgate.admission.screening.rules import RuleBook
+from filmgate.admission.screening.rules import RuleSet
 from filmgate.jobs import Screening, ScreeningAction
 
 _SEVERITY = (ScreeningAction.ALLOW, ScreeningAction.FLAG, ScreeningAction.REJECT)
@@ -17,13 +17,13 @@ _PAYMENT = {"card", "iban"}
 
 
 class Screener:
-    """Applies a rule book; keeps nothing of what it reads."""
+    """Applies screening rules. Keeps no text."""
 
-    def __init__(self, book: RuleBook) -> None:
-        self._book = book
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
 
     def screen(self, texts: Sequence[str], choices: Mapping[str, ScreeningAction]) -> Screening:
-        """The strictest action among the matching rules, under a tenant's choices by category."""
+        """The strictest action of the matching rules; `choices` are the tenant's actions by category."""
         matched = sorted({match for text in texts for match in self._matches(text)})
         acted = [(rule, self._action(category, choices)) for rule, category in matched]
         acted = [(rule, action) for rule, action in acted if action is not ScreeningAction.ALLOW]
@@ -31,11 +31,11 @@ class Screener:
         return Screening(strictest, tuple(rule for rule, _ in acted))
 
     def _action(self, category: str, choices: Mapping[str, ScreeningAction]) -> ScreeningAction:
-        default = self._book.categories[category]
+        default = self._rules.categories[category]
         return default.action if default.is_fixed else choices.get(category, default.action)
 
     def _matches(self, text: str) -> Iterator[tuple[str, str]]:
-        """(rule id, category) of everything found."""
+        """(rule id, category) of every match."""
         for kind in personal_data(visible_text(text)):
             yield f"personal.{kind}", "payment_data" if kind in _PAYMENT else "contact_data"
         if has_bidi_controls(text):
@@ -43,6 +43,6 @@ class Screener:
         if has_hidden_characters(text):
             yield "obfuscation.hidden", "obfuscation"
         forms = readings(text)
-        for rule in self._book.rules:
+        for rule in self._rules.rules:
             if any(rule.matches(form) for form in forms):
                 yield rule.id, rule.category

@@ -1,6 +1,6 @@
-"""Unicode as a reader sees it: invisible characters gone, look-alike letters folded onto Latin.
+"""Normalises Unicode for matching: removes invisible characters and maps look-alike letters to Latin.
 
-The folded text is for matching alone; the model is given what the client wrote.
+Only the rules see the folded text; the model gets what the client wrote.
 """
 
 import re
@@ -23,18 +23,18 @@ _LOOKALIKES = {
 }  # fmt: skip
 _FOLD = str.maketrans({char: latin for chars, latin in _LOOKALIKES.items() for char in chars})
 
-# Digits and signs that stand in for letters, undone only inside words that also have letters.
+# Digits and signs used as letters; replaced only in words that also contain letters.
 _LEET = str.maketrans("01345789@$!+", "oieastbgasit")
 _MIXED_WORD = re.compile(r"(?=\S*[a-z])(?=\S*[0-9@$!+])\S+")
 _SPACED_WORD = re.compile(r"\b(?:[^\W\d_][\s.\-_*]{1,2}){2,}[^\W\d_]\b")
 _SEPARATORS = re.compile(r"[\s.\-_*]+")
 _BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
-# Joiners between two Latin letters hide words; in Persian, Indic scripts and emoji they are spelling.
+# Joiners between two Latin letters hide words; in Persian, Indic scripts and emoji they are legitimate.
 _HIDDEN = re.compile("(?<=[A-Za-z])[\u00ad\u200b-\u200f\u2060-\u2064\ufeff\u180e]+(?=[A-Za-z])")
 
 
 def visible_text(text: str) -> str:
-    """NFKC without format characters: what a reader sees, digits and signs intact."""
+    """NFKC without format characters."""
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKC", text)
@@ -42,7 +42,7 @@ def visible_text(text: str) -> str:
 
 
 def folded_text(text: str) -> str:
-    """Lower-case Latin skeleton of the visible text: no accents, no look-alikes."""
+    """The visible text in lower-case Latin, without accents and look-alike letters."""
     if text.isascii():
         return text.lower()
     decomposed = unicodedata.normalize("NFKD", visible_text(text).casefold())
@@ -51,7 +51,7 @@ def folded_text(text: str) -> str:
 
 
 def readings(text: str) -> tuple[str, ...]:
-    """The ways a folded text may be read: as it stands, letters s p a c e d out, d1g1ts for letters."""
+    """The folded text as it is, with s p a c e d letters joined, and with d1g1ts replaced by letters."""
     folded = folded_text(text)
     joined = _SPACED_WORD.sub(_join, folded)
     undone = _MIXED_WORD.sub(lambda match: match[0].translate(_LEET), joined)
@@ -59,16 +59,16 @@ def readings(text: str) -> tuple[str, ...]:
 
 
 def _join(match: re.Match[str]) -> str:
-    """Spaced-out letters as a word; an article before or after them may not be part of it."""
+    """Spaced letters as a word; also without the first or last letter, which may be an article."""
     word = _SEPARATORS.sub("", match[0])
     return f"{word} {word[1:]} {word[:-1]}"
 
 
 def has_bidi_controls(text: str) -> bool:
-    """Characters that make text read in another order than it is stored."""
+    """Whether the text has bidirectional control characters, which change the reading order."""
     return _BIDI.search(text) is not None
 
 
 def has_hidden_characters(text: str) -> bool:
-    """Invisible characters inside Latin words, where no language needs them."""
+    """Whether the text has invisible characters inside Latin words."""
     return _HIDDEN.search(text) is not None

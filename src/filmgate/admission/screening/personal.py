@@ -1,4 +1,4 @@
-"""Personal data that can be recognised by its form: cards and IBANs by their check digits, mail, phones."""
+"""Finds personal data by its form: card numbers and IBANs by check digits, e-mail addresses, phone numbers."""
 
 import re
 
@@ -11,10 +11,10 @@ _PHONE = re.compile(
     r"|\d{3}[ .\-]\d{3}[ .\-]\d{4})(?![\w])"
 )
 
-# The first digits card networks use; a random number that passes Luhn usually has none of them.
+# First digits of card networks; most random numbers that pass Luhn have others.
 _NETWORKS = re.compile(r"4|5[1-5]|2[2-7]|3[4-9]|30|6")
 
-# Lengths of the countries in the IBAN registry that issue most of them; others are checked by mod 97 alone.
+# IBAN lengths of the most common countries; others are checked by mod 97 only.
 _IBAN_LENGTHS = {
     "AT": 20, "BE": 16, "BG": 22, "CH": 21, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "EE": 20, "ES": 24,
     "FI": 18, "FR": 27, "GB": 22, "GR": 27, "HR": 21, "HU": 28, "IE": 22, "IT": 27, "LI": 21, "LT": 20,
@@ -38,7 +38,7 @@ def personal_data(text: str) -> tuple[str, ...]:
 
 
 def is_card_number(text: str) -> bool:
-    """13 to 19 digits that pass Luhn and start like a network's cards."""
+    """13 to 19 digits that pass Luhn and start like a card number."""
     digits = [int(char) for char in text if char.isdigit()]
     if not 13 <= len(digits) <= 19 or not _NETWORKS.match("".join(map(str, digits))):
         return False

@@ -1,4 +1,4 @@
-"""Screening rules by category, read from a TOML file: the shipped set, or the operator's own."""
+"""Screening rules by category, from a TOML file in the package or of the operator."""
 
 import re
 import tomllib
@@ -37,7 +37,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """What a rule of this category does; a tenant may choose otherwise unless it is fixed."""
+    """The action of a category; tenants may override it unless `is_fixed`."""
 
     action: ScreeningAction
     is_fixed: bool = False
@@ -45,7 +45,7 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Matches a text in which every pattern is found."""
+    """Matches a text that contains every pattern."""
 
     id: str
     category: str
@@ -56,15 +56,15 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleBook:
-    """Every rule and what its category does."""
+class RuleSet:
+    """All rules and categories."""
 
     categories: dict[str, Category]
     rules: tuple[Rule, ...]
 
 
-def open_rules(path: str = "") -> RuleBook:
-    """The operator's rules, or the shipped ones. Raises SettingsError naming what is wrong."""
+def open_rules(path: str = "") -> RuleSet:
+    """The operator's rules, or those in the package. Raises SettingsError."""
     source = Path(path) if path else None
     try:
         text = source.read_text() if source else _shipped()
@@ -73,7 +73,7 @@ def open_rules(path: str = "") -> RuleBook:
     return read_rules(text, path or "rules.toml")
 
 
-def read_rules(text: str, source: str) -> RuleBook:
+def read_rules(text: str, source: str) -> RuleSet:
     """The rules of a TOML document."""
     try:
         tree = _File.model_validate(tomllib.loads(text))
@@ -83,14 +83,14 @@ def read_rules(text: str, source: str) -> RuleBook:
     for rule in rules:
         if rule.category not in tree.categories:
             raise SettingsError(
-                f"{source}: rule {rule.id} names the unknown category {rule.category}",
+                f"{source}: rule {rule.id} has the unknown category {rule.category}",
                 option="admission.rules_file",
             )
     categories = {name: Category(entry.action, entry.is_fixed) for name, entry in tree.categories.items()}
-    return RuleBook(_BUILT_IN | categories, rules)
+    return RuleSet(_BUILT_IN | categories, rules)
 
 
-# Checks that are code, not patterns; a file may give their categories another action.
+# Categories of checks in code; a file may override their actions.
 _BUILT_IN = {
     "payment_data": Category(ScreeningAction.REJECT),
     "contact_data": Category(ScreeningAction.FLAG),

@@ -1,7 +1,7 @@
-"""A URL given as input, fetched without becoming a way into the network.
+"""Fetches a URL given by a client, without giving access to the internal network.
 
-Every hop is resolved once, every address it resolves to must be public, and the connection is made to the
-address that was checked: a name that changes its answer in between gains nothing.
+Every redirect is resolved once, every resolved address must be public, and the connection goes to the
+checked address: a DNS answer that changes in between has no effect.
 """
 
 import http.client
@@ -26,14 +26,14 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Resolver(Protocol):
-    """Name to addresses; raises OSError."""
+    """Resolves a host name. Raises OSError."""
 
     def __call__(self, host: str, port: int) -> list[Address]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What a fetch may cost; `hosts` empty means any public host."""
+    """Limits of a fetch. Empty `hosts`: any public host."""
 
     seconds: float
     max_bytes: int
@@ -60,7 +60,7 @@ def fetch(
 
 
 def is_public(address: Address) -> bool:
-    """Reachable by everyone; an IPv4 address inside an IPv6 one is judged as what it is."""
+    """Whether an address is on the public internet. IPv4 addresses embedded in IPv6 are checked too."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
         if inner is not None:
@@ -76,7 +76,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def resolve_host(host: str, port: int) -> list[Address]:
-    """Every address of the host, in the resolver's order."""
+    """All addresses of the host, in the resolver's order."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
@@ -94,18 +94,18 @@ class _Hop:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as exc:
-            raise AddressRefused("the URL cannot be read", option=OPTION) from exc
+            raise AddressRefused("the URL is malformed", option=OPTION) from exc
         if parts.scheme not in _PORTS or not parts.hostname:
-            raise AddressRefused("only http and https URLs are fetched", option=OPTION)
+            raise AddressRefused("the URL must be http or https", option=OPTION)
         if parts.username is not None or parts.password is not None:
-            raise AddressRefused("a URL with a user name is not fetched", option=OPTION)
+            raise AddressRefused("the URL must not contain a user name", option=OPTION)
         if port not in (None, 80, 443):
-            raise AddressRefused("only ports 80 and 443 are fetched from", option=OPTION)
+            raise AddressRefused("the port of the URL must be 80 or 443", option=OPTION)
         if limits.hosts and parts.hostname not in limits.hosts:
-            raise AddressRefused("the host is not on this service's list", option=OPTION)
+            raise AddressRefused("the host is not allowed by admission.fetch_hosts", option=OPTION)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         if not (target.isascii() and target.isprintable() and " " not in target):
-            raise AddressRefused("the URL has characters that must be escaped", option=OPTION)
+            raise AddressRefused("the URL contains characters that must be escaped", option=OPTION)
         return cls(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], target)
 
 
@@ -118,8 +118,8 @@ def _public_address(hop: _Hop, resolve: Resolver, is_allowed: Callable[[Address]
     try:
         addresses = resolve(hop.host, hop.port)
     except (OSError, UnicodeError, ValueError) as exc:
-        raise AddressRefused("the host has no address", option=OPTION) from exc
-    # One private address among public ones is how rebinding starts: all must be public.
+        raise AddressRefused("the host cannot be resolved", option=OPTION) from exc
+    # All addresses must be public: one private address among public ones indicates DNS rebinding.
     if not addresses or not all(is_allowed(address) for address in addresses):
         raise AddressRefused("the host is not on the public internet", option=OPTION)
     return addresses[0]
@@ -150,7 +150,7 @@ def _body(
     max_bytes: int,
 ) -> bytes:
     data = bytearray()
-    # read1 returns what has arrived, so that the deadline holds against one byte a second.
+    # read1 returns what has arrived: the deadline also holds against a very slow server.
     while True:
         if connection.sock is not None:
             connection.sock.settimeout(_left(deadline))
@@ -159,19 +159,19 @@ def _body(
             return bytes(data)
         data += chunk
         if len(data) > max_bytes:
-            raise UploadTooLarge(f"the URL has more than {max_bytes} bytes", option=OPTION)
+            raise UploadTooLarge(f"the file at the URL is larger than {max_bytes} bytes", option=OPTION)
         _left(deadline)
 
 
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise AddressRefused("the URL took too long", option=OPTION)
+        raise AddressRefused("fetching the URL timed out", option=OPTION)
     return left
 
 
 def _pinned(hop: _Hop, address: Address, seconds: float) -> http.client.HTTPConnection:
-    """A connection to the checked address that still names the host, in TLS and in the Host header."""
+    """A connection to the checked address, with the host name in TLS and in the Host header."""
     connection = http.client.HTTPConnection(hop.host, hop.port, timeout=seconds)
     try:
         sock = socket.create_connection((str(address), hop.port), timeout=seconds)

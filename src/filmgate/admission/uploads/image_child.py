@@ -1,4 +1,4 @@
-"""The child process that decodes one image: stdin to stdout, with hard limits set before the first byte."""
+"""The child process that decodes one image from stdin to stdout, under resource limits."""
 
 import io
 import resource
@@ -13,7 +13,7 @@ _FORMATS = ("PNG", "JPEG", "WEBP")
 
 
 def main() -> int:
-    """Exit 0 with a PNG on stdout, or 3 with the reason on stderr."""
+    """Exit code 0 with a PNG on stdout, or 3 with the reason on stderr."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -28,7 +28,7 @@ def main() -> int:
 
 
 def plain_png(data: bytes, max_pixels: int) -> bytes:
-    """Upright RGB pixels of the first frame, without metadata. Raises ValueError with a reason."""
+    """The first frame as an upright RGB PNG without metadata. Raises ValueError with the reason."""
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     warnings.simplefilter("error")
@@ -37,7 +37,7 @@ def plain_png(data: bytes, max_pixels: int) -> bytes:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             if image.width * image.height > max_pixels:
                 raise ValueError(
-                    f"the image has {image.width}x{image.height} pixels; at most {max_pixels} are taken"
+                    f"the image has {image.width}x{image.height} pixels; the limit is {max_pixels}"
                 )
             pixels = ImageOps.exif_transpose(image).convert("RGB")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as exc:

@@ -1,7 +1,7 @@
-"""Uploaded images become plain pixels: decoded in a child process that is allowed little, and for not long.
+"""Decodes uploaded images in a child process with limits on memory, time and pixels.
 
-An image decoder is the one place where a stranger's bytes meet native code. It runs outside the server, with
-limits on memory, time and pixels, and what comes back is a fresh PNG without metadata.
+Image decoders are native code that parses untrusted bytes, so they never run in the server process. The
+result is a new PNG without metadata.
 """
 
 import subprocess
@@ -18,22 +18,22 @@ _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A sound image: PNG, RGB, upright, no metadata."""
+    """A valid image: PNG, RGB, upright, without metadata."""
 
     data: bytes
     media_type: str = MEDIA_TYPE
 
 
 def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
-    """Decode and write anew. Raises UploadTooLarge and ImageRefused."""
+    """Decode the upload and encode it again. Raises UploadTooLarge and ImageRefused."""
     if len(upload.data) > settings.image_max_bytes:
         raise UploadTooLarge(
-            f"the image has {len(upload.data)} bytes; at most {settings.image_max_bytes} are taken",
+            f"the image has {len(upload.data)} bytes; the limit is {settings.image_max_bytes}",
             option=upload.option,
         )
     if not upload.data.startswith(_SIGNATURES):
         raise ImageRefused("the image is not PNG, JPEG or WebP", option=upload.option)
-    # An explicit interpreter in isolated mode: the child sees no environment and no current folder.
+    # Isolated mode: the child ignores environment variables and the current folder.
     command = [
         sys.executable,
         "-I",
@@ -46,7 +46,7 @@ def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
             command, input=upload.data, capture_output=True, timeout=settings.image_seconds, check=False
         )
     except subprocess.TimeoutExpired as exc:
-        raise ImageRefused("the image takes too long to decode", option=upload.option) from exc
+        raise ImageRefused("decoding the image timed out", option=upload.option) from exc
     if done.returncode == 0:
         return Picture(done.stdout)
     reason = done.stderr.decode("utf-8", "replace").strip()

@@ -1,1 +1,1 @@
-"""Station 5, the managed route: hundreds of jobs wait for a provider in one process with a few threads."""
+"""The managed worker: one process with a few threads follows hundreds of provider jobs."""

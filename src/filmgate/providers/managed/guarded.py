@@ -1,4 +1,4 @@
-"""Calls to the provider under its breaker: leave is asked before a start, and every outcome is told."""
+"""Provider calls under the circuit breaker: a start needs a permit; every result is recorded."""
 
 import time
 from collections.abc import Callable
@@ -9,34 +9,34 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Outcome, Permit, Phase
 
 _T = TypeVar("_T")
-# Good news is told this often at most: hundreds of waiting jobs say the same.
-_NEWS_SECONDS = 1.0
+# Successful polls are recorded at most this often: hundreds of waiting jobs report the same.
+_RECORD_SECONDS = 1.0
 
 
 class BreakerOpen(ProviderThrottled):
-    """Nobody was asked: the breaker lets nothing through."""
+    """The breaker is open; the provider was not called."""
 
 
-class Guard:
-    """One for all errands of a process."""
+class GuardedProvider:
+    """Calls of one provider, shared by all jobs of a process."""
 
     def __init__(self, breaker: Breaker, clock: Callable[[], float] = time.monotonic) -> None:
         self._breaker = breaker
         self._clock = clock
-        self._told_at = float("-inf")
+        self._recorded_at = float("-inf")
 
     def start(self, call: Callable[[], _T], *, is_retry: bool) -> _T:
-        """Make the call if it may be made. Raises BreakerOpen, and whatever the call raises."""
+        """Make the call if the breaker permits it. Raises BreakerOpen and the errors of the call."""
         permit = self._breaker.admit(is_retry=is_retry)
-        if permit is None and not self.is_shut():
-            raise ProviderThrottled("the budget for retries is spent")
         if permit is None:
-            raise BreakerOpen("the provider is left alone for a while")
+            if self.is_open():
+                raise BreakerOpen("the provider's breaker is open")
+            raise ProviderThrottled("the retry budget is used up")
         began = self._clock()
         try:
             answer = call()
         except ProviderCannot:
-            self._breaker.release(permit)  # found out here; nobody was called
+            self._breaker.release(permit)  # found out locally: the provider was not called
             raise
         except ProviderError as exc:
             self._breaker.record(Outcome.of(exc, self._clock() - began), permit)
@@ -47,12 +47,12 @@ class Guard:
         self._breaker.record(Outcome.of(None, self._clock() - began), permit)
         return answer
 
-    def is_shut(self) -> bool:
-        """The breaker is not closed: waiting here for a turn is no better than waiting at home."""
+    def is_open(self) -> bool:
+        """Whether the breaker is not closed: waiting at the provider is no better than in the queue."""
         return self._breaker.health().phase is not Phase.CLOSED
 
-    def look(self, call: Callable[[], _T]) -> _T:
-        """Make a call for a job that is already over there: it needs no leave, and tells as much."""
+    def poll(self, call: Callable[[], _T]) -> _T:
+        """Make a call for a job that the provider already has: it needs no permit."""
         began = self._clock()
         try:
             answer = call()
@@ -60,11 +60,11 @@ class Guard:
             self._breaker.record(Outcome.of(exc, self._clock() - began), Permit())
             raise
         now = self._clock()
-        if now - self._told_at >= _NEWS_SECONDS:
-            self._told_at = now
+        if now - self._recorded_at >= _RECORD_SECONDS:
+            self._recorded_at = now
             self._breaker.record(Outcome.of(None, now - began), Permit())
         return answer
 
     def observe(self, seconds: float, expected_seconds: float) -> None:
-        """A clip was finished in this many seconds; its offer had said that many."""
+        """Record that a clip took this many seconds instead of the expected ones."""
         self._breaker.observe(seconds, expected_seconds)

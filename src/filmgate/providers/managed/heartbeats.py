@@ -1,4 +1,4 @@
-"""One heart for all errands of a process: it keeps every lease and hears which should stop."""
+"""The heartbeats of all provider jobs of a process, on one thread."""
 
 import threading
 import time
@@ -6,80 +6,78 @@ from dataclasses import dataclass
 
 from filmgate.errors import Cancelled, LeaseLost, QueueUnavailable
 from filmgate.jobs import Progress, Stage
-from filmgate.providers.managed.provider_job import Errand
+from filmgate.providers.managed.provider_job import ProviderJob
 from filmgate.scheduling.base import JobQueue
 from filmgate.settings import WorkerSettings
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.periodic import Periodic, attempt_each
+
+log = Log("worker")
 
 
 @dataclass(slots=True)
-class _Rhythm:
-    """When the next heartbeat is due, and the stage the last one told of."""
+class _Schedule:
+    """When the next heartbeat is due, and the stage that the last one reported."""
 
     due_at: float
     stage: Stage | None = None
 
 
-class Pulse:
-    """Beats for each errand in turn, on one thread: a beat is one unflushed write, whatever the number.
+class Heartbeats:
+    """Renews the lease of every job in turn: one write per job that is not flushed to disk.
 
-    While the database is down nobody can take the jobs over; the fence decides when it is back.
+    While the database is down no other worker can take the jobs; the fence decides when it is back.
     """
 
     def __init__(self, queue: JobQueue, settings: WorkerSettings) -> None:
         self._queue = queue
         self._settings = settings
-        self._log = Log("worker")
         self._lock = threading.Lock()
-        self._rhythms: dict[Errand, _Rhythm] = {}
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="managed-pulse", daemon=True)
+        self._schedules: dict[ProviderJob, _Schedule] = {}
+        self._task = Periodic("managed-heartbeats", self.run, settings.progress_seconds)
 
     def start(self) -> None:
-        self._thread.start()
+        self._task.__enter__()
 
     def stop(self) -> None:
-        self._is_over.set()
-        self._thread.join()
+        self._task.stop()
 
-    def add(self, errand: Errand) -> None:
+    def add(self, job: ProviderJob) -> None:
         with self._lock:
-            self._rhythms[errand] = _Rhythm(self._next_beat())
+            self._schedules[job] = _Schedule(self._next_due())
 
-    def drop(self, errand: Errand) -> None:
+    def remove(self, job: ProviderJob) -> None:
         with self._lock:
-            self._rhythms.pop(errand, None)
+            self._schedules.pop(job, None)
 
-    def _run(self) -> None:
-        while not self._is_over.wait(self._settings.progress_seconds):
-            try:
-                self.beat()
-            except QueueUnavailable as exc:
-                self._log.warning("heartbeats missed", code=exc.code)
-            except Exception as exc:  # noqa: BLE001 - a thread's edge: every lease depends on it
-                self._log.error("a heartbeat failed", error=exc)
-
-    def beat(self) -> None:
-        """A heartbeat for every errand that is due or has opened a stage. Raises QueueUnavailable."""
-        now = time.monotonic()
+    def run(self) -> None:
+        """Send the heartbeats that are due, and those of jobs that entered a stage."""
         with self._lock:
-            rhythms = list(self._rhythms.items())
-        for errand, rhythm in rhythms:
-            opening = errand.opening()
-            has_opened = opening is not None and opening.stage is not rhythm.stage
-            if has_opened or rhythm.due_at <= now:
-                self._beat_once(errand, opening if has_opened else errand.progress())
-                rhythm.stage = opening.stage if opening is not None else None
-                rhythm.due_at = self._next_beat()
+            schedules = list(self._schedules.items())
+        attempt_each("managed-heartbeats", self._beat, schedules)
 
-    def _next_beat(self) -> float:
+    def _beat(self, entry: tuple[ProviderJob, _Schedule]) -> None:
+        job, schedule = entry
+        opening = job.opening()
+        has_opened = opening is not None and opening.stage is not schedule.stage
+        if not has_opened and schedule.due_at > time.monotonic():
+            return
+        try:
+            self._send(job, opening if has_opened else job.progress())
+        except QueueUnavailable as exc:
+            log.warning("a heartbeat was not sent", code=exc.code, job_id=job.lease.job.id)
+            return
+        schedule.stage = opening.stage if opening is not None else None
+        schedule.due_at = self._next_due()
+
+    def _next_due(self) -> float:
         return time.monotonic() + self._settings.heartbeat_seconds
 
-    def _beat_once(self, errand: Errand, progress: Progress | None) -> None:
+    def _send(self, job: ProviderJob, progress: Progress | None) -> None:
         try:
-            standing = self._queue.heartbeat(errand.lease, progress)
+            reply = self._queue.heartbeat(job.lease, progress)
         except LeaseLost as exc:
-            errand.stop(exc)
+            job.stop(exc)
             return
-        if standing.is_cancelling:
-            errand.stop(Cancelled("the video was cancelled"))
+        if reply.is_cancelling:
+            job.stop(Cancelled("the video was cancelled"))

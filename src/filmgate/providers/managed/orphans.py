@@ -1,19 +1,20 @@
-"""What still lies at the provider for jobs that have ended here: cancelled ones, and those whose worker died
-between the acknowledgement and the removal.
+"""Deletes what a provider still holds of jobs that have ended: cancelled jobs, and jobs whose worker died
+between the acknowledgement and the deletion.
 """
 
 from filmgate.errors import ProviderError, QueueUnavailable
 from filmgate.providers.base import InvocationState, Provider
 from filmgate.providers.invocations import InvocationRecord, RecordState, SqlInvocations
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.periodic import attempt_each
 
 log = Log("worker")
-# Longer than the last steps of a job take: the worker that ended it removes its own.
+# Longer than the last steps of a job take: the worker that ended the job deletes its own data.
 _IDLE_SECONDS = 30.0
 
 
-class LeftoverSweep:
-    """Call `sweep` now and then, from one process or many: every step is idempotent."""
+class OrphanSweep:
+    """Call `run` every minute, from any number of processes: every step is idempotent."""
 
     def __init__(
         self, provider: Provider, invocations: SqlInvocations, idle_seconds: float = _IDLE_SECONDS
@@ -21,22 +22,30 @@ class LeftoverSweep:
         self._provider = provider
         self._invocations = invocations
         self._idle_seconds = idle_seconds
+        self._deleted = 0
 
-    def sweep(self) -> int:
-        """Remove what is finished over there; how many."""
+    def run(self) -> int:
+        """Delete the data of finished provider jobs. Returns how many."""
+        self._deleted = 0
         try:
-            found = self._invocations.leftovers(self._provider.name, idle_seconds=self._idle_seconds)
-            return sum(self._remove(record) for record in found)
-        except (ProviderError, QueueUnavailable) as exc:
-            log.warning("leftovers stay at the provider; they are tried again", code=exc.code)
+            found = self._invocations.orphans(self._provider.name, idle_seconds=self._idle_seconds)
+        except QueueUnavailable as exc:
+            log.warning("the orphans at the provider could not be listed; retrying later", code=exc.code)
             return 0
+        attempt_each("provider orphans", self._delete, found)
+        return self._deleted
 
-    def _remove(self, record: InvocationRecord) -> bool:
+    def _delete(self, record: InvocationRecord) -> None:
         assert record.invocation_id is not None
-        if self._provider.poll(record.invocation_id).state is InvocationState.PENDING:
-            self._invocations.settle(record.job_id, record.state)  # to the end of the line
-            return False
-        self._provider.discard(record.invocation_id)
-        self._invocations.settle(record.job_id, RecordState.CLOSED)
-        log.info("a leftover was removed from the provider", job_id=record.job_id)
-        return True
+        try:
+            if self._provider.poll(record.invocation_id).state is InvocationState.PENDING:
+                # Updates the record's time: it moves behind the others.
+                self._invocations.set_state(record.job_id, record.state)
+                return
+            self._provider.discard(record.invocation_id)
+        except ProviderError as exc:
+            log.warning("could not delete an orphan; retrying later", code=exc.code, job_id=record.job_id)
+            return
+        self._invocations.set_state(record.job_id, RecordState.CLOSED)
+        self._deleted += 1
+        log.info("an orphan was deleted at the provider", job_id=record.job_id)

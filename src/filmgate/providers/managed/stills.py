@@ -1,6 +1,6 @@
-"""Stills of a clip somebody else made: decoded in a child process that is allowed little, and for not long.
+"""Stills of a provider's clip, decoded in a child process under resource limits.
 
-The child has the decoder; this process has neither torch nor av.
+Only the child imports av; this process imports neither torch nor av.
 """
 
 import json
@@ -16,12 +16,12 @@ from filmgate.worker.base import PictureKind
 
 _CHILD = "filmgate.pipeline.encode.still_child"
 _CHILD_SECONDS = 60.0
-# Each child may hold a whole clip: a few at a time, whatever number of clips arrive.
-_turns = threading.BoundedSemaphore(2)
+# Each child may hold a whole clip in memory: at most two at a time.
+_slots = threading.BoundedSemaphore(2)
 
 
-class NoStills(Exception):  # noqa: N818 - the clip is fine without
-    """No stills, and why: a word for the log."""
+class NoStills(Exception):  # noqa: N818 - the clip is valid without
+    """No stills could be made; `reason` is for the log."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -29,7 +29,7 @@ class NoStills(Exception):  # noqa: N818 - the clip is fine without
 
 
 def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
-    """Thumbnail and sprite sheet as JPEG. Raises NoStills, and whatever `chunks` raises."""
+    """Thumbnail and sprite sheet as JPEG. Raises NoStills and the errors of `chunks`."""
     if find_spec("av") is None:
         raise NoStills("av is not installed: pip install 'filmgate[worker]'")
     rest = iter(chunks)
@@ -37,7 +37,7 @@ def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
     if first[4:8] != b"ftyp":
         raise NoStills("the clip is not an MP4")
     with (
-        _turns,
+        _slots,
         subprocess.Popen(
             [sys.executable, "-I", "-m", _CHILD],
             stdin=subprocess.PIPE,
@@ -49,24 +49,24 @@ def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
         alarm.start()
         try:
             _feed(child, chain([first], rest))
-            told = child.stdout.read() if child.stdout else b""
+            output = child.stdout.read() if child.stdout else b""
         finally:
             alarm.cancel()
             child.kill()
-    return _unpack(told)
+    return _unpack(output)
 
 
 def _feed(child: "subprocess.Popen[bytes]", chunks: Iterable[bytes]) -> None:
     assert child.stdin is not None
-    # A child that gives up early closes its end: its empty answer says so.
+    # A child that fails early closes the pipe; its output is empty then.
     with suppress(BrokenPipeError), child.stdin as pipe:
         for chunk in chunks:
             pipe.write(chunk)
 
 
-def _unpack(told: bytes) -> dict[PictureKind, bytes]:
-    """A line of JSON with the length of each picture, then the pictures."""
-    head, _, rest = told.partition(b"\n")
+def _unpack(output: bytes) -> dict[PictureKind, bytes]:
+    """Parse a JSON line with the length of each picture, followed by the pictures."""
+    head, _, rest = output.partition(b"\n")
     if not head:
         raise NoStills("the clip cannot be decoded")
     stills = {}

@@ -1,24 +1,25 @@
-"""The managed worker: lease, start, come back when it is due. Waiting costs an entry in a heap, no thread."""
+"""The managed worker: leases jobs, starts them at the provider and polls them. A waiting job needs no thread."""
 
 import heapq
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 from filmgate.errors import KeyringUnavailable, ProviderError, ProviderUnusable, QueueUnavailable
 from filmgate.jobs import Lease, Route, WorkerId
-from filmgate.providers.managed.heartbeats import Pulse
-from filmgate.providers.managed.orphans import LeftoverSweep
-from filmgate.providers.managed.provider_job import Errand, Parts
+from filmgate.providers.managed.heartbeats import Heartbeats
+from filmgate.providers.managed.orphans import OrphanSweep
+from filmgate.providers.managed.provider_job import ManagedServices, ProviderJob
 from filmgate.scheduling.base import JobQueue, Offer
-from filmgate.settings import WorkerSettings
+from filmgate.scheduling.workers import WorkerStatus
+from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.periodic import attempt
 from filmgate.worker.failures import Drained
 
-_NAP_SECONDS = 0.2
-_LEASES_A_TURN = 16
+_MAX_SLEEP_SECONDS = 0.2
+_LEASES_PER_TURN = 16
 _SWEEP_SECONDS = 60.0
 
 
@@ -30,163 +31,165 @@ class ManagedWorker:
         worker_id: WorkerId,
         models: tuple[str, ...],
         queue: JobQueue,
-        parts: Parts,
-        settings: WorkerSettings,
+        services: ManagedServices,
+        settings: tuple[WorkerSettings, QueueSettings],
     ) -> None:
         self._queue = queue
-        self._parts = parts
-        self._settings = settings
-        device = f"managed:{parts.provider.name}"
+        self._services = services
+        self._settings, queue_settings = settings
+        self._poll_seconds = queue_settings.poll_seconds
+        device = f"managed:{services.provider.name}"
         self._offer = Offer(worker_id, models, Route.MANAGED, device)
         self._log = Log("worker", worker_id=worker_id)
-        self._pulse = Pulse(queue, settings)
-        self._pool = ThreadPoolExecutor(parts.settings.threads, thread_name_prefix="managed")
-        self._sweep = LeftoverSweep(parts.provider, parts.invocations)
+        self._heartbeats = Heartbeats(queue, self._settings)
+        self._pool = ThreadPoolExecutor(services.settings.threads, thread_name_prefix="managed")
+        self._orphans = OrphanSweep(services.provider, services.invocations)
         self._sweep_at = 0.0
         self._lease_at = 0.0
-        # Guards what follows; notified whenever an errand is due sooner than was thought.
+        # Guards the two collections below; notified when a job is due earlier than expected.
         self._changed = threading.Condition()
-        self._errands: set[Errand] = set()
-        self._waiting: list[tuple[float, int, Errand]] = []
+        self._jobs: set[ProviderJob] = set()
+        self._waiting: list[tuple[float, int, ProviderJob]] = []
         self._numbers = count()
-        # A plain flag: a signal handler may not take the lock inside an Event.
+        # Not an Event: a signal handler must not take its lock.
         self._is_draining = False
         self._drain_ends = float("inf")
-        self._capacity = parts.settings.max_jobs
+        self._capacity = services.settings.max_jobs
+        self.is_ready = False
+
+    @property
+    def status(self) -> WorkerStatus:
+        """What the worker announces."""
+        offer = self._offer
+        return WorkerStatus(offer.worker_id, offer.route, offer.models, offer.device or "", self._capacity)
 
     def drain(self) -> None:
-        """Lease nothing more; steps may finish, what waits is handed back. Safe in a signal."""
+        """Lease nothing more, finish running steps and hand the other jobs back. Safe in a signal handler."""
         self._drain_ends = time.monotonic() + self._settings.drain_seconds
         self._is_draining = True
 
     def run(self) -> None:
         """Work until drained. Raises ProviderUnusable when the provider cannot be used as configured."""
-        self._capacity = self._measure_capacity()
+        self._capacity = self._read_capacity()
+        self.is_ready = True
         self._log.info("ready", device=self._offer.device, jobs=self._capacity)
-        self._pulse.start()
+        self._heartbeats.start()
         try:
             while not self._is_draining:
                 self._lease_some()
                 self._dispatch()
-                self._tidy()
-                self._nap()
+                self._sweep()
+                self._sleep()
             self._hand_back()
         finally:
             self._pool.shutdown(wait=True)
-            self._pulse.stop()
+            self._heartbeats.stop()
         self._log.info("drained")
 
     @property
-    def held(self) -> int:
-        """Jobs this process has leased right now."""
-        return len(self._errands)
+    def job_count(self) -> int:
+        """Jobs that this process has leased now."""
+        return len(self._jobs)
 
-    def _measure_capacity(self) -> int:
-        """No more than the provider takes at once: what it would refuse is better off in the queue."""
-        most = self._parts.settings.max_jobs
+    def _read_capacity(self) -> int:
+        """At most what the provider renders at once: other jobs are better kept in the queue."""
+        limit = self._services.settings.max_jobs
         try:
-            offers = self._parts.provider.offers()
+            models = self._services.provider.models()
         except ProviderUnusable:
             raise
         except ProviderError as exc:
-            # It may be down for a moment, and jobs that wait there must be waited for all the same.
+            # It may be down for a moment; jobs that it already renders must be followed all the same.
             self._log.warning("the provider does not answer yet", code=exc.code)
-            return most
-        rooms = [most if offer.max_concurrent is None else offer.max_concurrent for offer in offers]
-        return min(most, max(rooms, default=most))
+            return limit
+        rooms = [limit if model.max_concurrent is None else model.max_concurrent for model in models]
+        return min(limit, max(rooms, default=limit))
 
     def _lease_some(self) -> None:
         if time.monotonic() < self._lease_at:
             return
-        for _ in range(_LEASES_A_TURN):
+        for _ in range(_LEASES_PER_TURN):
             if self._is_draining:
                 return
-            if len(self._errands) >= self._capacity:
-                self._lease_at = time.monotonic() + self._settings.poll_seconds
-                return
-            try:
-                lease = self._queue.lease(self._offer)
-            except (QueueUnavailable, KeyringUnavailable) as exc:
-                self._log.warning("no lease", code=exc.code)
-                lease = None
+            lease = self._lease() if len(self._jobs) < self._capacity else None
             if lease is None:
-                self._lease_at = time.monotonic() + self._settings.poll_seconds
+                self._lease_at = time.monotonic() + self._poll_seconds
                 return
-            self._take(lease)
+            self._add(lease)
 
-    def _take(self, lease: Lease) -> None:
+    def _lease(self) -> Lease | None:
+        try:
+            return self._queue.lease(self._offer)
+        except (QueueUnavailable, KeyringUnavailable) as exc:
+            self._log.warning("could not lease a job", code=exc.code)
+            return None
+
+    def _add(self, lease: Lease) -> None:
         job = lease.job
         log = self._log.bind(job_id=job.id, trace_id=job.trace_id, tenant_id=job.tenant_id)
         log.info("job leased", attempt=job.attempt, fence=lease.fence, model=job.spec.model)
-        errand = Errand(lease, self._parts, log)
-        self._pulse.add(errand)
+        provider_job = ProviderJob(lease, self._services, log)
+        self._heartbeats.add(provider_job)
         with self._changed:
-            self._errands.add(errand)
-        self._plan(errand, 0.0)
+            self._jobs.add(provider_job)
+        self._schedule(provider_job, 0.0)
 
-    def _plan(self, errand: Errand, seconds: float) -> None:
+    def _schedule(self, job: ProviderJob, seconds: float) -> None:
         with self._changed:
-            heapq.heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), errand))
+            heapq.heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), job))
             self._changed.notify()
 
     def _dispatch(self) -> None:
-        """Give every errand that is due, or should stop, to the pool."""
+        """Submit every job that is due, or that should stop, to the pool."""
         now = time.monotonic()
         with self._changed:
-            if any(errand.is_stopping for _, _, errand in self._waiting):
-                self._waiting = [(0.0 if e.is_stopping else at, n, e) for at, n, e in self._waiting]
+            if any(job.is_stopping for _, _, job in self._waiting):
+                self._waiting = [(0.0 if job.is_stopping else at, n, job) for at, n, job in self._waiting]
                 heapq.heapify(self._waiting)
             due = []
             while self._waiting and self._waiting[0][0] <= now:
                 due.append(heapq.heappop(self._waiting)[2])
-        for errand in due:
-            self._pool.submit(self._advance, errand)
+        for job in due:
+            self._pool.submit(self._advance, job)
 
-    def _advance(self, errand: Errand) -> None:
-        seconds = self._edge(errand, errand.step)
+    def _advance(self, job: ProviderJob) -> None:
+        # A failing step leaves the lease to expire: the next worker resumes.
+        seconds = attempt("provider job", job.step)
         if seconds is None:
-            self._forget(errand)
+            self._remove(job)
         else:
-            self._plan(errand, seconds)
+            self._schedule(job, seconds)
 
-    def _edge(self, errand: Errand, action: Callable[[], float | None]) -> float | None:
-        try:
-            return action()
-        except Exception as exc:  # noqa: BLE001 - a thread's edge: the lease runs out, the next worker goes on
-            self._log.error("an errand broke off", error=exc, job_id=errand.lease.job.id)
-            return None
-
-    def _forget(self, errand: Errand) -> None:
-        self._pulse.drop(errand)
+    def _remove(self, job: ProviderJob) -> None:
+        self._heartbeats.remove(job)
         with self._changed:
-            self._errands.discard(errand)
+            self._jobs.discard(job)
             self._changed.notify()
 
-    def _nap(self) -> None:
+    def _sleep(self) -> None:
         with self._changed:
             soonest = self._waiting[0][0] if self._waiting else float("inf")
-            until = min(soonest, self._lease_at) - time.monotonic()
-            if until > 0 and not self._is_draining:
-                self._changed.wait(min(until, _NAP_SECONDS))
+            left = min(soonest, self._lease_at) - time.monotonic()
+            if left > 0 and not self._is_draining:
+                self._changed.wait(min(left, _MAX_SLEEP_SECONDS))
 
-    def _tidy(self) -> None:
-        if time.monotonic() < self._sweep_at:
-            return
-        self._sweep_at = time.monotonic() + _SWEEP_SECONDS
-        self._pool.submit(self._sweep.sweep)
+    def _sweep(self) -> None:
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + _SWEEP_SECONDS
+            self._pool.submit(attempt, "provider orphans", self._orphans.run)
 
     def _hand_back(self) -> None:
-        """Jobs that wait go back at once; those in the middle of a step may finish it, for a while."""
-        while self._errands:
+        """Hand waiting jobs back at once; running steps may finish until the drain ends."""
+        while self._jobs:
             with self._changed:
-                waiting = [errand for _, _, errand in self._waiting]
+                waiting = [job for _, _, job in self._waiting]
                 self._waiting.clear()
                 if not waiting:
-                    self._changed.wait(_NAP_SECONDS)
+                    self._changed.wait(_MAX_SLEEP_SECONDS)
                 if time.monotonic() > self._drain_ends:
-                    for errand in self._errands:
-                        errand.stop(Drained())
-            for errand in waiting:
-                errand.stop(Drained())
-                self._edge(errand, errand.hand_back)
-                self._forget(errand)
+                    for job in self._jobs:
+                        job.stop(Drained())
+            for job in waiting:
+                job.stop(Drained())
+                attempt("provider job", job.hand_back)
+                self._remove(job)

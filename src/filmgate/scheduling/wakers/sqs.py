@@ -1,322 +1,236 @@
-"""The JobQueue whose workers are woken by SQS instead of asking the database again and again.
+"""SQS wakes workers: one message per job, kept invisible while the job is leased and deleted when it ends.
 
-The database stays the truth: it holds the jobs, the fences, the shares. A message only says that there is
-work for a lane (a route and a model); which job that is, the lease decides. A message that is lost, doubled
-or late changes when somebody looks, never what they find. docs/adr/0048 has the reasons.
+The database holds jobs, fences and shares; the lease decides which job a worker gets. docs/adr/0048 has the
+reasons.
 """
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
-from filmgate.database import Database
-from filmgate.database.schema import jobs
-from filmgate.errors import DeliveryUnavailable, KeyringUnavailable, LeaseLost, QueueUnavailable
-from filmgate.jobs import Failure, Job, JobId, JobState, Lease, Progress, Reason, Ticket
-from filmgate.scheduling import fair_share
-from filmgate.scheduling.base import Finish, Offer, Setback, Standing
-from filmgate.scheduling.claims import find_named, is_due
-from filmgate.scheduling.queue import SqlQueue
-from filmgate.scheduling.waiting import Move
-from filmgate.scheduling.wakers.ready import Lane, find_waiting
-from filmgate.scheduling.wakers.sqs_queues import Envelope, Mailbox, PostOffice, Wakeup
+from filmgate.errors import WakerUnavailable
+from filmgate.jobs import Failure, JobId, Lease, Reason
+from filmgate.scheduling.base import Offer
+from filmgate.scheduling.ready import Lane, ReadyJob
+from filmgate.scheduling.wakers.base import SweptQueue, Wakeup
+from filmgate.scheduling.wakers.sqs_queues import Message, SqsQueue, SqsQueues
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.base import Keyring
 from filmgate.telemetry.logs import Log
 
-# A job's visibility is renewed this often within one lease, however often the heart beats.
-_RENEWALS_A_LEASE = 3
-# After a failed send others are not tried for this long: an outage of SQS must not slow requests down.
-_SILENCE_SECONDS = 5.0
-_SIGN_IN_SECONDS = 5.0
-_SENT_A_SWEEP = 500
-_LETTERS_A_SWEEP = 100
-_LETTER_SECONDS = 30.0
-
 log = Log("queue")
+
+# The visibility of a message is renewed this often per lease, however often heartbeats are sent.
+_RENEWALS_PER_LEASE = 3
+# After a failed send no other is tried for this long: an outage of SQS must not slow requests down.
+_PAUSE_SECONDS = 5.0
+_MAX_SENT_PER_SWEEP = 500
+_MAX_DEAD_PER_SWEEP = 100
+_DEAD_VISIBILITY_SECONDS = 30.0
+_ABANDONED = Failure(Reason.WORKER_LOST, "the job was delivered repeatedly and no worker finished it")
 
 
 @dataclass(slots=True)
 class _Held:
-    """A lease of this process and the message it was woken by, if any, hidden from others meanwhile."""
+    """A lease of this process and the message that led to it, if any."""
 
-    envelope: Envelope | None
+    message: Message | None
     renewed_at: float
-    beaten_at: float
 
 
-class SqsQueue(SqlQueue):
-    """Jobs as rows, wake-ups as messages."""
+class SqsWaker:
+    """Wake-ups as SQS messages. When SQS is down, workers poll the database."""
 
-    def __init__(
-        self, database: Database, keyring: Keyring, settings: QueueSettings, post: PostOffice
-    ) -> None:
-        super().__init__(database, keyring, settings)
-        self._post = post
+    def __init__(self, queues: SqsQueues, settings: QueueSettings) -> None:
+        self._queues = queues
+        self._settings = settings
         self._held: dict[tuple[JobId, int], _Held] = {}
         self._guard = threading.Lock()
         self._lanes: set[Lane] = set()
-        self._swept_at = time.monotonic()
-        self._silent_until = 0.0
-        self._signed_in_at = -_SIGN_IN_SECONDS
-        # Whoever ended a job may have freed its tenant's next: look once before waiting for a message.
-        self._is_curious = True
+        self._pending: Message | None = None
+        self._has_waited = False
+        self._sends_from = 0.0
+        self._next_look_at = 0.0
+        # The end of a job may allow its tenant's next one: look once before waiting for a message.
+        self._is_look_due = True
 
-    def enqueue(self, ticket: Ticket) -> Job:
-        job = super().enqueue(ticket)
-        if job.id == ticket.job_id:
-            self._announce(Wakeup(job.id, job.route, job.spec.model))
-        return job
+    def notify(self, job: ReadyJob) -> None:
+        self._lanes.add((job.route, job.model))
+        if time.monotonic() < self._sends_from:
+            return
+        try:
+            self._queue_of(job).send([(job, f"{job.job_id}-{job.fence}")])
+        except WakerUnavailable as exc:
+            self._sends_from = time.monotonic() + _PAUSE_SECONDS
+            log.warning("a wake-up was not sent; the sweep sends it", code=exc.code, job_id=job.job_id)
 
-    def reroute(self, moves: Sequence[Move]) -> int:
-        moved = super().reroute(moves)
-        if moved:
-            self.sweep()  # their messages lie in the boxes of the route they left
-        return moved
+    def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
+        if is_stopping() or self._is_look_due or self._pending is not None:
+            return
+        try:
+            self._pending = self._receive(offer, self._settings.wait_seconds)
+            self._has_waited = True
+        except WakerUnavailable as exc:
+            log.warning("SQS is unavailable; polling the database", code=exc.code)
+            self._is_look_due = True
+            time.sleep(self._settings.poll_seconds)
 
-    def lease(self, offer: Offer) -> Lease | None:
-        self._sign_in(offer)
+    def take(self, offer: Offer) -> Wakeup | None:
         self._lanes.update((offer.route, model) for model in offer.models)
-        is_curious, self._is_curious = self._is_curious, False
-        # Whoever has work in hand is asked for room beside it and must not be kept.
-        is_patient = not is_curious and not self._is_busy()
-        try:
-            envelope = self._receive(offer, self._settings.wait_seconds if is_patient else 0.0)
-        except DeliveryUnavailable as exc:
-            log.warning("no messages; looking at the database instead", code=exc.code)
-            return self._hold(super().lease(offer), None)
-        if envelope is not None:
-            return self._hold(self._answer(offer, envelope), envelope)
-        is_sweep_due = time.monotonic() - self._swept_at >= self._settings.sweep_seconds
-        lease = self._hold(super().lease(offer), None) if is_curious or is_sweep_due else None
-        if is_sweep_due:
-            try:
-                self.sweep()
-            except QueueUnavailable as exc:  # and yet what was leased is leased
-                log.warning("the sweep of messages failed; it is tried again", code=exc.code)
-        return lease
-
-    def heartbeat(self, lease: Lease, progress: Progress | None = None) -> Standing:
-        with self._letting_go_if_lost(lease):
-            standing = super().heartbeat(lease, progress)
-        self._renew(lease)
-        return standing
-
-    def complete(self, lease: Lease, finish: Finish) -> Job:
-        with self._letting_go_if_lost(lease):
-            job = super().complete(lease, finish)
-        self._is_curious = True
-        if (envelope := self._let_go(lease)) is not None:
-            self._delete(envelope)
-        return job
-
-    def give_up(self, lease: Lease, setback: Setback) -> Job:
-        with self._letting_go_if_lost(lease):
-            job = super().give_up(lease, setback)
-        self._is_curious = True
-        envelope = self._let_go(lease)
-        if not job.state.is_final and not setback.counts:
-            self._replace(envelope, Wakeup(job.id, job.route, job.spec.model, job.fence))
-        elif envelope is not None and job.state.is_final:
-            self._delete(envelope)
-        elif envelope is not None:
-            # The same message comes back when the backoff is over.
-            self._hide(envelope, self._backoff_seconds(job.attempt))
-        return job
-
-    def sweep(self) -> None:
-        """Send what waits without a message, and fail the jobs of dead letters. Anyone may, at any time."""
-        self._swept_at = time.monotonic()
-        with self._database.read() as connection:
-            waiting = find_waiting(connection, self._database.steady_now(connection), _SENT_A_SWEEP)
-        boxes: dict[str, Mailbox] = {}
-        wanted: dict[str, list[Wakeup]] = {}
-        try:
-            for lane in self._lanes | waiting.keys():
-                box = self._post.box(*lane)
-                boxes[box.url] = box
-                wanted.setdefault(box.url, []).extend(waiting.get(lane, ()))
-            for url, box in boxes.items():
-                self._resend(box, wanted[url])
-                self._bury_dead(box)
-        except DeliveryUnavailable as exc:
-            log.warning("the sweep of messages failed; it is tried again", code=exc.code)
-
-    def _sign_in(self, offer: Offer) -> None:
-        """Say that this worker is there: one that waits for messages does not ask the database for work."""
-        if time.monotonic() - self._signed_in_at < _SIGN_IN_SECONDS:
-            return
-        self._signed_in_at = time.monotonic()
-        with self._database.write(is_durable=False) as connection:
-            self._attendance.mark(connection, offer, self._database.steady_now(connection))
-
-    def _announce(self, wakeup: Wakeup) -> None:
-        """A send that fails costs time, not the job: the sweep sends again."""
-        self._lanes.add((wakeup.route, wakeup.model))
-        if time.monotonic() < self._silent_until:
-            return
-        try:
-            self._post.box(wakeup.route, wakeup.model).send([(wakeup, f"{wakeup.job_id}-{wakeup.fence}")])
-        except DeliveryUnavailable as exc:
-            self._silent_until = time.monotonic() + _SILENCE_SECONDS
-            log.warning("a wake-up was not sent; the sweep will", code=exc.code, job_id=wakeup.job_id)
-
-    def _receive(self, offer: Offer, wait_seconds: float) -> Envelope | None:
-        """The next message of any box this worker serves; the wait is shared out among them."""
-        boxes = {box.url: box for box in (self._post.box(offer.route, model) for model in offer.models)}
-        for box in boxes.values():
-            envelope = box.receive(
-                wait_seconds=wait_seconds / len(boxes), hide_seconds=_outlast(self._settings.lease_seconds)
-            )
-            if envelope is not None:
-                return envelope
-        return None
-
-    def _answer(self, offer: Offer, envelope: Envelope) -> Lease | None:
-        """Lease what is fair. A message that comes again asks for the very job it names first: if that job
-        ends every worker, its own message is the one that dies of it.
-        """
-        wakeup = envelope.wakeup
-        if wakeup is None:
-            log.warning("a message that is not ours was removed")
-            self._delete(envelope)
+        message, self._pending = self._pending, None
+        has_waited, self._has_waited = self._has_waited, False
+        if message is None and not has_waited:
+            message = self._try_receive(offer)
+        if message is not None:
+            return self._to_wakeup(message)
+        if not self._is_look_due and time.monotonic() < self._next_look_at:
             return None
-        try:
-            lease = self._lease_named(offer, wakeup.job_id) if envelope.receives > 1 else None
-            lease = lease or super().lease(offer)
-        except (QueueUnavailable, KeyringUnavailable):
-            # No fault of the job's: the receive must not count against it.
-            self._replace(envelope, wakeup)
-            raise
+        self._is_look_due = False
+        self._next_look_at = time.monotonic() + self._settings.sweep_seconds
+        return Wakeup()
+
+    def put_back(self, wakeup: Wakeup) -> None:
+        self._is_look_due = True
+        if isinstance(wakeup.message, Message) and wakeup.message.job is not None:
+            # The job is not at fault: a new message starts without receives.
+            self._replace(wakeup.message, wakeup.message.job)
+
+    def leased(self, wakeup: Wakeup, offer: Offer, lease: Lease | None) -> None:
+        message = wakeup.message if isinstance(wakeup.message, Message) else None
         if lease is not None:
-            return lease
-        if wakeup.route is offer.route and wakeup.model in offer.models:
-            self._delete(envelope)
-        else:
-            log.warning("a message for other workers; give queue.delivery a {model}", model=wakeup.model)
-            self._replace(envelope, wakeup)
-        return None
-
-    def _lease_named(self, offer: Offer, job_id: JobId) -> Lease | None:
-        with self._database.write() as connection:
-            steady_now = self._database.steady_now(connection)
-            if (row := find_named(connection, offer, job_id, steady_now)) is None:
-                return None
-            if (verdict := self._judge(row)) is not None:
-                self._end(connection, row, verdict)
-                return None
-            if row["wake_at"] is None:
-                fair_share.charge(connection, row)
-            return self._grant(connection, row, offer)
-
-    @contextmanager
-    def _letting_go_if_lost(self, lease: Lease) -> Iterator[None]:
-        """Without the lease its message is not ours: it comes back by itself, to whoever it finds."""
-        try:
-            yield
-        except LeaseLost:
-            self._let_go(lease)
-            raise
-
-    def _hold(self, lease: Lease | None, envelope: Envelope | None) -> Lease | None:
-        if lease is not None:
-            now = time.monotonic()
             with self._guard:
-                self._held[lease.job.id, lease.fence] = _Held(envelope, renewed_at=now, beaten_at=now)
-        return lease
+                self._held[lease.job.id, lease.fence] = _Held(message, renewed_at=time.monotonic())
+        elif message is not None and message.job is not None:
+            self._drop(message, message.job, offer)
 
-    def _let_go(self, lease: Lease) -> Envelope | None:
-        with self._guard:
-            held = self._held.pop((lease.job.id, lease.fence), None)
-        return held.envelope if held is not None else None
-
-    def _is_busy(self) -> bool:
-        """Whether a lease of this process is alive; one that was dropped without a word is not."""
-        since = time.monotonic() - self._settings.lease_seconds
-        with self._guard:
-            return any(held.beaten_at > since for held in self._held.values())
-
-    def _renew(self, lease: Lease) -> None:
+    def renewed(self, lease: Lease) -> None:
         with self._guard:
             held = self._held.get((lease.job.id, lease.fence))
-        if held is None:
+        if held is None or held.message is None:
             return
-        now = held.beaten_at = time.monotonic()
-        if held.envelope is not None and now - held.renewed_at >= lease.seconds / _RENEWALS_A_LEASE:
+        now = time.monotonic()
+        if now - held.renewed_at >= lease.seconds / _RENEWALS_PER_LEASE:
             held.renewed_at = now
-            self._hide(held.envelope, _outlast(lease.seconds))
+            self._hide(held.message, _visibility_seconds(lease.seconds))
 
-    def _hide(self, envelope: Envelope, seconds: float) -> None:
-        try:
-            envelope.box.hide(envelope, seconds)
-        except DeliveryUnavailable as exc:
-            log.warning("a message may be seen early; the fence decides", code=exc.code)
+    def lost(self, lease: Lease) -> None:
+        self._release(lease)
 
-    def _delete(self, envelope: Envelope) -> None:
-        try:
-            envelope.box.delete(envelope)
-        except DeliveryUnavailable as exc:
-            log.warning("a message may be seen again; it will find nothing", code=exc.code)
-
-    def _replace(self, envelope: Envelope | None, wakeup: Wakeup) -> None:
-        """A new message, seen at once and never received yet, instead of the one in our hands."""
-        try:
-            self._post.box(wakeup.route, wakeup.model).send([(wakeup, _unique(wakeup))])
-        except DeliveryUnavailable as exc:
-            log.warning("a wake-up was not sent; the sweep will", code=exc.code, job_id=wakeup.job_id)
+    def ended(self, lease: Lease, retry_in: float | None) -> None:
+        self._is_look_due = True
+        if (message := self._release(lease)) is None:
             return
-        if envelope is not None:
-            self._delete(envelope)
+        if retry_in is None:
+            self._delete(message)
+        else:
+            self._hide(message, retry_in)
 
-    def _resend(self, box: Mailbox, wanted: list[Wakeup]) -> None:
-        if not wanted or (missing := len(wanted) - box.count_visible()) <= 0:
+    def returned(self, lease: Lease, job: ReadyJob) -> None:
+        self._is_look_due = True
+        self._replace(self._release(lease), job)
+
+    def sweep(self, queue: SweptQueue) -> None:
+        """Send messages for ready jobs that have none, and fail the jobs of dead letters."""
+        ready = queue.ready_jobs(_MAX_SENT_PER_SWEEP)
+        wanted: dict[str, tuple[SqsQueue, list[ReadyJob]]] = {}
+        try:
+            for lane in self._lanes | ready.keys():
+                sqs = self._queues.find(*lane)
+                wanted.setdefault(sqs.url, (sqs, []))[1].extend(ready.get(lane, ()))
+            for sqs, jobs in wanted.values():
+                self._resend(sqs, jobs)
+                _fail_dead_letters(sqs, queue)
+        except WakerUnavailable as exc:
+            log.warning("the sweep of SQS messages failed; it is retried", code=exc.code)
+
+    def _try_receive(self, offer: Offer) -> Message | None:
+        try:
+            return self._receive(offer, 0.0)
+        except WakerUnavailable as exc:
+            log.warning("SQS is unavailable; polling the database", code=exc.code)
+            self._is_look_due = True
+            return None
+
+    def _receive(self, offer: Offer, wait_seconds: float) -> Message | None:
+        """The next message of the queues this worker serves; the wait is divided among them."""
+        found = (self._queues.find(offer.route, model) for model in offer.models)
+        queues = {queue.url: queue for queue in found}
+        visibility = _visibility_seconds(self._settings.lease_seconds)
+        for queue in queues.values():
+            message = queue.receive(wait_seconds=wait_seconds / len(queues), visibility_seconds=visibility)
+            if message is not None:
+                return message
+        return None
+
+    def _to_wakeup(self, message: Message) -> Wakeup | None:
+        if message.job is None:
+            log.warning("an SQS message of another program was deleted")
+            self._delete(message)
+            return None
+        # A repeated message leases the job it names: a job that kills every worker uses up its own message.
+        return Wakeup(message.job.job_id if message.receives > 1 else None, message)
+
+    def _drop(self, message: Message, job: ReadyJob, offer: Offer) -> None:
+        """The message led to no lease: its job has ended, or other workers serve it."""
+        if job.route is offer.route and job.model in offer.models:
+            self._delete(message)
             return
-        # Sweeps that run at once, here or elsewhere, use the same tokens: SQS keeps one of each.
+        log.warning("a message for other workers was received; use {model} in queue.waker", model=job.model)
+        self._replace(message, job)
+
+    def _release(self, lease: Lease) -> Message | None:
+        with self._guard:
+            held = self._held.pop((lease.job.id, lease.fence), None)
+        return held.message if held is not None else None
+
+    def _queue_of(self, job: ReadyJob) -> SqsQueue:
+        return self._queues.find(job.route, job.model)
+
+    def _hide(self, message: Message, seconds: float) -> None:
+        try:
+            message.queue.hide(message, seconds)
+        except WakerUnavailable as exc:
+            log.warning("the visibility of an SQS message was not extended", code=exc.code)
+
+    def _delete(self, message: Message) -> None:
+        try:
+            message.queue.delete(message)
+        except WakerUnavailable as exc:
+            log.warning("an SQS message was not deleted; it will find no job", code=exc.code)
+
+    def _replace(self, message: Message | None, job: ReadyJob) -> None:
+        """Send a new message, visible at once and without receives, instead of this one."""
+        try:
+            self._queue_of(job).send([(job, f"{job.job_id}-{job.fence}-{time.time_ns()}")])
+        except WakerUnavailable as exc:
+            log.warning("a wake-up was not sent; the sweep sends it", code=exc.code, job_id=job.job_id)
+            return
+        if message is not None:
+            self._delete(message)
+
+    def _resend(self, sqs: SqsQueue, ready: list[ReadyJob]) -> None:
+        if not ready or (missing := len(ready) - sqs.count_visible()) <= 0:
+            return
+        # Concurrent sweeps use the same tokens: SQS keeps one message of each.
         period = int(time.time() // max(self._settings.sweep_seconds, 1.0))
-        box.send([(wakeup, f"{wakeup.job_id}-{wakeup.fence}-{period}") for wakeup in wanted[:missing]])
+        sqs.send([(job, f"{job.job_id}-{job.fence}-{period}") for job in ready[:missing]])
         log.info("wake-ups sent again", jobs=missing)
 
-    def _bury_dead(self, box: Mailbox) -> None:
-        if (dead := box.dead_letters()) is None:
+
+def _fail_dead_letters(sqs: SqsQueue, queue: SweptQueue) -> None:
+    if (dead_letters := sqs.dead_letters()) is None:
+        return
+    for _ in range(_MAX_DEAD_PER_SWEEP):
+        message = dead_letters.receive(wait_seconds=0, visibility_seconds=_DEAD_VISIBILITY_SECONDS)
+        if message is None:
             return
-        for _ in range(_LETTERS_A_SWEEP):
-            letter = dead.receive(wait_seconds=0, hide_seconds=_LETTER_SECONDS)
-            if letter is None:
-                return
-            if letter.wakeup is None:
-                log.warning("a dead letter that is not ours was removed")
-            else:
-                self._fail_dead(letter.wakeup)
-            dead.delete(letter)
-
-    def _fail_dead(self, wakeup: Wakeup) -> None:
-        """A job whose message nobody survived. One that ended, or that a worker holds now, is left alone."""
-        with self._database.write() as connection:
-            found = sa.select(jobs.c.tenant_id).where(jobs.c.id == wakeup.job_id)
-            if (tenant_id := connection.execute(found).scalar_one_or_none()) is None:
-                return
-            _, row = self._lock(connection, tenant_id, wakeup.job_id)
-            overdue = is_due(
-                sa.select(jobs.c.seq).where(jobs.c.seq == row["seq"]), self._database.steady_now(connection)
-            )
-            is_held = row["state"] == JobState.RUNNING and connection.execute(overdue).first() is None
-            if JobState(row["state"]).is_final or is_held:
-                return
-            message = "its message was delivered again and again and no worker finished it"
-            self._end(connection, row, Failure(Reason.WORKER_LOST, message))
-        log.error("a dead letter failed its job", job_id=wakeup.job_id, reason=Reason.WORKER_LOST)
+        if message.job is None:
+            log.warning("a dead letter of another program was deleted")
+        elif queue.fail_abandoned(message.job.job_id, _ABANDONED):
+            log.error("a dead letter failed its job", job_id=message.job.job_id, reason=_ABANDONED.reason)
+        dead_letters.delete(message)
 
 
-def _outlast(lease_seconds: float) -> float:
-    """How long a message hides: past the end of a lease that was kept after the last renewal, so that
-    whoever sees it again finds the job free.
-    """
-    return lease_seconds * (1 + 1 / _RENEWALS_A_LEASE) + 1
-
-
-def _unique(wakeup: Wakeup) -> str:
-    return f"{wakeup.job_id}-{wakeup.fence}-{time.time_ns()}"
+def _visibility_seconds(lease_seconds: float) -> float:
+    """Longer than a lease that was just renewed: when the message appears again, the job can be leased."""
+    return lease_seconds * (1 + 1 / _RENEWALS_PER_LEASE) + 1

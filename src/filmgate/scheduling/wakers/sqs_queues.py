@@ -1,4 +1,4 @@
-"""SQS as the queue sees it: boxes of wake-ups, one for each lane of workers. Only this file knows boto3."""
+"""SQS FIFO queues: one for all workers, or one per route and model."""
 
 import json
 import math
@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from filmgate.aws.clients import check_boto3
-from filmgate.errors import DeliveryUnavailable, SettingsError
+from filmgate.errors import SettingsError, WakerUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, Route
+from filmgate.scheduling.ready import ReadyJob
 from filmgate.settings import QueueSettings
 
-SETTING = "queue.delivery"
-LONGEST_HIDE_SECONDS = 12 * 3600
-MESSAGES_A_CALL = 10
-_PLACES = ("{route}", "{model}")
+SETTING = "queue.waker"
+MAX_VISIBILITY_SECONDS = 12 * 3600
+MESSAGES_PER_CALL = 10
+_PLACEHOLDERS = ("{route}", "{model}")
 _CONNECT_SECONDS = 2.0
 _READ_SECONDS = 5.0
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -24,97 +25,93 @@ _DENIED = ("AccessDenied", "AccessDeniedException", "AWS.SimpleQueueService.Acce
 
 
 @dataclass(frozen=True, slots=True)
-class Wakeup:
-    """What a message says: there is work for workers of this route and model, and this job is some of it."""
+class Message:
+    """A received message, invisible to others until its visibility ends. `receives` includes this one.
 
-    job_id: JobId
-    route: Route
-    model: str
-    fence: int = 0
+    `job` is None for a message that Filmgate did not send.
+    """
 
-    def to_body(self) -> str:
-        return json.dumps({"job": self.job_id, "route": self.route, "model": self.model, "fence": self.fence})
-
-    @classmethod
-    def from_body(cls, body: str) -> "Wakeup | None":
-        """None for a body that no Filmgate wrote."""
-        try:
-            said = json.loads(body)
-            if not JOB_ID_PATTERN.fullmatch(said["job"]):
-                return None
-            return cls(JobId(said["job"]), Route(said["route"]), str(said["model"]), int(said["fence"]))
-        except (ValueError, KeyError, TypeError):
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """A message in our hands until its visibility runs out; `receives` counts this time too."""
-
-    box: "Mailbox"
+    queue: "SqsQueue"
     receipt: str
     receives: int
-    wakeup: Wakeup | None
+    job: ReadyJob | None
 
 
-class Mailbox:
-    """One SQS FIFO queue. Every verb raises DeliveryUnavailable when SQS refuses or cannot be reached."""
+def to_body(job: ReadyJob) -> str:
+    return json.dumps({"job": job.job_id, "route": job.route, "model": job.model, "fence": job.fence})
+
+
+def from_body(body: str) -> ReadyJob | None:
+    """None for a body that Filmgate did not write."""
+    try:
+        fields = json.loads(body)
+        if not JOB_ID_PATTERN.fullmatch(fields["job"]):
+            return None
+        return ReadyJob(
+            JobId(fields["job"]), Route(fields["route"]), str(fields["model"]), int(fields["fence"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+class SqsQueue:
+    """One SQS FIFO queue. Every method raises WakerUnavailable when SQS rejects the call or is unreachable."""
 
     def __init__(self, client: Any, url: str) -> None:
         self._client = client
         self.url = url
-        self._dead_letters: Mailbox | None = None
+        self._dead_letters: SqsQueue | None = None
 
-    def send(self, wakeups: Sequence[tuple[Wakeup, str]]) -> None:
-        """Send each once, however often this is repeated within five minutes with the same token.
+    def send(self, jobs: Sequence[tuple[ReadyJob, str]]) -> None:
+        """Send one message per job and token; SQS drops repeated tokens for five minutes.
 
-        Each is a group of its own: of one group only one message is delivered at a time, and a job may need
-        a second while its first is held by a worker that was woken by it and leased another.
+        Each message has its own group, because SQS delivers one message of a group at a time and a job may
+        need a second message while a worker that leased another job holds the first.
         """
         entries = [
             {
                 "Id": str(place),
-                "MessageBody": wakeup.to_body(),
+                "MessageBody": to_body(job),
                 "MessageGroupId": token,
                 "MessageDeduplicationId": token,
             }
-            for place, (wakeup, token) in enumerate(wakeups)
+            for place, (job, token) in enumerate(jobs)
         ]
-        for begin in range(0, len(entries), MESSAGES_A_CALL):
-            batch = entries[begin : begin + MESSAGES_A_CALL]
+        for begin in range(0, len(entries), MESSAGES_PER_CALL):
+            batch = entries[begin : begin + MESSAGES_PER_CALL]
             with translated_errors():
                 answer = self._client.send_message_batch(QueueUrl=self.url, Entries=batch)
             if failed := answer.get("Failed"):
-                raise DeliveryUnavailable(f"SQS took {len(batch) - len(failed)} of {len(batch)} messages")
+                raise WakerUnavailable(f"SQS took {len(batch) - len(failed)} of {len(batch)} messages")
 
-    def receive(self, *, wait_seconds: float, hide_seconds: float) -> Envelope | None:
-        """The next message, hidden from others; None when none came within the wait."""
+    def receive(self, *, wait_seconds: float, visibility_seconds: float) -> Message | None:
+        """The next message; None when none arrived within the wait."""
         with translated_errors():
             answer = self._client.receive_message(
                 QueueUrl=self.url,
                 MaxNumberOfMessages=1,
                 WaitTimeSeconds=round(wait_seconds),
-                VisibilityTimeout=_hide(hide_seconds),
+                VisibilityTimeout=_to_visibility(visibility_seconds),
                 MessageSystemAttributeNames=["ApproximateReceiveCount"],
             )
         for message in answer.get("Messages", ()):
             receives = int(message["Attributes"]["ApproximateReceiveCount"])
-            return Envelope(self, message["ReceiptHandle"], receives, Wakeup.from_body(message["Body"]))
+            return Message(self, message["ReceiptHandle"], receives, from_body(message["Body"]))
         return None
 
-    def hide(self, envelope: Envelope, seconds: float) -> None:
-        """Nobody else sees the message for this long, counted from now."""
+    def hide(self, message: Message, seconds: float) -> None:
+        """Keep the message invisible to others for this many seconds from now."""
         with translated_errors():
             self._client.change_message_visibility(
-                QueueUrl=self.url, ReceiptHandle=envelope.receipt, VisibilityTimeout=_hide(seconds)
+                QueueUrl=self.url, ReceiptHandle=message.receipt, VisibilityTimeout=_to_visibility(seconds)
             )
 
-    def delete(self, envelope: Envelope) -> None:
+    def delete(self, message: Message) -> None:
         with translated_errors():
-            self._client.delete_message(QueueUrl=self.url, ReceiptHandle=envelope.receipt)
+            self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message.receipt)
 
     def count_visible(self) -> int:
-        """Messages nobody holds; SQS calls its own answer approximate."""
+        """Visible messages, approximately."""
         return int(self.attributes("ApproximateNumberOfMessages")["ApproximateNumberOfMessages"])
 
     def attributes(self, *names: str) -> dict[str, str]:
@@ -122,77 +119,77 @@ class Mailbox:
             answer = self._client.get_queue_attributes(QueueUrl=self.url, AttributeNames=list(names))
         return dict(answer.get("Attributes", {}))
 
-    def dead_letters(self) -> "Mailbox | None":
-        """The box for messages that were received too often; None where the queue has none."""
+    def dead_letters(self) -> "SqsQueue | None":
+        """The dead-letter queue; None where the queue has none."""
         if self._dead_letters is None:
             policy = json.loads(self.attributes("RedrivePolicy").get("RedrivePolicy", "{}"))
             if target := policy.get("deadLetterTargetArn"):
-                self._dead_letters = find_mailbox(self._client, target.rpartition(":")[2])
+                self._dead_letters = find_queue(self._client, target.rpartition(":")[2])
         return self._dead_letters
 
 
-class PostOffice:
-    """The boxes of `queue.delivery`: one, or one for each route and model its name has places for."""
+class SqsQueues:
+    """The queues of `queue.waker`: one, or one per {route} and {model} in its name."""
 
     def __init__(self, settings: QueueSettings) -> None:
-        self._address = parse_address(settings.delivery)
+        self._address = parse_address(settings.waker)
         self._client = _open_client(settings)
-        self._boxes: dict[str, Mailbox] = {}
+        self._queues: dict[str, SqsQueue] = {}
 
-    def box(self, route: Route, model: str) -> Mailbox:
-        """Where wake-ups for these workers go. Raises DeliveryUnavailable when there is no such queue."""
-        address = fill_places(self._address, route, model)
-        if address not in self._boxes:
+    def find(self, route: Route, model: str) -> SqsQueue:
+        """The queue of these workers. Raises WakerUnavailable when it does not exist."""
+        address = fill_name(self._address, route, model)
+        if address not in self._queues:
             if address.startswith("https://"):
-                self._boxes[address] = Mailbox(self._client, address)
+                self._queues[address] = SqsQueue(self._client, address)
             else:
-                self._boxes[address] = find_mailbox(self._client, address)
-        return self._boxes[address]
+                self._queues[address] = find_queue(self._client, address)
+        return self._queues[address]
 
 
-def parse_address(delivery: str) -> str:
-    """A queue name or an https URL, still with its places; raises SettingsError."""
-    address = delivery.removeprefix("sqs://")
+def parse_address(waker: str) -> str:
+    """A queue name or an https URL with its placeholders. Raises SettingsError."""
+    address = waker.removeprefix("sqs://")
     bare = address
-    for place in _PLACES:
+    for place in _PLACEHOLDERS:
         bare = bare.replace(place, "x")
-    is_url = delivery.startswith("https://") and bare.count("/") >= 4
-    is_name = delivery.startswith("sqs://") and not _NOT_IN_NAMES.search(bare.removesuffix(".fifo"))
+    is_url = waker.startswith("https://") and bare.count("/") >= 4
+    is_name = waker.startswith("sqs://") and not _NOT_IN_NAMES.search(bare.removesuffix(".fifo"))
     if not (is_url or is_name) or not bare.endswith(".fifo"):
         raise SettingsError(
-            f"{delivery!r} is not sqs://NAME.fifo or the https URL of a FIFO queue; {{route}} and {{model}} "
-            "may stand in its name",
+            f"{waker!r} is not poll, notify, sqs://NAME.fifo or the https URL of a FIFO queue; "
+            "the name may contain {route} and {model}",
             option=SETTING,
         )
     return address
 
 
-def fill_places(address: str, route: Route, model: str) -> str:
-    """The name of one lane's queue; what SQS does not allow in names becomes a dash."""
+def fill_name(address: str, route: Route, model: str) -> str:
+    """The name with its placeholders filled in; characters that SQS does not allow become dashes."""
     return address.replace("{route}", route).replace("{model}", _NOT_IN_NAMES.sub("-", model))
 
 
-def find_mailbox(client: Any, name: str) -> Mailbox:
+def find_queue(client: Any, name: str) -> SqsQueue:
     with translated_errors():
-        return Mailbox(client, client.get_queue_url(QueueName=name)["QueueUrl"])
+        return SqsQueue(client, client.get_queue_url(QueueName=name)["QueueUrl"])
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Whatever boto3 raises becomes DeliveryUnavailable; a refusal names the permission that is missing."""
+    """Whatever boto3 raises becomes WakerUnavailable; a refusal names the permission that is missing."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     try:
         yield
     except NoCredentialsError as exc:
-        raise DeliveryUnavailable("no AWS credentials; set AWS_PROFILE or give this machine a role") from exc
+        raise WakerUnavailable("no AWS credentials; set AWS_PROFILE or give this machine a role") from exc
     except ClientError as exc:
         code = exc.response.get("Error", {}).get("Code", "")
         if code in _DENIED:
-            raise DeliveryUnavailable(f"SQS refused: sqs:{exc.operation_name} is missing") from exc
-        raise DeliveryUnavailable(f"SQS refused {exc.operation_name}: {code}") from exc
+            raise WakerUnavailable(f"SQS refused: sqs:{exc.operation_name} is missing") from exc
+        raise WakerUnavailable(f"SQS refused {exc.operation_name}: {code}") from exc
     except BotoCoreError as exc:
-        raise DeliveryUnavailable(f"SQS cannot be reached: {type(exc).__name__}") from exc
+        raise WakerUnavailable(f"SQS cannot be reached: {type(exc).__name__}") from exc
 
 
 def _open_client(settings: QueueSettings) -> Any:
@@ -218,5 +215,5 @@ def _open_client(settings: QueueSettings) -> Any:
         raise SettingsError(f"{exc}; set queue.region", option=SETTING) from exc
 
 
-def _hide(seconds: float) -> int:
-    return min(math.ceil(seconds), LONGEST_HIDE_SECONDS)
+def _to_visibility(seconds: float) -> int:
+    return min(math.ceil(seconds), MAX_VISIBILITY_SECONDS)

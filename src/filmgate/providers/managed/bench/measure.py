@@ -126,9 +126,9 @@ def _site(data: Path, jobs: int) -> Iterator[Site]:
             command = [sys.executable, "-m", "filmgate", "worker", "--managed", "--model", "bench"]
             environ = {
                 "FILMGATE_DATA": str(data),
-                "FILMGATE_FALLBACK__PROVIDER": "http",
-                "FILMGATE_FALLBACK__URL": f"{address}/v1",
-                "FILMGATE_FALLBACK__MAX_JOBS": str(jobs),
+                "FILMGATE_PROVIDER__KIND": "http",
+                "FILMGATE_PROVIDER__URL": f"{address}/v1",
+                "FILMGATE_PROVIDER__MAX_JOBS": str(jobs),
             }
             with _process(command, environ) as worker:
                 yield Site(_open_queue(database, data), address, worker.pid)

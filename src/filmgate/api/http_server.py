@@ -1,0 +1,64 @@
+"""The HTTP server: which address and certificates it uses, and how uvicorn runs the application."""
+
+import socket
+import ssl
+from pathlib import Path
+
+import uvicorn
+
+from filmgate.api.auth import is_loopback
+from filmgate.api.certificates import CertificateProtocol
+from filmgate.errors import SettingsError
+from filmgate.settings import ApiSettings
+
+_PENDING_CONNECTIONS = 1024
+
+
+def check_exposure(api: ApiSettings) -> None:
+    """Raises SettingsError for an open server beyond loopback, and for incomplete TLS settings."""
+    if api.open and not is_loopback(api.host):
+        raise SettingsError(f"is only allowed on a loopback address, not on {api.host}", option="--open")
+    if bool(api.tls_certificate) != bool(api.tls_key):
+        raise SettingsError("must be set together", option="--tls-certificate, --tls-key")
+    if api.tls_client_ca and not api.tls_certificate:
+        raise SettingsError("needs --tls-certificate and --tls-key", option="--tls-client-ca")
+    for name in (api.tls_certificate, api.tls_key, api.tls_client_ca):
+        if name and not Path(name).is_file():
+            raise SettingsError(f"{name} does not exist", option="--tls-*")
+
+
+def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=CertificateProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Event streams and live clips do not end on their own; clients reconnect to the next process.
+        timeout_graceful_shutdown=5,
+        timeout_keep_alive=75,
+        ssl_certfile=api.tls_certificate or None,
+        ssl_keyfile=api.tls_key or None,
+        ssl_ca_certs=api.tls_client_ca or None,
+        ssl_cert_reqs=ssl.CERT_REQUIRED if api.tls_client_ca else ssl.CERT_NONE,
+    )
+
+
+def listen(api: ApiSettings) -> socket.socket:
+    """A listening socket. Raises SettingsError when the address cannot be used."""
+    family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
+    # IPPROTO_TCP must be explicit: asyncio disables Nagle's algorithm only then, and with it every small
+    # response would wait 40 ms for a delayed acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((api.host, api.port))
+        listener.listen(_PENDING_CONNECTIONS)
+    except OSError as exc:
+        listener.close()
+        raise SettingsError(
+            f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose another port", option="--port"
+        ) from exc
+    return listener

@@ -1,0 +1,56 @@
+"""What `filmgate serve` prints at the start: the address, the API key, and two examples that work as pasted."""
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from filmgate.settings import Settings
+
+_PROMPT = "a red ball bounces on the grass"
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """The examples for one server."""
+
+    address: str
+    key_file: Path
+    is_open: bool
+
+    @property
+    def curl(self) -> str:
+        key = "" if self.is_open else f' -H "Authorization: Bearer $(cat {shlex.quote(str(self.key_file))})"'
+        return f'curl {self.address}/v1/videos{key} -F prompt="{_PROMPT}"'
+
+    @property
+    def python(self) -> str:
+        key = '"open"' if self.is_open else f"open({str(self.key_file)!r}).read().strip()"
+        return (
+            "import openai\n"
+            f"client = openai.OpenAI(base_url={self.address + '/v1'!r}, api_key={key})\n"
+            f'video = client.videos.create_and_poll(prompt="{_PROMPT}")\n'
+            'client.videos.download_content(video.id).write_to_file("clip.mp4")\n'
+        )
+
+
+def print_banner(settings: "Settings", port: int) -> None:
+    """Print the banner on stderr."""
+    from filmgate.tenants.local import KEY_FILE
+
+    scheme = "https" if settings.api.tls_certificate else "http"
+    host = "127.0.0.1" if settings.api.host in ("0.0.0.0", "::") else settings.api.host  # noqa: S104
+    host = f"[{host}]" if ":" in host else host
+    key_file = (settings.data / KEY_FILE).resolve()
+    banner = Banner(f"{scheme}://{host}:{port}", key_file, settings.api.open)
+    lines = [f"Filmgate is listening on {banner.address} (API reference: {banner.address}/docs)"]
+    if settings.api.open:
+        lines.append("Requests from this machine need no API key.")
+    if key_file.exists():
+        lines.append(f"The API key of the tenant `local` is in {key_file}")
+        lines += ["", "Try it with curl:", "", banner.curl, "", "or with Python (pip install openai):", ""]
+        lines.append(banner.python)
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stderr.flush()

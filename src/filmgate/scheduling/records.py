@@ -1,0 +1,127 @@
+"""What the JobReader returns: pages, events, counts and durations."""
+
+from dataclasses import dataclass
+
+from filmgate.jobs import Job, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId, VideoSpec
+from filmgate.scheduling.workers import WorkerStatus
+
+# Upper bounds of the duration histograms, in seconds.
+DURATION_BOUNDS = (
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of a tenant's jobs, and whether more follow."""
+
+    jobs: tuple[Job, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """A change of state, stage or route, ordered by `revision`. Progress within a stage is not an event.
+
+    `route` and `route_reason` are set when the event moved the job to another route.
+    """
+
+    revision: int
+    at: float
+    state: JobState
+    stage: Stage | None
+    attempt: int
+    reason: Reason | None
+    route: Route | None = None
+    route_reason: RouteReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The spec of a completed job and the seconds each stage took."""
+
+    spec: VideoSpec
+    route: Route
+    device: str | None
+    measured: StageSeconds
+    finished_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPU-seconds a tenant has used or reserved since midnight UTC."""
+
+    tenant_id: TenantId
+    gpu_seconds_today: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobCount:
+    """Queued or running jobs of one tenant, route and model, and their predicted GPU-seconds."""
+
+    tenant_id: TenantId
+    route: Route
+    model: str
+    state: JobState
+    jobs: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Counts of open jobs, and the live workers. `oldest_queued_at` is None when nothing is queued."""
+
+    counts: tuple[JobCount, ...]
+    oldest_queued_at: float | None
+    workers: tuple[WorkerStatus, ...] = ()
+
+    @property
+    def queued_jobs(self) -> int:
+        return sum(count.jobs for count in self.counts if count.state is JobState.QUEUED)
+
+    @property
+    def running_jobs(self) -> int:
+        return sum(count.jobs for count in self.counts if count.state is JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJobs:
+    """Jobs that ended and their measured GPU-seconds. Only grows."""
+
+    tenant_id: TenantId
+    route: Route
+    model: str
+    state: JobState
+    reason: Reason | None
+    jobs: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedJobs:
+    """Routing decisions other than the default. Only grows."""
+
+    tenant_id: TenantId
+    route: Route
+    model: str
+    reason: RouteReason
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Durations of one kind (`wait`, `total` or a stage): a count per bound, and one above the last."""
+
+    kind: str
+    model: str
+    counts: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The history of the whole service. Written in the same transactions as the jobs: exact after a crash."""
+
+    ended: tuple[EndedJobs, ...]
+    histograms: tuple[Histogram, ...]
+    routed: tuple[RoutedJobs, ...] = ()

@@ -1,0 +1,81 @@
+"""PostgreSQL LISTEN/NOTIFY: an enqueue wakes idle workers at once, and polling becomes rare."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import exc as sa_exc
+
+from filmgate.database import Database
+from filmgate.database.engine import translated_errors
+from filmgate.errors import QueueUnavailable
+from filmgate.jobs import Lease
+from filmgate.scheduling.base import Offer
+from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.wakers.poll import STOP_CHECK_SECONDS, PollWaker
+from filmgate.settings import QueueSettings
+from filmgate.telemetry.logs import Log
+
+log = Log("queue")
+
+_CHANNEL = "filmgate_jobs"
+
+
+class NotifyWaker(PollWaker):
+    """Wakes every listening worker; the lease decides which of them gets the job.
+
+    Retries and lost leases send no notification: workers find them when `queue.wait_seconds` are over.
+    """
+
+    def __init__(self, database: Database, settings: QueueSettings) -> None:
+        super().__init__(settings.wait_seconds)
+        self._database = database
+        self._listener: Any = None
+
+    def notify(self, job: ReadyJob) -> None:
+        try:
+            with self._database.write(is_durable=False) as connection:
+                connection.exec_driver_sql(f"NOTIFY {_CHANNEL}")
+        except QueueUnavailable as exc:
+            log.warning(
+                "the notification was not sent; workers find the job by polling",
+                code=exc.code,
+                job_id=job.job_id,
+            )
+
+    def returned(self, lease: Lease, job: ReadyJob) -> None:  # noqa: ARG002
+        self.notify(job)
+
+    def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
+        try:
+            with translated_errors():
+                self._listen(is_stopping)
+        except (QueueUnavailable, sa_exc.SQLAlchemyError) as exc:
+            self._close()
+            log.warning("the notifications were interrupted; polling", code=getattr(exc, "code", None))
+            super().wait(offer, is_stopping)
+
+    def _listen(self, is_stopping: Callable[[], bool]) -> None:
+        import psycopg
+
+        if self._listener is None:
+            # Not from the pool: the connection stays open for as long as the worker runs.
+            self._listener = self._database.engine.raw_connection()
+            self._listener.detach()
+            driver = self._listener.driver_connection
+            driver.autocommit = True
+            driver.execute(f"LISTEN {_CHANNEL}")
+            return  # a job may have been enqueued before the LISTEN: look once
+        ends_at = time.monotonic() + self._poll_seconds
+        driver = self._listener.driver_connection
+        while not is_stopping() and time.monotonic() < ends_at:
+            try:
+                if any(True for _ in driver.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1)):
+                    return
+            except psycopg.Error as exc:
+                raise QueueUnavailable("the job database is unavailable") from exc
+
+    def _close(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
