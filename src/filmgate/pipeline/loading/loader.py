@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from filmgate.errors import ModelError, UsageError
+from filmgate.errors import ModelError, ModelUnavailable, UsageError
 from filmgate.jobs import Size, SourceKind
 from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
 from filmgate.pipeline.loading.families import Family, family_of, known_pipelines
+from filmgate.pipeline.loading.hub import find_outage
 from filmgate.pipeline.loading.memory import (
     Offload,
     Placement,
@@ -50,7 +51,7 @@ class VideoModel:
 
 
 def load_model(name: str, settings: PipelineSettings) -> VideoModel:
-    """Load `name` (shipped model, folder or hub id); raises UsageError or ModelError with the remedy."""
+    """Load `name` (shipped model, folder or hub id); raises UsageError, ModelError or ModelUnavailable."""
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     source = str(shipped_folder(name)) if name in SHIPPED else name
@@ -192,7 +193,9 @@ def _from_pretrained(name: str, dtype: torch.dtype) -> Pipeline:
             use_safetensors=True,
             local_files_only=is_local,
         )
-    except Exception as exc:  # diffusers raises every kind; all mean the same to the caller
+    except Exception as exc:  # diffusers raises errors of every type
+        if not is_local and (outage := find_outage(exc)):
+            raise ModelUnavailable(f"{outage} from the model hub for {name}; try again later") from exc
         reason = str(exc).partition("\n")[0]
         raise ModelError(f"--model {name} cannot be loaded: {type(exc).__name__}: {reason}") from exc
     pipe.set_progress_bar_config(disable=True)
