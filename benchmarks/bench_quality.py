@@ -16,7 +16,7 @@ from training.flipbook.marks import Answer, tally
 from training.flipbook.prompts import Question, write_questions
 
 from filmgate.pipeline.loading.families import family_of
-from filmgate.pipeline.loading.quality import THRESHOLDS, Quality, apply_quality, forget_steps
+from filmgate.pipeline.loading.quality import THRESHOLDS, Quality, apply_quality, reset_step_caches
 
 LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
 
@@ -32,7 +32,7 @@ def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> t
     pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: passes.append(1))
     clips = []
     for seed, question in enumerate(questions):
-        forget_steps(pipe)
+        reset_step_caches(family.denoisers_of(pipe))
         latents = pipe(
             question.prompt,
             width=DEFAULT_FORMAT.width,

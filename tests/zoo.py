@@ -1,4 +1,4 @@
-"""Small random-weight pipelines of every family, built in code: real classes and paths, no download."""
+"""Small random-weight pipelines of every family, built in code from the real classes, without a download."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ IMAGE_WIDTH = 32
 
 
 def build_pipeline(name: str) -> Any:
-    """The pipeline called `name`, with the same weights every time."""
+    """The pipeline `name`, with the same weights at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         pipe = BUILDERS[name]()
@@ -32,7 +32,7 @@ def _umt5() -> Any:
     return transformers.UMT5EncoderModel(config)
 
 
-def _t5() -> Any:
+def build_t5() -> Any:
     config = transformers.T5Config(
         vocab_size=384, d_model=TEXT_WIDTH, d_kv=8, d_ff=64, num_layers=2, num_heads=4
     )
@@ -95,7 +95,7 @@ def _wan22_two_experts() -> Any:
 
 
 def _wan_image() -> Any:
-    # Latents, the picture's latents and a mask of one channel per pixel frame: 36 in the released model.
+    # Latents, image latents and a mask with one channel per pixel frame: 36 in the released model.
     transformer = _wan_transformer(4, in_channels=4 + 4 + 4, image_dim=IMAGE_WIDTH, added_kv_proj_dim=24)
     vision = transformers.CLIPVisionModel(_clip_vision())
     return diffusers.WanImageToVideoPipeline(
@@ -109,7 +109,7 @@ def _wan_image() -> Any:
 def _ltx(vae: str = "ltx") -> Any:
     return diffusers.LTXPipeline(
         tokenizer=ByT5Tokenizer(),
-        text_encoder=_t5(),
+        text_encoder=build_t5(),
         vae=build_vae(vae),
         transformer=diffusers.LTXVideoTransformer3DModel(
             in_channels=8,
@@ -131,7 +131,7 @@ def _ltx_095() -> Any:
 def _cogvideox_parts(channels: int, **others: Any) -> dict[str, Any]:
     return {
         "tokenizer": ByT5Tokenizer(),
-        "text_encoder": _t5(),
+        "text_encoder": build_t5(),
         "vae": build_vae("cogvideox"),
         "transformer": diffusers.CogVideoXTransformer3DModel(
             num_attention_heads=4,
@@ -159,7 +159,7 @@ def _cogvideox() -> Any:
 
 
 def _cogvideox15() -> Any:
-    # Two latent frames a token: an odd number of them gets one more in front.
+    # Two latent frames per token: an odd number of them is padded by one in front.
     return diffusers.CogVideoXPipeline(**_cogvideox_parts(4, patch_size_t=2, patch_bias=False))
 
 
@@ -174,8 +174,8 @@ def _hunyuanvideo() -> Any:
 
 
 def _hunyuanvideo_image() -> Any:
-    """The picture goes through a Llava beside the text: 576 patches where the template says <image>."""
-    parts = _hunyuanvideo_parts(9, image_condition_type="latent_concat")  # latents twice, and a mask
+    """A Llava encodes the image with the text: 576 patches replace <image> in the template."""
+    parts = _hunyuanvideo_parts(9, image_condition_type="latent_concat")  # latents, image latents and a mask
     image_token = parts["tokenizer"].convert_tokens_to_ids("<image>")
     vision = _clip_vision().to_dict() | {"image_size": 336, "patch_size": 14}
     llava = transformers.LlavaConfig(
@@ -278,7 +278,7 @@ def _clip_vision(**others: Any) -> Any:
 
 
 def _trained_tokenizer() -> Any:
-    """Byte pairs learnt from HunyuanVideo's own template, so that a prompt lies behind it as in the model."""
+    """Byte pairs trained on HunyuanVideo's template, so the prompt starts where the pipeline expects it."""
     from diffusers.pipelines.hunyuan_video.pipeline_hunyuan_video import DEFAULT_PROMPT_TEMPLATE
 
     bytes_to_tokens = Tokenizer(models.BPE())

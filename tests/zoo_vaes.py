@@ -1,4 +1,4 @@
-"""Small random-weight VAEs, one for every decoder Filmgate drives."""
+"""Small random-weight VAEs, at least one for every decoder."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ LTX_095 = {
     "latent_channels": 8,
     "block_out_channels": (8, 8, 8, 8, 8),
     "down_block_types": ("LTXVideo095DownBlock3D",) * 4,
-    "decoder_block_out_channels": (8, 16, 32),  # each step up doubles, as upsample_factor says
+    "decoder_block_out_channels": (8, 16, 32),  # each doubles, to match upsample_factor
     "layers_per_block": (1, 1, 1, 1, 1),
     "decoder_layers_per_block": (1, 1, 1, 1),
     "spatio_temporal_scaling": (True,) * 4,
@@ -110,7 +110,7 @@ RECIPES = {
 
 
 def build_vae(name: str) -> Any:
-    """The VAE called `name`, with the same weights every time, in eval mode."""
+    """The VAE `name` in eval mode, with the same weights at every call."""
     class_name, config = RECIPES[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
@@ -118,7 +118,7 @@ def build_vae(name: str) -> Any:
 
 
 def draw_latents(name: str, vae: Any, frames: int = 3, size: tuple[int, int] = (2, 3), seed: int = 0) -> Any:
-    """Latents as the family's pipeline returns them; CogVideoX and SVD put time before channels."""
+    """Latents in the layout of the family's pipeline; CogVideoX and SVD have time before channels."""
     channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels
     shape = (1, frames, channels, *size) if name in TIME_FIRST else (1, channels, frames, *size)
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))

@@ -23,6 +23,7 @@ FilmgateError
 |   `-- LinkInvalid       a signed link that was altered or has expired
 `-- RunError              the request is valid, the attempt failed; exit code 1, HTTP 5xx
     |-- ModelError        a model folder is missing, broken or of an unknown kind
+    |-- ModelUnavailable  the model hub cannot be reached or is overloaded
     |-- DeviceError       the requested GPU is missing, or its driver failed
     |-- OutOfMemory       every rung of the memory ladder was tried
     |-- DecodeError       latents or frames contain NaN or infinity
@@ -82,6 +83,12 @@ class ModelError(RunError):
 
     code: ClassVar[str] = "model_unusable"
     retryable: ClassVar[bool] = False
+
+
+class ModelUnavailable(RunError):  # noqa: N818
+    """The model hub cannot be reached or is overloaded."""
+
+    code: ClassVar[str] = "model_unavailable"
 
 
 class DeviceError(RunError):

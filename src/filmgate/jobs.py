@@ -134,6 +134,7 @@ class Reason(StrEnum):
 
 
 _REASONS = {
+    "model_unavailable": Reason.MODEL_UNUSABLE,
     "write_failed": Reason.STORE_FAILED,
     "storage_full": Reason.STORE_FAILED,
     "storage_unavailable": Reason.STORE_FAILED,

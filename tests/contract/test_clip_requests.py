@@ -1,4 +1,4 @@
-"""The first frame of a clip: decoded, turned upright and fitted; anything else is refused."""
+"""The first frame of a clip: decoded, rotated upright and fitted to its size; other bytes are refused."""
 
 import io
 
@@ -18,24 +18,24 @@ def encode(image, kind="PNG", **options):
     return out.getvalue()
 
 
-def test_an_image_is_turned_upright_and_fitted_to_the_clip():
+def test_an_image_is_rotated_upright_and_fitted_to_the_clip():
     photo = Image.new("RGB", (40, 80), (255, 0, 0))
     exif = photo.getexif()
-    exif[0x0112] = 6  # taken with the camera on its side
+    exif[0x0112] = 6  # Orientation: rotate by 90 degrees
     request = to_clip_request(SPEC, encode(photo, "JPEG", exif=exif))
     assert (request.image.size, request.image.mode) == ((64, 32), "RGB")
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"no picture", b"\x89PNG\r\n\x1a\n", encode(Image.effect_noise((64, 64), 50))[:-2000]],
-    ids=["empty", "text", "header", "cut"],
+    [b"", b"not an image", b"\x89PNG\r\n\x1a\n", encode(Image.effect_noise((64, 64), 50))[:-2000]],
+    ids=["empty", "text", "header", "truncated"],
 )
 def test_bytes_that_are_not_an_image_are_refused(data):
     with pytest.raises(UsageError, match="the image cannot be decoded"):
         to_clip_request(SPEC, data)
 
 
-def test_an_image_too_large_to_decode_is_refused_unread():
+def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded():
     with pytest.raises(UsageError, match="more than 64,000,000 pixels"):
         to_clip_request(SPEC, encode(Image.new("1", (10_000, 7_000))))

@@ -1,4 +1,4 @@
-"""What we drive inside diffusers, name by name. A new version that changes one fails here, and says which."""
+"""The diffusers internals that Filmgate uses. A diffusers version that changes one fails here by name."""
 
 import inspect
 
@@ -66,7 +66,7 @@ UNPACK = (
 
 
 def differences(owner, attributes=(), config=(), calls=None) -> list[str]:
-    """What `owner` no longer has, in words that name the place to look."""
+    """What `owner` no longer has, with the diffusers version, the class and the attribute."""
     name = f"diffusers {diffusers.__version__}: {type(owner).__name__}"
     gone = [f"{name}.{a} is gone" for a in sorted(attributes) if not hasattr(owner, a)]
     gone += [f"{name}.config.{key} is gone" for key in sorted(config) if key not in owner.config]
@@ -76,12 +76,12 @@ def differences(owner, attributes=(), config=(), calls=None) -> list[str]:
             target = getattr(target, part, None)
         found = tuple(inspect.signature(target).parameters) if target else None
         if found != expected:
-            gone.append(f"{name}.{path} takes {found}, we call it with {expected}")
+            gone.append(f"{name}.{path} takes {found}, we pass {expected}")
     return gone
 
 
 @pytest.mark.parametrize("name", sorted({*ATTRIBUTES, *CONFIGS, *CALLS}))
-def test_the_internals_we_drive_are_where_they_were(vae, name):
+def test_the_internals_we_use_are_unchanged(vae, name):
     owner = vae(name)
     assert differences(owner, ATTRIBUTES.get(name, ()), CONFIGS.get(name, ()), CALLS.get(name)) == []
 
@@ -93,11 +93,11 @@ def test_wan_counts_its_cached_convolutions_for_the_decoder(vae):
     assert tuple(inspect.signature(unpatchify).parameters) == ("x", "patch_size")
 
 
-def test_ltx_unpacks_latents_as_we_ask_it_to():
+def test_ltx_unpacks_latents_with_the_arguments_we_pass():
     assert tuple(inspect.signature(diffusers.LTXPipeline._unpack_latents).parameters) == UNPACK
 
 
-def test_ltx_pipelines_name_their_ratios(model):
+def test_ltx_pipelines_have_their_compression_ratios(model):
     names = {
         "vae_spatial_compression_ratio",
         "vae_temporal_compression_ratio",
@@ -107,7 +107,7 @@ def test_ltx_pipelines_name_their_ratios(model):
     assert differences(model("ltx").pipe, attributes=names) == []
 
 
-def test_a_change_is_named_with_version_class_and_place(vae):
+def test_a_difference_names_the_version_the_class_and_the_attribute(vae):
     found = differences(vae("wan2.1"), {"_feat_cache_v9"}, {"tile"}, {"decoder.forward": ("x",)})
     here = f"diffusers {diffusers.__version__}: AutoencoderKLWan"
     assert found[:2] == [f"{here}._feat_cache_v9 is gone", f"{here}.config.tile is gone"]

@@ -1,4 +1,4 @@
-"""Where the weights go: a decision from sizes, and sizes from the headers of files."""
+"""Offload, device and dtype, and the size of a model from the headers of its files."""
 
 import json
 import struct
@@ -25,17 +25,17 @@ WAN_14B = {"transformer": 28_577 << 20, "text_encoder": 11_362 << 20, "vae": 254
     ("free_gib", "expected"),
     [(80, Offload.NONE), (40, Offload.MODEL), (24, Offload.LAYERS), (2, Offload.LAYERS)],
 )
-def test_weights_that_do_not_fit_leave_the_gpu_in_steps(free_gib, expected):
+def test_the_less_memory_is_free_the_more_is_offloaded(free_gib, expected):
     assert choose_offload(WAN_14B, free_gib * GIB) is expected
 
 
-def test_the_edge_is_weights_with_headroom_beside_activations():
+def test_weights_with_headroom_must_fit_beside_the_activations():
     edge = int(sum(WAN_14B.values()) * HEADROOM) + ACTIVATION_BYTES + 1
     assert choose_offload(WAN_14B, edge) is Offload.NONE
     assert choose_offload(WAN_14B, edge - 1000) is Offload.MODEL
 
 
-def test_component_bytes_are_those_of_the_loaded_weights(model_folder, model):
+def test_component_bytes_match_the_loaded_weights(model_folder, model):
     sizes = component_bytes(model_folder("wan2.1"), torch.float32)
     pipe = model("wan2.1").pipe
     loaded = {
@@ -54,7 +54,7 @@ def header(tensors) -> bytes:
 ONE = {"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 
 
-def test_shards_add_up_and_metadata_counts_for_nothing(tmp_path):
+def test_shards_are_added_up_and_metadata_is_not_counted(tmp_path):
     (tmp_path / "vae").mkdir()
     for n in range(2):
         data = header({"__metadata__": {"format": "pt"}, **ONE}) + bytes(24)
@@ -78,18 +78,18 @@ def test_shards_add_up_and_metadata_counts_for_nothing(tmp_path):
     ],
     ids=[
         "empty",
-        "cut in the length",
-        "cut in the header",
+        "truncated length",
+        "truncated header",
         "huge length",
         "largest length",
         "no table",
         "no shape",
         "no tensor",
         "no data",
-        "cut in the data",
+        "truncated data",
     ],
 )
-def test_a_file_that_is_no_safetensors_is_a_model_error_with_its_name(data, tmp_path):
+def test_a_file_that_is_not_safetensors_is_a_model_error_with_its_name(data, tmp_path):
     (tmp_path / "vae").mkdir()
     (tmp_path / "vae" / "model.safetensors").write_bytes(data)
     with pytest.raises(ModelError, match="model.safetensors is not a readable safetensors file"):
@@ -100,7 +100,7 @@ def test_a_folder_without_weights_has_no_components(tmp_path):
     assert component_bytes(tmp_path, torch.float32) == {}
 
 
-def test_dtype_follows_the_device_unless_told():
+def test_auto_chooses_the_dtype_by_device():
     assert choose_dtype("auto", torch.device("cpu")) is torch.float32
     assert choose_dtype("auto", torch.device("cuda")) is torch.bfloat16
     assert choose_dtype("float16", torch.device("cpu")) is torch.float16
@@ -108,12 +108,12 @@ def test_dtype_follows_the_device_unless_told():
 
 @pytest.mark.parametrize("wanted", ["cuda", "cuda:0", "cuda:7"])
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_gpu_that_was_asked_for_and_is_not_there_names_the_remedy(wanted):
+def test_a_missing_gpu_is_an_error_that_names_the_remedy(wanted):
     with pytest.raises(DeviceError, match="run `filmgate doctor`, or set pipeline.device to auto or cpu"):
         choose_device(wanted)
 
 
 @pytest.mark.parametrize("wanted", ["gpu", "cuda:x", "", "meta", "mps"])
-def test_an_unknown_device_says_which_there_are(wanted):
+def test_an_unknown_device_is_an_error_that_lists_the_known_ones(wanted):
     with pytest.raises(DeviceError, match="use auto, cpu, cuda or cuda:N"):
         choose_device(wanted)

@@ -1,4 +1,4 @@
-"""Quality levels: off unless asked for, no step is remembered from one clip to the next."""
+"""Quality levels: off by default, and no cached step is reused by the next clip."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def settings(quality):
 
 @pytest.fixture
 def load(model_folder):
-    """A model of our own at a level: step caches are hooks on its blocks."""
+    """A separate copy of the model for each level, because step caches are hooks on its blocks."""
     return lambda quality, name="wan2.1": load_model(str(model_folder(name)), settings(quality))
 
 
@@ -33,38 +33,38 @@ def denoised(model, quality, prompt="a cat", control=None):
 
 
 def count_passes(load, quality):
-    """How often the last block computed while a clip was made at this level."""
-    model, seen = load(quality), []
-    model.pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: seen.append(1))
+    """How often the last block ran while a clip was denoised at this level."""
+    model, calls = load(quality), []
+    model.pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: calls.append(1))
     denoised(model, quality)
-    return len(seen)
+    return len(calls)
 
 
-def test_nothing_is_cached_unless_asked_for(load):
+def test_full_quality_caches_no_step(load):
     model = load("full")
     assert not model.pipe.transformer.is_cache_enabled
-    assert count_passes(load, "full") == request_of(model).forwards
+    assert count_passes(load, "full") == request_of(model).passes
 
 
-def test_a_lower_level_skips_more(load):
+def test_a_lower_level_skips_more_passes(load):
     full, balanced, draft = (count_passes(load, quality) for quality in ("full", "balanced", "draft"))
     assert full >= balanced > draft
 
 
-def test_both_experts_get_the_cache(load):
+def test_both_experts_use_the_cache(load):
     pipe = load("draft", "wan2.2-two-experts").pipe
     assert pipe.transformer.is_cache_enabled
     assert pipe.transformer_2.is_cache_enabled
 
 
-def test_a_family_that_was_not_tried_refuses_the_level_by_the_settings_name(load):
+def test_a_family_without_quality_levels_names_the_setting(load):
     with pytest.raises(SettingsError, match="ltx") as caught:
         load("draft", "ltx")
     assert caught.value.option == "pipeline.quality"
 
 
-def test_a_cancelled_clip_leaves_nothing_for_the_next(load):
-    """Cancelled in its first step, then another prompt on the same noise: the likeliest false hit."""
+def test_a_cancelled_clip_leaves_no_cached_step_for_the_next(load):
+    """Another prompt with the same noise, after a cancel in the first step, is the likeliest false hit."""
     control = Control(lambda progress: control.cancel() if progress.stage is Stage.DENOISE else None)
     model = load("draft")
     with pytest.raises(Cancelled):

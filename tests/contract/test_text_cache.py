@@ -1,4 +1,4 @@
-"""Cached embeddings: what is found is what was kept, within bounds, and a clip cannot tell the difference."""
+"""Cached embeddings: exact, bounded, separate for each tenant, and without effect on the clip."""
 
 from dataclasses import replace
 
@@ -7,8 +7,9 @@ import torch
 
 from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
+from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.text.cache import TextCache, digest
+from filmgate.pipeline.text.cache import TextCache, cache_key
 from filmgate.pipeline.text.encode import Prompt, encode_text
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
@@ -21,113 +22,113 @@ def embedding(value: float = 0.0) -> dict[str, torch.Tensor]:
     return {"prompt_embeds": torch.full((1, 8), value)}
 
 
-def test_what_is_found_is_what_was_kept():
+def test_get_returns_what_was_put():
     cache = TextCache(1000)
-    cache.keep("a", embedding(3.0))
-    assert torch.equal(cache.find("a")["prompt_embeds"], torch.full((1, 8), 3.0))
-    assert cache.find("b") is None
+    cache.put("a", embedding(3.0))
+    assert torch.equal(cache.get("a")["prompt_embeds"], torch.full((1, 8), 3.0))
+    assert cache.get("b") is None
 
 
-def test_a_later_change_to_the_original_does_not_reach_the_cache():
+def test_the_cache_stores_a_copy():
     cache, original = TextCache(1000), embedding(1.0)
-    cache.keep("a", original)
+    cache.put("a", original)
     original["prompt_embeds"].fill_(9.0)
-    assert cache.find("a")["prompt_embeds"].max() == 1.0
+    assert cache.get("a")["prompt_embeds"].max() == 1.0
 
 
-def test_the_least_recently_used_leaves_when_bytes_run_out():
+def test_the_least_recently_used_entry_is_evicted_first():
     cache = TextCache(2 * EMBEDDING_BYTES)
-    cache.keep("a", embedding())
-    cache.keep("b", embedding())
-    cache.find("a")
-    cache.keep("c", embedding())
-    assert [key for key in "abc" if cache.find(key)] == ["a", "c"]
-    assert cache.held_bytes == 2 * EMBEDDING_BYTES
+    cache.put("a", embedding())
+    cache.put("b", embedding())
+    cache.get("a")
+    cache.put("c", embedding())
+    assert [key for key in "abc" if cache.get(key)] == ["a", "c"]
+    assert cache.size_bytes == 2 * EMBEDDING_BYTES
 
 
-def test_the_number_of_entries_is_bounded_too():
+def test_the_number_of_entries_is_bounded():
     cache = TextCache(10**9, max_entries=3)
     for n in range(5):
-        cache.keep(str(n), embedding())
+        cache.put(str(n), embedding())
     assert len(cache) == 3
-    assert cache.held_bytes == 3 * EMBEDDING_BYTES
+    assert cache.size_bytes == 3 * EMBEDDING_BYTES
 
 
-def test_what_never_fits_is_not_kept_and_drives_nothing_out():
+def test_an_entry_above_the_limit_is_not_stored_and_evicts_nothing():
     cache = TextCache(EMBEDDING_BYTES)
-    cache.keep("a", embedding())
-    cache.keep("b", {"prompt_embeds": torch.zeros(1, 9)})
-    assert (cache.find("b"), len(cache)) == (None, 1)
+    cache.put("a", embedding())
+    cache.put("b", {"prompt_embeds": torch.zeros(1, 9)})
+    assert (cache.get("b"), len(cache)) == (None, 1)
 
 
-def test_keeping_twice_counts_once():
+def test_putting_the_same_key_twice_counts_once():
     cache = TextCache(1000)
-    cache.keep("a", embedding(1.0))
-    cache.keep("a", embedding(2.0))
-    assert (len(cache), cache.held_bytes) == (1, EMBEDDING_BYTES)
+    cache.put("a", embedding(1.0))
+    cache.put("a", embedding(2.0))
+    assert (len(cache), cache.size_bytes) == (1, EMBEDDING_BYTES)
 
 
-def test_no_bytes_is_no_cache():
+def test_a_limit_of_zero_disables_the_cache():
     cache = TextCache(0)
-    cache.keep("a", embedding())
+    cache.put("a", embedding())
     assert len(cache) == 0
 
 
-ASKED = {"prompt": "a cat", "negative_prompt": "", "max_sequence_length": 512}
+ARGUMENTS = {"prompt": "a cat", "negative_prompt": "", "max_sequence_length": 512}
 
 
 @pytest.mark.parametrize(
-    ("scope", "asked"),
+    ("scope", "arguments"),
     [
-        ("", ASKED | {"prompt": "a cat "}),
-        ("", ASKED | {"negative_prompt": "blur"}),
-        ("", ASKED | {"prompt": "", "negative_prompt": "a cat"}),
-        ("", ASKED | {"max_sequence_length": 226}),
-        ("", ASKED | {"do_classifier_free_guidance": True}),
-        ("", ASKED | {"prompt": "a cat', max_sequence_length=512"}),
-        ("acme", ASKED),
+        ("", ARGUMENTS | {"prompt": "a cat "}),
+        ("", ARGUMENTS | {"negative_prompt": "blur"}),
+        ("", ARGUMENTS | {"prompt": "", "negative_prompt": "a cat"}),
+        ("", ARGUMENTS | {"max_sequence_length": 226}),
+        ("", ARGUMENTS | {"do_classifier_free_guidance": True}),
+        ("", ARGUMENTS | {"prompt": "a cat', max_sequence_length=512"}),
+        ("acme", ARGUMENTS),
     ],
 )
-def test_anything_that_decides_an_embedding_changes_its_key(scope, asked):
-    assert digest(scope, asked) != digest("", ASKED)
+def test_every_input_of_the_encoder_changes_the_key(scope, arguments):
+    assert cache_key(scope, arguments) != cache_key("", ARGUMENTS)
 
 
-def test_a_key_says_nothing_of_the_prompt_and_does_not_depend_on_order():
-    key = digest("acme", ASKED)
+def test_a_key_is_a_digest_and_does_not_depend_on_argument_order():
+    key = cache_key("acme", ARGUMENTS)
     assert len(key) == 64
     assert int(key, 16) >= 0
-    assert key == digest("acme", dict(reversed(ASKED.items())))
+    assert key == cache_key("acme", dict(reversed(ARGUMENTS.items())))
 
 
 def test_a_scope_cannot_be_confused_with_an_argument():
-    assert digest("a=1", {}) != digest("", {"a": 1})
+    assert cache_key("a=1", {}) != cache_key("", {"a": 1})
 
 
 @pytest.mark.parametrize("name", ["wan2.1", "ltx", "cogvideox", "hunyuanvideo"])
-def test_the_second_asking_is_cached_and_bit_for_bit_the_first(model, name):
+def test_a_repeated_prompt_is_cached_and_bit_for_bit_equal(model, name):
     cache, prompt = TextCache(1 << 30), Prompt("a red ball", "blur", guidance=5.0)
-    fresh, found = (encode_text(model(name), prompt, cache) for _ in range(2))
-    assert (fresh.is_cached, found.is_cached) == (False, True)
-    assert fresh.arguments.keys() == found.arguments.keys()
+    fresh, cached = (encode_text(model(name), prompt, cache) for _ in range(2))
+    assert (fresh.is_cached, cached.is_cached) == (False, True)
+    assert fresh.arguments.keys() == cached.arguments.keys()
     for key, tensor in fresh.arguments.items():
-        assert torch.equal(tensor, found.arguments[key])
-        assert tensor.data_ptr() != found.arguments[key].data_ptr()
+        assert torch.equal(tensor, cached.arguments[key])
+        assert tensor.data_ptr() != cached.arguments[key].data_ptr()
 
 
-def test_guidance_matters_only_by_being_there(model):
+def test_only_the_presence_of_guidance_changes_the_key(model):
     cache, prompt = TextCache(1 << 30), Prompt("a red ball", guidance=5.0)
     encode_text(model("wan2.1"), prompt, cache)
     assert encode_text(model("wan2.1"), replace(prompt, guidance=7.0), cache).is_cached
     assert not encode_text(model("wan2.1"), replace(prompt, guidance=1.0), cache).is_cached
 
 
-def test_one_tenants_prompt_is_never_answered_from_anothers(model):
+def test_tenants_do_not_share_cached_prompts(model):
     cache, prompt = TextCache(1 << 30), Prompt("a red ball", scope="acme")
     encode_text(model("wan2.1"), prompt, cache)
     assert not encode_text(model("wan2.1"), replace(prompt, scope="globex"), cache).is_cached
 
 
-def test_a_family_without_text_leaves_the_cache_alone(model):
+def test_a_family_without_text_does_not_use_the_cache(model):
     cache = TextCache(1 << 30)
     assert not encode_text(model("svd"), Prompt("a red ball"), cache).is_cached
     assert len(cache) == 0
@@ -137,18 +138,16 @@ def test_a_family_without_text_leaves_the_cache_alone(model):
 def test_latents_are_the_same_with_and_without_the_cache(model, name):
     loaded = model(name)
     request = make_clip_request(loaded, size="64x64", frames=9, steps=2, seed=3, guidance=5.0)
-    asked = Prompt("a red ball", "blur", request.guidance)
+    prompt = Prompt("a red ball", "blur", request.guidance)
     with_cache = Renderer(loaded, CPU)
     without = Renderer(loaded, CPU.model_copy(update={"text_cache_bytes": 0}))
-    first, second = (with_cache.denoise(asked, request, Control()).latents for _ in range(2))
-    uncached = [without.denoise(asked, request, Control()).latents for _ in range(2)]
-    assert with_cache._is_text_cached
-    assert not without._is_text_cached
-    assert torch.equal(first, second)
-    assert all(torch.equal(first, latents) for latents in uncached)
+    first, second = (with_cache.denoise(prompt, request, Control()) for _ in range(2))
+    uncached = [without.denoise(prompt, request, Control()) for _ in range(2)]
+    assert [clip.is_text_cached for clip in (first, second, *uncached)] == [False, True, False, False]
+    assert all(torch.equal(first.latents, clip.latents) for clip in (second, *uncached))
 
 
-def test_no_prompt_is_held_by_a_renderer_that_cached_it(model):
+def test_the_cache_holds_no_prompt(model):
     loaded = model("wan2.1")
     renderer = Renderer(loaded, CPU)
     request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
@@ -158,7 +157,7 @@ def test_no_prompt_is_held_by_a_renderer_that_cached_it(model):
     assert all(isinstance(value, torch.Tensor) for value in kept.values())
 
 
-def test_a_report_says_whether_the_text_was_cached_and_a_checkpoint_inherits_nothing(model):
+def test_the_report_of_a_resumed_clip_has_nothing_of_the_stages_it_skipped(model):
     loaded = model("wan2.1")
     renderer = Renderer(loaded, CPU)
     request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
@@ -167,7 +166,7 @@ def test_a_report_says_whether_the_text_was_cached_and_a_checkpoint_inherits_not
         return renderer.render(Prompt("a cat"), request, None, Delivery(), Control())
 
     assert [render().is_text_cached for _ in range(2)] == [False, True]
-    latents = renderer.denoise(Prompt("a cat"), request, Control())
-    renderer.finish(latents, request, None, Delivery(), Control())
-    resumed = renderer.finish(latents, request, None, Delivery(), Control())
+    checkpoint = pack_latents(renderer.denoise(Prompt("a cat"), request, Control()))
+    denoised = unpack_latents(checkpoint, loaded.placement.device)
+    resumed = renderer.finish(denoised, request, None, Delivery(), Control())
     assert (resumed.is_text_cached, set(resumed.stage_seconds)) == (False, {"decode"})

@@ -1,4 +1,4 @@
-"""The denoiser on a real GPU. Run by hand: `pytest tests/gpu --override-ini addopts=`."""
+"""The denoiser on a real GPU. Run it with `pytest tests/gpu --override-ini addopts=`."""
 
 import pytest
 import torch
@@ -23,27 +23,31 @@ def renderer_of(**fields):
     return model, Renderer(model, settings, is_reused=True)
 
 
-def denoised(model, renderer):
+def denoise(model, renderer):
     request = make_clip_request(model, size="256x256", frames=9, steps=10, seed=1)
-    return renderer.denoise(Prompt("a red ball bounces"), request, Control()).latents.float()
+    return renderer.denoise(Prompt("a red ball bounces"), request, Control())
+
+
+def latents_of(model, renderer):
+    return denoise(model, renderer).latents.float()
 
 
 @pytest.fixture(scope="module")
 def eager():
-    return denoised(*renderer_of(compile="off"))
+    return latents_of(*renderer_of(compile="off"))
 
 
-def test_a_worker_compiles_by_itself_and_draws_the_same_latents(eager):
+def test_a_worker_compiles_by_default_and_gives_the_same_latents(eager):
     model, renderer = renderer_of()
-    compiled = denoised(model, renderer)
+    compiled = latents_of(model, renderer)
     assert renderer._compiler.is_on
-    precise = denoised(*renderer_of(compile="off", dtype="float32"))
+    precise = latents_of(*renderer_of(compile="off", dtype="float32"))
     assert relative_norm(compiled, precise) < 1.5 * relative_norm(eager, precise)
 
 
-def test_cached_text_on_the_gpu_is_bit_for_bit_the_encoders(eager):
+def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit(eager):
     model, renderer = renderer_of(compile="off")
-    first, second = (denoised(model, renderer) for _ in range(2))
-    assert renderer._is_text_cached
-    assert torch.equal(first, second)
-    assert torch.equal(first, eager)
+    first, second = (denoise(model, renderer) for _ in range(2))
+    assert (first.is_text_cached, second.is_text_cached) == (False, True)
+    assert torch.equal(first.latents, second.latents)
+    assert torch.equal(first.latents.float(), eager)

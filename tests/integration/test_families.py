@@ -1,4 +1,4 @@
-"""Every family of pipelines, from a folder on disk to a file: text -> denoise -> decode -> MP4."""
+"""Every model family from a folder on disk to a clip: text -> denoise -> decode -> MP4."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from filmgate.errors import Cancelled, ModelError, UsageError
+from filmgate.errors import Cancelled, ModelError, OutOfMemory, UsageError
 from filmgate.jobs import Size, SourceKind
 from filmgate.models.limits import ModelLimits
 from filmgate.pipeline.clip_writer import Delivery
@@ -36,39 +36,39 @@ def make_request(model, name, image=None, steps=2, seed=1):
 
 
 def render(model, request, path, control=None, prompt="a red ball"):
-    asked = Prompt(prompt, "blurry", request.guidance)
-    return Renderer(model, CPU).render(asked, request, path, Delivery(), control or Control())
+    text = Prompt(prompt, "blurry", request.guidance)
+    return Renderer(model, CPU).render(text, request, path, Delivery(), control or Control())
 
 
 def images_for(name, picture):
-    """What each family can start from: nothing, a picture, or either."""
+    """What the model can start from: only text (None), only an image, or both."""
     return [picture] if name in IMAGE_ONLY else [None, picture] if name in BOTH else [None]
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_a_clip_goes_from_text_to_file(model, name, picture, tmp_path):
+def test_a_clip_is_rendered_to_a_file(model, name, picture, tmp_path):
     for image in images_for(name, picture):
         request = make_request(model(name), name, image)
-        heard = []
-        report = render(model(name), request, tmp_path / "clip.mp4", Control(heard.append))
-        assert_finished_work_in_order(heard, steps=2, frames=request.frames)
+        reports = []
+        report = render(model(name), request, tmp_path / "clip.mp4", Control(reports.append))
+        assert_stages_in_order(reports, steps=2, frames=request.frames)
         with av.open(str(report.clip.path)) as video:
             frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
         assert np.stack(frames).shape == (request.frames, request.height, request.width, 3)
         assert set(report.stage_seconds) == {Stage.TEXT, Stage.DENOISE, Stage.DECODE}
 
 
-def assert_finished_work_in_order(heard, steps, frames):
-    stages = list(dict.fromkeys(p.stage for p in heard))
+def assert_stages_in_order(reports, steps, frames):
+    stages = list(dict.fromkeys(p.stage for p in reports))
     assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.FINISH]
-    assert [p.done for p in heard if p.stage is Stage.DENOISE] == list(range(steps + 1))
-    decoded = [p.done for p in heard if p.stage is Stage.DECODE]
+    assert [p.done for p in reports if p.stage is Stage.DENOISE] == list(range(steps + 1))
+    decoded = [p.done for p in reports if p.stage is Stage.DECODE]
     assert decoded == sorted(decoded)
     assert decoded[-1] == frames
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_the_same_seed_gives_the_same_latents_and_another_seed_others(model, name, picture):
+def test_the_same_seed_gives_the_same_latents_and_another_seed_does_not(model, name, picture):
     image = picture if name in IMAGE_ONLY else None
     one, same, other = (
         latents_of(model(name), make_request(model(name), name, image, seed=seed)) for seed in (1, 1, 2)
@@ -91,7 +91,7 @@ def test_the_prompt_changes_the_latents(model, name, picture):
 
 
 @pytest.mark.parametrize("name", [*IMAGE_ONLY, *BOTH])
-def test_the_picture_changes_the_latents(model, name, picture):
+def test_the_image_changes_the_latents(model, name, picture):
     request = make_request(model(name), name, picture)
     darker = replace(request, image=request.image.point(lambda level: level // 3))
     assert not torch.equal(latents_of(model(name), request), latents_of(model(name), darker))
@@ -132,14 +132,14 @@ def test_a_cancelled_model_renders_the_next_clip(model, name, picture, tmp_path)
 
 
 @pytest.mark.parametrize("name", sorted(TEXT_ONLY))
-def test_a_text_model_refuses_a_picture(model, name, picture):
+def test_a_text_model_refuses_an_image(model, name, picture):
     with pytest.raises(UsageError, match="cannot start from an image") as caught:
         make_request(model(name), name, picture)
     assert caught.value.option == "input_reference"
 
 
 @pytest.mark.parametrize("name", IMAGE_ONLY)
-def test_an_image_model_asks_for_a_picture(model, name):
+def test_an_image_model_requires_an_image(model, name):
     with pytest.raises(UsageError, match="send an image") as caught:
         make_request(model(name), name)
     assert caught.value.option == "input_reference"
@@ -176,7 +176,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_sizes_and_lengths_come_from_the_model(model, name):
+def test_limits_come_from_the_model(model, name):
     limits = model(name).limits
     assert isinstance(limits, ModelLimits)
     assert (limits.size.multiple, limits.frames.step) == LIMITS[name]
@@ -185,14 +185,14 @@ def test_sizes_and_lengths_come_from_the_model(model, name):
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_the_models_own_defaults_are_sizes_it_can_make(model, name, picture):
+def test_the_defaults_of_a_model_are_within_its_limits(model, name, picture):
     loaded = model(name)
     request = make_clip_request(loaded, image=picture if name in IMAGE_ONLY else None)
-    made = (request.width, request.height, request.frames, request.fps, request.steps)
-    assert made == DEFAULTS[name]
+    defaults = (request.width, request.height, request.frames, request.fps, request.steps)
+    assert defaults == DEFAULTS[name]
 
 
-def test_a_model_may_bring_its_own_defaults(model_folder, tmp_path):
+def test_a_model_may_have_its_own_defaults(model_folder, tmp_path):
     folder = linked(model_folder("wan2.1"), tmp_path / "wan")
     (folder / "filmgate.json").write_text('{"width": 64, "height": 32, "frames": 5, "steps": 3}')
     limits = load_model(str(folder), CPU).limits
@@ -201,7 +201,7 @@ def test_a_model_may_bring_its_own_defaults(model_folder, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", '{"colour": "red"}', "[1]"])
-def test_own_defaults_that_cannot_be_read_name_the_file(model_folder, text, tmp_path):
+def test_unusable_own_defaults_are_a_model_error_that_names_the_file(model_folder, text, tmp_path):
     folder = linked(model_folder("wan2.1"), tmp_path / "wan")
     (folder / "filmgate.json").write_text(text)
     with pytest.raises(ModelError, match="filmgate.json is not usable"):
@@ -209,25 +209,25 @@ def test_own_defaults_that_cannot_be_read_name_the_file(model_folder, text, tmp_
 
 
 def linked(folder: Path, target: Path) -> Path:
-    """A folder of links to a model's parts: cheap to change."""
+    """A folder of links to the model's files, so a test can change one of them."""
     target.mkdir()
     for part in folder.iterdir():
         (target / part.name).symlink_to(part)
     return target
 
 
-def test_the_image_twin_shares_every_weight_and_changes_none(model_folder):
+def test_the_image_pipeline_shares_every_weight_and_changes_none(model_folder):
     loaded = load_model(str(model_folder("wan2.2-5b")), PipelineSettings(device="cpu", dtype="bfloat16"))
     before = {name: p.dtype for name, p in loaded.pipe.transformer.named_parameters()}
     assert set(before.values()) == {torch.bfloat16, torch.float32}  # diffusers keeps norms in float32
-    twin = image_pipeline(loaded)
-    assert twin.transformer is loaded.pipe.transformer
-    assert twin.config.expand_timesteps
-    assert {name: p.dtype for name, p in twin.transformer.named_parameters()} == before
+    pipe = image_pipeline(loaded)
+    assert pipe.transformer is loaded.pipe.transformer
+    assert pipe.config.expand_timesteps
+    assert {name: p.dtype for name, p in pipe.transformer.named_parameters()} == before
 
 
 @pytest.mark.parametrize("name", ["no-such-model", "a/b/c", ""])
-def test_an_unknown_name_says_what_names_there_are(name):
+def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
     with pytest.raises(
         UsageError, match="use flipbook, miniature, a diffusers folder, or a hub id"
     ) as caught:
@@ -236,16 +236,16 @@ def test_an_unknown_name_says_what_names_there_are(name):
 
 
 def test_a_hub_id_that_cannot_be_fetched_is_a_model_error():
-    with pytest.raises(ModelError, match="--model nobody/nothing cannot be loaded"):
-        load_model("nobody/nothing", CPU)
+    with pytest.raises(ModelError, match="--model some-team/some-model cannot be loaded"):
+        load_model("some-team/some-model", CPU)
 
 
-def test_a_folder_without_an_index_is_no_pipeline(tmp_path):
-    with pytest.raises(UsageError, match="holds no model_index.json"):
+def test_a_folder_without_an_index_is_not_a_pipeline(tmp_path):
+    with pytest.raises(UsageError, match="has no model_index.json"):
         load_model(str(tmp_path), CPU)
 
 
-@pytest.mark.parametrize("damage", ["empty index", "no weights", "cut weights"])
+@pytest.mark.parametrize("damage", ["empty index", "no weights", "truncated weights"])
 def test_a_broken_folder_is_a_model_error(model_folder, damage, tmp_path):
     folder = linked(model_folder("wan2.1"), tmp_path / "wan")
     if damage == "empty index":
@@ -256,13 +256,13 @@ def test_a_broken_folder_is_a_model_error(model_folder, damage, tmp_path):
         (folder / "vae").unlink()
         (folder / "vae").mkdir()
         (folder / "vae" / "config.json").symlink_to(weights.parent / "config.json")
-        if damage == "cut weights":
+        if damage == "truncated weights":
             (folder / "vae" / weights.name).write_bytes(weights.read_bytes()[:-1000])
     with pytest.raises(ModelError, match="cannot be loaded"):
         load_model(str(folder), CPU)
 
 
-def test_a_pipeline_we_do_not_run_is_named(tmp_path):
+def test_an_unsupported_pipeline_is_an_error_that_lists_the_supported_ones(tmp_path):
     import diffusers
 
     pipe = diffusers.DDPMPipeline(
@@ -275,23 +275,21 @@ def test_a_pipeline_we_do_not_run_is_named(tmp_path):
         diffusers.DDPMScheduler(),
     )
     pipe.save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="DDPMPipeline is not a pipeline Filmgate runs; known: CogVideoX"):
+    with pytest.raises(ModelError, match="Filmgate does not run DDPMPipeline; it runs CogVideoX"):
         load_model(str(tmp_path), CPU)
 
 
-def test_a_path_that_cannot_be_written_costs_no_denoising(model, tmp_path):
-    heard = []
+def test_an_unwritable_path_is_refused_before_denoising(model, tmp_path):
+    reports = []
     with pytest.raises(UsageError) as caught:
         render(
-            model("wan2.1"), make_request(model("wan2.1"), "wan2.1"), Path("/proc/x"), Control(heard.append)
+            model("wan2.1"), make_request(model("wan2.1"), "wan2.1"), Path("/proc/x"), Control(reports.append)
         )
     assert caught.value.option == "--output"
-    assert heard == []
+    assert reports == []
 
 
-def test_a_denoiser_that_does_not_fit_says_what_to_set(model, tmp_path):
-    from filmgate.errors import OutOfMemory
-
+def test_a_denoiser_that_does_not_fit_names_the_settings_to_change(model, tmp_path):
     def run_out(*_):
         raise torch.OutOfMemoryError
 

@@ -1,4 +1,4 @@
-"""The GPU runner on a CPU with the miniature model: real pipeline, real clips."""
+"""The GPU runner with the real pipeline, on a CPU with the miniature model."""
 
 import gc
 import time
@@ -12,8 +12,8 @@ import pytest
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
 from filmgate.pipeline import canary
-from filmgate.pipeline.loading import model_memory as residence
 from filmgate.pipeline.loading.loader import load_model
+from filmgate.pipeline.loading.memory import collect_and_freeze, estimate_bytes, release
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
 from filmgate.worker.gpu_runner import GpuRunner
@@ -54,7 +54,7 @@ def count_frames(data):
         return sum(1 for _ in container.decode(video=0))
 
 
-def test_a_spec_becomes_fragments_stills_latents_and_a_movie_in_order(outputs):
+def test_a_spec_gives_latents_fragments_stills_and_a_clip_in_order(outputs):
     [movie] = only(outputs, Movie)
     assert outputs[-1] is movie
     clip = b"".join(movie.open_chunks())
@@ -65,7 +65,7 @@ def test_a_spec_becomes_fragments_stills_latents_and_a_movie_in_order(outputs):
     assert kinds.index(Latents) < kinds.index(Fragment)
 
 
-def test_the_file_can_be_followed_while_it_is_made_and_is_the_movie(outputs):
+def test_the_early_clip_has_the_bytes_of_the_clip(outputs):
     [growth], [movie] = only(outputs, Growth), only(outputs, Movie)
     body, clip = b"".join(growth.open_body()), b"".join(movie.open_chunks())
     assert growth.read_head() + body == clip
@@ -74,7 +74,7 @@ def test_the_file_can_be_followed_while_it_is_made_and_is_the_movie(outputs):
     assert kinds.index(Growth) < kinds.index(Fragment)
 
 
-def test_steps_count_finished_work_and_open_every_stage_at_zero(outputs):
+def test_every_stage_starts_at_zero_and_counts_finished_work(outputs):
     steps = only(outputs, Step)
     assert [s for s in steps if s.stage is Stage.DENOISE] == [Step(Stage.DENOISE, n, 3) for n in range(4)]
     opened = [step.stage for step in steps if step.done == 0]
@@ -90,21 +90,21 @@ def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runn
     assert b"".join(only(again, Movie)[0].open_chunks()) == b"".join(movie.open_chunks())
 
 
-def test_a_prompt_is_remembered_for_its_tenant_alone(runner):
-    _, renderer = runner._shelf.take("tiny")
-    held = []
+def test_tenants_do_not_share_cached_prompts(runner):
+    _, renderer = runner._loaded.get("tiny")
+    entries = []
     for tenant in ("acme", "acme", "globex"):
         list(runner.render(task(replace(SPEC, prompt="a shy heron"), tenant_id=TenantId(tenant))))
-        held.append(len(renderer._texts))
-    assert held[0] == held[1] == held[2] - 1
+        entries.append(len(renderer._texts))
+    assert entries[0] == entries[1] == entries[2] - 1
 
 
-def test_latents_that_are_no_latents_are_refused(runner):
+def test_an_unreadable_checkpoint_is_refused(runner):
     with pytest.raises(ObjectCorrupt):
         list(runner.render(task(read_latents=lambda: iter([b"junk"]))))
 
 
-def test_closing_the_stream_stops_the_pipeline_and_the_runner_stays_usable(runner, outputs, no_thread_left):
+def test_closing_the_stream_stops_the_pipeline_and_not_the_runner(runner, outputs, no_thread_left):
     long = VideoSpec("tiny", "a red ball", 64, 64, seconds=9 / 16, fps=16, steps=1000, seed=7, guidance=1.0)
     stream = runner.render(task(long))
     for output in stream:
@@ -116,14 +116,14 @@ def test_closing_the_stream_stops_the_pipeline_and_the_runner_stays_usable(runne
     assert only(list(runner.render(task())), Movie)
 
 
-def test_a_source_the_model_cannot_use_is_refused_with_words(runner):
+def test_a_source_the_model_cannot_use_is_refused(runner):
     for kind in (SourceKind.IMAGE, SourceKind.EXTEND):
         spec = VideoSpec("tiny", "x", 64, 64, 9 / 16, 16, source=Source(kind, part="source"))
         with pytest.raises(UsageError, match=r"cannot start from an image|cannot extend"):
             list(runner.render(task(spec, read_source=lambda: iter([b"junk"]))))
 
 
-def test_the_canary_passes_on_a_sound_device_and_fails_on_one_that_is_not(runner, monkeypatch):
+def test_the_canary_fails_on_a_device_with_inconsistent_results(runner, monkeypatch):
     runner.check()
     real, calls = canary.read_luma, []
 
@@ -132,7 +132,7 @@ def test_the_canary_passes_on_a_sound_device_and_fails_on_one_that_is_not(runner
         return real(clip) + 50 * (len(calls) % 2)
 
     monkeypatch.setattr(canary, "read_luma", flaky)
-    with pytest.raises(DecodeError, match="not to trust"):
+    with pytest.raises(DecodeError, match="inconsistent results"):
         runner.check()
 
 
@@ -145,48 +145,48 @@ def test_a_sticky_gpu_error_is_a_device_error(runner, monkeypatch):
         list(runner.render(task()))
 
 
-def test_two_models_take_turns_where_only_one_fits(model_folder, monkeypatch):
+def test_two_models_are_swapped_where_only_one_fits(model_folder, monkeypatch):
     folder = str(model_folder("wan2.1"))
     settings = PipelineSettings(device="cpu")
-    need = residence.weigh(folder, settings)
-    assert need > 0
-    monkeypatch.setattr(residence, "budget_bytes", lambda _: need + 1)
+    size = estimate_bytes(folder, settings)
+    assert size > 0
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
     runner = GpuRunner({"one": folder, "other": folder}, settings)
     clips = []
     for name in ("one", "other", "one"):
         [movie] = only(list(runner.render(task(replace(SPEC, model=name)))), Movie)
         clips.append(b"".join(movie.open_chunks()))
-        assert runner._shelf.loaded == (name,)
+        assert runner._loaded.names == (name,)
     assert clips[0] == clips[1] == clips[2]
 
 
 @pytest.fixture
-def thawed():
+def unfrozen():
     yield
     gc.unfreeze()
 
 
-@pytest.mark.usefixtures("thawed")
-def test_a_ready_worker_has_next_to_nothing_for_the_garbage_collector_to_walk(runner):
+@pytest.mark.usefixtures("unfrozen")
+def test_a_ready_worker_has_frozen_nearly_all_objects(runner):
     runner.check()
     assert len(gc.get_objects()) < gc.get_freeze_count() / 10
 
 
-@pytest.mark.usefixtures("thawed")
-def test_a_model_that_leaves_takes_along_what_was_settled():
+@pytest.mark.usefixtures("unfrozen")
+def test_releasing_a_model_collects_frozen_garbage():
     class Loop:
         def __init__(self):
             self.itself = self
 
     model = load_model("miniature", PipelineSettings(device="cpu"))
     gone = weakref.ref(Loop())
-    residence.settle()
-    assert gone() is None, "garbage is not kept"
+    collect_and_freeze()
+    assert gone() is None, "garbage is collected first"
     loop = Loop()
     gone = weakref.ref(loop)
-    residence.settle()
+    collect_and_freeze()
     del loop
     gc.collect()
-    assert gone() is not None, "what is settled is not walked"
-    residence.release(model)
+    assert gone() is not None, "frozen objects are not collected"
+    release(model.pipe, model.placement.device)
     assert gone() is None

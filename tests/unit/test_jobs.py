@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from filmgate.errors import (
     Cancelled,
     DecodeError,
+    ModelUnavailable,
     ObjectNotFound,
     OutOfMemory,
     StoreFull,
@@ -35,6 +36,7 @@ def test_job_ids_are_well_formed_and_never_repeat():
         (OutOfMemory("x"), Reason.OUT_OF_MEMORY),
         (Cancelled("x"), Reason.CANCELLED),
         (DecodeError("x"), Reason.DECODE_FAILED),
+        (ModelUnavailable("x"), Reason.MODEL_UNUSABLE),
         (WriteError("x"), Reason.STORE_FAILED),
         (StoreFull("x"), Reason.STORE_FAILED),
         (ObjectNotFound("x"), Reason.SOURCE_MISSING),

@@ -10,6 +10,7 @@ from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
     from filmgate.settings import Settings
+    from filmgate.worker.base import Runner
 
 DEFAULT_MODEL = "flipbook"
 
@@ -35,12 +36,13 @@ def worker(
         return
     models = parse_models(model or [DEFAULT_MODEL])
     from filmgate.models.weights import localise, open_cache
-    from filmgate.worker.gpu_runner import GpuRunner
     from filmgate.worker_process import run_worker
 
     with ExitStack() as held:
 
-        def make_runner() -> GpuRunner:
+        def make_runner() -> "Runner":
+            from filmgate.worker.gpu_runner import GpuRunner  # imports torch
+
             cache = open_cache(settings.models, settings.data)
             folders = {name: localise(place, cache, held) for name, place in models.items()}
             return GpuRunner(folders, settings.pipeline)

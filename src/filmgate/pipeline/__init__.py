@@ -1,1 +1,1 @@
-"""Station 6: text -> denoise -> decode -> transfer -> encode. torch and av live under this package alone."""
+"""Room 6: text -> denoise -> decode -> transfer -> encode. Only this package imports torch and av."""

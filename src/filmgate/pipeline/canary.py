@@ -1,4 +1,4 @@
-"""A small clip that proves a device before it is trusted with anybody's: made twice, decoded, compared."""
+"""The canary: a small clip that a device must render correctly, twice, before it takes jobs."""
 
 from io import BytesIO
 
@@ -10,42 +10,44 @@ from filmgate.errors import DecodeError
 from filmgate.jobs import Size
 from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.denoise.denoise import ClipRequest
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import Prompt
 
-PROMPT, STEPS, SIDE = Prompt("a canary sings"), 2, 128
-# Kernels may round differently from run to run; a device that is not sound is off by far more than this.
-MOST_DIFFERENCE = 8.0
+PROMPT, STEPS, SIDE, FPS = Prompt("a canary sings"), 2, 128, 8
+MAX_DIFFERENCE = 8.0
+"""Mean difference in luma levels between the two clips. Kernels may round differently from run to run; a
+faulty device differs by far more."""
 
 
 def check_canary(model: VideoModel, renderer: Renderer) -> None:
-    """Render the canary twice; raises DecodeError unless both are the same whole, playable clip."""
+    """Render the canary twice. Raises DecodeError unless both clips are complete and agree."""
     request = canary_request(model)
-    one, other = (
+    first, second = (
         read_luma(renderer.render(PROMPT, request, None, Delivery(), Control()).clip.data) for _ in range(2)
     )
     expected = (request.frames, request.height, request.width)
-    if one.shape != expected or other.shape != expected:
-        raise DecodeError(f"the canary clip is {one.shape} and {other.shape} instead of {expected}")
-    difference = float(np.abs(one - other).mean())
-    if difference > MOST_DIFFERENCE:
-        raise DecodeError(f"the canary differs by {difference:.1f} levels from itself: a device not to trust")
+    if first.shape != expected or second.shape != expected:
+        raise DecodeError(f"the canary clips have shapes {first.shape} and {second.shape}, not {expected}")
+    difference = float(np.abs(first - second).mean())
+    if difference > MAX_DIFFERENCE:
+        raise DecodeError(
+            f"the GPU gives inconsistent results: two canaries differ by {difference:.1f} levels"
+        )
 
 
 def canary_request(model: VideoModel) -> ClipRequest:
-    """The smallest clip that still passes through every part of the model."""
+    """The smallest clip that still runs every part of the model."""
     limits = model.limits
     side = limits.size.nearest(Size(SIDE, SIDE)).width
     image = Image.new("RGB", (side, side), "grey") if limits.needs_image else None
-    return ClipRequest(
-        side, side, limits.frames.step + limits.frames.offset, 8, STEPS, seed=0, guidance=1.0, image=image
-    )
+    frames = limits.frames.step + limits.frames.offset
+    return ClipRequest(side, side, frames, FPS, STEPS, seed=0, guidance=1.0, image=image)
 
 
 def read_luma(clip: bytes) -> np.ndarray:
-    """Every frame's brightness as float32 [frames, height, width]."""
+    """The luma of every frame, as float32 [frames, height, width]."""
     with av.open(BytesIO(clip), "r") as container:
         frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
     return np.stack(frames).astype(np.float32)

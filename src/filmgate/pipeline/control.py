@@ -1,4 +1,4 @@
-"""What a running clip reports and how it is stopped."""
+"""Progress reports of a running clip, and its cancellation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from filmgate.errors import Cancelled
 
 
 class Stage(StrEnum):
-    """The part of the pipeline that is at work; decode, copy and encode overlap and count as decode."""
+    """The running part of the pipeline. Decode, transfer and encode overlap and are reported as DECODE."""
 
     TEXT = "text"
     DENOISE = "denoise"
@@ -19,7 +19,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Work the GPU has finished, never work that was only queued: `done` of `total` steps or frames."""
+    """`done` of `total` steps or frames that the device has finished; queued work does not count."""
 
     stage: Stage
     done: int
@@ -32,17 +32,17 @@ def _ignore(_: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The caller's hand on a running clip: hears of progress, may cancel from any thread."""
+    """Receives the progress of a running clip and can cancel it from any thread."""
 
     on_progress: Callable[[Progress], None] = _ignore
     _stop: Event = field(default_factory=Event)
 
     def cancel(self) -> None:
-        """Stop within one denoising step or one chunk."""
+        """Stop the clip within one denoising step or one chunk."""
         self._stop.set()
 
     def check(self) -> None:
-        """Raise Cancelled once cancelled; called between steps and between chunks."""
+        """Raise Cancelled if the clip was cancelled; called between steps and between chunks."""
         if self._stop.is_set():
             raise Cancelled("the clip was cancelled")
 

@@ -1,89 +1,87 @@
-"""The whole pipeline for one clip: text -> denoise -> decode || copy || encode, each stage timed."""
+"""The whole pipeline for one clip: text -> denoise -> decode, transfer and encode at the same time."""
 
+import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from filmgate.errors import OutOfMemory
 from filmgate.pipeline.clip_writer import ClipReport, Delivery, Ending
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import check_choice
-from filmgate.pipeline.denoise.denoise import ClipRequest, DenoisedClip, denoise
+from filmgate.pipeline.denoise.denoise import DenoisedClip, denoise
 from filmgate.pipeline.encode.clip_file import check_target
 from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
-from filmgate.pipeline.loading.compilation import is_worthwhile, open_compiler
+from filmgate.pipeline.loading.compilation import open_compiler, should_compile
 from filmgate.pipeline.loading.loader import VideoModel
+from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.cache import TextCache
-from filmgate.pipeline.text.encode import Prompt, encode_text
+from filmgate.pipeline.text.encode import Prompt, TextEmbedding, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.settings import PipelineSettings
 
 CPU_LATENTS_PER_CHUNK = 2
-"""On a CPU, convolutions of one latent frame at a time take twice as long; more than two gain little."""
+"""On a CPU, chunks of one latent frame take twice as long to decode; more than two gain little (ADR 0034)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderReport:
-    """A finished clip, what each stage took and the most memory the GPU held."""
+    """A finished clip, the seconds of each stage and the peak memory.
+
+    A clip that started from a checkpoint has only the seconds of the decode stage.
+    """
 
     clip: ClipReport
     request: ClipRequest
-    stage_seconds: dict[str, float]
+    stage_seconds: Mapping[str, float]
     is_text_cached: bool
     peak_device_bytes: int | None
     peak_host_bytes: int
 
 
 class Renderer:
-    """Renders clips on one loaded model, one at a time; buffers are kept between clips of the same shape.
+    """Renders clips on one loaded model, one at a time; keeps buffers between clips of the same shape.
 
-    `is_reused` promises many clips: what costs seconds once and pays with every clip is then worth it.
+    `is_reused` means that this process renders many clips, so one-time costs such as compiling pay off.
     """
 
     def __init__(self, model: VideoModel, settings: PipelineSettings, *, is_reused: bool = False) -> None:
         self._model = model
-        self._is_reused = is_reused
-        self._compiler = open_compiler(model.pipe, settings)
-        self._texts = TextCache(settings.text_cache_bytes)
-        self._is_text_cached = False
         self._settings = settings
+        self._is_reused = is_reused
         self._device = model.placement.device
         check_choice(model.pipe.vae, settings.decoder, self._device)
+        self._compiler = open_compiler(model.pipe, model.family, settings)
+        self._texts = TextCache(settings.text_cache_bytes)
         self._streams = open_streams(self._device)
         self._ending: tuple[float, Ending] | None = None
-        self._seconds: dict[str, float] = {}
 
     def render(
         self, prompt: Prompt, request: ClipRequest, path: Path | None, delivery: Delivery, control: Control
     ) -> RenderReport:
-        """One clip from prompt to file; raises a RunError and leaves nothing behind when it cannot."""
+        """Render one clip to `path`, or into memory. A RunError leaves no file behind."""
         if path is not None:
             check_target(path)
         denoised = self.denoise(prompt, request, control)
         return self.finish(denoised, request, path, delivery, control)
 
     def denoise(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
-        """The costly half: from prompt to latents, which are worth a checkpoint."""
+        """The first two stages, from a prompt to latents that a checkpoint can store."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
-        self._seconds = {}
+        seconds: dict[str, float] = {}
         control.report(Stage.TEXT, 0, 1)
-        with self._timed(Stage.TEXT):
+        with self._timed(Stage.TEXT, seconds):
             text = encode_text(self._model, prompt, self._texts)
-        self._is_text_cached = text.is_cached
         control.report(Stage.TEXT, 1, 1)
         control.check()
-        with self._timed(Stage.DENOISE), _explained():
-            work = partial(denoise, self._model, text, request, control)
-            is_compiled = is_worthwhile(
-                self._model, self._settings, request.forwards, is_reused=self._is_reused
-            )
-            return self._compiler.run(work, is_worthwhile=is_compiled)
+        with self._timed(Stage.DENOISE, seconds):
+            denoised = self._run_denoiser(text, request, control)
+        return replace(denoised, stage_seconds=seconds)
 
     def finish(
         self,
@@ -93,13 +91,17 @@ class Renderer:
         delivery: Delivery,
         control: Control,
     ) -> RenderReport:
-        """The other half: from latents, fresh or from a checkpoint, to the finished clip."""
-        with self._timed(Stage.DECODE):
+        """The last three stages, from latents, new or from a checkpoint, to the finished clip."""
+        seconds = dict(denoised.stage_seconds)
+        with self._timed(Stage.DECODE, seconds):
             clip = self._ending_for(request.fps).write(denoised.latents, path, delivery, control)
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
-        report = RenderReport(clip, request, self._seconds, self._is_text_cached, peak, peak_host_bytes())
-        self._seconds, self._is_text_cached = {}, False  # the next clip may start from a checkpoint
-        return report
+        return RenderReport(clip, request, seconds, denoised.is_text_cached, peak, peak_host_bytes())
+
+    def _run_denoiser(self, text: TextEmbedding, request: ClipRequest, control: Control) -> DenoisedClip:
+        work = partial(denoise, self._model, text, request, control)
+        is_compiled = should_compile(self._model, self._settings, request.passes, is_reused=self._is_reused)
+        return self._compiler.run(work, is_compiled=is_compiled)
 
     def _ending_for(self, fps: int) -> Ending:
         if self._ending is None or self._ending[0] != fps:
@@ -114,26 +116,13 @@ class Renderer:
         return self._ending[1]
 
     @contextmanager
-    def _timed(self, stage: Stage) -> Iterator[None]:
+    def _timed(self, stage: Stage, seconds: dict[str, float]) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self._streams.drain()  # a timer without a drain measures launches, not work
-        self._seconds[stage] = time.perf_counter() - started
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as exc:
-        raise OutOfMemory(
-            "the denoiser does not fit into GPU memory; set pipeline.offload to model or layers, "
-            "or lower --size or --seconds"
-        ) from exc
+        self._streams.drain()  # without it, the timer would measure kernel launches
+        seconds[stage] = time.perf_counter() - started
 
 
 def peak_host_bytes() -> int:
-    """The most memory this process has held, page-locked buffers included."""
-    import resource
-
+    """The peak memory of this process, including page-locked buffers."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,21 +1,40 @@
-"""From a complete spec to the request a device renders."""
+"""The request a device renders, made from a complete spec."""
 
+from dataclasses import dataclass
 from io import BytesIO
 
 from PIL import Image, ImageOps
 
 from filmgate.errors import InvalidField
 from filmgate.jobs import VideoSpec
-from filmgate.pipeline.denoise.denoise import ClipRequest
 
 MAX_IMAGE_PIXELS = 64_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class ClipRequest:
+    """One clip to render, complete and checked against the model's limits."""
+
+    width: int
+    height: int
+    frames: int
+    fps: int
+    steps: int
+    seed: int
+    guidance: float
+    image: Image.Image | None = None
+
+    @property
+    def passes(self) -> int:
+        """Passes through the denoiser; guidance doubles them."""
+        return self.steps * (2 if self.guidance > 1 else 1)
+
+
 def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
-    """The clip a spec describes; `image` is the first frame, decoded and fitted to the spec's size."""
-    assert spec.steps is not None, "a complete spec names its steps"
-    assert spec.seed is not None, "a complete spec names its seed"
-    assert spec.guidance is not None, "a complete spec names its guidance"
+    """The clip that a spec describes. `image`, the first frame, is cropped and resized to the spec's size."""
+    assert spec.steps is not None, "a complete spec has steps"
+    assert spec.seed is not None, "a complete spec has a seed"
+    assert spec.guidance is not None, "a complete spec has a guidance scale"
     return ClipRequest(
         width=spec.width,
         height=spec.height,

@@ -1,19 +1,30 @@
-"""The runner on our own GPU: the frame pipeline as a stream of outputs, several models taking turns.
-
-torch is imported where it is first needed, so that a worker with bad settings says so at once.
-"""
+"""The runner on our own GPU: renders with the frame pipeline and swaps models on one device."""
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING
 
 from filmgate.errors import DeviceError, FilmgateError
 from filmgate.jobs import Route, Stage
 from filmgate.models.cards import UNKNOWN_RATES, ModelCard
+from filmgate.pipeline.canary import check_canary
+from filmgate.pipeline.clip_writer import Delivery
 from filmgate.pipeline.control import Control, Progress
+from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
+from filmgate.pipeline.denoise.denoise import DenoisedClip
+from filmgate.pipeline.loading.loader import VideoModel, load_model
+from filmgate.pipeline.loading.memory import (
+    budget_bytes,
+    collect_and_freeze,
+    estimate_bytes,
+    name_device,
+    release,
+)
+from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.requests import ClipRequest, to_clip_request
+from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import adopt_loggers
@@ -28,16 +39,10 @@ from filmgate.worker.base import (
     RenderTask,
     Step,
 )
-from filmgate.worker.loaded_models import ModelShelf
-
-if TYPE_CHECKING:
-    from filmgate.pipeline.denoise.denoise import ClipRequest, DenoisedClip
-    from filmgate.pipeline.loading.loader import VideoModel
-    from filmgate.pipeline.render import Renderer
-
-    Loaded = tuple[VideoModel, Renderer]
+from filmgate.worker.loaded_models import LoadedModels
 
 Emit = Callable[[Output], None]
+Loaded = tuple[VideoModel, Renderer]
 _OUTPUTS_AHEAD = 4
 _STAGES = {"text": Stage.TEXT, "denoise": Stage.DENOISE, "decode": Stage.DECODE}
 _UNLIMITED_BYTES = 1 << 62
@@ -47,16 +52,14 @@ class GpuRunner:
     """Renders on one device. `models` maps the names clients use to shipped models, folders or hub ids."""
 
     def __init__(self, models: Mapping[str, str], settings: PipelineSettings) -> None:
-        from filmgate.pipeline.loading.model_memory import budget_bytes, name_device, weigh
-
         self._locations = dict(models)
         self._settings = settings
         self._device = name_device(settings)
         self._cards: dict[str, ModelCard] = {}
-        self._is_sound = False
-        self._shelf: ModelShelf[Loaded] = ModelShelf(
+        self._is_checked = False
+        self._loaded: LoadedModels[Loaded] = LoadedModels(
             budget_bytes(settings) or _UNLIMITED_BYTES,
-            measure=lambda name: weigh(self._locations[name], settings),
+            estimate=lambda name: estimate_bytes(self._locations[name], settings),
             load=self._load,
             unload=_unload,
         )
@@ -74,20 +77,17 @@ class GpuRunner:
         return self._device
 
     def cards(self) -> tuple[ModelCard, ...]:
-        """What clients may ask of each model; none before the canary has sung."""
-        return tuple(self._cards.values()) if self._is_sound else ()
+        """The card of each model; empty until `check()` passes."""
+        return tuple(self._cards.values()) if self._is_checked else ()
 
     def check(self) -> None:
-        from filmgate.pipeline.canary import check_canary
-        from filmgate.pipeline.loading.model_memory import settle
-
-        with _explained():
-            # Each is loaded once to learn its limits, the default last, so that it is the one that stays.
+        with _device_errors():
+            # Loads each model once to read its limits. The default (the first) is last, so it stays loaded.
             for name in reversed(self.models):
-                self._shelf.take(name)
-            check_canary(*self._shelf.take(self.models[0]))
-        settle()
-        self._is_sound = True
+                self._loaded.get(name)
+            check_canary(*self._loaded.get(self.models[0]))
+        collect_and_freeze()
+        self._is_checked = True
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         stop = Event()
@@ -95,52 +95,29 @@ class GpuRunner:
         yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, name="filmgate-render")
 
     def _produce(self, task: RenderTask, stop: Event, emit: Emit) -> None:
-        from filmgate.pipeline.requests import to_clip_request
-
         control = Control(partial(_report, emit), stop)
-        with _explained():
-            if task.spec.model not in self._shelf.loaded:
+        with _device_errors():
+            if task.spec.model not in self._loaded.names:
                 emit(Step(Stage.LOAD, 0, 1))
-            model, renderer = self._shelf.take(task.spec.model)
+            model, renderer = self._loaded.get(task.spec.model)
             model.limits.check(task.spec)
             request = to_clip_request(task.spec, _read_image(task))
-            denoised = _denoise(model, renderer, request, task, emit, control)
-            self._finish(renderer, denoised, request, emit, control)
+            denoised = _read_checkpoint(task, model)
+            if denoised is None:
+                denoised = renderer.denoise(_prompt_of(task, request), request, control)
+                emit(Latents([pack_latents(denoised)]))
+            _finish(renderer, denoised, request, emit, control)
 
-    def _finish(
-        self,
-        renderer: "Renderer",
-        denoised: "DenoisedClip",
-        request: "ClipRequest",
-        emit: Emit,
-        control: Control,
-    ) -> None:
-        from filmgate.pipeline.clip_writer import Delivery
-
-        delivery = Delivery(
-            metadata={"seed": str(request.seed)},
-            on_fragment=lambda data: emit(Fragment(data)),
-            on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
-            on_growth=lambda clip: emit(Growth(clip.follow, clip.head, clip.file.close)),
-        )
-        emit(Step(Stage.DECODE, 0, request.frames))
-        clip = renderer.finish(denoised, request, None, delivery, control).clip
-        emit(Movie(lambda: iter([clip.data])))
-
-    def _load(self, name: str) -> "Loaded":
-        from filmgate.pipeline.loading.loader import load_model
-        from filmgate.pipeline.render import Renderer
-
+    def _load(self, name: str) -> Loaded:
         model = load_model(self._locations[name], self._settings)
         self._cards.setdefault(name, ModelCard(name, "worker", int(time.time()), model.limits, UNKNOWN_RATES))
         adopt_loggers()
         return model, Renderer(model, self._settings, is_reused=True)
 
 
-def _unload(loaded: "Loaded") -> None:
-    from filmgate.pipeline.loading.model_memory import release
-
-    release(loaded[0])
+def _unload(loaded: Loaded) -> None:
+    model, _ = loaded
+    release(model.pipe, model.placement.device)
 
 
 def _report(emit: Emit, progress: Progress) -> None:
@@ -149,40 +126,43 @@ def _report(emit: Emit, progress: Progress) -> None:
         emit(Step(stage, progress.done, progress.total))
 
 
-def _denoise(
-    model: "VideoModel",
-    renderer: "Renderer",
-    request: "ClipRequest",
-    task: RenderTask,
-    emit: Emit,
-    control: Control,
-) -> "DenoisedClip":
-    """The latents: of an earlier attempt if there are any, else new ones, handed over to be kept."""
-    from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
-    from filmgate.pipeline.text.encode import Prompt
-
-    if task.read_latents is not None:
-        return unpack_latents(b"".join(task.read_latents()), model.placement.device)
-    spec = task.spec
-    prompt = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance, scope=task.tenant_id or "")
-    denoised = renderer.denoise(prompt, request, control)
-    emit(Latents([pack_latents(denoised)]))
-    return denoised
-
-
 def _read_image(task: RenderTask) -> bytes | None:
     return b"".join(task.read_source()) if task.read_source is not None else None
 
 
+def _read_checkpoint(task: RenderTask, model: VideoModel) -> DenoisedClip | None:
+    if task.read_latents is None:
+        return None
+    return unpack_latents(b"".join(task.read_latents()), model.placement.device)
+
+
+def _prompt_of(task: RenderTask, request: ClipRequest) -> Prompt:
+    spec = task.spec
+    return Prompt(spec.prompt, spec.negative_prompt or "", request.guidance, scope=task.tenant_id or "")
+
+
+def _finish(
+    renderer: Renderer, denoised: DenoisedClip, request: ClipRequest, emit: Emit, control: Control
+) -> None:
+    delivery = Delivery(
+        metadata={"seed": str(request.seed)},
+        on_fragment=lambda data: emit(Fragment(data)),
+        on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
+        on_growth=lambda clip: emit(Growth(clip.follow, clip.head, clip.file.close)),
+    )
+    emit(Step(Stage.DECODE, 0, request.frames))
+    clip = renderer.finish(denoised, request, None, delivery, control).clip
+    emit(Movie(lambda: iter([clip.data])))
+
+
 @contextmanager
-def _explained() -> Iterator[None]:
-    """A CUDA error sticks to the process: every call after it fails too, whatever the job."""
+def _device_errors() -> Iterator[None]:
+    """Raise DeviceError for a CUDA error: after one, every CUDA call in this process fails."""
     try:
         yield
     except FilmgateError:
         raise
     except Exception as exc:
-        is_sticky = type(exc).__name__ == "AcceleratorError" or "CUDA error" in str(exc)
-        if is_sticky:
-            raise DeviceError(f"the GPU failed ({type(exc).__name__}); this worker ends") from exc
+        if type(exc).__name__ == "AcceleratorError" or "CUDA error" in str(exc):
+            raise DeviceError(f"the GPU failed ({type(exc).__name__}); the worker exits") from exc
         raise

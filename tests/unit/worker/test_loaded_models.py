@@ -1,50 +1,48 @@
-"""Models share the device's memory; the one nobody asked for longest makes room."""
+"""Models share the device's memory; the least recently used one makes room for the next."""
 
 import pytest
 
 from filmgate.errors import OutOfMemory
-from filmgate.worker.loaded_models import ModelShelf
+from filmgate.worker.loaded_models import LoadedModels
 
-SIZES = {"small": 2, "medium": 5, "large": 9, "huge": 11}
+SIZES = {"small": 2, "medium": 5, "large": 9, "huge": 11, "other": 4}
 
 
 @pytest.fixture
-def told():
+def events():
     return []
 
 
 @pytest.fixture
-def shelf(told):
-    return ModelShelf(
+def models(events):
+    return LoadedModels(
         10,
-        measure=SIZES.__getitem__,
-        load=lambda model: told.append(f"load {model}") or model,
-        unload=lambda model: told.append(f"unload {model}"),
+        estimate=SIZES.__getitem__,
+        load=lambda name: events.append(f"load {name}") or name,
+        unload=lambda name: events.append(f"unload {name}"),
     )
 
 
-def test_a_loaded_model_is_not_loaded_again(shelf, told):
-    assert (shelf.take("small"), shelf.take("small")) == ("small", "small")
-    assert told == ["load small"]
+def test_a_loaded_model_is_not_loaded_again(models, events):
+    assert (models.get("small"), models.get("small")) == ("small", "small")
+    assert events == ["load small"]
 
 
-def test_the_least_recently_used_model_makes_room_before_the_next_is_loaded(shelf, told):
-    for model in ("small", "medium", "small", "large"):
-        shelf.take(model)
-    assert told == ["load small", "load medium", "unload medium", "unload small", "load large"]
-    assert shelf.loaded == ("large",)
+def test_the_least_recently_used_models_are_unloaded_before_the_next_is_loaded(models, events):
+    for name in ("small", "medium", "small", "large"):
+        models.get(name)
+    assert events == ["load small", "load medium", "unload medium", "unload small", "load large"]
+    assert models.names == ("large",)
 
 
-def test_only_as_many_leave_as_must(shelf, told):
-    for model in ("small", "medium"):
-        shelf.take(model)
-    SIZES["other"] = 4
-    shelf.take("other")
-    assert (told[-2:], shelf.loaded) == (["unload small", "load other"], ("medium", "other"))
+def test_no_more_models_are_unloaded_than_necessary(models, events):
+    for name in ("small", "medium", "other"):
+        models.get(name)
+    assert (events[-2:], models.names) == (["unload small", "load other"], ("medium", "other"))
 
 
-def test_a_model_that_fits_no_shelf_is_refused_and_nothing_leaves(shelf):
-    shelf.take("small")
+def test_a_model_larger_than_the_budget_is_refused_and_nothing_is_unloaded(models):
+    models.get("small")
     with pytest.raises(OutOfMemory, match="huge"):
-        shelf.take("huge")
-    assert shelf.loaded == ("small",)
+        models.get("huge")
+    assert models.names == ("small",)

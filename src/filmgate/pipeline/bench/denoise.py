@@ -24,7 +24,7 @@ from filmgate.pipeline.bench.denoisers import (
     draw_inputs,
     forward_flops,
 )
-from filmgate.pipeline.loading.compilation import BlockCompiler, place_cache
+from filmgate.pipeline.loading.compilation import BlockCompiler, set_cache_folder
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
 from filmgate.pipeline.text.cache import TextCache
 from filmgate.settings import PipelineSettings
@@ -103,7 +103,7 @@ def open_bench(
     """The benchmark, and the words that go with its figures."""
     for size in sizes:
         check_shape(case.model, size, case.frames)
-    place_cache(settings)
+    set_cache_folder(settings)
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     flops = {f"{w}x{h}": forward_flops(case.model, (w, h), case.frames) for w, h in sizes}
@@ -205,8 +205,8 @@ class DenoiseBench:
     def _finding(self, size: Size) -> Callable[[], object]:
         """The same two embeddings out of the cache."""
         cache = TextCache(1 << 30)
-        cache.keep("digest", {name: self._draw(size).text for name in ("prompt", "negative")})
-        return lambda: [text.to(self._place[0], copy=True) for text in (cache.find("digest") or {}).values()]
+        cache.put("digest", {name: self._draw(size).text for name in ("prompt", "negative")})
+        return lambda: [text.to(self._place[0], copy=True) for text in (cache.get("digest") or {}).values()]
 
     def _compare(self, name: str, size: Size, output: Tensor) -> dict[str, float]:
         kept = self._outputs.setdefault(size, {})

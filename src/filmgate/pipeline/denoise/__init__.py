@@ -1,1 +1,1 @@
-"""Stage two: embeddings to latents."""
+"""Stage two: from embeddings to latents."""

@@ -1,4 +1,4 @@
-"""Denoised latents as bytes: what a retry needs so that it only decodes."""
+"""Denoised latents as bytes: a retry that has them starts at decode."""
 
 import torch
 from safetensors import SafetensorError
@@ -11,12 +11,12 @@ _NAME = "latents"
 
 
 def pack_latents(denoised: DenoisedClip) -> bytes:
-    """The latents in a safetensors file; bit-exact, whatever their type. Waits for the device."""
+    """The latents as a safetensors file, bit-exact in their own dtype. Waits for the device."""
     return save({_NAME: denoised.latents.detach().to("cpu").contiguous()})
 
 
 def unpack_latents(data: bytes, device: torch.device) -> DenoisedClip:
-    """The latents back where they are decoded. Raises ObjectCorrupt when the bytes are no checkpoint."""
+    """The latents on the device that decodes them. Raises ObjectCorrupt if the bytes are not a checkpoint."""
     try:
         return DenoisedClip(load(data)[_NAME].to(device))
     except (SafetensorError, KeyError) as exc:

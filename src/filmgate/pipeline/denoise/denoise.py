@@ -1,89 +1,79 @@
-"""Stage two: embeddings become latents, step by step; counts only steps the device has finished."""
+"""Stage two: runs the diffusers pipeline up to its latents, and reports the steps the device has finished."""
 
 import inspect
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
+from filmgate.errors import OutOfMemory
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.loading.loader import Pipeline, VideoModel, image_pipeline
-from filmgate.pipeline.loading.quality import forget_steps
+from filmgate.pipeline.loading.families.base import Pipeline
+from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
+from filmgate.pipeline.loading.quality import reset_step_caches
+from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import TextEmbedding
 from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
 
 
 @dataclass(frozen=True, slots=True)
-class ClipRequest:
-    """One clip, complete and already checked against the model's limits."""
-
-    width: int
-    height: int
-    frames: int
-    fps: int
-    steps: int
-    seed: int
-    guidance: float
-    image: Image.Image | None = None
-
-    @property
-    def forwards(self) -> int:
-        """Passes through the denoiser: guidance takes two a step."""
-        return self.steps * (2 if self.guidance > 1 else 1)
-
-
-@dataclass(frozen=True, slots=True)
 class DenoisedClip:
-    """Latents worth keeping: five-dimensional, still normalised, ready to decode or to checkpoint."""
+    """Latents in the layout that the decoder reads, still normalised, ready to decode or to store.
+
+    The other fields describe how they were made; they are empty for latents from a checkpoint.
+    """
 
     latents: Tensor
+    is_text_cached: bool = False
+    stage_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, control: Control) -> DenoisedClip:
-    """Run the pipeline up to its latents. Cancel takes effect after the step at work."""
+    """Run every denoising step. Raises Cancelled after the current step, and OutOfMemory."""
     pipe = model.pipe if request.image is None else image_pipeline(model)
     steps = StepCounter(open_streams(model.placement.device), request.steps, control)
+    frames = request.frames + model.family.extra_frames(pipe)
+    arguments = {**text.arguments, **_arguments(request, frames), "callback_on_step_end": steps.on_step_end}
     accepted = inspect.signature(type(pipe).__call__).parameters
-    arguments = {
-        **text.arguments,
-        **_asked(pipe, request),
-        "image": request.image,
-        "callback_on_step_end": steps.on_step_end,
-    }
-    offered = {name: value for name, value in arguments.items() if name in accepted and value is not None}
-    forget_steps(pipe)
-    with torch.inference_mode():
-        latents = pipe(**offered, output_type="latent", return_dict=False)[0]
-        steps.finish()
-        return DenoisedClip(_unpacked(pipe, latents, request))
+    arguments = {name: value for name, value in arguments.items() if name in accepted and value is not None}
+    reset_step_caches(model.family.denoisers_of(pipe))
+    try:
+        with torch.inference_mode():
+            latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
+            steps.finish()
+            return DenoisedClip(model.family.unpack_latents(pipe, latents, request), text.is_cached)
+    except torch.OutOfMemoryError as exc:
+        raise OutOfMemory(
+            "the denoiser does not fit into GPU memory; set pipeline.offload to model or layers, "
+            "or lower --size or --seconds"
+        ) from exc
 
 
-def _asked(pipe: Pipeline, request: ClipRequest) -> dict[str, Any]:
+def _arguments(request: ClipRequest, frames: int) -> dict[str, Any]:
+    """The request under every name that a diffusers video pipeline uses for its fields."""
     return {
         "width": request.width,
         "height": request.height,
-        "num_frames": request.frames + _frames_of_the_picture(pipe),
+        "num_frames": frames,
         "num_inference_steps": request.steps,
         "guidance_scale": request.guidance,
         "max_guidance_scale": request.guidance,
         "frame_rate": request.fps,
         "fps": request.fps,
         "generator": torch.Generator("cpu").manual_seed(request.seed),
+        "image": request.image,
     }
 
 
-def _frames_of_the_picture(pipe: Pipeline) -> int:
-    """HunyuanVideo's image model makes the given picture again, a latent frame that is then thrown away."""
-    config = getattr(getattr(pipe, "transformer", None), "config", None)
-    is_repeated = getattr(config, "image_condition_type", None) == "latent_concat"
-    return int(pipe.vae_scale_factor_temporal) if is_repeated else 0
-
-
 class StepCounter:
-    """Hears of steps when they are queued, reports them when they are done, and stays one step behind."""
+    """Counts the steps that the device has finished; the pipeline calls it when a step is queued.
+
+    It stays one step behind, so the device always has a queued step to run.
+    """
 
     def __init__(self, streams: Streams, total: int, control: Control) -> None:
         self._streams = streams
@@ -98,35 +88,15 @@ class StepCounter:
     ) -> dict[str, Tensor]:
         self._queued.append(self._streams.mark_compute())
         if len(self._queued) > 1:
-            self._settle()
+            self._wait_for_oldest()
         self._control.check()
         return values
 
     def finish(self) -> None:
         while self._queued:
-            self._settle()
+            self._wait_for_oldest()
 
-    def _settle(self) -> None:
+    def _wait_for_oldest(self) -> None:
         self._queued.popleft().wait_on_host()
         self._done += 1
         self._control.report(Stage.DENOISE, self._done, self._total)
-
-
-def _unpacked(pipe: Pipeline, latents: Tensor, request: ClipRequest) -> Tensor:
-    """The latents as the VAE's layout has them: LTX packs tokens, CogVideoX 1.5 pads frames in front."""
-    if latents.ndim == 3:
-        spatial, temporal = pipe.vae_spatial_compression_ratio, pipe.vae_temporal_compression_ratio
-        latent_frames = (request.frames - 1) // temporal + 1
-        unpacked: Tensor = pipe._unpack_latents(  # noqa: SLF001 - guarded by tests/contract
-            latents,
-            latent_frames,
-            request.height // spatial,
-            request.width // spatial,
-            pipe.transformer_spatial_patch_size,
-            pipe.transformer_temporal_patch_size,
-        )
-        return unpacked
-    if "CogVideoX" in type(pipe).__name__:
-        wanted = (request.frames - 1) // pipe.vae_scale_factor_temporal + 1
-        return latents[:, latents.shape[1] - wanted :]
-    return latents

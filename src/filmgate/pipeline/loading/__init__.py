@@ -1,1 +1,1 @@
-"""Models on a device: families, memory, compilation and quality levels."""
+"""Loading a model onto its device: families, limits, memory, compilation and quality levels."""

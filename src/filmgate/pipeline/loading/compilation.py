@@ -1,6 +1,6 @@
-"""Compiled transformer blocks: when they pay, on which networks, and the way back when compilation fails.
+"""Compiled transformer blocks: when to use them, and how to continue without them.
 
-One block is compiled once and serves all its copies, so a model costs seconds of compiling, not minutes.
+A transformer repeats one block. Compiling that block once for all its copies takes seconds, not minutes.
 """
 
 import os
@@ -11,15 +11,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from filmgate.pipeline.loading.families import denoisers_of
-from filmgate.pipeline.loading.loader import Pipeline, VideoModel
+from filmgate.pipeline.loading.families.base import Family, Pipeline
+from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import Log
 
-PROVEN_FAMILIES = ("wan",)
-WORTHWHILE_FORWARDS = 8
-"""A clip of fewer forward passes (a canary, a distilled model) would be long in earning back the compiler."""
+MIN_PASSES = 8
+"""Shorter clips (the canary, distilled models) do not save enough time to pay for compiling."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 Network = Any
@@ -29,7 +28,7 @@ _log = Log("compilation")
 
 
 class BlockCompiler:
-    """The repeated blocks of a model's denoisers, which run compiled or as they are."""
+    """Switches the repeated blocks of a model's denoisers between compiled and eager."""
 
     def __init__(self, networks: Sequence[Network], backend: str = "inductor") -> None:
         self._networks = networks
@@ -38,7 +37,7 @@ class BlockCompiler:
         self.is_on = False
 
     def switch_on(self) -> None:
-        """Compile at the next forward pass. A second shape is compiled once more, for all shapes to come."""
+        """Compile at the next pass. The second shape is compiled with dynamic sizes and serves all others."""
         if not self.is_on:
             for network in self._networks:
                 network.compile_repeated_blocks(backend=self._backend)
@@ -46,17 +45,17 @@ class BlockCompiler:
 
     def switch_off(self) -> None:
         for block in self._blocks():
-            block._compiled_call_impl = None  # noqa: SLF001 - torch has no public way back; tests/contract
+            block._compiled_call_impl = None  # noqa: SLF001 - torch has no public call for this; tests/contract
         self.is_on = False
 
-    def run(self, work: Callable[[], T], *, is_worthwhile: bool) -> T:
-        """Run `work`, on compiled blocks if that is worthwhile, whatever ran before.
+    def run(self, work: Callable[[], T], *, is_compiled: bool) -> T:
+        """Run `work` on compiled or eager blocks, regardless of how the previous work ran.
 
-        Should it fail on compiled blocks, it runs once more without them, and so does all later work.
-        Compilers fail at the first pass of a shape, so little is done twice; an error of another cause comes
-        back from the second run.
+        If it fails on compiled blocks, it runs again on eager ones, and so does all later work. Compilers
+        fail at the first pass of a shape, so little is repeated. The second run raises an error that has
+        another cause.
         """
-        if self._has_failed or not self._networks or not is_worthwhile:
+        if self._has_failed or not self._networks or not is_compiled:
             self.switch_off()
             return work()
         self.switch_on()
@@ -64,43 +63,39 @@ class BlockCompiler:
             return work()
         except torch.OutOfMemoryError:
             raise
-        except (
-            RuntimeError,
-            OSError,
-            ImportError,
-        ) as exc:  # no Triton, no C compiler, no room on disk, a bug
+        except (RuntimeError, OSError, ImportError) as exc:  # no Triton, no C compiler, disk full, a bug
             self._has_failed = True
             self.switch_off()
             _log.warning(
-                f"the denoiser runs uncompiled: torch.compile failed with {type(exc).__name__}; "
-                "`filmgate doctor` and pipeline.compile = off are the remedies",
+                f"torch.compile failed with {type(exc).__name__}; the denoiser runs uncompiled. "
+                "Run `filmgate doctor`, or set pipeline.compile to off",
                 reason=type(exc).__name__,
             )
         return work()
 
     def _blocks(self) -> Iterator[torch.nn.Module]:
         for network in self._networks:
-            names = network._repeated_blocks  # noqa: SLF001 - tests/contract
+            names = network._repeated_blocks  # noqa: SLF001 - guarded by tests/contract
             yield from (block for block in network.modules() if type(block).__name__ in names)
 
 
-def open_compiler(pipe: Pipeline, settings: PipelineSettings) -> BlockCompiler:
-    """The compiler for every denoiser of this pipeline that has repeated blocks: both experts of Wan 2.2."""
-    place_cache(settings)
-    return BlockCompiler([n for n in denoisers_of(pipe) if getattr(n, "_repeated_blocks", None)])
+def open_compiler(pipe: Pipeline, family: Family, settings: PipelineSettings) -> BlockCompiler:
+    """The compiler for every denoiser of this pipeline that has repeated blocks."""
+    set_cache_folder(settings)
+    return BlockCompiler([n for n in family.denoisers_of(pipe) if getattr(n, "_repeated_blocks", None)])
 
 
-def place_cache(settings: PipelineSettings) -> None:
-    """Have compiled kernels kept where the setting says; before anything is compiled."""
+def set_cache_folder(settings: PipelineSettings) -> None:
+    """Store compiled kernels in `pipeline.compile_cache`. Call this before anything is compiled."""
     if settings.compile_cache:
-        os.environ[CACHE_VARIABLE] = settings.compile_cache  # torch reads this variable and nothing else
+        os.environ[CACHE_VARIABLE] = settings.compile_cache  # torch reads only this variable
 
 
-def is_worthwhile(model: VideoModel, settings: PipelineSettings, forwards: int, *, is_reused: bool) -> bool:
-    """Whether this clip should run on compiled blocks.
+def should_compile(model: VideoModel, settings: PipelineSettings, passes: int, *, is_reused: bool) -> bool:
+    """Whether a clip of this many passes runs on compiled blocks.
 
-    `auto` compiles in a process that renders many clips, on CUDA, where it has been measured. Layers that
-    come and go over PCIe are never compiled: the copies are what takes the time.
+    `auto` compiles in a process that renders many clips, on CUDA, for proven families. Offloaded layers are
+    never compiled: copying them over PCIe takes most of the time.
     """
     if settings.compile == "off" or model.placement.offload is Offload.LAYERS:
         return False
@@ -109,14 +104,14 @@ def is_worthwhile(model: VideoModel, settings: PipelineSettings, forwards: int, 
     return (
         is_reused
         and model.placement.device.type == "cuda"
-        and model.family.name in PROVEN_FAMILIES
+        and model.family.is_compilation_proven
         and settings.quality == "full"
-        and forwards >= WORTHWHILE_FORWARDS
+        and passes >= MIN_PASSES
     )
 
 
-def find_obstacle() -> str | None:
-    """What torch.compile would miss on a GPU; None where it has what it needs."""
+def find_missing_tool() -> str | None:
+    """What torch.compile needs on a GPU and does not find here; None if nothing is missing."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     if not any(shutil.which(name) for name in (os.environ.get("CC", "cc"), "gcc", "clang")):

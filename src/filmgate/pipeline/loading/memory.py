@@ -1,5 +1,7 @@
-"""Where the weights go: a decision from sizes and free memory, and a look at both."""
+"""Device, data type and memory of a model: where its weights go, what they take, how they are released."""
 
+import atexit
+import gc
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +13,17 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from filmgate.errors import DeviceError, ModelError
+from filmgate.pipeline.loading.families.base import Pipeline
+from filmgate.settings import PipelineSettings
 
-HEADROOM = 1.2  # allocator rounding and fragmentation, on weights
-ACTIVATION_BYTES = 4 << 30  # denoiser activations and decode working set at 480p; the ladder handles the rest
+HEADROOM = 1.2  # weights times this: allocator rounding and fragmentation
+ACTIVATION_BYTES = 4 << 30  # activations at 480p; above that, decoding uses smaller tiles
+
+atexit.register(gc.unfreeze)  # otherwise extension modules report the frozen objects as leaks on stderr
 
 
 class Offload(StrEnum):
-    """What leaves the GPU while it is not needed: nothing, whole components, or single layers."""
+    """What is moved off the GPU while it is not in use: nothing, whole components or single layers."""
 
     NONE = "none"
     MODEL = "model"
@@ -34,44 +40,69 @@ class Placement:
 
 
 def choose_offload(component_bytes: Mapping[str, int], free_bytes: int) -> Offload:
-    """All weights on the GPU if they fit beside activations, else a component at a time, else layers."""
+    """NONE if all weights fit beside the activations, MODEL if the largest component fits, else LAYERS."""
     room = (free_bytes - ACTIVATION_BYTES) / HEADROOM
     if sum(component_bytes.values()) <= room:
         return Offload.NONE
     return Offload.MODEL if max(component_bytes.values()) <= room else Offload.LAYERS
 
 
-def choose_device(wanted: str) -> torch.device:
-    """`auto` is the first GPU or the CPU; a GPU that was asked for by name must be there."""
-    if wanted == "auto":
+def choose_device(name: str) -> torch.device:
+    """The device of the setting; `auto` is the first GPU, or the CPU. Raises DeviceError."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", wanted):
-        raise DeviceError(f"pipeline.device is {wanted!r}; use auto, cpu, cuda or cuda:N")
-    device = torch.device(wanted)
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise DeviceError(f"pipeline.device is {name!r}; use auto, cpu, cuda or cuda:N")
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise DeviceError(
-            f"{wanted} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} GPUs; "
-            "run `filmgate doctor`, or set pipeline.device to auto or cpu"
+            f"pipeline.device is {name}, but torch {torch.__version__} finds {torch.cuda.device_count()} "
+            "GPUs; run `filmgate doctor`, or set pipeline.device to auto or cpu"
         )
     return device
 
 
-def choose_dtype(wanted: str, device: torch.device) -> torch.dtype:
-    """bfloat16 on a GPU; float32 on a CPU, where half-precision convolutions are many times slower."""
-    if wanted == "auto":
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The dtype of the setting; `auto` is bfloat16 on a GPU and float32 on a CPU.
+
+    On a CPU, half-precision convolutions are many times slower.
+    """
+    if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype: torch.dtype = getattr(torch, wanted)
+    dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
+def name_device(settings: PipelineSettings) -> str:
+    """The name of the device in job records: `NVIDIA H200`, or `cpu`."""
+    device = choose_device(settings.device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def free_bytes(device: torch.device) -> int:
-    """Free memory on the GPU right now."""
+    """Memory that is free on the GPU now."""
     free, _total = torch.cuda.mem_get_info(device)
     return free
 
 
+def budget_bytes(settings: PipelineSettings) -> int | None:
+    """GPU memory for the weights of all loaded models; None on a CPU."""
+    device = choose_device(settings.device)
+    if device.type != "cuda":
+        return None
+    total: int = torch.cuda.get_device_properties(device).total_memory
+    return total - ACTIVATION_BYTES
+
+
+def estimate_bytes(location: str, settings: PipelineSettings) -> int:
+    """Memory a model will take, from its files; 0 if the location is not a local folder."""
+    dtype = choose_dtype(settings.dtype, choose_device(settings.device))
+    sizes = component_bytes(Path(location).expanduser(), dtype)
+    return int(sum(sizes.values()) * HEADROOM)
+
+
 def component_bytes(folder: Path, dtype: torch.dtype) -> dict[str, int]:
-    """Bytes of each component once loaded in `dtype`, from the safetensors headers alone."""
+    """Bytes of each component once loaded in `dtype`, from the headers of its safetensors files."""
     sizes: dict[str, int] = {}
     for file in sorted(folder.glob("*/*.safetensors")):
         name = file.parent.name
@@ -79,9 +110,36 @@ def component_bytes(folder: Path, dtype: torch.dtype) -> dict[str, int]:
     return sizes
 
 
+def loaded_bytes(pipe: Pipeline) -> dict[str, int]:
+    """Bytes of each loaded component, for a hub id, whose files are in the hub's cache."""
+    parts = ((name, part) for name, part in pipe.components.items() if isinstance(part, torch.nn.Module))
+    return {name: sum(weights.nbytes for weights in part.parameters()) for name, part in parts}
+
+
+def release(pipe: Pipeline, device: torch.device) -> None:
+    """Free the model's memory before another model is loaded."""
+    if hasattr(pipe, "remove_all_hooks"):
+        pipe.remove_all_hooks()
+    pipe.to("meta")
+    collect_and_freeze()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def collect_and_freeze() -> None:
+    """Collect garbage, then exclude the objects that remain from later collections.
+
+    With torch and diffusers loaded, a full collection walks half a million objects and stops every thread for
+    0.3 s. That is longer than the decoder works ahead, so the GPU would be idle (docs/decoder.md).
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 def _parameters(file: Path) -> int:
     try:
-        with safe_open(file, framework="pt") as weights:  # maps the file and checks it, reads no weights
+        with safe_open(file, framework="pt") as weights:  # maps and checks the file without reading weights
             shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
     except (OSError, SafetensorError) as exc:
         raise ModelError(f"{file} is not a readable safetensors file: {exc}") from exc

@@ -1,1 +1,1 @@
-"""Stage one: prompts to embeddings."""
+"""Stage one: from prompts to embeddings."""

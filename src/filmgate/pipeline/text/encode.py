@@ -1,4 +1,4 @@
-"""Stage one: a prompt becomes the embeddings its denoiser reads."""
+"""Stage one: encodes a prompt into the embeddings that the denoiser reads."""
 
 import inspect
 from collections.abc import Mapping
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from filmgate.pipeline.loading.families.base import call_defaults
 from filmgate.pipeline.loading.loader import VideoModel
-from filmgate.pipeline.text.cache import TextCache, digest
+from filmgate.pipeline.text.cache import TextCache, cache_key
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the caller wants to see, and what not. Embeddings are shared within a scope: the tenant's own."""
+    """What the clip should and should not show. Cached embeddings are not shared between scopes (tenants)."""
 
     text: str
     negative: str = ""
@@ -23,7 +24,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class TextEmbedding:
-    """The prompt as the denoiser reads it, by the pipeline's own argument names."""
+    """The encoded prompt, as arguments of the diffusers pipeline."""
 
     arguments: Mapping[str, Tensor | str]
     is_cached: bool = False
@@ -31,30 +32,28 @@ class TextEmbedding:
 
 @torch.inference_mode()
 def encode_text(model: VideoModel, prompt: Prompt, cache: TextCache | None = None) -> TextEmbedding:
-    """Encode apart from denoising, so that the text encoder can leave the GPU before the denoiser comes."""
+    """Encode before denoising, so an offloaded text encoder leaves the GPU before the denoiser enters it."""
     pipe, family = model.pipe, model.family
     if not family.embeddings:
         return TextEmbedding({})
-    accepted = inspect.signature(pipe.encode_prompt).parameters
-    if "image" in accepted:  # HunyuanVideo's image model reads the picture together with the text
+    if family.encodes_prompt_with_image(pipe):
         return TextEmbedding({"prompt": prompt.text})
-    asked = {
+    accepted = inspect.signature(pipe.encode_prompt).parameters
+    arguments = {
         "prompt": prompt.text,
         "negative_prompt": prompt.negative,
         "do_classifier_free_guidance": prompt.guidance > 1,
-        "max_sequence_length": inspect.signature(type(pipe).__call__)
-        .parameters["max_sequence_length"]
-        .default,
+        "max_sequence_length": call_defaults(pipe)["max_sequence_length"],
     }
-    asked = {name: value for name, value in asked.items() if name in accepted}
+    arguments = {name: value for name, value in arguments.items() if name in accepted}
     cache = TextCache(0) if cache is None else cache
-    device, key = model.placement.device, digest(prompt.scope, asked)
-    if found := cache.find(key):
-        # A copy on a CPU too: the pipeline may write into what it is given.
-        copies = {name: tensor.to(device, copy=True) for name, tensor in found.items()}
+    device, key = model.placement.device, cache_key(prompt.scope, arguments)
+    if cached := cache.get(key):
+        # A copy on a CPU too, because the pipeline may write to its arguments.
+        copies = {name: tensor.to(device, copy=True) for name, tensor in cached.items()}
         return TextEmbedding(copies, is_cached=True)
-    encoded = pipe.encode_prompt(**asked, **({"device": device} if "device" in accepted else {}))
+    encoded = pipe.encode_prompt(**arguments, **({"device": device} if "device" in accepted else {}))
     named = zip(family.embeddings, encoded, strict=True)
     embeddings = {name: tensor for name, tensor in named if tensor is not None}
-    cache.keep(key, embeddings)
+    cache.put(key, embeddings)
     return TextEmbedding(embeddings)

@@ -1,0 +1,25 @@
+"""Stable Video Diffusion."""
+
+from filmgate.jobs import Size
+from filmgate.pipeline.loading.families.base import Compression, Defaults, Family, Pipeline, call_defaults
+
+DEFAULT_FRAMES = 25
+
+
+class StableVideoDiffusion(Family):
+    """Stable Video Diffusion: starts from an image, without a prompt, and compresses no frames in time."""
+
+    name = "svd"
+    image_to_video = "StableVideoDiffusionPipeline"
+    denoisers = ("unet",)
+    fps = 7
+    size_multiple = 8
+
+    def compression(self, pipe: Pipeline) -> Compression:
+        return Compression(pipe.vae_scale_factor, 1)
+
+    def defaults(self, pipe: Pipeline) -> Defaults:
+        call = call_defaults(pipe)
+        size = Size(call["width"], call["height"])
+        guidance = float(call["max_guidance_scale"])  # grows from the first frame to the last
+        return Defaults(size, DEFAULT_FRAMES, self.fps, call["num_inference_steps"], guidance)

@@ -1,0 +1,31 @@
+"""Wan 2.1 and 2.2."""
+
+from dataclasses import replace
+
+from filmgate.jobs import Size
+from filmgate.pipeline.loading.families.base import EMBEDS, Defaults, Family, Pipeline
+
+
+class Wan(Family):
+    """Wan 2.1, Wan 2.2 14B with two experts, and Wan 2.2 5B, which starts from text or an image."""
+
+    name = "wan"
+    text_to_video = "WanPipeline"
+    image_to_video = "WanImageToVideoPipeline"
+    embeddings = EMBEDS
+    denoisers = ("transformer", "transformer_2")
+    fps = 16
+    is_compilation_proven = True
+    has_quality_levels = True
+
+    def takes_image(self, pipe: Pipeline) -> bool:
+        return super().takes_image(pipe) or _is_5b(pipe)
+
+    def defaults(self, pipe: Pipeline) -> Defaults:
+        defaults = super().defaults(pipe)
+        # The signature has the size of Wan 2.1; the 5B model was trained at another.
+        return replace(defaults, size=Size(1280, 704), frames=121, fps=24) if _is_5b(pipe) else defaults
+
+
+def _is_5b(pipe: Pipeline) -> bool:
+    return bool(pipe.config.expand_timesteps)
