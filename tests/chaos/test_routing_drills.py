@@ -19,8 +19,8 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
 from tests.chaos.test_second_filmgate import Second
-from tests.second import CARDS
-from tests.served import Served
+from tests.second_filmgate import CARDS
+from tests.server_process import ServerProcess
 
 BANK = TenantId("bank")
 SLO_SECONDS = 60.0
@@ -43,7 +43,7 @@ class Bank:
         self.site = site
         policy = ManagedPolicy(is_allowed=True)
         self.key = open_tenants(site.database).add(Tenant(BANK, managed=policy)).secret
-        served = Served(site.log.parent, "--no-worker", model=MODEL, **site.environ)
+        served = ServerProcess(site.log.parent, "--no-worker", model=MODEL, **site.environ)
         site.workers.append(served.process)
         self.url = served.said(r"filmgate serves (\S+)")[1]
 

@@ -14,8 +14,8 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.chaos.conftest import ROOT, Site
-from tests.second import CARDS
-from tests.served import Served
+from tests.second_filmgate import CARDS
+from tests.server_process import ServerProcess
 
 BANK = TenantId("bank")
 CARD = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS), "FILMGATE_ADMISSION__DEFAULT_MODEL": MODEL}
@@ -36,7 +36,7 @@ class Second:
         self.key = (folder / "data" / "local.key").read_text().strip()
 
     def start(self, *options):
-        self.served = Served(self.folder, "--no-worker", *options, **CARD)
+        self.served = ServerProcess(self.folder, "--no-worker", *options, **CARD)
         self.url = self.served.said(r"filmgate serves (\S+)")[1]
         command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
         environ = QUICK | {"FILMGATE_DATA": str(self.folder / "data"), "PYTHONPATH": str(ROOT)}
@@ -82,7 +82,7 @@ def first(tmp_path_factory, second):
     command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
     with site.log.open("ab") as log:
         site.workers.append(subprocess.Popen(command, env=os.environ | site.environ, stderr=log))
-    served = Served(folder, "--no-worker", **site.environ)
+    served = ServerProcess(folder, "--no-worker", **site.environ)
     site.workers.append(served.process)
     site.url = served.said(r"filmgate serves (\S+)")[1]
     yield site

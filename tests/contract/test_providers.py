@@ -11,10 +11,10 @@ from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, Video
 from filmgate.providers import open_provider
 from filmgate.providers.base import InvocationState, ManagedTask
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
-from tests.bedrock import Bedrock, make_mp4
+from tests.fake_bedrock import FakeBedrock, make_mp4
 from tests.images import png
-from tests.managed import fallback_to_bedrock
-from tests.second import fallback_to, second_filmgate
+from tests.managed_site import fallback_to_bedrock
+from tests.second_filmgate import fallback_to, second_filmgate
 
 POLICY = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
 SPEC = VideoSpec(
@@ -71,7 +71,7 @@ def http_rig(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bedrock_rig(moto, clip_bucket):
-    bedrock = Bedrock(moto)
+    bedrock = FakeBedrock(moto)
     yield Rig(
         open_provider(fallback_to_bedrock(bedrock, moto, clip_bucket)),
         lambda _task: make_mp4(),

@@ -20,7 +20,7 @@ from filmgate.scheduling.wakers.sqs_queues import Mailbox, Wakeup
 from filmgate.server import redelivering
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
-from tests.sqs_site import SqsSite
+from tests.sqs_pair import SqsPair
 from tests.tickets import FINISH, make_offer, make_ticket
 
 ACME = TenantId("acme")
@@ -344,7 +344,7 @@ def test_a_message_nobody_of_us_wrote_is_removed(queue, sqs):
 
 def test_each_model_can_have_a_queue_of_its_own(aws_url, open_, sqs):
     stem = sqs.name.removesuffix(".fifo")
-    lanes = {model: SqsSite(aws_url, name=f"{stem}-gpu-{model}") for model in ("flipbook", "wan2-1")}
+    lanes = {model: SqsPair(aws_url, name=f"{stem}-gpu-{model}") for model in ("flipbook", "wan2-1")}
     queue = open_(delivery=f"sqs://{stem}-{{route}}-{{model}}.fifo")
     wan = queue.enqueue(make_ticket(model="wan2.1"))
     assert (lanes["flipbook"].count(), lanes["wan2-1"].count()) == (0, 1)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from filmgate.worker.pattern_runner import pattern_clip
-from tests.served import Served
+from tests.server_process import ServerProcess
 from tests.tickets import SPEC
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ def served(tmp_path, cloud):
         "FILMGATE_API__CONTENT": "redirect",
         "FILMGATE_API__WATCH_SECONDS": "0.05",
     }
-    served = Served(tmp_path, "--no-worker", model="pattern", **environ)
+    served = ServerProcess(tmp_path, "--no-worker", model="pattern", **environ)
     command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), "0.15", "", "4096"]
     given = os.environ | environ | {"FILMGATE_DATA": str(tmp_path / "data"), "PYTHONPATH": str(ROOT)}
     with (tmp_path / "worker.log").open("wb") as log:

@@ -15,8 +15,8 @@ from filmgate.providers.managed import download as delivery
 from filmgate.scheduling.base import Offer
 from filmgate.settings import FallbackSettings
 from filmgate.worker_process import build_managed_worker
-from tests.bedrock import make_mp4
-from tests.managed import open_office
+from tests.fake_bedrock import make_mp4
+from tests.managed_site import open_managed_site
 from tests.tickets import PROMPT
 
 ELSEWHERE = FallbackSettings(provider="http", url="http://127.0.0.1:9/v1")
@@ -164,7 +164,7 @@ def test_throttling_opens_the_breaker(bank, bedrock):
 
 def test_what_the_tenant_does_not_allow_goes_home_before_anyone_is_asked(tmp_path, bedrock, rented):
     policy = ManagedPolicy(is_allowed=True)
-    with open_office(tmp_path, rented[1], policy, rented[2]) as office, office.worker():
+    with open_managed_site(tmp_path, rented[1], policy, rented[2]) as office, office.worker():
         job = office.enqueue()
         home = office.wait_for(job, lambda job: job.route is Route.GPU)
         assert "does not allow" in home.routing.detail

@@ -9,9 +9,9 @@ from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
 from filmgate.providers.invocations import RecordState
 from filmgate.providers.managed.orphans import LeftoverSweep
 from filmgate.worker.pattern_runner import pattern_clip
-from tests.bedrock import make_mp4
-from tests.managed import ACME, open_office
-from tests.second import fallback_to, second_filmgate
+from tests.fake_bedrock import make_mp4
+from tests.managed_site import ACME, open_managed_site
+from tests.second_filmgate import fallback_to, second_filmgate
 
 JPEG = b"\xff\xd8\xff"
 
@@ -24,7 +24,7 @@ def second(tmp_path_factory):
 
 @pytest.fixture
 def office(tmp_path, second):
-    with open_office(tmp_path / "office", fallback_to(second)) as office:
+    with open_managed_site(tmp_path / "office", fallback_to(second)) as office:
         yield office
 
 
@@ -73,7 +73,7 @@ def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock, 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_on_postgresql_it_is_the_same(tmp_path, rented, bedrock, database_url):
-    with open_office(tmp_path, rented[1], provider=rented[2], database_url=database_url) as office:
+    with open_managed_site(tmp_path, rented[1], provider=rented[2], database_url=database_url) as office:
         bedrock.start_mood = "throttle"
         job = office.enqueue()
         with office.worker():
@@ -139,7 +139,7 @@ def test_no_more_is_leased_than_the_provider_takes_at_once(bank, bedrock):
 def test_a_cancelled_job_is_cancelled_over_there_too(tmp_path):
     with (
         second_filmgate(tmp_path / "slow", pace_seconds=0.5) as slow,
-        open_office(tmp_path / "first", fallback_to(slow)) as office,
+        open_managed_site(tmp_path / "first", fallback_to(slow)) as office,
         office.worker(),
     ):
         job = office.enqueue()

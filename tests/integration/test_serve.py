@@ -13,13 +13,13 @@ import pytest
 
 from filmgate.server import die_with, sweeping
 from filmgate.worker.retention import Retention
-from tests.served import COMMAND, Served
+from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    served = Served(tmp_path_factory.mktemp("serve"))
+    served = ServerProcess(tmp_path_factory.mktemp("serve"))
     yield served
     if served.process.poll() is None:
         served.process.kill()
@@ -54,7 +54,7 @@ def test_a_dead_worker_is_started_again(served):
 
 
 def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
-    served = Served(tmp_path)
+    served = ServerProcess(tmp_path)
     served.said("curl")
     while (worker := served.worker()) is None:
         time.sleep(0.05)
@@ -82,7 +82,7 @@ def test_sigterm_ends_server_and_worker_in_order(served):
 
 def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
     provider = {"FILMGATE_FALLBACK__PROVIDER": "http", "FILMGATE_FALLBACK__URL": "http://127.0.0.1:9/v1"}
-    served = Served(tmp_path, **provider)
+    served = ServerProcess(tmp_path, **provider)
     served.said("curl")
     deadline = time.monotonic() + 20
     while len(children := psutil.Process(served.process.pid).children()) < 2:
@@ -96,7 +96,7 @@ def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
 
 def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
     for _ in range(2):
-        served = Served(tmp_path, "--no-worker")
+        served = ServerProcess(tmp_path, "--no-worker")
         served.said("curl")
         key = (tmp_path / "data" / "local.key").read_text()
         assert served.stop() == 0
@@ -120,7 +120,7 @@ def test_a_bad_option_is_one_line_and_exit_code_2(tmp_path, options, message):
 
 
 def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
-    served = Served(tmp_path, "--no-worker")
+    served = ServerProcess(tmp_path, "--no-worker")
     port = served.said(r"filmgate serves http://127.0.0.1:(\d+)")[1]
     given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
     command = [*COMMAND[:-1], port, "--no-worker"]

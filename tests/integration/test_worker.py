@@ -20,7 +20,7 @@ from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
 from filmgate.worker.base import Growth, Latents, Movie, Step
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
-from tests.shops import ACME, FAST, Tapped
+from tests.local_site import ACME, FAST, Tapped
 
 
 def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):

@@ -31,7 +31,7 @@ from training.flipbook.whole_clip import encode_clips
 from training.flipbook.workshop import Workshop
 from training.flipbook.world import Actor, Scene
 
-from tests.toys import export_untrained
+from tests.untrained_flipbook import export_untrained
 
 TOY = Format(64, 64, 9)
 CROPS = Cut((TOY,), frames=5, crop=32, batch=2, slots=6)

@@ -17,7 +17,7 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
 from filmgate.worker_process import Stations, build_managed_worker, opened_stations
-from tests.shops import Counter
+from tests.local_site import JobView
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")
@@ -41,7 +41,7 @@ def fallback_to_bedrock(bedrock, moto, bucket, **fields):
 
 
 @dataclass
-class Office(Counter):
+class ManagedSite(JobView):
     """One installation, as its worker and its client see it."""
 
     settings: Settings
@@ -92,7 +92,7 @@ class Office(Counter):
 
 
 @contextmanager
-def open_office(folder, fallback, policy=ANYTHING, provider=None, database_url=""):
+def open_managed_site(folder, fallback, policy=ANYTHING, provider=None, database_url=""):
     queue = QUEUE.model_copy(update={"url": database_url})
     settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=queue)
     with opened_stations(settings) as stations:
@@ -100,4 +100,4 @@ def open_office(folder, fallback, policy=ANYTHING, provider=None, database_url="
         keyring = open_keyring(settings.store, folder)
         book = open_book(stations.database, keyring)
         provider = provider or open_provider(fallback)
-        yield Office(settings, stations, book, open_invocations(stations.database), provider)
+        yield ManagedSite(settings, stations, book, open_invocations(stations.database), provider)

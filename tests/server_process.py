@@ -14,7 +14,7 @@ from tests.service import MODELS
 COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
 
 
-class Served:
+class ServerProcess:
     """A server process and what it said at the start."""
 
     def __init__(self, folder, *options, model="miniature", **environ):

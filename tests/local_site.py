@@ -42,7 +42,7 @@ class Tapped:
             yield output
 
 
-class Counter:
+class JobView:
     """What a client would ask of an installation with a `book` and a `store`."""
 
     def find(self, job):
@@ -64,7 +64,7 @@ class Counter:
 
 
 @dataclass
-class Shop(Counter):
+class LocalSite(JobView):
     """Everything a worker needs, and what a client would ask."""
 
     queue: object
@@ -103,7 +103,7 @@ def shop(tmp_path):
     migrate(database)
     keyring = FileKeyring(tmp_path / "keys")
     settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
-    yield Shop(
+    yield LocalSite(
         open_queue(database, keyring, settings),
         open_book(database, keyring),
         LocalStore(tmp_path / "objects", keyring),

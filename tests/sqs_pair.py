@@ -9,7 +9,7 @@ import pytest
 REGION = "eu-west-1"
 
 
-class SqsSite:
+class SqsPair:
     """A FIFO queue with its dead-letter queue, and a second pair of hands on both."""
 
     def __init__(self, url, *, name=None, max_receives=5, visibility_seconds=30, is_fifo=True):
@@ -63,4 +63,4 @@ class SqsSite:
 
 @pytest.fixture
 def sqs(aws_url):
-    return SqsSite(aws_url)
+    return SqsPair(aws_url)

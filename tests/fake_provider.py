@@ -21,7 +21,7 @@ OFFER = Offer(
 
 
 @dataclass
-class Elsewhere:
+class FakeProvider:
     """Renders every size and length; throttles or fails when told to."""
 
     offer: Offer = OFFER

@@ -91,7 +91,7 @@ class Paid:
 
 
 @dataclass
-class Bedrock:
+class FakeBedrock:
     """The endpoint. Set `start_mood` or `poll_mood` to a refusal, `seconds` to how long a clip takes."""
 
     s3_url: str
