@@ -42,7 +42,7 @@ layers: $(STAMP)
 	$(VENV)/bin/lint-imports
 
 bench: $(STAMP)
-	$(PY) benchmarks/bench_pipeline.py
+	$(PY) -m benchmarks.bench_pipeline
 
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200

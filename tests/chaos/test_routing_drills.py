@@ -45,7 +45,7 @@ class Bank:
         self.key = open_tenants(site.database).add(Tenant(BANK, managed=policy)).secret
         served = ServerProcess(site.log.parent, "--no-worker", model=MODEL, **site.environ)
         site.workers.append(served.process)
-        self.url = served.said(r"filmgate serves (\S+)")[1]
+        self.url = served.url
 
     def start_managed_worker(self):
         command = [sys.executable, "-m", "filmgate", "worker", "--managed"]

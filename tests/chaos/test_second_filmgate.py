@@ -37,7 +37,7 @@ class Second:
 
     def start(self, *options):
         self.served = ServerProcess(self.folder, "--no-worker", *options, **CARD)
-        self.url = self.served.said(r"filmgate serves (\S+)")[1]
+        self.url = self.served.url
         command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
         environ = QUICK | {"FILMGATE_DATA": str(self.folder / "data"), "PYTHONPATH": str(ROOT)}
         with self.served.log.open("ab") as log:
@@ -84,7 +84,7 @@ def first(tmp_path_factory, second):
         site.workers.append(subprocess.Popen(command, env=os.environ | site.environ, stderr=log))
     served = ServerProcess(folder, "--no-worker", **site.environ)
     site.workers.append(served.process)
-    site.url = served.said(r"filmgate serves (\S+)")[1]
+    site.url = served.url
     yield site
     site.close()
 

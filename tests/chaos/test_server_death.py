@@ -14,7 +14,7 @@ RETRY = {"x-stainless-retry-count": "1"}
 
 def start(folder):
     served = ServerProcess(folder, "--open", "--no-worker", FILMGATE_ADMISSION__PROMISE_SECONDS="1000000")
-    return served, served.said(r"filmgate serves (\S+)")[1]
+    return served, served.url
 
 
 def ask(address, prompt, headers=None):

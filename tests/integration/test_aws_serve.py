@@ -53,7 +53,7 @@ def served(tmp_path, cloud):
 
 @pytest.fixture
 def client(served):
-    address = served.said(r"filmgate serves (\S+)")[1]
+    address = served.url
     key = (served.folder / "data/local.key").read_text().strip()
     with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=60) as client:
         yield client

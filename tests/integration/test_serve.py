@@ -27,10 +27,10 @@ def served(tmp_path_factory):
 
 
 def test_the_printed_snippets_work_when_pasted(served):
-    curl = served.said(r"(curl http.*?)\n")[1]
+    curl = served.wait_for_log(r"(curl http.*?)\n")[1]
     answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
     assert '"status":"queued"' in answer.stdout
-    python = served.said(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
+    python = served.wait_for_log(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
     assert len(python.splitlines()) == 4
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", python]
     subprocess.run(command, cwd=served.folder, check=True, timeout=180)
@@ -38,12 +38,12 @@ def test_the_printed_snippets_work_when_pasted(served):
 
 
 def test_the_key_file_is_for_its_owner_alone(served):
-    key_file = Path(served.said(r"the key of the tenant `local` is in (\S+)")[1])
+    key_file = Path(served.wait_for_log(r"the key of the tenant `local` is in (\S+)")[1])
     assert key_file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_dead_worker_is_started_again(served):
-    served.said("curl")
+    served.wait_for_log("curl")
     worker = served.worker()
     worker.kill()
     deadline = time.monotonic() + 20
@@ -55,7 +55,7 @@ def test_a_dead_worker_is_started_again(served):
 
 def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
     served = ServerProcess(tmp_path)
-    served.said("curl")
+    served.wait_for_log("curl")
     while (worker := served.worker()) is None:
         time.sleep(0.05)
     served.process.kill()
@@ -73,7 +73,7 @@ def test_a_worker_whose_server_was_killed_before_it_could_listen_never_runs(tmp_
 
 
 def test_sigterm_ends_server_and_worker_in_order(served):
-    address = served.said(r"filmgate serves (\S+)")[1]
+    address = served.url
     assert httpx.get(f"{address}/healthz").status_code == 200
     worker = served.worker()
     assert served.stop() == 0
@@ -83,12 +83,12 @@ def test_sigterm_ends_server_and_worker_in_order(served):
 def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
     provider = {"FILMGATE_FALLBACK__PROVIDER": "http", "FILMGATE_FALLBACK__URL": "http://127.0.0.1:9/v1"}
     served = ServerProcess(tmp_path, **provider)
-    served.said("curl")
+    served.wait_for_log("curl")
     deadline = time.monotonic() + 20
     while len(children := psutil.Process(served.process.pid).children()) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    served.said('"device": "managed:http"')
+    served.wait_for_log('"device": "managed:http"')
     assert sorted(child.cmdline()[-1] for child in children) == ["--managed", "miniature"]
     assert served.stop() == 0
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
@@ -97,7 +97,7 @@ def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
 def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
     for _ in range(2):
         served = ServerProcess(tmp_path, "--no-worker")
-        served.said("curl")
+        served.wait_for_log("curl")
         key = (tmp_path / "data" / "local.key").read_text()
         assert served.stop() == 0
     assert key == (tmp_path / "data" / "local.key").read_text()
@@ -121,7 +121,7 @@ def test_a_bad_option_is_one_line_and_exit_code_2(tmp_path, options, message):
 
 def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
     served = ServerProcess(tmp_path, "--no-worker")
-    port = served.said(r"filmgate serves http://127.0.0.1:(\d+)")[1]
+    port = served.wait_for_log(r"filmgate serves http://127.0.0.1:(\d+)")[1]
     given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
     command = [*COMMAND[:-1], port, "--no-worker"]
     done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)

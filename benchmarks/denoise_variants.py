@@ -1,4 +1,4 @@
-"""`filmgate bench denoise`: one forward pass of the denoiser, as it is and with what may speed it up."""
+"""The variants of bench_denoise: one forward pass of the denoiser, unchanged and with possible speed-ups."""
 
 import statistics
 import time
@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from filmgate.errors import DeviceError, UsageError
-from filmgate.pipeline.bench.denoisers import (
+from benchmarks.denoisers import (
     TEXT_TOKENS,
     Inputs,
     build_denoiser,
@@ -24,6 +23,7 @@ from filmgate.pipeline.bench.denoisers import (
     draw_inputs,
     forward_flops,
 )
+from filmgate.errors import DeviceError, UsageError
 from filmgate.pipeline.loading.compilation import BlockCompiler, place_cache
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
 from filmgate.pipeline.text.cache import TextCache
@@ -60,17 +60,17 @@ FORWARDS = {
 }
 VARIANTS = (*FORWARDS, WHOLE, FLOAT32, TEXT, TEXT_CACHED)
 AT_EVERY_SIZE = (EAGER, COMPILED)
-# What matters most first: a benchmark may be cut off.
+# Most important first, because a run may be interrupted.
 AT_FIRST_SIZE = (CUDNN, TWO_FORWARDS, ONE_BATCH, TEXT, TEXT_CACHED, FLOAT32, COMPILED_CUDNN, FLASH)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One variant at one size: median seconds, and how far its output is from others' on the same input."""
+    """One variant at one size: median seconds, and the relative difference of its output to others."""
 
     seconds: float
     all_seconds: tuple[float, ...]
-    first_seconds: float  # with warming up or compiling
+    first_seconds: float  # includes warm-up or compilation
     peak_device_bytes: int | None
     relative_differences: dict[str, float] = field(default_factory=dict)
     attention: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is measured: a denoiser by name, the clip's length, timed rounds, and torch.compile's backend."""
+    """What to measure: the denoiser, the length of the clip, timed rounds, and the torch.compile backend."""
 
     model: str
     frames: int = 81
@@ -87,20 +87,22 @@ class Case:
     backend: str = "inductor"
 
 
-def plan(sizes: Sequence[Size], asked: AbstractSet[str]) -> list[tuple[str, Size]]:
-    """What to measure, most important first; without a wish, all but the whole-model compile."""
-    if unknown := asked - set(VARIANTS):
-        raise UsageError(f"{', '.join(sorted(unknown))}; known: {', '.join(VARIANTS)}", option="--variants")
+def plan(sizes: Sequence[Size], names: AbstractSet[str]) -> list[tuple[str, Size]]:
+    """The measurements in order, most important first. Without names: all except the whole-model compile."""
+    if unknown := names - set(VARIANTS):
+        raise UsageError(
+            f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(VARIANTS)}", option="--variants"
+        )
     everywhere = [(name, size) for size in sizes for name in AT_EVERY_SIZE]
     first = [(name, sizes[0]) for name in (*AT_FIRST_SIZE, WHOLE)]
-    wanted = asked or {*AT_EVERY_SIZE, *AT_FIRST_SIZE}
-    return [(name, size) for name, size in [*everywhere, *first] if name in wanted]
+    chosen = names or {*AT_EVERY_SIZE, *AT_FIRST_SIZE}
+    return [(name, size) for name, size in [*everywhere, *first] if name in chosen]
 
 
 def open_bench(
     case: Case, sizes: Sequence[Size], settings: PipelineSettings
 ) -> tuple["DenoiseBench", dict[str, object]]:
-    """The benchmark, and the words that go with its figures."""
+    """The benchmark, and a description of its settings."""
     for size in sizes:
         check_shape(case.model, size, case.frames)
     place_cache(settings)
@@ -118,13 +120,13 @@ def open_bench(
 
 
 class DenoiseBench:
-    """Measures the variants on one random-weight denoiser; inputs are drawn anew for every timed round."""
+    """Measures the variants on one denoiser with random weights; every timed round gets new inputs."""
 
-    def __init__(self, case: Case, place: tuple[torch.device, torch.dtype]) -> None:
+    def __init__(self, case: Case, device_and_dtype: tuple[torch.device, torch.dtype]) -> None:
         self._case = case
-        self._place = place
-        self._is_cuda = place[0].type == "cuda"
-        self._network = build_denoiser(case.model, *place)
+        self._device_and_dtype = device_and_dtype
+        self._is_cuda = device_and_dtype[0].type == "cuda"
+        self._network = build_denoiser(case.model, *device_and_dtype)
         self._compiler = BlockCompiler([self._network], case.backend)
         self._attention_of_graphs: SDPBackend | None = None
         self._samples: dict[Size, Inputs] = {}
@@ -132,9 +134,11 @@ class DenoiseBench:
 
     @torch.inference_mode()
     def measure(self, variant: str, size: Size) -> Measured:
-        """One pass that warms up or compiles, then `rounds` timed ones."""
+        """One pass that warms up or compiles, then `rounds` timed passes."""
         if variant in (TEXT, TEXT_CACHED):
-            return self._measure_text(self._encoding() if variant == TEXT else self._finding(size))
+            return self._measure_text(
+                self._encode_text() if variant == TEXT else self._read_cached_text(size)
+            )
         if variant == FLOAT32:
             return self._measure_float32(size)
         if variant == WHOLE:
@@ -143,7 +147,7 @@ class DenoiseBench:
             return self._measure_forward(variant, size, Variant(is_compiled=True), whole)
         chosen = FORWARDS[variant]
         if chosen.needs_cuda and not self._is_cuda:
-            raise DeviceError(f"{variant} attention runs on a GPU alone")
+            raise DeviceError(f"{variant} attention needs a GPU")
         self._switch(chosen)
         return self._measure_forward(variant, size, chosen, self._network)
 
@@ -152,17 +156,17 @@ class DenoiseBench:
             self._compiler.switch_off()
             return
         if variant.attention is not self._attention_of_graphs:
-            torch.compiler.reset()  # a graph keeps the attention it was traced with
+            torch.compiler.reset()  # a compiled graph keeps the attention backend of its trace
             self._attention_of_graphs = variant.attention
             self._compiler.switch_off()
         self._compiler.switch_on()
 
     def _measure_forward(self, name: str, size: Size, variant: Variant, network: Any) -> Measured:
-        """The first pass is of the input all variants share; it warms up or compiles, and is compared."""
+        """Run the shared input once to warm up or compile, and compare its output; then time the rounds."""
         run = partial(_forward, network, passes=variant.passes)
         hits = _compiler_cache_hits()
         with _attention(variant.attention):
-            with _watched_attention(is_watching=not variant.is_compiled) as watched:
+            with _recorded_attention(is_recorded=not variant.is_compiled) as kernels:
                 first, output = self._timed(run, self._sample(size, is_doubled=variant.is_doubled))
             hits = _compiler_cache_hits() - hits
             self._reset_peak()
@@ -176,37 +180,39 @@ class DenoiseBench:
             first,
             self._peak(),
             self._compare(name, size, output[:1].float()),
-            tuple(watched),
+            tuple(kernels),
             hits if variant.is_compiled else None,
         )
 
     def _measure_float32(self, size: Size) -> Measured:
-        """The same weights in float32, once: how far rounding alone takes each variant from the truth."""
+        """One pass with the same weights in float32: the rounding error of each variant."""
         self._compiler.switch_off()
         precise = deepcopy(self._network).float()
         sample = self._sample(size).to_dtype(torch.float32)
         self._reset_peak()
-        seconds, truth = self._timed(partial(_forward, precise), sample)
-        distances = {n: relative_norm(out, truth) for n, out in self._outputs.get(size, {}).items()}
-        return Measured(seconds, (seconds,), seconds, self._peak(), distances)
+        seconds, reference = self._timed(partial(_forward, precise), sample)
+        differences = {n: relative_norm(out, reference) for n, out in self._outputs.get(size, {}).items()}
+        return Measured(seconds, (seconds,), seconds, self._peak(), differences)
 
     def _measure_text(self, run: Callable[[], object]) -> Measured:
         self._reset_peak()
         first, *seconds = (self._timed(lambda _: run(), None)[0] for _ in range(1 + self._case.rounds))
         return Measured(statistics.median(seconds), tuple(seconds), first, self._peak())
 
-    def _encoding(self) -> Callable[[], object]:
-        """A prompt and a negative prompt, one after the other, as the pipelines encode them."""
-        device, dtype = self._place
+    def _encode_text(self) -> Callable[[], object]:
+        """Encodes a prompt and a negative prompt, one after the other, as the pipelines do."""
+        device, dtype = self._device_and_dtype
         encoder = build_text_encoder(self._case.model, device, dtype)
         tokens = torch.randint(0, encoder.config.vocab_size, (1, TEXT_TOKENS), device=device)
         return lambda: [encoder(tokens, torch.ones_like(tokens)) for _ in range(2)]
 
-    def _finding(self, size: Size) -> Callable[[], object]:
-        """The same two embeddings out of the cache."""
+    def _read_cached_text(self, size: Size) -> Callable[[], object]:
+        """Reads the same two embeddings from the cache."""
         cache = TextCache(1 << 30)
         cache.keep("digest", {name: self._draw(size).text for name in ("prompt", "negative")})
-        return lambda: [text.to(self._place[0], copy=True) for text in (cache.find("digest") or {}).values()]
+        return lambda: [
+            text.to(self._device_and_dtype[0], copy=True) for text in (cache.find("digest") or {}).values()
+        ]
 
     def _compare(self, name: str, size: Size, output: Tensor) -> dict[str, float]:
         kept = self._outputs.setdefault(size, {})
@@ -214,7 +220,7 @@ class DenoiseBench:
         return {EAGER: relative_norm(output, kept[EAGER])} if EAGER in kept and name != EAGER else {}
 
     def _draw(self, size: Size, *, is_doubled: bool = False) -> Inputs:
-        drawn = draw_inputs(self._case.model, size, self._case.frames, self._place)
+        drawn = draw_inputs(self._case.model, size, self._case.frames, self._device_and_dtype)
         return drawn.doubled() if is_doubled else drawn
 
     def _sample(self, size: Size, *, is_doubled: bool = False) -> Inputs:
@@ -242,7 +248,7 @@ class DenoiseBench:
 
 
 def relative_norm(output: Tensor, reference: Tensor) -> float:
-    """Length of the difference over the length of the reference."""
+    """The norm of the difference divided by the norm of the reference."""
     output, reference = output.double(), reference.double()
     return float((output - reference).norm() / reference.norm())
 
@@ -263,22 +269,22 @@ def _attention(backend: SDPBackend | None) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _watched_attention(*, is_watching: bool) -> Iterator[list[str]]:
-    """The attention kernels called inside, by torch's names for them; known when it ends."""
+def _recorded_attention(*, is_recorded: bool) -> Iterator[list[str]]:
+    """A list that holds the torch names of the attention kernels called in the block, filled when it ends."""
     from torch.profiler import ProfilerActivity, profile
 
-    watched: list[str] = []
-    if not is_watching:  # beside the compiler a profiler would record the compiler
-        yield watched
+    kernels: list[str] = []
+    if not is_recorded:  # the profiler would record the compiler
+        yield kernels
         return
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        yield watched
+        yield kernels
     names = {event.key.removeprefix("aten::") for event in profiler.key_averages()}
-    watched += sorted(name for name in names if name.startswith("_scaled_dot_product_"))
+    kernels += sorted(name for name in names if name.startswith("_scaled_dot_product_"))
 
 
 def _compiler_cache_hits() -> int:
-    """Graphs the compiler found on disk so far in this process."""
+    """Compiled graphs read from the disk cache so far in this process."""
     from torch._dynamo.utils import counters
 
     return int(counters["inductor"]["fxgraph_cache_hit"])

@@ -1,4 +1,4 @@
-"""Full-size denoisers and text encoders from their released configs, with random weights: no download."""
+"""Full-size denoisers and text encoders with random weights, built from their released configs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ UMT5_XXL = {
 
 @dataclass(frozen=True, slots=True)
 class DenoiserRecipe:
-    """The arguments of a released Wan transformer and of its text encoder, and what its VAE compresses."""
+    """The arguments of a released Wan transformer and its text encoder, and the compression of its VAE."""
 
     transformer: dict[str, Any]
     text_encoder: dict[str, Any]
@@ -58,14 +58,14 @@ DENOISERS = {
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What one forward pass reads."""
+    """The inputs of one forward pass."""
 
     latents: Tensor
     timestep: Tensor
     text: Tensor
 
     def doubled(self) -> "Inputs":
-        """A batch of two: the same latents with the prompt and with another."""
+        """A batch of two: the same latents with two different prompts."""
         return Inputs(
             latents=torch.cat([self.latents] * 2),
             timestep=torch.cat([self.timestep] * 2),
@@ -78,18 +78,18 @@ class Inputs:
 
 def recipe_of(name: str) -> DenoiserRecipe:
     if name not in DENOISERS:
-        raise UsageError(f"there is no denoiser {name!r}; known: {', '.join(DENOISERS)}", option="--model")
+        raise UsageError(f"unknown denoiser {name!r}; known: {', '.join(DENOISERS)}", option="--model")
     return DENOISERS[name]
 
 
 def build_denoiser(name: str, device: torch.device, dtype: torch.dtype) -> Any:
-    """The transformer as a released one is loaded: in `dtype`, but for what diffusers keeps in float32."""
+    """The transformer in `dtype`, except the modules that diffusers keeps in float32."""
     import diffusers
 
     torch.manual_seed(0)
     with torch.device(device):
         network = diffusers.WanTransformer3DModel(**recipe_of(name).transformer)
-    precise = set(network._keep_in_fp32_modules)  # noqa: SLF001 - guarded by tests/contract
+    precise = set(network._keep_in_fp32_modules)  # noqa: SLF001 - checked in tests/benchmarks
     for path, weights in network.named_parameters():
         if precise.isdisjoint(path.split(".")):
             weights.data = weights.data.to(dtype)
@@ -97,7 +97,7 @@ def build_denoiser(name: str, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def build_text_encoder(name: str, device: torch.device, dtype: torch.dtype) -> Any:
-    """The text encoder on its device, built there: eleven GiB take long on a CPU."""
+    """The text encoder, built on its device: building eleven GiB on a CPU is slow."""
     import transformers
 
     default = torch.get_default_dtype()
@@ -111,20 +111,23 @@ def build_text_encoder(name: str, device: torch.device, dtype: torch.dtype) -> A
 
 
 def check_shape(name: str, size: tuple[int, int], frames: int) -> None:
-    """Raises UsageError unless the denoiser makes clips of this size and length."""
+    """Raises UsageError unless the denoiser supports this size and length."""
     recipe = recipe_of(name)
-    step = recipe.spatial * 2  # two latents a side make a token
+    step = recipe.spatial * 2  # a token covers 2x2 latents
     if any(side % step or side == 0 for side in size):
-        raise UsageError(f"{name} needs a width and height in multiples of {step}", option="--size")
+        raise UsageError(f"the width and height of {name} must be multiples of {step}", option="--size")
     if frames < 1 or (frames - 1) % recipe.temporal:
-        raise UsageError(f"{name} makes {recipe.temporal}k+1 frames", option="--frames")
+        raise UsageError(
+            f"the number of frames of {name} must be a multiple of {recipe.temporal} plus 1",
+            option="--frames",
+        )
 
 
 def draw_inputs(
-    name: str, size: tuple[int, int], frames: int, place: tuple[torch.device, torch.dtype]
+    name: str, size: tuple[int, int], frames: int, device_and_dtype: tuple[torch.device, torch.dtype]
 ) -> Inputs:
-    """Inputs of the right shape, fresh on every call."""
-    recipe, (device, dtype) = recipe_of(name), place
+    """Random inputs of the right shape."""
+    recipe, (device, dtype) = recipe_of(name), device_and_dtype
     width, height = size
     length = (frames - 1) // recipe.temporal + 1
     shape = (1, recipe.channels, length, height // recipe.spatial, width // recipe.spatial)
@@ -136,7 +139,7 @@ def draw_inputs(
 
 
 def forward_flops(name: str, size: tuple[int, int], frames: int) -> float:
-    """Multiplications and additions of one pass through the blocks; embeddings and norms are left out."""
+    """Floating-point operations of one pass through the blocks, without embeddings and norms."""
     recipe = recipe_of(name)
     config = recipe.transformer
     width = config["num_attention_heads"] * config["attention_head_dim"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from benchmarks.bench_roofline import measure, table
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.bench_quality import LEVELS, psnr
 
+from benchmarks.bench_quality import LEVELS, psnr
 from filmgate.pipeline.loading.quality import THRESHOLDS
 
 DOCS = Path(__file__).parents[2] / "docs/denoiser.md"
