@@ -24,8 +24,7 @@ demo: $(STAMP)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 2 --dist loadfile -m "not alone"
-	$(PY) -m pytest -q -m alone
+	$(PY) -m pytest -q -n 2 --dist loadfile
 
 check: format lint types layers test
 

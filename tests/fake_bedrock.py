@@ -82,7 +82,6 @@ class Paid:
     body: dict
     status: str = "InProgress"
     ready_at: float = 0.0
-    polls: int = 0
 
     @property
     def place(self):
@@ -103,6 +102,8 @@ class FakeBedrock:
     outcome: str = "Completed"
     clip: bytes = b""
     end_of_life: str | None = None
+    polls: int = 0
+    model_requests: int = 0
     starts: list[str] = field(default_factory=list)
     paid: dict[str, Paid] = field(default_factory=dict)
 
@@ -153,10 +154,10 @@ class FakeBedrock:
 
     def get(self, arn):
         with self.lock:
+            self.polls += 1
             known = next((paid for paid in self.paid.values() if paid.arn == arn), None)
             if self.poll_mood or known is None:
                 return REFUSALS[self.poll_mood or "invalid"]
-            known.polls += 1
             if known.status == "InProgress" and time.monotonic() >= known.ready_at:
                 known.status = self.outcome
                 if known.status == "Completed":
@@ -173,6 +174,7 @@ class FakeBedrock:
             return 200, answer | ({"failureMessage": "blocked"} if known.status == "Failed" else {})
 
     def model(self, _name):
+        self.model_requests += 1
         if self.model_mood:
             return REFUSALS[self.model_mood]
         life = {"status": "LEGACY" if self.end_of_life else "ACTIVE"}

@@ -1,7 +1,6 @@
 """A worker's shop for tests: SQLite, encrypted files and a worker on a thread."""
 
 import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from filmgate.worker.base import Output
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from tests.tickets import make_ticket
+from tests.waiting import wait_until
 
 ACME = TenantId("acme")
 FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=5)
@@ -54,13 +54,14 @@ class JobView:
     def parts(self, job):
         return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
 
-    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=20):
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
-            if is_so(found := self.find(job)):
-                return found
-            time.sleep(0.01)
-        raise AssertionError(f"still {self.find(job)}")
+    def wait_for(self, job, predicate=lambda job: job.state.is_final):
+        """Wait until the predicate holds for the job; returns the job."""
+
+        def find():
+            found = self.find(job)
+            return found if predicate(found) else None
+
+        return wait_until(find, interval=0.01, describe=lambda: self.find(job))
 
 
 @dataclass

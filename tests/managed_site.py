@@ -1,7 +1,6 @@
 """A Filmgate that sends its jobs away: real SQLite and files, the managed worker on a thread."""
 
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -57,12 +56,6 @@ class ManagedSite(JobView):
     @property
     def store(self):
         return self.stations.store
-
-    def wait_until(self, is_so, seconds=20):
-        ends = time.monotonic() + seconds
-        while not is_so():
-            assert time.monotonic() < ends
-            time.sleep(0.01)
 
     def record(self, job):
         return self.invocations.find(job.id)

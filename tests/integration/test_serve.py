@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from filmgate.server import die_with, sweeping
 from filmgate.worker.retention import Retention
 from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +46,14 @@ def test_a_dead_worker_is_started_again(served):
     served.wait_for_log("curl")
     worker = served.worker()
     worker.kill()
-    deadline = time.monotonic() + 20
-    while (again := served.worker()) is None or again.pid == worker.pid:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: (again := served.worker()) is not None and again.pid != worker.pid)
     assert "it is started again" in served.log.read_text()
 
 
 def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
     served = ServerProcess(tmp_path)
     served.wait_for_log("curl")
-    while (worker := served.worker()) is None:
-        time.sleep(0.05)
+    worker = wait_until(served.worker)
     served.process.kill()
     served.process.wait()
     psutil.wait_procs([worker], timeout=60)
@@ -84,10 +80,9 @@ def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
     provider = {"FILMGATE_FALLBACK__PROVIDER": "http", "FILMGATE_FALLBACK__URL": "http://127.0.0.1:9/v1"}
     served = ServerProcess(tmp_path, **provider)
     served.wait_for_log("curl")
-    deadline = time.monotonic() + 20
-    while len(children := psutil.Process(served.process.pid).children()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    server = psutil.Process(served.process.pid)
+    wait_until(lambda: len(server.children()) == 2)
+    children = server.children()
     served.wait_for_log('"device": "managed:http"')
     assert sorted(child.cmdline()[-1] for child in children) == ["--managed", "miniature"]
     assert served.stop() == 0
@@ -136,8 +131,5 @@ def test_expired_jobs_are_swept_while_the_server_runs(tmp_path):
         with stations.queue._database.write() as connection:
             connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
         with sweeping(Retention(stations.queue, stations.book, stations.store, stations.tenants), 0.05):
-            deadline = time.monotonic() + 10
-            while client.get(f"/v1/videos/{video['id']}").status_code == 200:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").status_code != 200)
         assert stations.store.parts(job.tenant_id, job.id) == []
