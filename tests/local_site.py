@@ -94,7 +94,7 @@ class LocalSite(JobView):
             yield worker
         finally:
             worker.drain()
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -29,7 +29,7 @@ class LossyRelay:
     def close(self):
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _accept(self):
         while True:

@@ -80,7 +80,7 @@ class ManagedSite(JobView):
             yield worker
         finally:
             worker.drain()
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
 

@@ -28,7 +28,7 @@ def second_filmgate(folder, pace_seconds=0.0):
             yield service
         finally:
             worker.drain()
-            thread.join(30)
+            thread.join(60)
 
 
 def fallback_to(service, **fields):

@@ -80,7 +80,7 @@ def running(settings, provider=None):
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(10)
+        thread.join(60)
         listener.close()
 
 

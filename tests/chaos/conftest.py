@@ -61,7 +61,7 @@ class Site:
 
     def kill(self, worker):
         worker.send_signal(signal.SIGKILL)
-        worker.wait(30)
+        worker.wait(60)
 
     def close(self):
         for worker in self.workers:

@@ -164,7 +164,7 @@ def throttling():
     yield server
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_a_provider_that_throttles_everything_is_probed_one_job_at_a_time_and_work_waits_at_home(

@@ -48,7 +48,7 @@ class Second:
         for process in (self.served.process, self.worker):
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(30)
+                process.wait(60)
 
     @property
     def port(self):
@@ -142,7 +142,7 @@ def test_a_provider_that_dies_mid_job_is_waited_for_and_asked_for_one_clip(first
 
     before = started()
     second.worker.kill()  # stopped instead, it might hold the database's lock for ever
-    second.worker.wait(30)
+    second.worker.wait(60)
     video_id = ask(first, "a red ball")
     first.wait_until(lambda: started() == before + 1)
     port = second.port

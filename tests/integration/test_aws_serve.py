@@ -48,7 +48,7 @@ def served(tmp_path, cloud):
     yield served
     for process in (served.process, worker):
         process.kill()
-        process.wait(30)
+        process.wait(60)
 
 
 @pytest.fixture

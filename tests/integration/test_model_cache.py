@@ -142,7 +142,7 @@ def test_many_threads_at_once_make_one_download(shop):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert (len(folders), len({taken.folder for taken in folders})) == (6, 1)
     assert sum(shop.sent().values()) == sum(FILES.values())
 
@@ -157,14 +157,14 @@ def test_two_that_both_found_nothing_make_one_download_and_neither_waits_for_the
     def meet_first(entry):
         if entry.location == location and not hasattr(has_met, "yes"):
             has_met.yes = True
-            both.wait(10)
+            both.wait(60)
         return try_exclusive(entry)
 
     monkeypatch.setattr(Entry, "try_exclusive", meet_first)
     work = threading.Thread(target=lambda: taken.append(shop.cache().take(location)), daemon=True)
     work.start()
     taken.append(shop.cache().take(location))
-    work.join(30)
+    work.join(60)
     assert len(taken) == 2
     assert sum(shop.sent().values()) == sum(FILES.values())
 
