@@ -24,8 +24,7 @@ demo: $(STAMP)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 2 --dist loadfile -m "not alone"
-	$(PY) -m pytest -q -m alone
+	$(PY) -m pytest -q -n 2 --dist loadfile
 
 check: format lint types layers test
 
@@ -42,7 +41,7 @@ layers: $(STAMP)
 	$(VENV)/bin/lint-imports
 
 bench: $(STAMP)
-	$(PY) benchmarks/bench_pipeline.py
+	$(PY) -m benchmarks.bench_pipeline
 
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200

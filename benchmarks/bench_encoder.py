@@ -1,13 +1,10 @@
-"""H.264 settings, as one JSON line.
+"""H.264 settings: delay and bytes by look-ahead, seconds by preset and threads, cost of identical bytes.
 
-Frames held back and bytes by look-ahead, seconds by preset and by threads, the price of the same bytes on
-every CPU. Seconds are of interest relative to each other: a decoder with random weights makes noise, the most
-an encoder can be given, and `noise_to_texture` says how much more that is.
+The baselines are the defaults of x264, the preset `veryfast`, and CPU-specific code. Random weights decode to
+noise, which is the worst case for an encoder; `noise_to_texture` compares it with a picture.
 """
 
-import json
 import os
-import platform
 import time
 from fractions import Fraction
 from statistics import median
@@ -15,9 +12,11 @@ from statistics import median
 import av
 import numpy as np
 
+from benchmarks.report import JsonFlag, make_report, print_report, run
+
 WIDTH, HEIGHT, FRAMES = 1280, 720, 81
-BY_CPU = "sliced-threads=1:sync-lookahead=0:bframes=0:rc-lookahead="
-LOW_DELAY = f"cpu-independent=1:{BY_CPU}"
+CPU_SPECIFIC = "sliced-threads=1:sync-lookahead=0:bframes=0:rc-lookahead="
+LOW_DELAY = f"cpu-independent=1:{CPU_SPECIFIC}"
 SETTINGS = {
     "defaults": {},
     "zerolatency": {"tune": "zerolatency"},
@@ -30,13 +29,13 @@ OURS = {"x264-params": f"{LOW_DELAY}2"}
 
 
 def noise() -> list[np.ndarray]:
-    """What random weights decode to, as far as an encoder can tell."""
+    """Noise, like the output of a decoder with random weights."""
     random = np.random.default_rng(1)
     return [random.integers(60, 190, (HEIGHT * 3 // 2, WIDTH), dtype=np.uint8) for _ in range(FRAMES)]
 
 
 def moving_texture() -> list[np.ndarray]:
-    """Soft texture that scrolls, a shaded ball that bounces over it, and a little sensor noise."""
+    """A scrolling texture, a shaded ball that bounces over it, and a little sensor noise."""
     random = np.random.default_rng(0)
     coarse = random.random((HEIGHT // 40, WIDTH // 40))
     texture = np.kron(coarse, np.ones((40, 40))) * 160 + 40
@@ -53,7 +52,7 @@ def moving_texture() -> list[np.ndarray]:
 
 
 def encode(frames: list[np.ndarray], options: dict[str, str], threads: int) -> dict[str, float]:
-    """Bytes, frames held back and seconds for one way to encode."""
+    """Bytes, seconds and frames before the first packet for one set of options."""
     context = av.CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = WIDTH, HEIGHT, "yuv420p"
     context.time_base, context.framerate, context.thread_count = Fraction(1, 16), Fraction(16), threads
@@ -69,34 +68,35 @@ def encode(frames: list[np.ndarray], options: dict[str, str], threads: int) -> d
     return {"first_packet_after_frames": first, "bytes": size, "seconds": time.perf_counter() - started}
 
 
-def main() -> None:
+def main(is_json: JsonFlag = False) -> None:
+    """Encode a moving texture and noise with different settings."""
     frames, threads = moving_texture(), min(os.cpu_count() or 1, 8)
-    results = {name: encode(frames, options, threads) for name, options in SETTINGS.items()}
-    baseline = results["defaults"]["bytes"]
-    for row in results.values():
+    look_ahead = {name: encode(frames, options, threads) for name, options in SETTINGS.items()}
+    baseline = look_ahead["defaults"]["bytes"]
+    for row in look_ahead.values():
         row["bytes_to_defaults"] = round(row["bytes"] / baseline, 3)
-    about = {"bench": "encoder", "machine": platform.machine(), "threads": threads}
-    found = {"results": results, "presets": by_preset(frames, threads), "by_threads": by_threads(frames)}
-    print(json.dumps({**about, **found, "independence": price_of_independence(frames, threads)}))
+    ratios = {"presets": by_preset(frames, threads), "cpu_independence": cpu_independence(frames, threads)}
+    results = {"look_ahead": look_ahead, "threads": by_threads(frames)}
+    print_report(make_report("encoder", {"threads": threads}, results, ratios), is_json=is_json)
 
 
-def price_of_independence(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, float]]:
-    """What the same bytes on every CPU cost, over code that is the CPU's own: seconds of seven pairs."""
-    prices = {}
+def cpu_independence(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, float]]:
+    """The cost of identical bytes on every CPU relative to CPU-specific code: the median of seven pairs."""
+    costs = {}
     for name, frames in {"texture": texture, "noise": noise()}.items():
-        its_own = {"x264-params": f"{BY_CPU}2"}
-        pairs = [(encode(frames, OURS, threads), encode(frames, its_own, threads)) for _ in range(7)]
-        prices[name] = {
+        specific = {"x264-params": f"{CPU_SPECIFIC}2"}
+        pairs = [(encode(frames, OURS, threads), encode(frames, specific, threads)) for _ in range(7)]
+        costs[name] = {
             what: round(median(ours[what] / other[what] for ours, other in pairs), 3)
             for what in ("seconds", "bytes")
         }
-    return prices
+    return costs
 
 
 def by_threads(texture: list[np.ndarray]) -> dict[str, dict[str, float]]:
-    """Slices against frame threads, for as many threads as there are cores.
+    """Slices and frame threads with up to as many threads as there are cores.
 
-    x264 makes at most one slice for every 64 lines: 11 of these.
+    x264 makes at most one slice per 64 lines: 11 slices at this height.
     """
     cores, noisy = os.cpu_count() or 1, noise()
     rows = {}
@@ -113,7 +113,7 @@ def by_threads(texture: list[np.ndarray]) -> dict[str, dict[str, float]]:
 
 
 def by_preset(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, float]]:
-    """Seconds and bytes of each preset relative to veryfast, and what noise costs over a picture."""
+    """Seconds and bytes of each preset relative to veryfast, and seconds of noise relative to a picture."""
     pictures = {"texture": texture, "noise": noise()}
     rows = {
         (name, preset): encode(frames, {**OURS, "preset": preset}, threads)
@@ -136,4 +136,4 @@ def by_preset(texture: list[np.ndarray], threads: int) -> dict[str, dict[str, fl
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -90,7 +90,7 @@ class Meter:
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Every convolution, pass and attention of the network goes through this meter."""
-        convolve, combine, attend = layers.convolve, layers.combine, layers.attend
+        convolve, combine, attend = layers.convolve, layers.combine, layers.attend  # type: ignore[attr-defined]
 
         def convolution(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
             count, height, width, _ = frames.shape
@@ -129,7 +129,7 @@ class Meter:
     @contextmanager
     def _attached_to_groups(self) -> Iterator[None]:
         """The two passes around a norm of CogVideoX."""
-        gather, condition = cogvideox.gather, cogvideox.condition
+        gather, condition = cogvideox.gather, cogvideox.condition  # type: ignore[attr-defined]
 
         def first_pass(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor, Tensor]:
             _, height, width, channels = pending.shape

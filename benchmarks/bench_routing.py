@@ -1,8 +1,148 @@
-"""A choice of route and a spill of 10,000 waiting jobs, on SQLite and PostgreSQL. One JSON line each."""
+"""The cost of choosing a route, and of spilling thousands of waiting jobs, on SQLite and PostgreSQL.
 
-import sys
+A choice for the GPU is the baseline of a choice for the provider. The bulk insert of the same jobs is the
+baseline of the spill.
+"""
 
-from both_databases import bench_both
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from benchmarks.queue_databases import (
+    MODEL,
+    SPEC,
+    TENANTS,
+    DatabaseUrl,
+    Engines,
+    fill_queue,
+    opened_databases,
+    opened_servers,
+)
+from benchmarks.report import JsonFlag, make_report, print_report, run
+from filmgate.database.engine import Database
+from filmgate.jobs import ManagedPolicy, Route, StageSeconds, TenantId, VideoSpec, WorkerId
+from filmgate.providers.adaptation import adapt
+from filmgate.providers.base import Offer, Rendition
+from filmgate.providers.breaker import Breaker
+from filmgate.providers.disabled import DisabledProvider
+from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling.base import Backlog, Presence
+from filmgate.scheduling.router import Arrival, Router
+from filmgate.scheduling.spill import Spiller
+from filmgate.settings import QueueSettings, RoutingSettings
+from filmgate.store.keys.files import FileKeyring
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+
+ALLOWED = ManagedPolicy(is_allowed=True)
+OFFER = Offer("bench", "bench", None, (), (), None, 0.1, 30.0, 4000, takes_image=False)
+CHOICES_PER_SAMPLE = 100
+
+
+class UnlimitedProvider(DisabledProvider):
+    """Accepts every job and renders none."""
+
+    @property
+    def name(self) -> str:
+        return "bench"
+
+    def offers(self) -> tuple[Offer, ...]:
+        return (OFFER,)
+
+    def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
+        return adapt(spec, self.offers(), policy)
+
+
+def main(
+    engines: Engines = "sqlite,postgresql",
+    database_url: DatabaseUrl = None,
+    waiting: Annotated[int, typer.Option(min=1, help="Waiting jobs when the spill runs.")] = 10_000,
+    choices: Annotated[int, typer.Option(min=200, help="Timed choices of each kind.")] = 20_000,
+    is_json: JsonFlag = False,
+) -> None:
+    """Choose routes, then run one spill over a long queue."""
+    choice = measure_choices(choices)
+    with opened_servers(engines, database_url) as servers:
+        spills = {name: measure_spill(url, waiting) for name, url in servers.items()}
+    ratios = {"provider_to_gpu_choice": round(choice["provider_us"] / choice["gpu_us"], 3)} | {
+        f"{name}_spill_to_insert": round(spill["seconds"] / spill["insert_seconds"], 3)
+        for name, spill in spills.items()
+    }
+    settings = {"waiting": waiting, "choices": choices}
+    print_report(
+        make_report("routing", settings, {"choice": choice, "spill": spills}, ratios), is_json=is_json
+    )
+
+
+def measure_choices(choices: int) -> dict[str, float]:
+    """CPU microseconds of one choice: for a job that stays on the GPU, and for one the provider takes."""
+    with TemporaryDirectory() as folder, opened_databases(None, Path(folder), ("choices",)) as (database,):
+        router = open_router(database)
+    backlog = Backlog((), None, (Presence(WorkerId("gpu"), Route.GPU, (MODEL,), 0.0),))
+    gpu, provider = (
+        [
+            time_choice(router, make_arrival(wait), backlog)
+            for _ in range(max(choices // CHOICES_PER_SAMPLE, 2))
+        ]
+        for wait in (1.0, 500.0)
+    )
+    p99 = quantiles(provider, n=100)[98]
+    return {
+        "gpu_us": round(median(gpu), 2),
+        "provider_us": round(median(provider), 2),
+        "provider_p99_us": round(p99, 2),
+    }
+
+
+def measure_spill(url: str | None, waiting: int) -> dict[str, float]:
+    """One spill over a queue that a single GPU would need a day for."""
+    with TemporaryDirectory() as folder, opened_databases(url, Path(folder), ("spill",)) as (database,):
+        keyring = FileKeyring(Path(folder) / "keys")
+        spiller = open_spiller(database, keyring)
+        started = time.perf_counter()
+        fill_queue(database, keyring, waiting, time.time() - 1.0)
+        insert_seconds = time.perf_counter() - started
+        started, cpu_started = time.perf_counter(), time.process_time()
+        moved = spiller.look()
+        seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    return {
+        "moved": moved,
+        "seconds": round(seconds, 6),
+        "cpu_seconds": round(cpu_seconds, 6),
+        "insert_seconds": round(insert_seconds, 6),
+    }
+
+
+def open_router(database: Database) -> Router:
+    settings = RoutingSettings()
+    router = Router(UnlimitedProvider(), Breaker(database, "bench", settings), settings, gpus=1)
+    router.refresh(Backlog((), None))
+    return router
+
+
+def open_spiller(database: Database, keyring: FileKeyring) -> Spiller:
+    tenants = open_tenants(database)
+    for number in range(TENANTS):
+        tenants.add(Tenant(TenantId(f"tenant-{number}"), managed=ALLOWED))
+    queue = open_queue(database, keyring, QueueSettings())
+    return Spiller(open_router(database), queue, open_book(database, keyring), tenants)
+
+
+def make_arrival(wait_seconds: float) -> Arrival:
+    return Arrival(ALLOWED, SPEC, StageSeconds(denoise=10.0), 90.0, wait_seconds)
+
+
+def time_choice(router: Router, arrival: Arrival, backlog: Backlog) -> float:
+    """CPU microseconds of one choice, which does no I/O; the average of a sample."""
+    started = time.thread_time()
+    for _ in range(CHOICES_PER_SAMPLE):
+        router.choose(arrival, backlog)
+    return (time.thread_time() - started) * 1e6 / CHOICES_PER_SAMPLE
+
 
 if __name__ == "__main__":
-    bench_both("routing", *sys.argv[1:])
+    run(main)

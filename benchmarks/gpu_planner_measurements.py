@@ -229,7 +229,7 @@ def measure_shape(subject: Subject, stage: str, shape: Shape, module: torch.nn.M
         result = measure(lambda: module(**placed), device)
     else:
         z = on_device(latents, device)
-        result = measure(lambda: module.decode(z, return_dict=False), device)
+        result = measure(lambda: module.decode(z, return_dict=False), device)  # type: ignore[operator]
     print(f"{subject.model} {stage} {shape}: {result['seconds']:.3f} s", file=sys.stderr)
     facts = {"model": subject.model, "stage": stage, "width": shape.width, "height": shape.height}
     facts |= {"frames": shape.frames, "dtype": str(DTYPE).removeprefix("torch."), "mode": "eager"}

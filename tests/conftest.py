@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
-from tests.bedrock import clip_bucket, moto  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
-from tests.sqs_site import sqs  # noqa: F401 - fixtures
+from tests.fake_bedrock import clip_bucket, moto  # noqa: F401 - fixtures
+from tests.sqs_pair import sqs  # noqa: F401 - fixtures
 
 
 def pytest_configure(config):

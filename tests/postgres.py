@@ -6,12 +6,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import psycopg
 
-START_SECONDS = 60
+from tests.waiting import wait_until
 
 
 class PostgresServer:
@@ -38,15 +37,19 @@ class PostgresServer:
         command = [self._bin / "postgres", "-D", self._data, "-k", self.folder, "-h", ""]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._user)
-        ends = time.monotonic() + START_SECONDS
-        while time.monotonic() < ends:
-            try:
-                psycopg.connect(self.url).close()
-                return self
-            except psycopg.OperationalError:
-                assert self._process.poll() is None, (self.folder / "log").read_text()
-                time.sleep(0.05)
-        raise AssertionError((self.folder / "log").read_text())
+        wait_until(self._is_ready, describe=self._read_log)
+        return self
+
+    def _is_ready(self):
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            assert self._process.poll() is None, self._read_log()
+            return False
+        return True
+
+    def _read_log(self):
+        return (self.folder / "log").read_text()
 
     def stop(self, how=signal.SIGINT):
         """SIGINT: fast shutdown. SIGQUIT: as if the power went."""

@@ -70,7 +70,7 @@ class Proxy:
     def __exit__(self, *_):
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     @property
     def url(self):

@@ -19,6 +19,7 @@ from filmgate.server import listen, open_stations, uvicorn_config
 from filmgate.settings import Settings, with_values
 from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
 from filmgate.tenants.base import Tenant
+from tests.waiting import wait_until
 
 # Flipbook as if it took images, and the miniature that renders on any machine.
 MODELS = Path(__file__).parent / "models.toml"
@@ -72,15 +73,14 @@ def running(settings, provider=None):
     thread.start()
     scheme = "https" if settings.api.tls_certificate else "http"
     try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.005)
+        wait_until(lambda: server.started or not thread.is_alive(), interval=0.005)
+        assert thread.is_alive()
         key = (settings.data / "local.key").read_text().strip()
         yield Service(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", key, stations, settings)
     finally:
         server.should_exit = True
         server.force_exit = True
-        thread.join(10)
+        thread.join(60)
         listener.close()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from filmgate.jobs import Stage
-from tests.served import Served
+from tests.server_process import ServerProcess
 from tests.service import running, settings_for
 
 PLAY = """async (id) => {
@@ -90,9 +90,9 @@ def test_the_first_frame_is_shown_while_the_rest_does_not_exist_yet(page, tmp_pa
 
 
 def test_a_prompt_becomes_a_flipbook_clip_on_the_screen_while_it_is_decoded(page, tmp_path):
-    served = Served(tmp_path, "--open", model="flipbook")
+    served = ServerProcess(tmp_path, "--open", model="flipbook")
     try:
-        page.goto(served.said(r"filmgate serves (\S+)")[1] + "/healthz")
+        page.goto(served.url + "/healthz")
         asked = {"prompt": "a red ball bounces on the grass", "seconds": "5", "size": "256x256", "steps": 4}
         video_id = page.evaluate(CREATE, asked)["id"]
         page.evaluate(PLAY, video_id)

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from filmgate.store.base import ObjectName
 from filmgate.store.keys import open_keyring
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.tickets import make_ticket
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 ALL_VARIABLE = "FILMGATE_TEST_CHAOS"
@@ -61,7 +61,7 @@ class Site:
 
     def kill(self, worker):
         worker.send_signal(signal.SIGKILL)
-        worker.wait(30)
+        worker.wait(60)
 
     def close(self):
         for worker in self.workers:
@@ -76,16 +76,17 @@ class Site:
     def find(self, job):
         return self.book.find(job.tenant_id, job.id)
 
-    def wait_for(self, job, is_so=lambda job: job.state.is_final, seconds=60):
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+    def wait_for(self, job, predicate=lambda job: job.state.is_final, seconds=120):
+        """Wait until the predicate holds for the job, also through database outages; returns the job."""
+
+        def find():
             try:
-                if is_so(found := self.find(job)):
-                    return found
+                found = self.find(job)
             except QueueUnavailable:
-                pass
-            time.sleep(0.02)
-        raise AssertionError(f"still {self.find(job)}\n{self.log.read_text()[-3000:]}")
+                return None
+            return found if predicate(found) else None
+
+        return self.wait_until(find, seconds)
 
     def wait_for_stage(self, job, stage):
         return self.wait_for(job, lambda j: j.progress is not None and j.progress.stage is stage)
@@ -93,11 +94,8 @@ class Site:
     def parts(self, job):
         return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
 
-    def wait_until(self, is_so, seconds=30):
-        ends = time.monotonic() + seconds
-        while not is_so():
-            assert time.monotonic() < ends, self.log.read_text()[-3000:]
-            time.sleep(0.02)
+    def wait_until(self, predicate, seconds=120):
+        return wait_until(predicate, seconds, describe=lambda: self.log.read_text()[-3000:])
 
     def is_whole(self, job, chunk_bytes=4096):
         """The clip the job points at is the clip its spec must give."""

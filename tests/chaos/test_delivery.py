@@ -7,7 +7,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from filmgate.jobs import JobState, Stage
-from tests.sqs_site import SqsSite
+from tests.sqs_pair import SqsPair
 
 
 def variables(site, **given):
@@ -69,7 +69,7 @@ def test_jobs_accepted_while_sqs_is_down_are_delivered_by_the_sweep(make_site, s
 
 @pytest.mark.chaos
 def test_two_hundred_jobs_through_sqs_under_kills_all_end_once(make_site, aws_url):
-    sqs = SqsSite(aws_url, max_receives=50)
+    sqs = SqsPair(aws_url, max_receives=50)
     site = make_site(**variables(sqs, sweep_seconds=2, max_attempts=20))
     jobs = [site.enqueue(f"tenant-{n % 5}", seed=n, steps=4) for n in range(200)]
     for _ in range(3):

@@ -17,9 +17,9 @@ from filmgate.store.base import ObjectName
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
-from tests.bedrock import ENVIRON, Bedrock, make_mp4
 from tests.chaos.conftest import ROOT
-from tests.managed import ANYTHING
+from tests.fake_bedrock import ENVIRON, FakeBedrock, make_mp4
+from tests.managed_site import ANYTHING
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")
@@ -27,7 +27,7 @@ ACME = TenantId("acme")
 
 @pytest.fixture
 def bedrock(moto):
-    bedrock = Bedrock(moto)
+    bedrock = FakeBedrock(moto)
     yield bedrock
     bedrock.close()
 

@@ -19,8 +19,8 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
 from tests.chaos.test_second_filmgate import Second
-from tests.second import CARDS
-from tests.served import Served
+from tests.second_filmgate import CARDS
+from tests.server_process import ServerProcess
 
 BANK = TenantId("bank")
 SLO_SECONDS = 60.0
@@ -43,9 +43,9 @@ class Bank:
         self.site = site
         policy = ManagedPolicy(is_allowed=True)
         self.key = open_tenants(site.database).add(Tenant(BANK, managed=policy)).secret
-        served = Served(site.log.parent, "--no-worker", model=MODEL, **site.environ)
+        served = ServerProcess(site.log.parent, "--no-worker", model=MODEL, **site.environ)
         site.workers.append(served.process)
-        self.url = served.said(r"filmgate serves (\S+)")[1]
+        self.url = served.url
 
     def start_managed_worker(self):
         command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
@@ -164,7 +164,7 @@ def throttling():
     yield server
     server.shutdown()
     server.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_a_provider_that_throttles_everything_is_probed_one_job_at_a_time_and_work_waits_at_home(

@@ -14,8 +14,8 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.chaos.conftest import ROOT, Site
-from tests.second import CARDS
-from tests.served import Served
+from tests.second_filmgate import CARDS
+from tests.server_process import ServerProcess
 
 BANK = TenantId("bank")
 CARD = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS), "FILMGATE_ADMISSION__DEFAULT_MODEL": MODEL}
@@ -36,8 +36,8 @@ class Second:
         self.key = (folder / "data" / "local.key").read_text().strip()
 
     def start(self, *options):
-        self.served = Served(self.folder, "--no-worker", *options, **CARD)
-        self.url = self.served.said(r"filmgate serves (\S+)")[1]
+        self.served = ServerProcess(self.folder, "--no-worker", *options, **CARD)
+        self.url = self.served.url
         command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
         environ = QUICK | {"FILMGATE_DATA": str(self.folder / "data"), "PYTHONPATH": str(ROOT)}
         with self.served.log.open("ab") as log:
@@ -48,7 +48,7 @@ class Second:
         for process in (self.served.process, self.worker):
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-                process.wait(30)
+                process.wait(60)
 
     @property
     def port(self):
@@ -82,9 +82,9 @@ def first(tmp_path_factory, second):
     command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
     with site.log.open("ab") as log:
         site.workers.append(subprocess.Popen(command, env=os.environ | site.environ, stderr=log))
-    served = Served(folder, "--no-worker", **site.environ)
+    served = ServerProcess(folder, "--no-worker", **site.environ)
     site.workers.append(served.process)
-    site.url = served.said(r"filmgate serves (\S+)")[1]
+    site.url = served.url
     yield site
     site.close()
 
@@ -142,7 +142,7 @@ def test_a_provider_that_dies_mid_job_is_waited_for_and_asked_for_one_clip(first
 
     before = started()
     second.worker.kill()  # stopped instead, it might hold the database's lock for ever
-    second.worker.wait(30)
+    second.worker.wait(60)
     video_id = ask(first, "a red ball")
     first.wait_until(lambda: started() == before + 1)
     port = second.port

@@ -6,15 +6,15 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.served import Served
+from tests.server_process import ServerProcess
 
 CLIENTS = 8
 RETRY = {"x-stainless-retry-count": "1"}
 
 
 def start(folder):
-    served = Served(folder, "--open", "--no-worker", FILMGATE_ADMISSION__PROMISE_SECONDS="1000000")
-    return served, served.said(r"filmgate serves (\S+)")[1]
+    served = ServerProcess(folder, "--open", "--no-worker", FILMGATE_ADMISSION__PROMISE_SECONDS="1000000")
+    return served, served.url
 
 
 def ask(address, prompt, headers=None):

@@ -85,7 +85,7 @@ def test_a_drained_worker_hands_back_with_the_checkpoint(make_site):
     worker = site.start_worker(pace=0.1)
     site.wait_for_stage(job, Stage.DECODE)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(30) == 0
+    assert worker.wait(60) == 0
     back = site.find(job)
     assert (back.state, back.attempt, CHECKPOINT_PART in site.parts(job)) == (JobState.QUEUED, 0, True)
     site.start_worker()

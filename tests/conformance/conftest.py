@@ -5,7 +5,7 @@ import threading
 import openai
 import pytest
 
-from tests.lossy import LossyRelay
+from tests.lossy_relay import LossyRelay
 from tests.service import running, settings_for
 
 

@@ -10,7 +10,7 @@ from filmgate.scheduling import open_book, open_queue
 from filmgate.scheduling.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
-from tests.sqs_site import SqsSite
+from tests.sqs_pair import SqsPair
 from tests.stores import rig  # noqa: F401 - fixture
 
 NOON = 1_800_000_000.0 - 1_800_000_000 % 86400 + 43200
@@ -50,7 +50,7 @@ def delivery(request):
     """
     if getattr(request, "param", "asked") == "asked":
         return {}
-    site = SqsSite(request.getfixturevalue("aws_url"))
+    site = SqsPair(request.getfixturevalue("aws_url"))
     return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}
 
 

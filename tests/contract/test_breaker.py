@@ -40,14 +40,14 @@ def test_many_processes_at_once_get_one_probe(bench, breakers, clocks):
 
     def ask():
         breaker = Breaker(bench.database, "elsewhere", SETTINGS)
-        barrier.wait(10)
+        barrier.wait(60)
         permits.append(breaker.admit())
 
     threads = [threading.Thread(target=ask) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert len(permits) == 6
     assert len([permit for permit in permits if permit is not None]) == 1
     assert not breakers[1].health().can_probe
@@ -98,14 +98,14 @@ def test_two_first_words_on_a_provider_make_one_row(bench):
 
     def ask():
         breaker = Breaker(bench.database, "new", SETTINGS)
-        barrier.wait(10)
+        barrier.wait(60)
         breaker.record(THROTTLED)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     with bench.database.read() as connection:
         rows = connection.exec_driver_sql("SELECT provider, recent FROM breakers").all()
     assert [tuple(row) for row in rows] == [("new", "xxxx")]

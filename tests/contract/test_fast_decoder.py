@@ -12,7 +12,6 @@ from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attentio
 
 from filmgate.errors import DecodeError, UsageError
 from filmgate.pipeline import clip_writer as ending
-from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
 from filmgate.pipeline.clip_writer import Ending, make_ready, stream_frames
 from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
@@ -143,7 +142,7 @@ def test_a_decoder_may_be_done_before_anybody_looks_at_its_frames(monkeypatch, t
     wait = HostChunk.wait
 
     def late(chunk):
-        is_last.wait(10)
+        is_last.wait(60)
         return wait(chunk)
 
     def watched(chunks, *rest):
@@ -363,28 +362,3 @@ def test_slots_have_a_map_for_every_product():
     assert input_shapes(Layout.SLOTS, (4, 6, 8, 96)) == [(1, 6, 8, 96)] * 6
     assert input_shapes(Layout.STACKED, (2, 6, 8, 96)) == [(2, 6, 8, 288)]
     assert input_shapes(Layout.FRAMES, (4, 6, 8, 96)) == [(4, 6, 8, 96)]
-
-
-def test_fidelity_is_measured_against_the_truth_frame_by_frame():
-    truth = torch.ones(3, 2, 4, 4)
-    frames = truth.clone()
-    frames[:, 1] *= 1.1
-    found = measure(frames, truth)
-    assert found.frame_errors == pytest.approx((0.0, 0.1), abs=1e-6)
-    assert found.worst_frame_error == pytest.approx(0.1)
-    assert found.relative_error == pytest.approx(0.1 / 2**0.5)
-    assert isinstance(found, Fidelity)
-
-
-def test_a_seam_is_an_error_that_depends_on_the_place_in_a_chunk():
-    assert seam([9.0, *[1.0, 1.0, 1.0, 1.0] * 3], [1, 4, 4, 4]) == 0
-    assert seam([9.0, *[1.2, 1.0, 1.0, 1.0] * 3], [1, 4, 4, 4]) == pytest.approx(0.2)
-    assert seam([9.0] * 3 + [1.0, 1.0, 1.0, 1.0, 1.3, 1.0, 1.0, 1.0] * 2, [3, 8, 8]) == pytest.approx(0.3)
-    assert seam([9.0] * 3, [3]) == 0
-
-
-def test_a_decoder_compared_with_itself_is_as_far_from_the_truth():
-    vae = build_vae("wan2.1").to(torch.bfloat16)
-    found = compare(vae, lambda: draw_latents("wan2.1", vae, 2), "exact")
-    assert found.error_ratio == found.worst_frame_ratio == 1
-    assert 0 < found.exact.relative_error < 0.2

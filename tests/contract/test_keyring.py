@@ -61,14 +61,14 @@ def test_processes_that_make_the_same_key_at_once_agree_on_one(folder):
 
     def make():
         keyring = FileKeyring(folder)
-        barrier.wait(10)
+        barrier.wait(60)
         keys.append(keyring.new_data_key(ACME))
 
     threads = [threading.Thread(target=make) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert [FileKeyring(folder).open_data_key(ACME, k.wrapped) for k in keys] == [k.plain for k in keys]
     assert len(list(folder.iterdir())) == 1
 
@@ -112,15 +112,15 @@ def test_a_slow_keyring_holds_up_nobody_whose_key_is_known(keyring):
         def new_data_key(self, tenant_id):
             if tenant_id == GLOBEX:
                 is_asked.set()
-                assert may_answer.wait(20)
+                assert may_answer.wait(60)
             return keyring.new_data_key(tenant_id)
 
     cache = DataKeyCache(Slow())
     known = cache.encrypting_key(ACME)
     asking = threading.Thread(target=cache.encrypting_key, args=(GLOBEX,))
     asking.start()
-    assert is_asked.wait(20)
+    assert is_asked.wait(60)
     assert cache.encrypting_key(ACME) == known
     assert cache.decrypting_key(ACME, known.wrapped) == known.plain
     may_answer.set()
-    asking.join(20)
+    asking.join(60)

@@ -1,6 +1,5 @@
 """The Provider port under one suite: a second Filmgate over HTTP, and Bedrock through boto3."""
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -11,10 +10,11 @@ from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, Video
 from filmgate.providers import open_provider
 from filmgate.providers.base import InvocationState, ManagedTask
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
-from tests.bedrock import Bedrock, make_mp4
+from tests.fake_bedrock import FakeBedrock, make_mp4
 from tests.images import png
-from tests.managed import fallback_to_bedrock
-from tests.second import fallback_to, second_filmgate
+from tests.managed_site import fallback_to_bedrock
+from tests.second_filmgate import fallback_to, second_filmgate
+from tests.waiting import wait_until
 
 POLICY = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
 SPEC = VideoSpec(
@@ -43,12 +43,12 @@ class Rig:
         self.started.append(self.provider.start(task))
         return self.started[-1]
 
-    def wait(self, invocation_id, seconds=15):
-        ends = time.monotonic() + seconds
-        while (told := self.provider.poll(invocation_id)).state is InvocationState.PENDING:
-            assert time.monotonic() < ends
-            time.sleep(0.02)
-        return told
+    def wait(self, invocation_id):
+        def poll():
+            invocation = self.provider.poll(invocation_id)
+            return None if invocation.state is InvocationState.PENDING else invocation
+
+        return wait_until(poll)
 
     def clear(self):
         for invocation_id in self.started:
@@ -71,7 +71,7 @@ def http_rig(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bedrock_rig(moto, clip_bucket):
-    bedrock = Bedrock(moto)
+    bedrock = FakeBedrock(moto)
     yield Rig(
         open_provider(fallback_to_bedrock(bedrock, moto, clip_bucket)),
         lambda _task: make_mp4(),

@@ -230,7 +230,7 @@ def test_the_same_key_from_many_callers_at_once_makes_one_job(queue):
     barrier, ids = threading.Barrier(8), []
 
     def enqueue():
-        barrier.wait(10)
+        barrier.wait(60)
         ids.append(queue.enqueue(make_ticket(idempotency=Idempotency("digest", key="k"))).id)
 
     threads = [threading.Thread(target=enqueue) for _ in range(8)]

@@ -14,7 +14,7 @@ from filmgate.scheduling.waiting import Move
 from filmgate.settings import RoutingSettings
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
-from tests.elsewhere import OFFER, Elsewhere
+from tests.fake_provider import OFFER, FakeProvider
 from tests.tickets import make_offer, make_ticket
 
 SETTINGS = RoutingSettings(open_seconds=10.0)
@@ -31,7 +31,7 @@ class Scene:
     """A queue, a provider, and the spill between them."""
 
     def __init__(self, bench):
-        self.bench, self.provider = bench, Elsewhere()
+        self.bench, self.provider = bench, FakeProvider()
         self.breaker = Breaker(bench.database, "elsewhere", SETTINGS, chance=lambda: 1.0)
         self.router = Router(self.provider, self.breaker, SETTINGS, gpus=1, clock=lambda: bench.clocks.steady)
         self.tenants = open_tenants(bench.database)

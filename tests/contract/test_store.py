@@ -175,5 +175,5 @@ def test_listing_and_deleting_stay_calm_while_others_write_and_delete(rig, store
         while not is_done.is_set() and not churning.done():
             store.parts(ACME, JOB)
             store.delete(ACME, JOB, "live/9")
-        churning.result(30)
+        churning.result(60)
     assert store.parts(ACME, JOB) == []

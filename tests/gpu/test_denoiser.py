@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from filmgate.pipeline.bench.denoise import relative_norm
+from benchmarks.denoise_variants import relative_norm
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer

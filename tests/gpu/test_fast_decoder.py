@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from filmgate.pipeline.bench.fidelity import compare, decode_chunks
+from benchmarks.bench_fidelity import compare, decode_chunks
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.clip_writer import Ending, prepare
 from filmgate.pipeline.decode import uses_fast

@@ -3,10 +3,10 @@
 import pytest
 
 from filmgate.providers import open_provider
-from tests.bedrock import Bedrock
-from tests.managed import fallback_to_bedrock, open_office
+from tests.fake_bedrock import FakeBedrock
+from tests.local_site import shop  # noqa: F401 - a fixture
+from tests.managed_site import fallback_to_bedrock, open_managed_site
 from tests.service import running, settings_for
-from tests.shops import shop  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def client(service):
 @pytest.fixture(scope="module")
 def rented(moto, clip_bucket):
     """Bedrock, and a provider that calls it: boto3 takes a while to build its clients."""
-    bedrock = Bedrock(moto)
+    bedrock = FakeBedrock(moto)
     fallback = fallback_to_bedrock(bedrock, moto, clip_bucket, expected_seconds=2.0)
     yield bedrock, fallback, open_provider(fallback)
     bedrock.close()
@@ -38,5 +38,5 @@ def bedrock(rented):
 
 @pytest.fixture
 def bank(tmp_path, bedrock, rented):
-    with open_office(tmp_path, rented[1], provider=rented[2]) as office:
+    with open_managed_site(tmp_path, rented[1], provider=rented[2]) as office:
         yield office

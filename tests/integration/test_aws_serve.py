@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,9 @@ import httpx
 import pytest
 
 from filmgate.worker.pattern_runner import pattern_clip
-from tests.served import Served
+from tests.server_process import ServerProcess
 from tests.tickets import SPEC
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "a heron wades through the quarterly results"
@@ -40,7 +40,7 @@ def served(tmp_path, cloud):
         "FILMGATE_API__CONTENT": "redirect",
         "FILMGATE_API__WATCH_SECONDS": "0.05",
     }
-    served = Served(tmp_path, "--no-worker", model="pattern", **environ)
+    served = ServerProcess(tmp_path, "--no-worker", model="pattern", **environ)
     command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), "0.15", "", "4096"]
     given = os.environ | environ | {"FILMGATE_DATA": str(tmp_path / "data"), "PYTHONPATH": str(ROOT)}
     with (tmp_path / "worker.log").open("wb") as log:
@@ -48,23 +48,23 @@ def served(tmp_path, cloud):
     yield served
     for process in (served.process, worker):
         process.kill()
-        process.wait(30)
+        process.wait(60)
 
 
 @pytest.fixture
 def client(served):
-    address = served.said(r"filmgate serves (\S+)")[1]
+    address = served.url
     key = (served.folder / "data/local.key").read_text().strip()
     with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=60) as client:
         yield client
 
 
 def wait_for(client, video_id):
-    deadline = time.monotonic() + 60
-    while (video := client.get(f"/v1/videos/{video_id}").json())["status"] not in ("completed", "failed"):
-        assert time.monotonic() < deadline, video
-        time.sleep(0.05)
-    return video
+    def find():
+        video = client.get(f"/v1/videos/{video_id}").json()
+        return video if video["status"] in ("completed", "failed") else None
+
+    return wait_until(find)
 
 
 def test_a_clip_is_made_watched_linked_and_deleted_without_a_trace(served, client, cloud):
@@ -81,10 +81,7 @@ def test_a_clip_is_made_watched_linked_and_deleted_without_a_trace(served, clien
     assert clip.content == watched == expected_clip(len(clip.content))
 
     # What was watched live stays a few seconds for those who are behind.
-    ends = time.monotonic() + 30
-    while any("/live/" in version["Key"] for version in cloud.versions()):
-        assert time.monotonic() < ends, "live fragments are never removed"
-        time.sleep(0.2)
+    wait_until(lambda: not any("/live/" in version["Key"] for version in cloud.versions()), interval=0.2)
     stored = {version["Key"].rpartition("/")[2]: version for version in cloud.versions()}
     assert set(stored) == {"clip-1.mp4", "thumbnail-1.jpg", "spritesheet-1.jpg"}
     head = cloud.s3.head_object(Bucket=cloud.bucket, Key=stored["clip-1.mp4"]["Key"])

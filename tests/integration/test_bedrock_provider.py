@@ -19,9 +19,9 @@ from filmgate.providers import open_provider
 from filmgate.providers.base import ManagedTask
 from filmgate.providers.images import png_size
 from filmgate.settings import ProviderSettings
-from tests.bedrock import s3_client
+from tests.fake_bedrock import s3_client
 from tests.images import png
-from tests.managed import ANYTHING, fallback_to_bedrock
+from tests.managed_site import ANYTHING, fallback_to_bedrock
 
 SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=6.0, fps=24, seed=7)
 FRAME = Source(SourceKind.IMAGE, part="source")

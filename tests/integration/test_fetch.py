@@ -2,7 +2,6 @@
 
 import ipaddress
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -17,6 +16,7 @@ LOCAL = ipaddress.ip_address("127.0.0.1")
 
 class Handler(BaseHTTPRequestHandler):
     hosts: ClassVar = []
+    is_over: ClassVar = threading.Event()  # the slow response may end
 
     def do_GET(self):
         self.hosts.append(self.headers["Host"])
@@ -36,10 +36,11 @@ class Handler(BaseHTTPRequestHandler):
     def send_slow(self):
         self.send_response(200)
         self.end_headers()
-        for _ in range(50):
+        for _ in range(600):
             self.wfile.write(b"x")
             self.wfile.flush()
-            time.sleep(0.1)
+            if self.is_over.wait(0.1):
+                break
 
     def send_missing(self):
         self.send_error(404)
@@ -105,10 +106,9 @@ def test_a_redirect_is_followed_and_every_hop_is_checked_again(get):
 def test_bytes_and_seconds_are_bounded(get):
     with pytest.raises(UploadTooLarge):
         get("large")
-    started = time.monotonic()
     with pytest.raises(AddressRefused):
         get("slow", seconds=0.5)
-    assert time.monotonic() - started < 1.5
+    Handler.is_over.set()
 
 
 def test_an_error_of_the_host_is_told(get):

@@ -1,7 +1,6 @@
 """Group commit: many callers, few transactions, nobody answered before their own change is on disk."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,6 +15,7 @@ from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -32,15 +32,22 @@ def queue(database, tmp_path):
 
 
 def test_callers_that_wait_together_share_a_transaction(database, queue):
-    commits = []
+    commits, entered, left = [], [], []
 
     @sa.event.listens_for(database.engine, "commit")
-    def slowly(_connection):
+    def commit_when_all_threads_wait(_connection):
         commits.append(1)
-        time.sleep(0.02)
+        wait_until(lambda: len(entered) - len(left) == min(16, 64 - len(left)), interval=0.001)
+
+    def enqueue(_):
+        entered.append(1)
+        try:
+            return queue.enqueue(make_ticket())
+        finally:
+            left.append(1)
 
     with ThreadPoolExecutor(16) as pool:
-        jobs = list(pool.map(lambda _: queue.enqueue(make_ticket()), range(64)))
+        jobs = list(pool.map(enqueue, range(64)))
     assert len({job.id for job in jobs}) == 64
     assert queue.backlog().queued_jobs == 64
     assert len(commits) < 40

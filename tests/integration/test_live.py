@@ -8,6 +8,7 @@ import pytest
 
 from filmgate.jobs import Stage
 from tests.service import MOVIE
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -37,13 +38,10 @@ class Viewer:
             self.error = exc
 
     def wait_for(self, data):
-        deadline = time.monotonic() + 10
-        while self.received != data:
-            assert time.monotonic() < deadline, self.received
-            time.sleep(0.01)
+        wait_until(lambda: self.received == data, interval=0.01, describe=lambda: self.received)
 
     def join(self):
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
         return self
 

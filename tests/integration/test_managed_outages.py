@@ -1,6 +1,5 @@
 """What becomes of a job when its provider refuses, fails, breaks off or cannot be reached."""
 
-import time
 from copy import copy
 
 import pytest
@@ -15,9 +14,10 @@ from filmgate.providers.managed import download as delivery
 from filmgate.scheduling.base import Offer
 from filmgate.settings import ProviderSettings
 from filmgate.worker_process import build_managed_worker
-from tests.bedrock import make_mp4
-from tests.managed import open_office
+from tests.fake_bedrock import make_mp4
+from tests.managed_site import open_managed_site
 from tests.tickets import PROMPT
+from tests.waiting import wait_until
 
 ELSEWHERE = ProviderSettings(provider="http", url="http://127.0.0.1:9/v1")
 
@@ -48,7 +48,7 @@ def test_a_throttled_start_is_tried_again_and_paid_once(bank, bedrock):
     bedrock.start_mood = "throttle"
     job = bank.enqueue()
     with bank.worker():
-        bank.wait_until(lambda: len(bedrock.starts) >= 2)
+        wait_until(lambda: len(bedrock.starts) >= 2)
         bedrock.start_mood = None
         assert bank.wait_for(job).state is JobState.COMPLETED
     assert len(bedrock.paid) == 1
@@ -69,20 +69,21 @@ def test_a_start_without_an_answer_is_asked_again_and_paid_once(bank, bedrock):
     bedrock.answer_seconds = 1.0
     job = bank.enqueue()
     with bank.worker(timeout_seconds=0.3):
-        bank.wait_until(lambda: len(bedrock.starts) >= 2)
+        wait_until(lambda: len(bedrock.starts) >= 2)
         bedrock.answer_seconds = 0.0
         assert bank.wait_for(job).state is JobState.COMPLETED
     assert (len(bedrock.paid), set(bedrock.starts)) == (1, {job.id})
 
 
 def test_a_wait_that_was_paid_for_outlives_an_outage_of_the_provider(bank, bedrock):
-    bedrock.seconds = 0.2
+    bedrock.seconds = 600.0  # until `finish`
     job = bank.enqueue()
     with bank.worker():
-        bank.wait_until(lambda: bedrock.paid)
-        bedrock.poll_mood = "broken"
-        time.sleep(1.0)
+        wait_until(lambda: bedrock.paid)
+        bedrock.poll_mood, polls = "broken", bedrock.polls
+        wait_until(lambda: bedrock.polls >= polls + 3)
         assert bank.find(job).state is JobState.RUNNING
+        bedrock.finish()
         bedrock.poll_mood = None
         assert bank.wait_for(job).state is JobState.COMPLETED
     assert bedrock.starts == [job.id]
@@ -94,8 +95,8 @@ def test_a_provider_that_is_down_when_the_worker_starts_is_waited_for(bank, bedr
     provider = copy(bank.provider)
     provider._offers = ()
     with bank.worker(provider):
-        time.sleep(0.3)
-        assert bank.find(job).state is JobState.RUNNING
+        wait_until(lambda: bedrock.model_requests >= 2)
+        bank.wait_for(job, lambda job: job.state is JobState.RUNNING)
         bedrock.model_mood = "denied"
         assert bank.wait_for(job).state is JobState.COMPLETED
 
@@ -164,7 +165,7 @@ def test_throttling_opens_the_breaker(bank, bedrock):
 
 def test_what_the_tenant_does_not_allow_goes_home_before_anyone_is_asked(tmp_path, bedrock, rented):
     policy = ManagedPolicy(is_allowed=True)
-    with open_office(tmp_path, rented[1], policy, rented[2]) as office, office.worker():
+    with open_managed_site(tmp_path, rented[1], policy, rented[2]) as office, office.worker():
         job = office.enqueue()
         home = office.wait_for(job, lambda job: job.route is Route.GPU)
         assert "does not allow" in home.routing.detail

@@ -15,13 +15,14 @@ import pytest
 
 from filmgate.errors import ModelError, StoreFull, StoreUnavailable
 from filmgate.models.weights import localise
-from filmgate.models.weights.bench import RatedBucket, measure_pull
 from filmgate.models.weights.cache import ModelCache
 from filmgate.models.weights.entry import Entry
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
+from tests.rated_bucket import RatedBucket
+from tests.waiting import wait_until
 
 RANGE = 1 << 16
 QUICK = 1e9
@@ -102,7 +103,7 @@ def test_a_pulled_model_is_the_pushed_one_and_is_not_pulled_again(shop):
 def test_after_a_kill_only_the_missing_ranges_are_fetched(shop):
     others = set(threading.enumerate())  # of servers that tests share
     location = shop.add()
-    shop.server.bytes_a_second = 2 * RANGE
+    shop.server.bytes_per_second = 2 * RANGE
     process = shop.pull_process(location)
     journal = next_path(shop.folder / "cache", "*/journal")
     wait_until(lambda: journal().read_text().count("range") >= 8)
@@ -116,7 +117,7 @@ def test_after_a_kill_only_the_missing_ranges_are_fetched(shop):
     )
     wait_until(lambda: not any("process_request" in one.name for one in set(threading.enumerate()) - others))
     shop.sent()
-    shop.server.bytes_a_second = QUICK
+    shop.server.bytes_per_second = QUICK
     taken = shop.cache().take(location)
     assert sum(shop.sent().values()) == sum(FILES.values()) - there
     assert there >= 8 * RANGE // 2
@@ -125,7 +126,7 @@ def test_after_a_kill_only_the_missing_ranges_are_fetched(shop):
 
 def test_two_processes_at_once_make_one_download(shop):
     location = shop.add()
-    shop.server.bytes_a_second = 10 * RANGE
+    shop.server.bytes_per_second = 10 * RANGE
     processes = [shop.pull_process(location) for _ in range(2)]
     folders = {json.loads(process.communicate(timeout=60)[0])["folder"] for process in processes}
     assert len(folders) == 1
@@ -141,7 +142,7 @@ def test_many_threads_at_once_make_one_download(shop):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert (len(folders), len({taken.folder for taken in folders})) == (6, 1)
     assert sum(shop.sent().values()) == sum(FILES.values())
 
@@ -156,14 +157,14 @@ def test_two_that_both_found_nothing_make_one_download_and_neither_waits_for_the
     def meet_first(entry):
         if entry.location == location and not hasattr(has_met, "yes"):
             has_met.yes = True
-            both.wait(10)
+            both.wait(60)
         return try_exclusive(entry)
 
     monkeypatch.setattr(Entry, "try_exclusive", meet_first)
     work = threading.Thread(target=lambda: taken.append(shop.cache().take(location)), daemon=True)
     work.start()
     taken.append(shop.cache().take(location))
-    work.join(30)
+    work.join(60)
     assert len(taken) == 2
     assert sum(shop.sent().values()) == sum(FILES.values())
 
@@ -285,13 +286,6 @@ def test_a_model_is_held_for_as_long_as_its_user_says(shop):
     assert localise("flipbook", cache, ExitStack()) == "flipbook"
 
 
-@pytest.mark.alone
-def test_a_pull_is_at_least_four_times_one_stream():
-    cost = measure_pull(size_bytes=4 << 20, bytes_a_second=0.6 * 2**20, connections=16, rounds=1)
-    assert cost.stream_seconds >= 6
-    assert cost.speedup >= 4
-
-
 def flip_a_byte(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -312,10 +306,3 @@ def next_path(folder, pattern):
         return next(folder.glob(pattern))
 
     return find
-
-
-def wait_until(is_so, seconds=60):
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.02)

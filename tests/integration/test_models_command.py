@@ -20,7 +20,7 @@ from filmgate.models.weights.remote import open_remote
 from filmgate.pipeline.loading.loader import shipped_folder
 from filmgate.settings import ModelSettings
 from tests.integration.test_model_cache import flip_a_byte
-from tests.sqs_site import REGION
+from tests.sqs_pair import REGION
 from tests.unit.test_command_line import filmgate
 
 

@@ -3,8 +3,8 @@
 from filmgate.providers.doctor import examine_provider
 from filmgate.settings import ProviderSettings
 from filmgate.telemetry.findings import Verdict
-from tests.managed import fallback_to_bedrock
-from tests.second import fallback_to
+from tests.managed_site import fallback_to_bedrock
+from tests.second_filmgate import fallback_to
 from tests.service import running, settings_for
 
 

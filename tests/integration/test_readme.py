@@ -1,21 +1,60 @@
-"""What the README tells people to type works when typed."""
+"""Every code block of the README runs, and every link in the docs has a target."""
 
 import re
 import runpy
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.server_process import ServerProcess
 from tests.zoo import build_pipeline
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if line]
-SNIPPETS = [block for kind, block in BLOCKS if kind == "python"]
 HUB_ID = "Wan-AI/Wan2.1-T2V-1.3B-Diffusers"
+SERVER_URL = "http://127.0.0.1:8000"
+NOT_RUN = re.compile(r"<!-- not run: .{10,} -->")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A code block; `reason` is the comment in the line above it that says why it cannot run."""
+
+    language: str
+    text: str
+    reason: str = ""
+
+    @property
+    def commands(self):
+        return self.text.splitlines() if self.language == "sh" else []
+
+
+def read_blocks(markdown):
+    """All fenced blocks, and all indented blocks that follow an empty line."""
+    fenced = re.compile(r"(?P<above>[^\n]*)\n+```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
+    blocks = [
+        Block(m["language"], m["text"].strip(), find_reason(m["above"])) for m in fenced.finditer(markdown)
+    ]
+    rest = fenced.sub(r"\g<above>\n", markdown)
+    for match in re.finditer(r"(?P<above>[^\n]*)\n\n(?P<text>(?: {4}[^\n]*\n)+)", rest):
+        text = re.sub(r"^ {4}", "", match["text"], flags=re.MULTILINE).strip()
+        language = "python" if re.match(r"import |from ", text) else "sh"
+        blocks.append(Block(language, text, find_reason(match["above"])))
+    return blocks
+
+
+def find_reason(line):
+    return line if NOT_RUN.fullmatch(line) else ""
+
+
+BLOCKS = read_blocks((ROOT / "README.md").read_text())
+RUN = [block for block in BLOCKS if not block.reason]
+COMMANDS = [line for block in RUN for line in block.commands]
+PYTHON = [block.text for block in RUN if block.language == "python"]
+SDK = [text for text in PYTHON if SERVER_URL in text]
 
 
 @pytest.fixture(scope="module")
@@ -25,32 +64,77 @@ def model(tmp_path_factory):
     return str(folder)
 
 
-def test_there_are_two_make_commands():
+@pytest.fixture
+def server(tmp_path):
+    process = ServerProcess(tmp_path, model="flipbook")
+    yield process
+    process.stop()
+
+
+def test_fenced_and_indented_blocks_are_found():
+    comment = "<!-- not run: needs a GPU and weights -->"
+    text = f"a\n\n```sh\nmake x\n```\n\nb\n\n    import y\n    y.z()\n\n{comment}\n\n    c d\n"
+    assert read_blocks(text) == [
+        Block("sh", "make x"),
+        Block("python", "import y\ny.z()"),
+        Block("sh", "c d", comment),
+    ]
+
+
+def test_every_block_runs_here_or_the_line_above_it_says_why_it_cannot():
+    unknown = [
+        line for line in COMMANDS if line != "make demo" and not line.startswith(".venv/bin/filmgate ")
+    ]
+    assert unknown == []
+    assert {block.language for block in RUN} == {"sh", "python"}
+    assert [HUB_ID in text or text in SDK for text in PYTHON] == [True] * len(PYTHON)
+    assert len(SDK) == 1
+
+
+def test_the_readme_names_two_make_commands():
     assert [c for c in COMMANDS if c.startswith("make")] == ["make demo"]
     assert "`make test`" in (ROOT / "README.md").read_text()
 
 
-def test_make_does_no_work_twice():
+def test_make_does_not_install_twice():
     planned = subprocess.run(
         ["make", "--dry-run", "demo"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
     )
     assert "pip install" not in planned.stdout
 
 
+def test_make_demo_makes_a_clip():
+    clip = ROOT / "out/demo.mp4"
+    clip.unlink(missing_ok=True)
+    subprocess.run(["make", "demo"], cwd=ROOT, check=True, timeout=200)
+    assert clip.read_bytes()[4:8] == b"ftyp"
+
+
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(".venv/bin/filmgate ")])
 def test_each_command_runs(command, tmp_path):
-    words = [sys.executable, "-m", "filmgate", *shlex.split(command)[1:]]
-    asked = subprocess.run(words, cwd=tmp_path, timeout=200, capture_output=True, text=True, check=False)
-    assert asked.returncode == 0, asked.stderr
+    arguments = [sys.executable, "-m", "filmgate", *shlex.split(command)[1:]]
+    done = subprocess.run(arguments, cwd=tmp_path, timeout=200, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("snippet", SNIPPETS)
-def test_each_snippet_runs(snippet, model, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("snippet", [text for text in PYTHON if text not in SDK])
+def test_each_diffusers_snippet_runs(snippet, model, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     small = snippet.replace("num_frames=33", "num_frames=9, height=64, width=64, num_inference_steps=2")
     exec(compile(small.replace(HUB_ID, model), "README.md", "exec"), {})
     assert (tmp_path / "clip.mp4").stat().st_size > 0
     assert "(1, 64, 64, 3)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("snippet", SDK)
+def test_the_sdk_snippet_runs_against_a_server(snippet, server):
+    """Only the port differs: the server uses a free one. Its data folder is `data`, as by default."""
+    command = [sys.executable, "-c", snippet.replace(SERVER_URL, server.url)]
+    done = subprocess.run(
+        command, cwd=server.folder, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == 0, done.stderr
+    assert (server.folder / "ball.mp4").read_bytes()[4:8] == b"ftyp"
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
@@ -61,7 +145,7 @@ def test_each_example_runs(example, model, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
-def test_every_link_in_the_docs_leads_somewhere():
+def test_every_link_in_the_docs_has_a_target():
     pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").rglob("*.md")]
     broken = [
         f"{page.name}: {target}"

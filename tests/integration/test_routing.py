@@ -4,7 +4,7 @@ import pytest
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, WorkerId
 from filmgate.scheduling.base import Backlog, Offer
-from tests.elsewhere import Elsewhere
+from tests.fake_provider import FakeProvider
 from tests.service import running, settings_for
 
 ALLOWED = ManagedPolicy(is_allowed=True)
@@ -16,7 +16,7 @@ def service(tmp_path_factory):
     """A deadline that is over before the promise is: what would be late is what would be refused."""
     folder = tmp_path_factory.mktemp("routed")
     settings = settings_for(folder, admission__promise_seconds=60.0, admission__slo_seconds=60.0)
-    with running(settings, Elsewhere()) as service:
+    with running(settings, FakeProvider()) as service:
         service.stations.gate.router.refresh(EMPTY)
         yield service
 
@@ -49,7 +49,7 @@ def test_what_back_pressure_would_refuse_goes_to_the_provider_instead(service):
 
 def test_the_record_says_why_and_the_client_is_told_no_name(tmp_path):
     settings = settings_for(tmp_path, admission__slo_seconds=60.0)
-    with running(settings, Elsewhere()) as busy, busy.client() as client:
+    with running(settings, FakeProvider()) as busy, busy.client() as client:
         busy.stations.tenants.allow("local", ALLOWED)
         busy.stations.gate.router.refresh(EMPTY)
         video = fill(busy, client).json()
@@ -70,7 +70,7 @@ def test_the_record_says_why_and_the_client_is_told_no_name(tmp_path):
 
 
 def test_an_edit_never_leaves_for_a_provider_that_starts_from_text(tmp_path):
-    with running(settings_for(tmp_path, admission__slo_seconds=1.0), Elsewhere()) as busy:
+    with running(settings_for(tmp_path, admission__slo_seconds=1.0), FakeProvider()) as busy:
         busy.stations.tenants.allow("local", ALLOWED)
         busy.stations.gate.router.refresh(EMPTY)
         with busy.client() as client:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -13,13 +12,14 @@ import pytest
 
 from filmgate.server import die_with, sweeping
 from filmgate.worker.retention import Retention
-from tests.served import COMMAND, Served
+from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    served = Served(tmp_path_factory.mktemp("serve"))
+    served = ServerProcess(tmp_path_factory.mktemp("serve"))
     yield served
     if served.process.poll() is None:
         served.process.kill()
@@ -27,10 +27,10 @@ def served(tmp_path_factory):
 
 
 def test_the_printed_snippets_work_when_pasted(served):
-    curl = served.said(r"(curl http.*?)\n")[1]
+    curl = served.wait_for_log(r"(curl http.*?)\n")[1]
     answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
     assert '"status":"queued"' in answer.stdout
-    python = served.said(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
+    python = served.wait_for_log(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
     assert len(python.splitlines()) == 4
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", python]
     subprocess.run(command, cwd=served.folder, check=True, timeout=180)
@@ -38,26 +38,22 @@ def test_the_printed_snippets_work_when_pasted(served):
 
 
 def test_the_key_file_is_for_its_owner_alone(served):
-    key_file = Path(served.said(r"the key of the tenant `local` is in (\S+)")[1])
+    key_file = Path(served.wait_for_log(r"the key of the tenant `local` is in (\S+)")[1])
     assert key_file.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_dead_worker_is_started_again(served):
-    served.said("curl")
+    served.wait_for_log("curl")
     worker = served.worker()
     worker.kill()
-    deadline = time.monotonic() + 20
-    while (again := served.worker()) is None or again.pid == worker.pid:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: (again := served.worker()) is not None and again.pid != worker.pid)
     assert "it is started again" in served.log.read_text()
 
 
 def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
-    served = Served(tmp_path)
-    served.said("curl")
-    while (worker := served.worker()) is None:
-        time.sleep(0.05)
+    served = ServerProcess(tmp_path)
+    served.wait_for_log("curl")
+    worker = wait_until(served.worker)
     served.process.kill()
     served.process.wait()
     psutil.wait_procs([worker], timeout=60)
@@ -73,7 +69,7 @@ def test_a_worker_whose_server_was_killed_before_it_could_listen_never_runs(tmp_
 
 
 def test_sigterm_ends_server_and_worker_in_order(served):
-    address = served.said(r"filmgate serves (\S+)")[1]
+    address = served.url
     assert httpx.get(f"{address}/healthz").status_code == 200
     worker = served.worker()
     assert served.stop() == 0
@@ -82,13 +78,12 @@ def test_sigterm_ends_server_and_worker_in_order(served):
 
 def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
     provider = {"FILMGATE_PROVIDER__KIND": "http", "FILMGATE_PROVIDER__URL": "http://127.0.0.1:9/v1"}
-    served = Served(tmp_path, **provider)
-    served.said("curl")
-    deadline = time.monotonic() + 20
-    while len(children := psutil.Process(served.process.pid).children()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    served.said('"device": "managed:http"')
+    served = ServerProcess(tmp_path, **provider)
+    served.wait_for_log("curl")
+    server = psutil.Process(served.process.pid)
+    wait_until(lambda: len(server.children()) == 2)
+    children = server.children()
+    served.wait_for_log('"device": "managed:http"')
     assert sorted(child.cmdline()[-1] for child in children) == ["--managed", "miniature"]
     assert served.stop() == 0
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
@@ -96,8 +91,8 @@ def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
 
 def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
     for _ in range(2):
-        served = Served(tmp_path, "--no-worker")
-        served.said("curl")
+        served = ServerProcess(tmp_path, "--no-worker")
+        served.wait_for_log("curl")
         key = (tmp_path / "data" / "local.key").read_text()
         assert served.stop() == 0
     assert key == (tmp_path / "data" / "local.key").read_text()
@@ -120,8 +115,8 @@ def test_a_bad_option_is_one_line_and_exit_code_2(tmp_path, options, message):
 
 
 def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
-    served = Served(tmp_path, "--no-worker")
-    port = served.said(r"filmgate serves http://127.0.0.1:(\d+)")[1]
+    served = ServerProcess(tmp_path, "--no-worker")
+    port = served.wait_for_log(r"filmgate serves http://127.0.0.1:(\d+)")[1]
     given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
     command = [*COMMAND[:-1], port, "--no-worker"]
     done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
@@ -136,8 +131,5 @@ def test_expired_jobs_are_swept_while_the_server_runs(tmp_path):
         with stations.queue._database.write() as connection:
             connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
         with sweeping(Retention(stations.queue, stations.book, stations.store, stations.tenants), 0.05):
-            deadline = time.monotonic() + 10
-            while client.get(f"/v1/videos/{video['id']}").status_code == 200:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").status_code != 200)
         assert stations.store.parts(job.tenant_id, job.id) == []

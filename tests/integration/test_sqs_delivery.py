@@ -2,8 +2,8 @@
 
 from filmgate.jobs import JobState, TenantId, WorkerId
 from filmgate.worker.loop import Worker
+from tests.local_site import FAST, Tapped
 from tests.service import running, settings_for
-from tests.shops import FAST, Tapped
 
 
 def test_a_post_wakes_a_worker_through_sqs_and_ends_as_a_clip(tmp_path, sqs):

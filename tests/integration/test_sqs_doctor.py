@@ -10,7 +10,7 @@ from filmgate.scheduling.wakers.sqs_doctor import examine_delivery, examine_kind
 from filmgate.scheduling.wakers.sqs_queues import Mailbox
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.findings import Verdict
-from tests.sqs_site import SqsSite
+from tests.sqs_pair import SqsPair
 from tests.unit.test_command_line import filmgate
 
 
@@ -39,13 +39,13 @@ def test_nothing_is_said_where_workers_ask_the_database():
     ],
 )
 def test_each_mistake_has_its_line_and_its_remedy(aws_url, made, given, subject, verdict, remedy):
-    found = findings(SqsSite(aws_url, **made), **given)[subject]
+    found = findings(SqsPair(aws_url, **made), **given)[subject]
     assert found.verdict is verdict
     assert remedy in found.remedy
 
 
 def test_a_standard_queue_fails(aws_url):
-    site = SqsSite(aws_url, is_fifo=False)
+    site = SqsPair(aws_url, is_fifo=False)
     found = examine_kind(Mailbox(site.client, site.url).attributes("All"))
     assert (found.verdict, "FifoQueue=true" in found.remedy) == (Verdict.FAIL, True)
 

@@ -10,7 +10,7 @@ from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.managed import stills
 from filmgate.providers.managed.stills import NoStills, make_stills
 from filmgate.worker.base import PictureKind
-from tests.bedrock import make_mp4
+from tests.fake_bedrock import make_mp4
 from tests.images import png
 
 

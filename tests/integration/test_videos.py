@@ -210,7 +210,7 @@ def test_delete_of_a_running_video_waits_until_its_worker_has_stopped(service, c
             pass
         assert not deleted.done()
         hand.finish()
-        assert deleted.result(10).json()["deleted"] is True
+        assert deleted.result(60).json()["deleted"] is True
 
 
 def test_remix_keeps_the_shape_and_names_its_source(service, client):

@@ -3,6 +3,7 @@
 import hashlib
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,8 @@ from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
 from filmgate.worker.base import Growth, Latents, Movie, Step
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
-from tests.shops import ACME, FAST, Tapped
+from tests.local_site import ACME, FAST, Tapped
+from tests.waiting import wait_until
 
 
 def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):
@@ -50,7 +52,10 @@ def test_fragments_can_be_read_while_the_clip_is_still_being_decoded(shop):
 
 
 def test_the_last_fragments_stay_a_while_for_viewers_who_are_behind(shop, monkeypatch):
-    monkeypatch.setattr(publication, "_LINGER_SECONDS", 0.5)
+    ahead, clock = [0.0], SimpleNamespace(sleep=time.sleep)
+    clock.monotonic = lambda: time.monotonic() + ahead[0]
+    monkeypatch.setattr(publication, "time", clock)
+    monkeypatch.setattr(publication, "_LINGER_SECONDS", 600)
     with shop.worker(PatternRunner()):
         job = shop.enqueue()
         fragments = shop.wait_for(job).clip.fragments
@@ -58,10 +63,12 @@ def test_the_last_fragments_stay_a_while_for_viewers_who_are_behind(shop, monkey
         assert fragments > 1
         assert last in shop.parts(job)
         assert live_part(1, fragments) not in shop.parts(job)
-        ends = time.monotonic() + 10
-        while last in shop.parts(job):
-            assert time.monotonic() < ends
-            time.sleep(0.02)
+
+        def is_gone_after_a_while():
+            ahead[0] += 600
+            return last not in shop.parts(job)
+
+        wait_until(is_gone_after_a_while)
 
 
 def test_progress_is_what_the_runner_finished(shop):
@@ -71,10 +78,10 @@ def test_progress_is_what_the_runner_finished(shop):
     def tap(task, output):
         if output == Step(Stage.DENOISE, 4, 8):
             reached.set()
-            gate.wait(10)
+            gate.wait(60)
 
     with shop.worker(Tapped(tap)):
-        assert reached.wait(10)
+        assert reached.wait(60)
         at_three = shop.wait_for(job, lambda j: j.progress is not None and j.progress.done == 3)
         assert at_three.progress.fraction == pytest.approx((1 + 6 * 3 / 8) / 10.5)
         gate.set()
@@ -102,12 +109,12 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
                     is_second_rendered.set()
                 is_held = is_movie and task.job_id == first.id
                 if not isinstance(output, Growth):
-                    yield Movie(lambda: may_upload.wait(20) and iter([b"late"])) if is_held else output
+                    yield Movie(lambda: may_upload.wait(60) and iter([b"late"])) if is_held else output
 
     with shop.worker(SlowUpload()):
-        assert is_second_rendered.wait(10)
+        assert is_second_rendered.wait(60)
         assert shop.find(first).state is JobState.RUNNING
-        time.sleep(0.5)
+        time.sleep(0.5)  # the upload takes at least this long; a slow machine only makes it longer
         may_upload.set()
         done, waited = shop.wait_for(first), shop.wait_for(second)
         seconds = time.monotonic() - begun[1]
@@ -117,18 +124,18 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
 
 
 def test_cancelling_stops_the_runner_within_a_step_and_leaves_nothing(shop):
-    steps, job = [], shop.enqueue(steps=1000)
+    steps, job = [], shop.enqueue(steps=10_000)
 
     def tap(task, output):
         steps.append(output)
-        time.sleep(0.02)
+        time.sleep(0.02)  # 200 s in all: enough for the cancel to arrive on any machine
 
     with shop.worker(Tapped(tap)):
         shop.wait_for(job, lambda j: j.has_started)
         shop.queue.cancel(ACME, job.id)
         ended = shop.wait_for(job)
     assert ended.failure.reason is Reason.CANCELLED
-    assert len(steps) < 500
+    assert len(steps) < 5000
     assert shop.parts(job) == []
 
 
@@ -191,7 +198,7 @@ def test_a_device_error_ends_the_worker_and_frees_the_job(shop):
         raise DeviceError("an illegal memory access was encountered")
 
     with shop.worker(Tapped(tap)) as worker:
-        worker.thread.join(10)
+        worker.thread.join(60)
         assert [type(failure) for failure in worker.failures] == [DeviceError]
     assert (shop.find(job).state, shop.find(job).attempt) == (JobState.QUEUED, 1)
 
@@ -204,7 +211,7 @@ def test_a_failing_canary_keeps_the_worker_from_leasing(shop):
             raise DeviceError("the canary is wrong")
 
     with shop.worker(Sick()) as worker:
-        worker.thread.join(10)
+        worker.thread.join(60)
     assert len(worker.failures) == 1
     assert shop.find(job).attempt == 0
 
@@ -222,12 +229,11 @@ def test_a_drain_without_time_hands_the_job_back_with_its_checkpoint(shop):
     shop.settings = FAST.model_copy(update={"drain_seconds": 0.0})
 
     def tap(task, output):
-        time.sleep(0.02)
         if output == Step(Stage.DECODE, 3, 8):
             worker.drain()
 
     with shop.worker(Tapped(tap)) as worker:
-        worker.thread.join(20)
+        worker.thread.join(60)
     back = shop.find(job)
     assert (back.state, back.attempt) == (JobState.QUEUED, 0)
     assert shop.parts(job) == [CHECKPOINT_PART]
@@ -251,9 +257,7 @@ def test_a_worker_that_lost_its_lease_throws_its_own_work_away(shop):
             raise LeaseLost("another worker has it")
 
     with shop.worker(PatternRunner(), queue=StolenQueue()):
-        ends = time.monotonic() + 10
-        while shop.parts(job) != [CHECKPOINT_PART] and time.monotonic() < ends:
-            time.sleep(0.01)
+        wait_until(lambda: shop.parts(job) == [CHECKPOINT_PART])
     assert shop.parts(job) == [CHECKPOINT_PART]
 
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from io import BytesIO
 
 import av
@@ -20,6 +19,7 @@ from filmgate.store.base import ObjectName
 from filmgate.store.keys import open_keyring
 from tests.service import running, settings_for
 from tests.tickets import PROMPT, make_ticket
+from tests.waiting import wait_until
 
 
 def filmgate(*arguments, **environ):
@@ -40,12 +40,11 @@ def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
     job = queue.enqueue(make_ticket(model="tiny", width=64, height=64, seconds=9 / 16, steps=2))
     worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
     try:
-        ends = time.monotonic() + 120
-        while not (done := book.find(job.tenant_id, job.id)).state.is_final and time.monotonic() < ends:
-            time.sleep(0.05)
+        wait_until(lambda: book.find(job.tenant_id, job.id).state.is_final, seconds=120)
     finally:
         worker.send_signal(signal.SIGTERM)
         _, log = worker.communicate(timeout=60)
+    done = book.find(job.tenant_id, job.id)
     assert (done.state, worker.returncode) == (JobState.COMPLETED, 0), log
     store = open_store(StoreSettings(), tmp_path, keyring)
     clip = b"".join(store.read(ObjectName(job.tenant_id, job.id, done.clip.part)))
@@ -65,17 +64,17 @@ def test_a_model_no_card_knows_can_be_asked_for_while_its_worker_lives(tmp_path)
     with running(settings_for(tmp_path, admission__models_file="")) as service, service.client() as client:
         worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
         try:
-            wait_until(lambda: "tiny" in names(client))
+            wait_until(lambda: "tiny" in names(client), seconds=120)
             assert client.get("/v1/models/tiny").json()["limits"]["size"]["multiple"] >= 8
             video = client.post("/v1/videos", json=wish).json()
-            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed")
+            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed", 120)
             refused = client.post("/v1/videos", json=wish | {"size": "63x64"})
             assert "64x64" in refused.json()["error"]["message"]
         finally:
             worker.send_signal(signal.SIGTERM)
             _, log = worker.communicate(timeout=60)
         assert worker.returncode == 0, log
-        wait_until(lambda: "tiny" not in names(client), seconds=10)
+        wait_until(lambda: "tiny" not in names(client))
         gone = client.post("/v1/videos", json=wish)
         assert (gone.status_code, gone.json()["error"]["code"]) == (404, "model_not_found")
         assert client.get(f"/v1/videos/{video['id']}/content").status_code == 200
@@ -83,13 +82,6 @@ def test_a_model_no_card_knows_can_be_asked_for_while_its_worker_lives(tmp_path)
 
 def names(client):
     return [model["id"] for model in client.get("/v1/models").json()["data"]]
-
-
-def wait_until(is_so, seconds=120):
-    ends = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from training.flipbook.renderer import Format, Renderer, plan_shot
 from training.flipbook.workshop import Workshop
 from training.flipbook.world import Actor, Scene
 
-from tests.toys import export_untrained
+from tests.untrained_flipbook import export_untrained
 
 TOY = Format(64, 64, 9)
 

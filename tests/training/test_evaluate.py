@@ -17,7 +17,7 @@ from training.flipbook.shapes import known_outlines, name_shape
 from training.flipbook.sheet import pick_frames, to_pixels
 from training.flipbook.world import OBJECTS, Actor, Scene
 
-from tests.toys import export_untrained
+from tests.untrained_flipbook import export_untrained
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,6 @@ from filmgate import __version__
 from filmgate.cli import (
     aws,
     bench,
-    bench_api,
-    bench_denoise,
-    bench_fidelity,
-    bench_managed,
-    bench_models,
-    bench_queue,
-    bench_routing,
-    bench_store,
     config,
     doctor,
     generate,
@@ -41,14 +33,6 @@ app = typer.Typer(
 )
 app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
-bench.bench.command("fidelity")(bench_fidelity.fidelity)
-bench.bench.command("queue")(bench_queue.queue)
-bench.bench.command("api")(bench_api.api)
-bench.bench.command("denoise")(bench_denoise.denoise)
-bench.bench.command("store")(bench_store.store)
-bench.bench.command("managed")(bench_managed.managed)
-bench.bench.command("routing")(bench_routing.routing)
-bench.bench.command("models")(bench_models.models)
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(models.models, name="models")
@@ -86,9 +70,14 @@ def name_flag(error: UsageError) -> str | None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 done, 1 failed, 2 bad usage; an error is one line on stderr."""
+    """Run the `filmgate` command line."""
+    run_command(app)
+
+
+def run_command(command: typer.Typer) -> None:
+    """Run a command line. Exit codes: 0 success, 1 failure, 2 bad usage; an error is one line on stderr."""
     try:
-        app()
+        command()
     except FilmgateError as exc:
         option = f"{name_flag(exc)}: " if isinstance(exc, UsageError) and exc.option else ""
         typer.echo(f"error: {option}{exc}", err=True)

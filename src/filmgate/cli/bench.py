@@ -1,6 +1,7 @@
-"""`filmgate bench`: measure this machine; every figure is a ratio within one run."""
+"""`filmgate bench`: measures this machine and reports ratios within one run."""
 
 import json
+import os
 import platform
 import subprocess
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from filmgate.pipeline.bench.decode import Measured, Pair
 
 bench = typer.Typer(
-    help="Measure this machine; every figure is a ratio within one run.", no_args_is_help=True
+    help="Measure this machine. Compare the ratios within one run, not the seconds.", no_args_is_help=True
 )
 
 
@@ -33,13 +34,13 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "1280x720",
     frames: Annotated[int, typer.Option(help="Length of the clip.")] = 81,
     rounds: Annotated[
-        int, typer.Option(help="Timed runs after a warm-up; the median counts. 1 is for memory alone.")
+        int, typer.Option(help="Timed runs after a warm-up; the median is reported. 1 measures memory only.")
     ] = 3,
-    variants: Annotated[str, typer.Option(help="Comma-separated; all of them if left out.")] = "",
-    timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG.")] = None,
+    variants: Annotated[str, typer.Option(help="Comma-separated. Default: all.")] = "",
+    timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG file.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Keep what is measured so far in this JSON file, should the run be cut off."),
+        typer.Option(help="Write the results to this JSON file after every variant."),
     ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -56,22 +57,22 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
             f"{', '.join(sorted(unknown))}; known: {', '.join(VARIANTS)}", param_hint="--variants"
         )
     running, about = open_bench(model or vae, size, frames, rounds, settings)
-    asked = named or set(running.variants)
-    findings = Findings(about, out)
-    for name in (name for name in VARIANTS if name in asked):
-        findings.add(name, running.measure(name))
-        if name == LOOPS[-1] and (timeline or set(LOOPS) <= asked):
-            findings.add_pair(running.pair(), timeline)
-    if timeline and LOOPS[-1] not in asked:
-        findings.add_pair(running.pair(), timeline)
+    chosen = named or set(running.variants)
+    results = Results(about, out)
+    for name in (name for name in VARIANTS if name in chosen):
+        results.add(name, running.measure(name))
+        if name == LOOPS[-1] and (timeline or set(LOOPS) <= chosen):
+            results.add_pair(running.pair(), timeline)
+    if timeline and LOOPS[-1] not in chosen:
+        results.add_pair(running.pair(), timeline)
     if not named:
-        findings.add_luma_difference(running.luma_difference())
-    typer.echo(json.dumps(findings.result()) if is_json else table(findings.result()))
+        results.add_luma_difference(running.luma_difference())
+    typer.echo(json.dumps(results.result()) if is_json else table(results.result()))
 
 
 @dataclass(slots=True)
-class Findings:
-    """What has been measured so far. Said on stderr and kept in `out` at once: a run may be cut off."""
+class Results:
+    """The results so far. Each one goes to stderr and to `out` at once, because a run may be interrupted."""
 
     about: dict[str, object]
     out: Path | None
@@ -80,24 +81,30 @@ class Findings:
 
     def add(self, name: str, measured: "Measured") -> None:
         self.measured[name] = measured
-        self._keep({name: asdict(measured)})
+        self._save({name: asdict(measured)})
 
     def add_pair(self, pair: "Pair", timeline: Path | None) -> None:
         self.agreement["is_plain_equal_to_overlapped"] = pair.is_equal
         if timeline is not None:
             timeline.write_text(draw(pair, self.about))
-        self._keep(self.agreement)
+        self._save(self.agreement)
 
     def add_luma_difference(self, difference: float) -> None:
         self.agreement["mean_luma_difference_to_diffusers"] = difference
-        self._keep(self.agreement)
+        self._save(self.agreement)
 
     def result(self) -> dict[str, object]:
         figures = report(self.measured, self.about)
-        return {"bench": "decode", **self.about, **where(), **figures, "agreement": self.agreement or None}
+        return {
+            "bench": "decode",
+            **self.about,
+            **provenance(),
+            **figures,
+            "agreement": self.agreement or None,
+        }
 
-    def _keep(self, news: object) -> None:
-        typer.echo(json.dumps(news), err=True)
+    def _save(self, result: object) -> None:
+        typer.echo(json.dumps(result), err=True)
         if self.out is not None:
             self.out.write_text(json.dumps(self.result(), indent=2) + "\n")
 
@@ -121,12 +128,12 @@ def report(measured: "dict[str, Measured]", about: dict[str, object]) -> dict[st
 
 def _per_pixel(measured: "Measured", pixels: int) -> dict[str, float | None]:
     copied = measured.gpu.bytes_to_host / pixels if measured.gpu else None
-    return {"bytes_copied_a_pixel": round(copied, 4) if copied is not None else None}
+    return {"bytes_copied_per_pixel": round(copied, 4) if copied is not None else None}
 
 
-def where() -> dict[str, object]:
-    """The commit and the machine a figure belongs to."""
-    asked = subprocess.run(
+def provenance() -> dict[str, object]:
+    """The commit and the machine that a result belongs to."""
+    head = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         capture_output=True,
         text=True,
@@ -135,9 +142,10 @@ def where() -> dict[str, object]:
     )
     return {
         "version": __version__,
-        "commit": asked.stdout.strip() or None,
+        "commit": head.stdout.strip() or None,
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "cores": os.cpu_count(),
     }
 
 
@@ -150,7 +158,7 @@ def draw(pair: "Pair", about: dict[str, object]) -> str:
 
 
 def table(result: "dict[str, object]") -> str:
-    """The result as people read it."""
+    """The result as a table."""
     results, ratios = result["results"], result["ratios"]
     assert isinstance(results, dict)
     assert isinstance(ratios, dict)
@@ -161,7 +169,7 @@ def table(result: "dict[str, object]") -> str:
         gpu = row["gpu"]
         busy = f"{gpu['kernel_utilisation']:.1%}" if gpu else "-"
         peak = f"{row['peak_device_bytes'] / 2**30:.2f}" if row["peak_device_bytes"] else "-"
-        copied = row["bytes_copied_a_pixel"]
+        copied = row["bytes_copied_per_pixel"]
         lines.append(
             f"{name:<14}{row['seconds']:>9.3f}{busy:>10}{peak:>9}{row['peak_host_bytes'] / 2**30:>10.2f}"
             f"{'-' if copied is None else f'{copied:.2f}':>9}"

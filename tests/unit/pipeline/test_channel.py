@@ -57,5 +57,5 @@ def test_close_wakes_whoever_waits(is_full):
 
     waiting = in_thread(wait)
     channel.close()
-    waiting.join(timeout=5)
+    waiting.join(timeout=60)
     assert ended == [True]

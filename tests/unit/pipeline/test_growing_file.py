@@ -1,12 +1,12 @@
 """A file that is read while it is written."""
 
 import threading
-import time
 
 import pytest
 
 from filmgate.errors import WriteError
 from filmgate.pipeline.encode.growing_file import PIECE_BYTES, GrowingFile
+from tests.waiting import wait_until
 
 
 def test_it_is_a_file_a_muxer_can_seek_in():
@@ -31,13 +31,12 @@ def test_a_reader_gets_what_is_there_and_waits_for_the_rest():
     reader = threading.Thread(target=read, daemon=True)
     file.write(b"headone")
     reader.start()
-    while got != [b"one"]:
-        time.sleep(0.001)
+    wait_until(lambda: got == [b"one"], interval=0.001)
     file.write(b"two")
     file.finish()
     file.close()
-    assert is_over.wait(10)
-    reader.join(10)
+    assert is_over.wait(60)
+    reader.join(60)
     assert b"".join(got) == b"onetwo"
     assert file.front(4) == b"head"
     assert b"".join(file.follow(4)) == b"onetwo"

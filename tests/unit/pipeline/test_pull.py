@@ -40,7 +40,7 @@ def test_the_producer_runs_no_further_ahead_than_it_may(no_thread_left):
 
     stream = start(produce, capacity=2)
     assert next(stream) == 0
-    assert is_waiting.wait(10)
+    assert is_waiting.wait(60)
     with lock:
         assert len(emitted) <= 4
     assert list(stream) == list(range(1, 10))

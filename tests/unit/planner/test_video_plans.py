@@ -147,12 +147,14 @@ def test_a_region_without_the_machine_rejects_it_by_name(ask, catalog, calibrati
 
 @pytest.mark.parametrize("shape", list(Shape))
 @pytest.mark.parametrize("name", ["wan2.1-t2v-14b", "ltx-2-19b", "hunyuanvideo-1.5", "svd-xt"])
-def test_any_plan_takes_under_300_ms(catalog, calibration, name, shape):
+def test_a_plan_costs_at_most_thirty_times_a_fixed_amount_of_python(catalog, calibration, name, shape):
+    """The baseline takes about 10 ms; benchmarks/bench_planner.py measures both."""
+    baseline = min(timed(lambda: sum(i * i for i in range(200_000))) for _ in range(3))
     model = catalog.video_model(name)
     for slo in (None, 90, 3600):
         ask = VideoAsk(model, clip_for(model), clips_per_day=5000, slo_seconds=slo, shape=shape)
         best = min(timed(lambda ask=ask: plan_video(ask, catalog, calibration)) for _ in range(3))
-        assert best < 0.3
+        assert best < 30 * baseline
 
 
 def timed(call):

@@ -20,7 +20,7 @@ from filmgate.scheduling.base import Backlog, Load, Presence
 from filmgate.scheduling.router import Arrival, Router
 from filmgate.scheduling.routes import AT_HOME
 from filmgate.settings import RoutingSettings
-from tests.elsewhere import OFFER, Elsewhere
+from tests.fake_provider import OFFER, FakeProvider
 from tests.tickets import PREDICTED, SPEC
 
 ALLOWED = ManagedPolicy(is_allowed=True)
@@ -46,7 +46,7 @@ def clock():
 
 @pytest.fixture
 def provider():
-    return Elsewhere()
+    return FakeProvider()
 
 
 @pytest.fixture

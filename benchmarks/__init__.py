@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks.bench_NAME --json`. Compare ratios within one run, not seconds."""

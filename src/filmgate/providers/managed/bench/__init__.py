@@ -1,1 +1,0 @@
-"""What waiting for a provider costs, as `filmgate bench managed` measures it."""

@@ -1,0 +1,10 @@
+def test_a_short_run_reports_every_figure_and_flat_memory(run_benchmark):
+    sizes = ("--creates", 300, "--rounds", 1, "--soak", 3000, "--watchers", 50)
+    report = run_benchmark("api", *sizes)
+    assert report["settings"]["creates"] == 300
+    throughput, memory = report["results"]["throughput"], report["results"]["memory"]
+    # The first tenth of the creates fills pools and caches.
+    assert memory["late_bytes"] < 1.10 * memory["early_bytes"]
+    assert throughput["filmgate_cpu_ms"] > 0
+    assert report["ratios"]["filmgate_to_bare"] > 0
+    assert report["ratios"]["watched_to_alone"] > 0

@@ -1,0 +1,39 @@
+"""Every benchmark reports the same way: one JSON line, and errors as `filmgate` prints them."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.report import make_report, print_report
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("bench_*.py"))
+
+
+def test_a_report_names_commit_machine_settings_results_and_ratios():
+    report = make_report("x", {"rounds": 1}, {"seconds": 2.0}, {"to_baseline": 0.5})
+    assert {"commit", "machine", "cores", "python"} <= set(report)
+    assert report["settings"] == {"rounds": 1}
+    assert (report["results"], report["ratios"]) == ({"seconds": 2.0}, {"to_baseline": 0.5})
+
+
+@pytest.mark.parametrize(("is_json", "lines"), [(True, 1), (False, 3)])
+def test_a_report_is_one_line_or_indented(capsys, is_json, lines):
+    print_report({"bench": "x"}, is_json=is_json)
+    assert len(capsys.readouterr().out.splitlines()) == lines
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_can_be_imported_and_says_what_it_measures(name):
+    assert importlib.import_module(f"benchmarks.{name}").__doc__
+
+
+def test_an_error_is_one_line_with_the_flag_and_exit_code_2():
+    command = [sys.executable, "-m", "benchmarks.bench_queue", "--engines", "oracle"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: --engines: ")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,225 @@
+"""A Bedrock of our own for tests: the async verbs over HTTP, clips into moto's S3, and moods to be in.
+
+It counts what would be paid for: one invocation for each client token, however often it is started.
+"""
+
+import json
+import secrets
+import threading
+import time
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from itertools import count
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ACCOUNT = "123456789012"
+KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-west-2"}
+ENVIRON = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+REFUSALS = {
+    "throttle": (429, "ThrottlingException"),
+    "quota": (400, "ServiceQuotaExceededException"),
+    "down": (503, "ServiceUnavailableException"),
+    "broken": (500, "InternalServerException"),
+    "invalid": (400, "ValidationException"),
+    "denied": (403, "AccessDeniedException"),
+    "gone": (404, "ResourceNotFoundException"),
+}
+
+
+@pytest.fixture(scope="session")
+def moto(aws_url):
+    """The address of moto's server; tests keep apart by their buckets."""
+    return aws_url
+
+
+@pytest.fixture(scope="module")
+def clip_bucket(moto):
+    """A bucket that receives clips, empty, with versions."""
+    name, s3 = f"clips-{secrets.token_hex(4)}", s3_client(moto)
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
+    return name
+
+
+@cache
+def s3_client(url):
+    import boto3
+
+    return boto3.client("s3", endpoint_url=url, **KEYS)
+
+
+@cache
+def make_mp4(frames=12, width=64, height=48):
+    """A real clip, small."""
+    import av
+    import numpy as np
+
+    out = BytesIO()
+    with av.open(out, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=24)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for number in range(frames):
+            picture = np.full((height, width, 3), number * 20 % 256, dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        container.mux(stream.encode())
+    return out.getvalue()
+
+
+@dataclass
+class Paid:
+    """One invocation, as Bedrock would bill it."""
+
+    arn: str
+    token: str
+    body: dict
+    status: str = "InProgress"
+    ready_at: float = 0.0
+
+    @property
+    def place(self):
+        url = urlsplit(self.body["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"])
+        return url.netloc, f"{url.path.strip('/')}/{self.arn.rpartition('/')[2]}"
+
+
+@dataclass
+class FakeBedrock:
+    """The endpoint. Set `start_mood` or `poll_mood` to a refusal, `seconds` to how long a clip takes."""
+
+    s3_url: str
+    seconds: float = 0.05
+    start_mood: str | None = None
+    poll_mood: str | None = None
+    model_mood: str | None = "denied"
+    answer_seconds: float = 0.0
+    outcome: str = "Completed"
+    clip: bytes = b""
+    end_of_life: str | None = None
+    polls: int = 0
+    model_requests: int = 0
+    starts: list[str] = field(default_factory=list)
+    paid: dict[str, Paid] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.lock = threading.Lock()
+        self.numbers = count()
+        self.s3 = s3_client(self.s3_url)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def reset(self):
+        """As new, for the next test."""
+        fresh = {f.name: f.default for f in fields(self) if f.default is not MISSING}
+        for name, value in (fresh | {"starts": [], "paid": {}}).items():
+            setattr(self, name, value)
+
+    def files(self, bucket):
+        """Every version of every object in the bucket, markers included."""
+        page = self.s3.list_object_versions(Bucket=bucket)
+        return [one["Key"] for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))]
+
+    def finish(self):
+        """Every clip is ready now."""
+        self.seconds = 0.0
+        for paid in list(self.paid.values()):
+            paid.ready_at = 0.0
+
+    def start(self, body):
+        with self.lock:
+            self.starts.append(body["clientRequestToken"])
+            if self.start_mood:
+                return REFUSALS[self.start_mood]
+            known = self.paid.get(body["clientRequestToken"])
+            if known is not None and known.body != body:
+                return 400, "ConflictException"
+            if known is None:
+                arn = f"arn:aws:bedrock:us-west-2:{ACCOUNT}:async-invoke/{next(self.numbers):012d}"
+                known = Paid(arn, body["clientRequestToken"], body, ready_at=time.monotonic() + self.seconds)
+                self.paid[known.token] = known
+        time.sleep(self.answer_seconds)
+        return 200, {"invocationArn": known.arn}
+
+    def get(self, arn):
+        with self.lock:
+            self.polls += 1
+            known = next((paid for paid in self.paid.values() if paid.arn == arn), None)
+            if self.poll_mood or known is None:
+                return REFUSALS[self.poll_mood or "invalid"]
+            if known.status == "InProgress" and time.monotonic() >= known.ready_at:
+                known.status = self.outcome
+                if known.status == "Completed":
+                    self._write(known)
+            bucket, folder = known.place
+            answer = {
+                "invocationArn": arn,
+                "modelArn": "arn:aws:bedrock:us-west-2::foundation-model/luma.ray-v2:0",
+                "clientRequestToken": known.token,
+                "status": known.status,
+                "submitTime": "2026-11-15T06:00:00Z",
+                "outputDataConfig": {"s3OutputDataConfig": {"s3Uri": f"s3://{bucket}/{folder}"}},
+            }
+            return 200, answer | ({"failureMessage": "blocked"} if known.status == "Failed" else {})
+
+    def model(self, _name):
+        self.model_requests += 1
+        if self.model_mood:
+            return REFUSALS[self.model_mood]
+        life = {"status": "LEGACY" if self.end_of_life else "ACTIVE"}
+        life |= {"endOfLifeTime": self.end_of_life} if self.end_of_life else {}
+        details = {"modelArn": "arn:aws:bedrock:us-west-2::foundation-model/m", "modelId": "m"}
+        return 200, {"modelDetails": details | {"modelLifecycle": life}}
+
+    def _write(self, paid):
+        bucket, folder = paid.place
+        for name, data in (
+            ("output.mp4", self.clip or make_mp4()),
+            ("manifest.json", b"{}"),
+            ("generation-status.json", b"{}"),
+        ):
+            self.s3.put_object(Bucket=bucket, Key=f"{folder}/{name}", Body=data)
+
+    def _handler(bedrock):  # noqa: N805 - the handler's self is another
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self.answer(*bedrock.start(body))
+
+            def do_GET(self):
+                path = unquote(urlsplit(self.path).path)
+                if path.startswith("/foundation-models/"):
+                    self.answer(*bedrock.model(path))
+                elif path == "/async-invoke":
+                    self.answer(200, {"asyncInvokeSummaries": []})
+                else:
+                    self.answer(*bedrock.get(path.removeprefix("/async-invoke/")))
+
+            def answer(self, status, told):
+                shown = {"message": "words that quote a prompt"} if isinstance(told, str) else told
+                data = json.dumps(shown).encode()
+                self.send_response(status)
+                if isinstance(told, str):
+                    self.send_header("x-amzn-ErrorType", told)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+
+        return Handler

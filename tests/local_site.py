@@ -1,0 +1,112 @@
+"""A worker's shop for tests: SQLite, encrypted files and a worker on a thread."""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
+from filmgate.errors import DeviceError
+from filmgate.jobs import Route, TenantId, WorkerId
+from filmgate.scheduling import open_book, open_queue
+from filmgate.settings import QueueSettings, WorkerSettings
+from filmgate.store.base import ObjectName
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.local.store import LocalStore
+from filmgate.worker.base import Output
+from filmgate.worker.loop import Worker
+from filmgate.worker.pattern_runner import MODEL, PatternRunner
+from tests.tickets import make_ticket
+from tests.waiting import wait_until
+
+ACME = TenantId("acme")
+FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=5)
+
+
+@dataclass(frozen=True)
+class Tapped:
+    """A PatternRunner whose outputs pass through a test's hands."""
+
+    tap: object
+    models, route, device = (MODEL,), Route.GPU, "pattern"
+
+    def check(self):
+        PatternRunner().check()
+
+    def render(self, task) -> Generator[Output, None, None]:
+        for output in PatternRunner().render(task):
+            self.tap(task, output)
+            yield output
+
+
+class JobView:
+    """What a client would ask of an installation with a `book` and a `store`."""
+
+    def find(self, job):
+        return self.book.find(job.tenant_id, job.id)
+
+    def read(self, job, part):
+        return b"".join(self.store.read(ObjectName(job.tenant_id, job.id, part)))
+
+    def parts(self, job):
+        return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
+
+    def wait_for(self, job, predicate=lambda job: job.state.is_final):
+        """Wait until the predicate holds for the job; returns the job."""
+
+        def find():
+            found = self.find(job)
+            return found if predicate(found) else None
+
+        return wait_until(find, interval=0.01, describe=lambda: self.find(job))
+
+
+@dataclass
+class LocalSite(JobView):
+    """Everything a worker needs, and what a client would ask."""
+
+    queue: object
+    book: object
+    store: LocalStore
+    settings: WorkerSettings = FAST
+
+    def enqueue(self, **spec):
+        return self.queue.enqueue(make_ticket(model=MODEL, **spec))
+
+    @contextmanager
+    def worker(self, runner, **parts):
+        fields = {"queue": self.queue, "store": self.store, "settings": self.settings} | parts
+        worker, failures = Worker(WorkerId("worker-1"), runner, **fields), []
+
+        def run():
+            try:
+                worker.run()
+            except DeviceError as exc:
+                failures.append(exc)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        worker.failures, worker.thread = failures, thread
+        try:
+            yield worker
+        finally:
+            worker.drain()
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+    migrate(database)
+    keyring = FileKeyring(tmp_path / "keys")
+    settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
+    yield LocalSite(
+        open_queue(database, keyring, settings),
+        open_book(database, keyring),
+        LocalStore(tmp_path / "objects", keyring),
+    )
+    database.close()

@@ -1,0 +1,96 @@
+"""A Filmgate that sends its jobs away: real SQLite and files, the managed worker on a thread."""
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import sqlalchemy as sa
+
+from filmgate.database.schema import invocations
+from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
+from filmgate.providers import open_provider
+from filmgate.scheduling import open_book, open_invocations
+from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerSettings
+from filmgate.store.keys import open_keyring
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from filmgate.worker.pattern_runner import MODEL
+from filmgate.worker_process import Stations, build_managed_worker, opened_stations
+from tests.local_site import JobView
+from tests.tickets import make_ticket
+
+ACME = TenantId("acme")
+ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
+QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=2)
+QUEUE = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
+WHY = Routing(RouteReason.DEADLINE, "the wait is too long", decided_at=1.0)
+
+
+def fallback_to_bedrock(bedrock, moto, bucket, **fields):
+    given = {
+        "provider": "bedrock",
+        "model": "luma.ray-v2:0",
+        "region": "us-west-2",
+        "bucket": f"s3://{bucket}/clips",
+        "endpoint": bedrock.url,
+        "bucket_endpoint": moto,
+        "poll_seconds": 0.05,
+    }
+    return ProviderSettings(**given | fields)
+
+
+@dataclass
+class ManagedSite(JobView):
+    """One installation, as its worker and its client see it."""
+
+    settings: Settings
+    stations: Stations
+    book: object
+    invocations: object
+    provider: object
+
+    def enqueue(self, **spec):
+        ticket = make_ticket(ACME, model=MODEL, **spec)
+        return self.stations.queue.enqueue(replace(ticket, route=Route.MANAGED, routing=WHY))
+
+    @property
+    def store(self):
+        return self.stations.store
+
+    def record(self, job):
+        return self.invocations.find(job.id)
+
+    def age(self, seconds):
+        """Let every provider job look as if it were started this much earlier."""
+        with self.stations.database.write() as connection:
+            earlier = {name: invocations.c[name] - seconds for name in ("started_at", "updated_at")}
+            connection.execute(sa.update(invocations).values(earlier))
+
+    @contextmanager
+    def worker(self, provider=None, **fallback):
+        settings = self.settings
+        if fallback:
+            settings = settings.model_copy(update={"fallback": settings.provider.model_copy(update=fallback)})
+        if provider is None:
+            provider = open_provider(settings.provider) if "timeout_seconds" in fallback else self.provider
+        worker = build_managed_worker(self.stations, settings, (MODEL,), provider)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        try:
+            yield worker
+        finally:
+            worker.drain()
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+@contextmanager
+def open_managed_site(folder, fallback, policy=ANYTHING, provider=None, database_url=""):
+    queue = QUEUE.model_copy(update={"url": database_url})
+    settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=queue)
+    with opened_stations(settings) as stations:
+        open_tenants(stations.database).add(Tenant(ACME, managed=policy))
+        keyring = open_keyring(settings.store, folder)
+        book = open_book(stations.database, keyring)
+        provider = provider or open_provider(fallback)
+        yield ManagedSite(settings, stations, book, open_invocations(stations.database), provider)

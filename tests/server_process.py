@@ -1,0 +1,63 @@
+"""`filmgate serve` as a separate process."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import psutil
+
+from tests.service import MODELS
+from tests.waiting import wait_until
+
+COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
+
+
+class ServerProcess:
+    """A server process and its log. It renders with the miniature model by default."""
+
+    def __init__(self, folder, *options, model="miniature", **environ):
+        self.folder = folder
+        self.log = folder / "serve.log"
+        settings = {
+            "FILMGATE_DATA": str(folder / "data"),
+            "FILMGATE_ADMISSION__DEFAULT_MODEL": model,
+            "FILMGATE_ADMISSION__MODELS_FILE": str(MODELS),
+            "FILMGATE_STORE__MIN_FREE_BYTES": "0",
+            "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
+        }
+        with self.log.open("wb") as log:
+            environ = os.environ | settings | environ
+            self.process = subprocess.Popen([*COMMAND, *options], stderr=log, env=environ)
+
+    @property
+    def url(self):
+        return self.wait_for_log(r"filmgate serves (\S+)")[1]
+
+    @property
+    def key(self):
+        """The API key of the tenant `local`."""
+        self.wait_for_log("filmgate serves")
+        return (self.folder / "data" / "local.key").read_text().strip()
+
+    def wait_for_log(self, pattern, seconds=60):
+        """Wait until the log matches the pattern; returns the match."""
+
+        def find():
+            match = re.search(pattern, self.log.read_text(), re.DOTALL)
+            assert match or self.process.poll() is None, self.log.read_text()
+            return match
+
+        return wait_until(find, seconds, describe=self.log.read_text)
+
+    def worker(self):
+        """The worker child process, or None."""
+        children = psutil.Process(self.process.pid).children()
+        alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+        return alive[0] if alive else None
+
+    def stop(self):
+        """SIGTERM; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)

@@ -1,0 +1,17 @@
+"""Waiting for a condition in tests and benchmarks."""
+
+import time
+
+
+def wait_until(predicate, seconds=60.0, interval=0.02, describe=lambda: ""):
+    """Returns the first truthy result of `predicate`, or raises AssertionError after `seconds`.
+
+    The limit is generous because it costs nothing when the condition holds. `describe` adds text to the
+    error, such as the end of a log.
+    """
+    deadline = time.monotonic() + seconds
+    while not (result := predicate()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"the condition did not hold within {seconds:g} s\n{describe()}")
+        time.sleep(interval)
+    return result
