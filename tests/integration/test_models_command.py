@@ -20,6 +20,7 @@ from filmgate.models.weights.remote import open_remote
 from filmgate.pipeline.loading.loader import shipped_folder
 from filmgate.settings import ModelSettings
 from tests.integration.test_model_cache import flip_a_byte
+from tests.proxy import Proxy, s3_error
 from tests.sqs_site import REGION
 from tests.unit.test_command_line import filmgate
 
@@ -113,6 +114,14 @@ def test_a_folder_that_is_no_pipeline_is_not_pushed(site, tmp_path):
 def test_a_bucket_that_is_not_there_is_named_as_such(site, folder):
     with pytest.raises(ModelError, match="NoSuchBucket"):
         push_folder(folder, site.remote("s3://no-such-bucket-here/models/tiny/v1/"))
+
+
+def test_a_push_without_permission_names_the_permission(site, folder, aws_url):
+    with Proxy(aws_url) as proxy:
+        proxy.fail(r"^(PUT|POST) .*safetensors", **s3_error("AccessDenied"))
+        settings = site.settings.model_copy(update={"endpoint": proxy.url})
+        with pytest.raises(ModelError, match="s3:PutObject is missing"):
+            push_folder(folder, open_remote(parse_location(site.url), settings))
 
 
 def test_push_pull_list_verify_evict(site, folder):

@@ -36,9 +36,9 @@ def _store(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
         return []
     if not has_boto3():
         return [missing_aws("S3")]
-    from filmgate.store.s3.doctor import examine
+    from filmgate.store.s3.doctor import check_bucket
 
-    return examine(settings.store, tenant_id)
+    return check_bucket(settings.store, tenant_id)
 
 
 def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
@@ -46,9 +46,9 @@ def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
         return []
     if not has_boto3():
         return [missing_aws("KMS")]
-    from filmgate.store.keys.doctor import examine
+    from filmgate.store.keys.doctor import check_kms
 
-    return examine(settings.store, tenant_id)
+    return check_kms(settings.store, tenant_id)
 
 
 def _provider(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
