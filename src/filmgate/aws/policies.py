@@ -173,10 +173,19 @@ def _use_provider(scope: TenantScope) -> list[Document]:
         allow("ReadProviderJobs", ["bedrock:GetAsyncInvoke", "bedrock:ListAsyncInvokes"], invocations),
     ]
     if deployment.staging is not None:
-        staged = f"arn:{deployment.partition}:s3:::{deployment.staging.bucket}/{deployment.staging.prefix}*"
-        actions = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject"]
-        statements.append(allow("MoveStagedClips", actions, staged))
+        statements += _move_staged_clips(deployment.partition, deployment.staging)
     return statements
+
+
+def _move_staged_clips(partition: str, staging: S3Location) -> list[Document]:
+    bucket, prefix = f"arn:{partition}:s3:::{staging.bucket}", staging.prefix
+    actions = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:DeleteObjectVersion"]
+    # The doctor lists the prefix without its trailing slash.
+    listed: Conditions = {"StringLike": {"s3:prefix": sorted({prefix.rstrip("/"), f"{prefix}*"})}}
+    return [
+        allow("MoveStagedClips", actions, f"{bucket}/{prefix}*"),
+        allow("ListStagedClips", ["s3:ListBucketVersions"], bucket, listed),
+    ]
 
 
 def _wake_workers(scope: TenantScope) -> list[Document]:

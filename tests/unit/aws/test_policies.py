@@ -147,6 +147,15 @@ def test_only_the_managed_role_may_call_a_provider():
     assert not is_allowed(policy, "s3:GetObject", "arn:aws:s3:::stage/out/x")
 
 
+def test_the_managed_role_can_delete_all_versions_of_a_staged_clip():
+    policy = policy_of(Role.MANAGED, deployment=replace(DEPLOYMENT, staging=S3Location("stage", "in/")))
+    assert is_allowed(policy, "s3:DeleteObjectVersion", "arn:aws:s3:::stage/in/x/output.mp4")
+    for prefix in ("in", "in/x/"):
+        assert is_allowed(policy, "s3:ListBucketVersions", "arn:aws:s3:::stage", **{"s3:prefix": prefix})
+    for prefix in ("", "out/", "inner/"):
+        assert not is_allowed(policy, "s3:ListBucketVersions", "arn:aws:s3:::stage", **{"s3:prefix": prefix})
+
+
 def test_with_a_tag_every_statement_names_the_tenant_by_the_tag():
     statements = policy_of(Role.WORKER, TENANT_TAG)["Statement"]
     named = [s for s in statements if s["Sid"] != "ListUnfinishedUploads"]
