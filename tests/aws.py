@@ -88,7 +88,7 @@ class Cloud:
         return found.get("Versions", []) + found.get("DeleteMarkers", [])
 
 
-def make_keys(url):
+def create_keys(url):
     """A key for each tenant; the template that names them."""
     template, kms = KeyTemplate(f"alias/{secrets.token_hex(6)}-{{tenant}}"), client("kms", url)
     for tenant in TENANTS:
@@ -100,7 +100,7 @@ def make_keys(url):
 @pytest.fixture(scope="session")
 def tenant_keys(aws_url):
     """Keys to use; a test that harms a key makes its own."""
-    return make_keys(aws_url)
+    return create_keys(aws_url)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ from filmgate.scheduling.spill import Spiller, spilling
 from filmgate.scheduling.workers import Roster
 from filmgate.settings import ApiSettings, FallbackSettings, Settings
 from filmgate.store import open_store
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import KEY_FILE, ensure_local_tenant
@@ -60,16 +60,16 @@ def open_stations(settings: Settings, provider: Provider | None = None) -> Stati
     """Every part of the server, opened once; with a provider, jobs may leave for it."""
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
-    keyring = open_keyring(settings.store, settings.data)
+    keys = open_keys(settings.store, settings.data)
     tenants = open_tenants(database)
     ensure_local_tenant(tenants, settings.data)
-    store = open_store(settings.store, settings.data, keyring)
-    queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
+    store = open_store(settings.store, settings.data, keys)
+    queue, book = open_queue(database, keys, settings.queue), open_book(database, keys)
     router = open_router(database, provider, settings) if provider is not None else None
     neighbours = Neighbours(queue, book, store, tenants, router)
     gate = open_gate(neighbours, Roster(database), settings.admission)
     link_seconds = settings.store.link_seconds
-    passes = PassOffice(keyring, link_seconds)
+    passes = PassOffice(keys, link_seconds)
     return Stations(gate, queue, book, store, tenants, settings.api, link_seconds, passes)
 
 

@@ -26,7 +26,7 @@ from filmgate.scheduling.workers import Roster
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.tenants import open_tenants
 from filmgate.worker.base import Describes, Runner
@@ -88,10 +88,10 @@ def opened_stations(settings: Settings) -> Iterator[Stations]:
             option="worker.heartbeat_seconds",
         )
     database = open_database(settings.queue, settings.data)
-    keyring = open_keyring(settings.store, settings.data)
-    queue = open_queue(database, keyring, settings.queue)
+    keys = open_keys(settings.store, settings.data)
+    queue = open_queue(database, keys, settings.queue)
     try:
-        yield Stations(database, queue, open_store(settings.store, settings.data, keyring))
+        yield Stations(database, queue, open_store(settings.store, settings.data, keys))
     finally:
         database.close()
 

@@ -10,7 +10,7 @@ from filmgate.jobs import TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.keys import open_keyring
 from filmgate.store.keys.kms import KmsKeyring, key_template
-from tests.aws import client, make_keys
+from tests.aws import client, create_keys
 from tests.proxy import Proxy, kms_error
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -60,7 +60,7 @@ def test_a_shared_key_keeps_tenants_apart_and_cannot_be_deleted_for_one_tenant(k
 
 
 def test_forgetting_disables_the_key_at_once_and_schedules_its_deletion(kms, aws_url):
-    template = make_keys(aws_url)
+    template = create_keys(aws_url)
     key_id = kms.describe_key(KeyId=template.of(ACME))["KeyMetadata"]["KeyId"]
     keyring = KmsKeyring(kms, template)
     keyring.forget(ACME)

@@ -120,7 +120,7 @@ def test_deleting_a_prefix_keeps_the_rest_and_deleting_a_job_leaves_nothing(rig,
     assert [stored.name.part for stored in store.parts(ACME, JOB)] == ["clip-1.mp4", "live/21/000000"]
     assert store.delete(GLOBEX, JOB) == 0
     assert (store.delete(ACME, JOB), store.delete(ACME, JOB)) == (2, 0)
-    assert rig.is_bare(ACME, JOB)
+    assert rig.is_empty(ACME, JOB)
 
 
 def test_retention_can_list_every_job_that_has_an_object(store):

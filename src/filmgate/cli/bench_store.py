@@ -23,10 +23,10 @@ def store(
     from filmgate.settings import load_settings
     from filmgate.store import open_store
     from filmgate.store.bench import ClipPlan, measure_endings
-    from filmgate.store.keys import open_keyring
+    from filmgate.store.keys import open_keys
 
     settings = load_settings()
-    opened = open_store(settings.store, settings.data, open_keyring(settings.store, settings.data))
+    opened = open_store(settings.store, settings.data, open_keys(settings.store, settings.data))
     plan = ClipPlan(int(megabytes * 1e6), seconds)
     endings = measure_endings(opened, TenantId(tenant), plan, rounds)
     if is_json:

@@ -28,6 +28,7 @@ from filmgate.scheduling.base import Finish, JobQueue, Offer
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.rows import seal_prompt, to_row
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.keys.sealing import Sealer
 
@@ -48,12 +49,12 @@ class ClaimCost:
 def measure_claims(url: str | None, backlogs: tuple[int, int], claims: int) -> tuple[ClaimCost, ClaimCost]:
     """The cost of a claim at each backlog: SQLite files without a URL, or two databases on that server."""
     with TemporaryDirectory() as folder, open_databases(url, Path(folder)) as databases:
-        keyring = FileKeyring(Path(folder) / "keys")
+        keys = DataKeys(FileKeyring(Path(folder) / "keys"))
         queues = []
         for database, waiting in zip(databases, backlogs, strict=True):
             migrate(database)
-            fill_queue(database, Sealer(keyring), waiting)
-            queues.append(SqlQueue(database, keyring, QueueSettings(lease_seconds=3600)))
+            fill_queue(database, Sealer(keys), waiting)
+            queues.append(SqlQueue(database, keys, QueueSettings(lease_seconds=3600)))
         milliseconds: tuple[list[float], list[float]] = ([], [])
         # In turns, so that whatever else the machine does meets both alike.
         for number in range(claims):

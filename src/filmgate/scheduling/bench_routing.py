@@ -19,6 +19,7 @@ from filmgate.scheduling.base import Backlog, Presence
 from filmgate.scheduling.router import Arrival, Router
 from filmgate.scheduling.spill import Spiller
 from filmgate.settings import QueueSettings, RoutingSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.keys.sealing import Sealer
 from filmgate.tenants import open_tenants
@@ -79,10 +80,10 @@ def measure_choices(choices: int) -> ChoiceCost:
 def measure_spill(url: str | None, waiting: int) -> SpillCost:
     """A look at a queue that one GPU would take a day for: SQLite without a URL, or a database there."""
     with TemporaryDirectory() as folder, bench.open_databases(url, Path(folder), ("spill",)) as databases:
-        database, keyring = databases[0], FileKeyring(Path(folder) / "keys")
+        database, keys = databases[0], DataKeys(FileKeyring(Path(folder) / "keys"))
         migrate(database)
-        spiller = _open_spiller(database, keyring)
-        bench.fill_queue(database, Sealer(keyring), waiting, time.time() - 1.0)
+        spiller = _open_spiller(database, keys)
+        bench.fill_queue(database, Sealer(keys), waiting, time.time() - 1.0)
         started, cpu_started = time.perf_counter(), time.process_time()
         left = spiller.look()
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
@@ -96,12 +97,12 @@ def open_router(database: Database) -> Router:
     return router
 
 
-def _open_spiller(database: Database, keyring: FileKeyring) -> Spiller:
+def _open_spiller(database: Database, keys: DataKeys) -> Spiller:
     tenants = open_tenants(database)
     for number in range(bench.TENANTS):
         tenants.add(Tenant(TenantId(f"tenant-{number}"), managed=ALLOWED))
-    queue = open_queue(database, keyring, QueueSettings())
-    return Spiller(open_router(database), queue, open_book(database, keyring), tenants)
+    queue = open_queue(database, keys, QueueSettings())
+    return Spiller(open_router(database), queue, open_book(database, keys), tenants)
 
 
 def _arrival(wait_seconds: float) -> Arrival:

@@ -43,7 +43,7 @@ from filmgate.scheduling.rows import (
 )
 from filmgate.scheduling.waiting import Move
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 
 _EVENT_COLUMNS = ("seq", "revision", "state", "stage", "attempt")
@@ -84,9 +84,9 @@ _TRIES_A_LEASE = 20
 class SqlQueue:
     """Jobs as rows: leased by fence, shared by ledger, ended once."""
 
-    def __init__(self, database: Database, keyring: Keyring, settings: QueueSettings) -> None:
+    def __init__(self, database: Database, keys: DataKeys, settings: QueueSettings) -> None:
         self._database = database
-        self._sealer = Sealer(keyring)
+        self._sealer = Sealer(keys)
         self._settings = settings
         self._group = GroupCommit(database)
         self._attendance = Attendance()

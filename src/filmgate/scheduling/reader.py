@@ -25,7 +25,7 @@ from filmgate.scheduling.positions import find_position, find_positions
 from filmgate.scheduling.rerouting import read_line
 from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured
 from filmgate.scheduling.waiting import Line
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 
 _IDS_A_QUERY = 500
@@ -34,9 +34,9 @@ _IDS_A_QUERY = 500
 class SqlBook:
     """Reads jobs; never locks, never writes."""
 
-    def __init__(self, database: Database, keyring: Keyring) -> None:
+    def __init__(self, database: Database, keys: DataKeys) -> None:
         self._database = database
-        self._sealer = Sealer(keyring)
+        self._sealer = Sealer(keys)
 
     def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.read() as connection:

@@ -25,7 +25,7 @@ from filmgate.scheduling.waiting import Move
 from filmgate.scheduling.wakers.ready import Lane, find_waiting
 from filmgate.scheduling.wakers.sqs_queues import Envelope, Mailbox, PostOffice, Wakeup
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.telemetry.logs import Log
 
 # A job's visibility is renewed this often within one lease, however often the heart beats.
@@ -52,10 +52,8 @@ class _Held:
 class SqsQueue(SqlQueue):
     """Jobs as rows, wake-ups as messages."""
 
-    def __init__(
-        self, database: Database, keyring: Keyring, settings: QueueSettings, post: PostOffice
-    ) -> None:
-        super().__init__(database, keyring, settings)
+    def __init__(self, database: Database, keys: DataKeys, settings: QueueSettings, post: PostOffice) -> None:
+        super().__init__(database, keys, settings)
         self._post = post
         self._held: dict[tuple[JobId, int], _Held] = {}
         self._guard = threading.Lock()

@@ -27,7 +27,7 @@ from filmgate.jobs import (
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import JobQueue
 from filmgate.settings import QueueSettings, StoreSettings
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 
@@ -137,7 +137,7 @@ def _site(data: Path, jobs: int) -> Iterator[Site]:
 
 
 def _open_queue(database: Database, data: Path) -> JobQueue:
-    return open_queue(database, open_keyring(StoreSettings(), data), QueueSettings())
+    return open_queue(database, open_keys(StoreSettings(), data), QueueSettings())
 
 
 @contextmanager
