@@ -64,9 +64,9 @@ def _delivery(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
 
 
 def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.models.weights.doctor import examine_cache
+    from filmgate.models.weights.doctor import check_cache
 
-    return examine_cache(settings.models)
+    return check_cache(settings.models)
 
 
 # A part that is not configured has nothing to say.

@@ -34,7 +34,7 @@ def worker(
         run_managed(settings, model or [])
         return
     models = parse_models(model or [DEFAULT_MODEL])
-    from filmgate.models.weights import localise, open_cache
+    from filmgate.models.weights import ensure_local, open_cache
     from filmgate.worker.gpu_runner import GpuRunner
     from filmgate.worker_process import run_worker
 
@@ -42,7 +42,7 @@ def worker(
 
         def make_runner() -> GpuRunner:
             cache = open_cache(settings.models, settings.data)
-            folders = {name: localise(place, cache, held) for name, place in models.items()}
+            folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
             return GpuRunner(folders, settings.pipeline)
 
         run_worker(settings, make_runner)

@@ -154,7 +154,7 @@ def _download(remote: Remote, file: FileRecord, target: Path) -> None:
 
 
 def _take(cache: ModelCache, location: ModelLocation) -> None:
-    cache.take(location).lock.close()
+    cache.acquire(location).lock.close()
 
 
 def _timed(work: Callable[[], None]) -> float:
