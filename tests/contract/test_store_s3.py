@@ -14,7 +14,7 @@ from filmgate.aws.clients import ClientOptions
 from filmgate.aws.s3_location import S3Location
 from filmgate.errors import KeyRefused, ObjectCorrupt, SettingsError, StoreForbidden, StoreUnavailable
 from filmgate.jobs import Reason, TenantId, new_job_id
-from filmgate.store.base import LEFTOVER_SECONDS, ObjectName
+from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName
 from filmgate.store.s3.multipart import PARALLEL_PARTS, PART_BYTES
 from filmgate.store.s3.store import S3Store, open_s3_store
 from tests.aws import CREDENTIALS, REGION
@@ -183,11 +183,11 @@ def test_the_sweep_aborts_old_unfinished_uploads_and_keeps_recent_ones(cloud, st
     start_upload(cloud)
     started = cloud.uploads()[0]["Initiated"].timestamp()
     client, location = store._client, S3Location(cloud.bucket, "films/")
-    assert S3Store(client, location, None, lambda: started + 3600).sweep(LEFTOVER_SECONDS) == 0
+    assert S3Store(client, location, None, lambda: started + 3600).sweep(UNPUBLISHED_SECONDS) == 0
     elsewhere = S3Location(cloud.bucket, "other/")
-    assert S3Store(client, elsewhere, None).sweep(LEFTOVER_SECONDS) == 0
+    assert S3Store(client, elsewhere, None).sweep(UNPUBLISHED_SECONDS) == 0
     assert len(cloud.uploads()) == 1
-    assert (store.sweep(LEFTOVER_SECONDS), store.sweep(LEFTOVER_SECONDS)) == (1, 0)
+    assert (store.sweep(UNPUBLISHED_SECONDS), store.sweep(UNPUBLISHED_SECONDS)) == (1, 0)
     assert cloud.uploads() == []
 
 
@@ -212,7 +212,7 @@ def test_an_upload_whose_abort_failed_is_aborted_by_the_sweep(cloud, far, proxy,
     with pytest.raises(StoreUnavailable):
         far.put(CLIP, [b"new" * 4_000_000])
     assert len(cloud.uploads()) == 1
-    assert (store.sweep(LEFTOVER_SECONDS), cloud.uploads()) == (1, [])
+    assert (store.sweep(UNPUBLISHED_SECONDS), cloud.uploads()) == (1, [])
 
 
 def test_a_read_that_breaks_off_resumes_at_the_same_byte(far, proxy):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
 from filmgate.scheduling.base import JobBook, JobQueue
-from filmgate.store.base import LEFTOVER_SECONDS, ObjectStore
+from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.tenants.base import TenantRegistry
 
@@ -49,7 +49,7 @@ class Retention:
         """Remove objects whose job does not exist (any more), and what was never published; how many jobs
         the objects belonged to.
         """
-        if leftovers := self._store.sweep(LEFTOVER_SECONDS):
+        if leftovers := self._store.sweep(UNPUBLISHED_SECONDS):
             self._log.warning("unpublished leftovers removed", leftovers=leftovers)
         orphans = [
             (tenant.id, job_id)

@@ -182,10 +182,10 @@ def test_the_bucket_denies_plain_http_and_other_encryption_but_no_upload_part():
 
 
 def test_the_lifecycle_waits_longer_than_the_sweep():
-    from filmgate.store.base import LEFTOVER_SECONDS
+    from filmgate.store.base import UNPUBLISHED_SECONDS
 
     [rule] = lifecycle(DEPLOYMENT)["Rules"]
-    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] * 86400 > LEFTOVER_SECONDS
+    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] * 86400 > UNPUBLISHED_SECONDS
     assert rule["Filter"] == {"Prefix": "clips/"}
 
 

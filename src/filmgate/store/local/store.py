@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
 from filmgate.jobs import JobId, TenantId
-from filmgate.store.base import LEFTOVER_SECONDS, ObjectName, Room, StoredObject
+from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import read_or_create_key
 from filmgate.store.local.links import LinkSigner
@@ -39,7 +39,7 @@ class LocalStore:
         self._min_free_bytes = min_free_bytes
         with _translated():
             (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
-        self.sweep(LEFTOVER_SECONDS)
+        self.sweep(UNPUBLISHED_SECONDS)
         self._links = LinkSigner(read_or_create_key(folder / ".links.key"))
 
     def put(
