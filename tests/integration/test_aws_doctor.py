@@ -28,7 +28,7 @@ def proxy(aws_url, monkeypatch):
 def findings(settings, tenant_id=LOCAL):
     settings = Settings(store=settings)
     found = [*doctor._store(settings, tenant_id), *doctor._keyring(settings, tenant_id)]
-    return {finding.subject: (str(finding.verdict), finding.words, finding.remedy) for finding in found}
+    return {finding.subject: (str(finding.verdict), finding.message, finding.remedy) for finding in found}
 
 
 def test_a_healthy_installation_is_ok_and_the_probe_is_deleted(cloud):

@@ -80,7 +80,7 @@ def test_a_missing_permission_is_named(sqs):
     finally:
         server.shutdown()
         server.server_close()
-    assert "sqs:GetQueueUrl is missing" in found.words
+    assert "sqs:GetQueueUrl is missing" in found.message
     assert (found.verdict, "allow that action" in found.remedy) == (Verdict.FAIL, True)
 
 

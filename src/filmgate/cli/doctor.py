@@ -88,6 +88,6 @@ def doctor(
         width = max(len(finding.subject) for finding in findings)
         for finding in findings:
             remedy = f"\n{'':<{width + 8}}-> {finding.remedy}" if finding.remedy else ""
-            typer.echo(f"{finding.verdict:<6}{finding.subject:<{width}}  {finding.words}{remedy}")
+            typer.echo(f"{finding.verdict:<6}{finding.subject:<{width}}  {finding.message}{remedy}")
     if any(finding.verdict is Verdict.FAIL for finding in findings):
         raise typer.Exit(1)

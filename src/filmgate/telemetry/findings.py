@@ -25,7 +25,7 @@ class Finding:
 
     subject: str
     verdict: Verdict
-    words: str
+    message: str
     remedy: str = ""
 
 
