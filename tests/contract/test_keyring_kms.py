@@ -70,8 +70,8 @@ def test_forgetting_disables_the_key_at_once_and_schedules_its_deletion(kms, aws
 
 
 def test_the_error_for_a_missing_key_names_the_key(keyring):
-    with pytest.raises(KeyRefused, match=r"GenerateDataKey failed: NotFoundException \(key .*-nobody\)"):
-        keyring.new_data_key(TenantId("nobody"))
+    with pytest.raises(KeyRefused, match=r"GenerateDataKey failed: NotFoundException \(key .*-unknown\)"):
+        keyring.new_data_key(TenantId("unknown"))
 
 
 @pytest.mark.parametrize(

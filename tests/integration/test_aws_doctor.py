@@ -65,10 +65,10 @@ def test_a_missing_bucket_setting_is_named_with_its_remedy(cloud):
 
 
 def test_a_tenant_without_a_key_is_named(cloud):
-    verdict, message, remedy = findings(cloud.settings(), TenantId("nobody"))["KMS key"]
+    verdict, message, remedy = findings(cloud.settings(), TenantId("unknown"))["KMS key"]
     assert (verdict, "create or enable the tenant's key" in remedy) == ("fail", True)
     assert message.startswith("KMS GenerateDataKey failed: NotFoundException")
-    assert message.endswith("-nobody)")
+    assert message.endswith("-unknown)")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,6 @@ def test_the_command_prints_one_line_per_check_and_fails_if_one_fails(cloud, mon
     healthy = CliRunner().invoke(app, ["doctor", "--json"])
     assert healthy.exit_code == 0
     assert json.loads(healthy.stdout)["findings"][0]["subject"] == "S3 bucket"
-    broken = CliRunner().invoke(app, ["doctor", "--tenant", "nobody"])
+    broken = CliRunner().invoke(app, ["doctor", "--tenant", "unknown"])
     assert broken.exit_code == 1
     assert "fail  KMS key" in broken.stdout

@@ -1,6 +1,6 @@
 """Least-privilege IAM, key and bucket policies for each role and tenant, as pure values.
 
-Every Allow names its resources, and every condition key is one that AWS lists for the action (docs/aws.md).
+Every Allow names its resources, and AWS lists every condition key for its action (docs/aws.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
