@@ -1,4 +1,4 @@
-"""AWS on this machine: moto's server over real HTTP."""
+"""AWS on this machine: a moto server over HTTP."""
 
 import secrets
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ CREDENTIALS = {
 
 @pytest.fixture(scope="session")
 def aws_url():
-    """The address of one AWS for the whole session; tests keep apart by their buckets."""
+    """The URL of one moto server for the session. Each test has its own bucket."""
     from moto.server import ThreadedMotoServer
 
     patch = pytest.MonkeyPatch()
@@ -44,7 +44,7 @@ def client(service, url):
 
 @dataclass(frozen=True)
 class Cloud:
-    """A bucket of one test, and tenants' keys."""
+    """The bucket of one test, and the tenants' keys."""
 
     url: str
     bucket: str
@@ -69,7 +69,7 @@ class Cloud:
         return StoreSettings(**values | given)
 
     def environ(self, **given):
-        """What a process needs to live in this cloud."""
+        """The environment of a process that uses this bucket and these keys."""
         settings = self.settings(**given).model_dump(exclude_defaults=True)
         return CREDENTIALS | {f"FILMGATE_STORE__{name.upper()}": value for name, value in settings.items()}
 
@@ -79,17 +79,17 @@ class Cloud:
         return open_s3_store(self.settings(**given))
 
     def uploads(self):
-        """Multipart uploads that were neither finished nor aborted."""
+        """Unfinished multipart uploads."""
         return self.s3.list_multipart_uploads(Bucket=self.bucket).get("Uploads", [])
 
     def versions(self):
-        """Everything the bucket holds, seen or hidden."""
+        """All versions and delete markers in the bucket."""
         found = self.s3.list_object_versions(Bucket=self.bucket)
         return found.get("Versions", []) + found.get("DeleteMarkers", [])
 
 
-def make_keys(url):
-    """A key for each tenant; the template that names them."""
+def create_keys(url):
+    """Creates a key for each tenant and returns their template."""
     template, kms = KeyTemplate(f"alias/{secrets.token_hex(6)}-{{tenant}}"), client("kms", url)
     for tenant in TENANTS:
         key = kms.create_key()["KeyMetadata"]["KeyId"]
@@ -99,8 +99,8 @@ def make_keys(url):
 
 @pytest.fixture(scope="session")
 def tenant_keys(aws_url):
-    """Keys to use; a test that harms a key makes its own."""
-    return make_keys(aws_url)
+    """Keys shared by the tests. A test that disables or deletes keys creates its own."""
+    return create_keys(aws_url)
 
 
 @pytest.fixture

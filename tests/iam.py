@@ -1,10 +1,10 @@
-"""What a policy means: AWS's evaluation of statements and conditions, as far as our documents use it."""
+"""Evaluates policies by AWS's rules, for the operators that Filmgate's documents use."""
 
 import re
 
 
 def is_allowed(policy, action, resource, **context):
-    """True, False (no statement allows it) or "denied" (one forbids it)."""
+    """True if allowed, False if no statement allows it, "denied" if a statement denies it."""
     matching = [s for s in policy["Statement"] if _applies(s, action, resource, context)]
     if any(statement["Effect"] == "Deny" for statement in matching):
         return "denied"
@@ -29,7 +29,7 @@ def _holds(operator, key, wanted, context):
         case "StringEquals":
             return given is not None and given in wanted
         case "StringNotEquals" | "Bool" if given is None:
-            return operator == "StringNotEquals"  # a missing key is not equal to anything
+            return operator == "StringNotEquals"  # a missing key is unequal to every value
         case "StringNotEquals":
             return given not in wanted
         case "Bool":
@@ -38,7 +38,7 @@ def _holds(operator, key, wanted, context):
             return given is not None and any(_matches(pattern, given) for pattern in wanted)
         case "ForAnyValue:StringLike":
             return any(_matches(pattern, value) for pattern in wanted for value in _many(given or []))
-    raise AssertionError(f"our documents do not use {operator}")
+    raise AssertionError(f"unsupported operator {operator}")
 
 
 def _many(value):

@@ -14,6 +14,7 @@ from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import ObjectName
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from filmgate.worker.base import Output
@@ -102,11 +103,11 @@ class LocalSite(JobView):
 def shop(tmp_path):
     database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
     migrate(database)
-    keyring = FileKeyring(tmp_path / "keys")
+    keys = DataKeys(FileKeyring(tmp_path / "keys"))
     settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
     yield LocalSite(
-        open_queue(database, keyring, settings),
-        open_book(database, keyring),
-        LocalStore(tmp_path / "objects", keyring),
+        open_queue(database, keys, settings),
+        open_book(database, keys),
+        LocalStore(tmp_path / "objects", keys),
     )
     database.close()

@@ -11,7 +11,7 @@ from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.providers import open_provider
 from filmgate.scheduling import open_book, open_invocations
 from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerSettings
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
@@ -90,7 +90,7 @@ def open_managed_site(folder, fallback, policy=ANYTHING, provider=None, database
     settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=queue)
     with opened_stations(settings) as stations:
         open_tenants(stations.database).add(Tenant(ACME, managed=policy))
-        keyring = open_keyring(settings.store, folder)
-        book = open_book(stations.database, keyring)
+        keys = open_keys(settings.store, folder)
+        book = open_book(stations.database, keys)
         provider = provider or open_provider(fallback)
         yield ManagedSite(settings, stations, book, open_invocations(stations.database), provider)

@@ -1,9 +1,10 @@
-"""Every ObjectStore under contract: how to open it, and how to look behind its back."""
+"""The ObjectStore adapters under contract: how to open each, and how to inspect its storage."""
 
 from functools import cached_property
 
 import pytest
 
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 
@@ -15,10 +16,11 @@ class LocalRig:
 
     def __init__(self, folder):
         self.folder = folder / "objects"
-        self.keyring = FileKeyring(folder / "keys")
+        self.key_folder = folder / "keys"
 
     def open(self):
-        return LocalStore(self.folder, self.keyring)
+        """A store with its own data keys, as in another process."""
+        return LocalStore(self.folder, DataKeys(FileKeyring(self.key_folder)))
 
     @cached_property
     def store(self):
@@ -27,14 +29,14 @@ class LocalRig:
     def unpublished(self):
         return list((self.folder / ".incoming").iterdir())
 
-    def is_bare(self, tenant_id, job_id):
+    def is_empty(self, tenant_id, job_id):
         return not (self.folder / tenant_id / job_id).exists()
 
 
 class S3Rig:
-    """A versioned bucket of moto's server, over HTTP."""
+    """A versioned bucket on moto's server, over HTTP."""
 
-    churns = 15  # each is a handful of requests
+    churns = 15  # each takes several requests
 
     def __init__(self, cloud):
         self.cloud = cloud
@@ -49,7 +51,7 @@ class S3Rig:
     def unpublished(self):
         return self.cloud.uploads()
 
-    def is_bare(self, tenant_id, job_id):
+    def is_empty(self, tenant_id, job_id):
         return not any(f"/{tenant_id}/{job_id}/" in version["Key"] for version in self.cloud.versions())
 
 

@@ -31,7 +31,7 @@ from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import ProviderSettings, Settings
 from filmgate.store import open_store
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.periodic import FailureCounter, Periodic
 from filmgate.tenants import open_tenants
@@ -58,11 +58,11 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
     """Everything the server uses. With a provider, jobs may leave our GPUs."""
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
-    keyring = open_keyring(settings.store, settings.data)
+    keys = open_keys(settings.store, settings.data)
     tenants = open_tenants(database)
     ensure_local_tenant(tenants, settings.data)
-    store = open_store(settings.store, settings.data, keyring)
-    queue, reader = open_queue(database, keyring, settings.queue), open_reader(database, keyring)
+    store = open_store(settings.store, settings.data, keys)
+    queue, reader = open_queue(database, keys, settings.queue), open_reader(database, keys)
     forecast = LiveForecast(reader)
     router = open_router(database, provider, settings) if provider is not None else None
     cards = TtlCache(WorkerRegistry(database).cards, _CARDS_SECONDS)
@@ -81,7 +81,7 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
         models=models,
         settings=settings.api,
         link_seconds=link_seconds,
-        stream_links=StreamLinks(keyring, link_seconds),
+        stream_links=StreamLinks(keys, link_seconds),
     )
     return ServerServices(api, queue, router)
 

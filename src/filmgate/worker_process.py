@@ -27,7 +27,7 @@ from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry, Worke
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.periodic import Periodic
 from filmgate.tenants import open_tenants
@@ -99,10 +99,10 @@ def opened_services(settings: Settings) -> Iterator[WorkerServices]:
             option="worker.heartbeat_seconds",
         )
     database = open_database(settings.queue, settings.data)
-    keyring = open_keyring(settings.store, settings.data)
-    queue = open_queue(database, keyring, settings.queue)
+    keys = open_keys(settings.store, settings.data)
+    queue = open_queue(database, keys, settings.queue)
     try:
-        yield WorkerServices(database, queue, open_store(settings.store, settings.data, keyring))
+        yield WorkerServices(database, queue, open_store(settings.store, settings.data, keys))
     finally:
         database.close()
 

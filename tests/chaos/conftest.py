@@ -15,7 +15,7 @@ from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
@@ -44,10 +44,10 @@ class Site:
         settings = load_settings(self.environ)
         self.settings = settings
         self.database = open_database(settings.queue, settings.data)
-        keyring = open_keyring(settings.store, settings.data)
-        self.queue = open_queue(self.database, keyring, settings.queue)
-        self.book = open_book(self.database, keyring)
-        self.store = open_store(settings.store, settings.data, keyring)
+        keys = open_keys(settings.store, settings.data)
+        self.queue = open_queue(self.database, keys, settings.queue)
+        self.book = open_book(self.database, keys)
+        self.store = open_store(settings.store, settings.data, keys)
 
     def start_worker(self, pace=0.02, clock_offset="", chunk_bytes=4096):
         """A worker process with the pattern runner: `pace` seconds a step and a chunk."""

@@ -9,6 +9,7 @@ from filmgate.database.migration import migrate
 from filmgate.scheduling import open_book, open_queue
 from filmgate.scheduling.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.sqs_pair import SqsPair
 from tests.stores import rig  # noqa: F401 - fixture
@@ -60,8 +61,8 @@ def bench(database_url, delivery, tmp_path):
     settings = QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3, **delivery)
     database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady)
     migrate(database)
-    keyring = FileKeyring(tmp_path / "keys")
-    queue, book = open_queue(database, keyring, settings), open_book(database, keyring)
+    keys = DataKeys(FileKeyring(tmp_path / "keys"))
+    queue, book = open_queue(database, keys, settings), open_book(database, keys)
     yield Bench(database, queue, book, clocks, settings)
     database.close()
 

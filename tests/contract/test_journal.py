@@ -1,4 +1,4 @@
-"""What a download remembers of itself across a kill."""
+"""The journal of a download, across processes and kills."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def path(tmp_path):
     return tmp_path / "journal"
 
 
-def test_what_was_noted_is_known_to_the_next_process(path):
+def test_the_next_process_reads_what_was_written(path):
     journal = Journal(path, "digest 100")
     journal.add_range("a b.bin", 0)
     journal.add_range("a b.bin", 200)
@@ -18,10 +18,10 @@ def test_what_was_noted_is_known_to_the_next_process(path):
     again = Journal(path, "digest 100")
     assert [again.has_range("a b.bin", begin) for begin in (0, 100, 200)] == [True, False, True]
     assert again.is_verified("c.bin")
-    assert again.has_range("c.bin", 700), "a whole file has all its ranges"
+    assert again.has_range("c.bin", 700), "a verified file has all its ranges"
 
 
-def test_a_dropped_file_has_nothing(path):
+def test_a_dropped_file_has_no_ranges(path):
     journal = Journal(path, "digest 100")
     journal.add_range("a", 0)
     journal.add_range("b", 0)
@@ -32,13 +32,13 @@ def test_a_dropped_file_has_nothing(path):
         assert (known.has_range("a", 0), known.has_range("b", 0)) == (False, True)
 
 
-def test_another_manifest_or_range_size_starts_afresh(path):
+def test_another_manifest_or_range_size_starts_over(path):
     Journal(path, "digest 100").add_range("a", 0)
     assert not Journal(path, "digest 200").has_range("a", 0)
     assert not Journal(path, "digest 100").has_range("a", 0)
 
 
-def test_a_line_cut_by_a_kill_is_not_believed(path):
+def test_a_line_cut_off_by_a_kill_is_ignored(path):
     Journal(path, "digest 100").add_range("a", 0)
     with path.open("a") as file:
         file.write("range 1")

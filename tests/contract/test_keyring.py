@@ -1,4 +1,4 @@
-"""What every Keyring promises: keys of one tenant open nothing of another's."""
+"""The contract of every Keyring, and of DataKeys and Sealer on top of it."""
 
 import threading
 
@@ -6,10 +6,10 @@ import pytest
 
 from filmgate.errors import KeyRefused, KeyringUnavailable
 from filmgate.jobs import TenantId
-from filmgate.store.keys.cache import DataKeyCache
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.keys.sealing import Sealer
-from tests.aws import client, make_keys
+from tests.aws import client, create_keys
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
@@ -26,10 +26,10 @@ def keyring(request, folder):
     from filmgate.store.keys.kms import KmsKeyring
 
     aws_url = request.getfixturevalue("aws_url")
-    return KmsKeyring(client("kms", aws_url), make_keys(aws_url))
+    return KmsKeyring(client("kms", aws_url), create_keys(aws_url))
 
 
-def test_a_data_key_opens_for_its_tenant_alone(keyring):
+def test_a_data_key_opens_only_for_its_tenant(keyring):
     key = keyring.new_data_key(ACME)
     keyring.new_data_key(GLOBEX)
     assert keyring.open_data_key(ACME, key.wrapped) == key.plain
@@ -46,7 +46,7 @@ def test_forgetting_a_tenant_makes_its_data_unreadable(keyring):
         keyring.open_data_key(ACME, key.wrapped)
 
 
-def test_key_files_belong_to_their_owner_alone(folder):
+def test_only_the_owner_can_read_key_files(folder):
     keyring = FileKeyring(folder)
     key = keyring.new_data_key(ACME)
     [file] = folder.iterdir()
@@ -56,15 +56,15 @@ def test_key_files_belong_to_their_owner_alone(folder):
         keyring.open_data_key(ACME, key.wrapped)
 
 
-def test_processes_that_make_the_same_key_at_once_agree_on_one(folder):
+def test_processes_that_create_the_same_key_at_once_use_one_key(folder):
     barrier, keys = threading.Barrier(8), []
 
-    def make():
+    def create():
         keyring = FileKeyring(folder)
         barrier.wait(60)
         keys.append(keyring.new_data_key(ACME))
 
-    threads = [threading.Thread(target=make) for _ in range(8)]
+    threads = [threading.Thread(target=create) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -73,54 +73,87 @@ def test_processes_that_make_the_same_key_at_once_agree_on_one(folder):
     assert len(list(folder.iterdir())) == 1
 
 
-def test_a_tenant_name_cannot_reach_another_key(keyring):
+def test_an_invalid_tenant_id_cannot_reach_another_key(keyring):
     for name in ("../evil", "", "a/b", "ACME", "{tenant}"):
         with pytest.raises(KeyRefused):
             keyring.new_data_key(TenantId(name))
 
 
-def test_a_sealed_value_is_bound_to_tenant_place_and_every_byte(keyring):
-    sealer = Sealer(keyring)
+def test_a_sealed_value_opens_only_unchanged_for_its_tenant_and_context(keyring):
+    sealer = Sealer(DataKeys(keyring))
     sealed = sealer.seal(ACME, b"a red ball", "video_1")
-    assert Sealer(keyring).open(ACME, sealed, "video_1") == b"a red ball"
+    assert Sealer(DataKeys(keyring)).open(ACME, sealed, "video_1") == b"a red ball"
     keyring.new_data_key(GLOBEX)
     flipped = sealed[:-1] + bytes([sealed[-1] ^ 1])
-    for tenant_id, value, place in (
+    for tenant_id, value, context in (
         (GLOBEX, sealed, "video_1"),
         (ACME, sealed, "video_2"),
         (ACME, flipped, "video_1"),
         (ACME, b"\x02" + sealed[1:], "video_1"),
     ):
         with pytest.raises(KeyRefused):
-            sealer.open(tenant_id, value, place)
+            sealer.open(tenant_id, value, context)
 
 
-def test_a_data_key_serves_an_hour_before_the_keyring_is_asked_again(keyring):
+def test_a_data_key_is_used_for_an_hour(keyring):
     now = 0.0
-    cache = DataKeyCache(keyring, clock=lambda: now)
-    first = cache.encrypting_key(ACME)
-    assert cache.encrypting_key(ACME) == first
+    keys = DataKeys(keyring, clock=lambda: now)
+    first = keys.encrypting_key(ACME)
+    assert keys.encrypting_key(ACME) == first
     now = 3601.0
-    assert cache.encrypting_key(ACME) != first
-    assert cache.decrypting_key(ACME, first.wrapped) == first.plain
+    assert keys.encrypting_key(ACME) != first
+    assert keys.decrypting_key(ACME, first.wrapped) == first.plain
 
 
-def test_a_slow_keyring_holds_up_nobody_whose_key_is_known(keyring):
-    is_asked, may_answer = threading.Event(), threading.Event()
+def test_forgetting_a_tenant_drops_its_cached_data_keys_and_no_others(keyring):
+    keys = DataKeys(keyring)
+    acme, globex = keys.encrypting_key(ACME), keys.encrypting_key(GLOBEX)
+    keys.forget(ACME)
+    with pytest.raises(KeyRefused):
+        keys.decrypting_key(ACME, acme.wrapped)
+    assert keys.encrypting_key(GLOBEX) == globex
 
-    class Slow:
-        def new_data_key(self, tenant_id):
-            if tenant_id == GLOBEX:
-                is_asked.set()
-                assert may_answer.wait(60)
-            return keyring.new_data_key(tenant_id)
 
-    cache = DataKeyCache(Slow())
-    known = cache.encrypting_key(ACME)
-    asking = threading.Thread(target=cache.encrypting_key, args=(GLOBEX,))
-    asking.start()
-    assert is_asked.wait(60)
-    assert cache.encrypting_key(ACME) == known
-    assert cache.decrypting_key(ACME, known.wrapped) == known.plain
-    may_answer.set()
-    asking.join(60)
+class SlowKeyring:
+    """A keyring whose calls for one tenant wait for the test."""
+
+    def __init__(self, keyring, slow_tenant):
+        self._keyring = keyring
+        self._slow_tenant = slow_tenant
+        self.is_called, self.may_return = threading.Event(), threading.Event()
+
+    def new_data_key(self, tenant_id):
+        key = self._keyring.new_data_key(tenant_id)
+        if tenant_id == self._slow_tenant:
+            self.is_called.set()
+            assert self.may_return.wait(60)
+        return key
+
+    def __getattr__(self, name):
+        return getattr(self._keyring, name)
+
+
+def test_a_slow_keyring_does_not_block_tenants_with_a_cached_key(keyring):
+    slow = SlowKeyring(keyring, GLOBEX)
+    keys = DataKeys(slow)
+    cached = keys.encrypting_key(ACME)
+    waiting = threading.Thread(target=keys.encrypting_key, args=(GLOBEX,))
+    waiting.start()
+    assert slow.is_called.wait(60)
+    assert keys.encrypting_key(ACME) == cached
+    assert keys.decrypting_key(ACME, cached.wrapped) == cached.plain
+    slow.may_return.set()
+    waiting.join(60)
+
+
+def test_a_key_that_arrives_after_its_tenant_was_forgotten_is_not_cached(keyring):
+    slow, late = SlowKeyring(keyring, ACME), []
+    keys = DataKeys(slow)
+    waiting = threading.Thread(target=lambda: late.append(keys.encrypting_key(ACME)))
+    waiting.start()
+    assert slow.is_called.wait(60)
+    keys.forget(ACME)
+    slow.may_return.set()
+    waiting.join(60)
+    with pytest.raises(KeyRefused):
+        keys.decrypting_key(ACME, late[0].wrapped)

@@ -1,14 +1,16 @@
-"""What KMS adds to the contract: the tenant as context, keys an operator makes, and its ways of saying no."""
+"""The keyring on KMS, beyond the contract: encryption context, deletion of keys, and errors."""
 
 import pytest
 
+from filmgate.aws import clients
+from filmgate.aws.clients import ClientOptions
 from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.errors import KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.keys import open_keyring
 from filmgate.store.keys.kms import KmsKeyring, key_template
-from tests.aws import client, make_keys
+from tests.aws import client, create_keys
 from tests.proxy import Proxy, kms_error
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
@@ -26,39 +28,39 @@ def keyring(kms, tenant_keys):
 
 @pytest.fixture
 def proxy(aws_url, monkeypatch):
-    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 1)
+    monkeypatch.setattr(clients, "DEFAULT_OPTIONS", ClientOptions(max_attempts=1))
     with Proxy(aws_url) as proxy:
         yield proxy
 
 
 @pytest.fixture
 def far(cloud, proxy, tmp_path):
-    """A keyring opened from settings, seen through the proxy."""
+    """A keyring opened from settings, behind the proxy."""
     return open_keyring(cloud.settings(kms_endpoint=proxy.url), tmp_path)
 
 
-def test_the_context_is_the_tenant_and_kms_itself_refuses_another(kms, keyring, tenant_keys):
+def test_kms_rejects_any_encryption_context_but_the_tenants(kms, keyring, tenant_keys):
     key, key_id = keyring.new_data_key(ACME), tenant_keys.of(ACME)
-    asked = {"KeyId": key_id, "CiphertextBlob": key.wrapped}
-    assert kms.decrypt(**asked, EncryptionContext={"tenant": "acme"})["Plaintext"] == key.plain
+    request = {"KeyId": key_id, "CiphertextBlob": key.wrapped}
+    assert kms.decrypt(**request, EncryptionContext={"tenant": "acme"})["Plaintext"] == key.plain
     for context in ({"tenant": "globex"}, {}, {"tenant": "acme", "more": "x"}):
         with pytest.raises(kms.exceptions.InvalidCiphertextException):
-            kms.decrypt(**asked, EncryptionContext=context)
+            kms.decrypt(**request, EncryptionContext=context)
 
 
-def test_one_key_for_all_still_keeps_tenants_apart_but_forgets_none(kms):
+def test_a_shared_key_keeps_tenants_apart_and_cannot_be_deleted_for_one_tenant(kms):
     shared = KmsKeyring(kms, KeyTemplate(kms.create_key()["KeyMetadata"]["KeyId"]))
     key = shared.new_data_key(ACME)
     assert shared.open_data_key(ACME, key.wrapped) == key.plain
     with pytest.raises(KeyRefused):
         shared.open_data_key(GLOBEX, key.wrapped)
-    with pytest.raises(SettingsError, match="everybody's key"):
+    with pytest.raises(SettingsError, match="all tenants share the key"):
         shared.forget(ACME)
     assert shared.open_data_key(ACME, key.wrapped) == key.plain
 
 
-def test_forgetting_disables_the_key_at_once_and_schedules_its_end(kms, aws_url):
-    template = make_keys(aws_url)
+def test_forgetting_disables_the_key_at_once_and_schedules_its_deletion(kms, aws_url):
+    template = create_keys(aws_url)
     key_id = kms.describe_key(KeyId=template.of(ACME))["KeyMetadata"]["KeyId"]
     keyring = KmsKeyring(kms, template)
     keyring.forget(ACME)
@@ -67,13 +69,13 @@ def test_forgetting_disables_the_key_at_once_and_schedules_its_end(kms, aws_url)
     assert keyring.new_data_key(GLOBEX)
 
 
-def test_a_tenant_without_a_key_is_refused_by_the_name_of_the_key(keyring):
-    with pytest.raises(KeyRefused, match="-nobody: GenerateDataKey: NotFoundException"):
-        keyring.new_data_key(TenantId("nobody"))
+def test_the_error_for_a_missing_key_names_the_key(keyring):
+    with pytest.raises(KeyRefused, match=r"GenerateDataKey failed: NotFoundException \(key .*-unknown\)"):
+        keyring.new_data_key(TenantId("unknown"))
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "message"),
     [
         (kms_error("DisabledException"), KeyRefused, "DisabledException"),
         (kms_error("KMSInvalidStateException"), KeyRefused, "KMSInvalidStateException"),
@@ -93,10 +95,10 @@ def test_a_tenant_without_a_key_is_refused_by_the_name_of_the_key(keyring):
         ({}, KeyringUnavailable, "cannot be reached"),
     ],
 )
-def test_every_refusal_of_kms_has_its_error(far, proxy, error, kind, words):
+def test_every_kms_error_has_its_own_error(far, proxy, error, kind, message):
     key = far.new_data_key(ACME)
     proxy.fail("Decrypt", **error)
-    with pytest.raises(kind, match=words) as caught:
+    with pytest.raises(kind, match=message) as caught:
         far.open_data_key(ACME, key.wrapped)
     assert caught.value.retryable is (kind is not KeyRefused)
 
@@ -109,10 +111,10 @@ def test_every_refusal_of_kms_has_its_error(far, proxy, error, kind, words):
         ("kms://arn:aws:kms:eu-central-1:1:alias/c", "", "arn:aws:kms:eu-central-1:1:alias/c"),
     ],
 )
-def test_the_address_names_the_keys(keyring, kms_key, expected):
+def test_the_keyring_url_names_the_keys(keyring, kms_key, expected):
     assert key_template(StoreSettings(keyring=keyring, kms_key=kms_key)).of(ACME) == expected
 
 
-def test_kms_without_any_key_stops_the_start():
+def test_kms_without_a_key_is_a_settings_error():
     with pytest.raises(SettingsError, match="expected a KMS key"):
         key_template(StoreSettings(keyring="kms://", kms_key=""))

@@ -1,4 +1,4 @@
-"""Policies held against AWS: every action and condition key exists, and an IAM that enforces them agrees."""
+"""Policies checked against AWS: actions and condition keys exist, and an enforcing IAM agrees."""
 
 import json
 import subprocess
@@ -12,17 +12,17 @@ import httpx
 import pytest
 from botocore.exceptions import ClientError
 
-from filmgate.aws.place import Place
 from filmgate.aws.policies import (
     TENANT_TAG,
-    Estate,
-    Scope,
+    Deployment,
+    TenantScope,
     bucket_policy,
     key_policy,
     lifecycle,
     role_policy,
 )
 from filmgate.aws.roles import Role
+from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.errors import StoreForbidden
 from filmgate.jobs import TenantId, new_job_id
@@ -31,13 +31,21 @@ from filmgate.store.s3.multipart import PART_BYTES
 from filmgate.store.s3.store import S3Store
 from tests.aws import REGION
 
-ESTATE = Estate(Place("films", "clips/"), "123456789012", REGION, KeyTemplate("alias/filmgate-{tenant}"))
+DEPLOYMENT = Deployment(
+    S3Location("films", "clips/"), "123456789012", REGION, KeyTemplate("alias/filmgate-{tenant}")
+)
+STAGED = replace(DEPLOYMENT, staging=S3Location("stage"))
+EXTENDED = replace(DEPLOYMENT, queues=("films.fifo",), models=S3Location("weights", "m/"))
 DOCUMENTS = [
-    *(role_policy(role, Scope(ESTATE, tenant)) for role in Role for tenant in ("acme", "*", TENANT_TAG)),
-    role_policy(Role.MANAGED, Scope(Estate(ESTATE.place, "1", REGION, ESTATE.key, staging=Place("stage")))),
-    role_policy(Role.WORKER, Scope(replace(ESTATE, queues=("films.fifo",), models=Place("weights", "m/")))),
-    key_policy(Scope(ESTATE, "acme"), [ESTATE.role_arn(Role.API)]),
-    bucket_policy(ESTATE),
+    *(
+        role_policy(role, TenantScope(DEPLOYMENT, tenant))
+        for role in Role
+        for tenant in ("acme", "*", TENANT_TAG)
+    ),
+    role_policy(Role.MANAGED, TenantScope(STAGED)),
+    role_policy(Role.WORKER, TenantScope(EXTENDED)),
+    key_policy(TenantScope(DEPLOYMENT, "acme"), [DEPLOYMENT.role_arn(Role.API)]),
+    bucket_policy(DEPLOYMENT),
 ]
 # Actions without an operation of the same name (Service Authorization Reference, not re-fetched).
 PERMISSION_ONLY = {
@@ -53,7 +61,7 @@ PERMISSION_ONLY = {
     "kms:ReEncryptTo",
     "s3:*",
 }
-# Condition keys that exist, and where AWS says so. A stored copy of the KMS page was read on 2026-11-15; the
+# Condition keys and the AWS page that lists each. A stored copy of the KMS page was read on 2026-11-15; the
 # lists of S3 and of global keys were not re-fetched.
 S3_KEYS = "docs.aws.amazon.com/service-authorization/latest/reference/list_amazons3.html"
 KMS_KEYS = "docs.aws.amazon.com/kms/latest/developerguide/conditions-kms.html"
@@ -67,10 +75,10 @@ CONDITION_KEYS = {
     "kms:KeySpec": KMS_KEYS,
     "aws:SecureTransport": GLOBAL_KEYS,
 }
-# The only actions for which S3 fills in the prefix; a condition on it denies every other (S3_KEYS; for
+# The only actions for which S3 sets the prefix; a condition on it denies every other action (S3_KEYS; for
 # ListBucketMultipartUploads also seaweedfs/seaweedfs pull request 10777 of 2026-08-16).
 WITH_PREFIX = {"s3:ListBucket", "s3:ListBucketVersions"}
-# Many values a request: these need ForAnyValue or ForAllValues, all others may not have it (KMS_KEYS).
+# Keys with several values per request need ForAnyValue or ForAllValues; other keys must not (KMS_KEYS).
 MULTIVALUED = {"kms:ResourceAliases"}
 MODELS = {"s3": ["s3"], "kms": ["kms"], "sqs": ["sqs"], "bedrock": ["bedrock-runtime", "bedrock"]}
 
@@ -105,7 +113,7 @@ def test_every_condition_key_exists_for_the_actions_it_limits():
                 assert key != "s3:prefix" or set(actions(statement)) <= WITH_PREFIX
 
 
-def test_no_statement_allows_everything_of_anything():
+def test_no_statement_allows_all_actions_or_all_resources():
     for statement in statements():
         if statement["Effect"] == "Allow":
             assert not any("*" in action for action in actions(statement))
@@ -113,8 +121,8 @@ def test_no_statement_allows_everything_of_anything():
             assert statement["Resource"] != "*" or is_key_policy or actions(statement) == ["kms:CreateKey"]
 
 
-def test_documents_fit_what_aws_allows():
-    """6,144 characters without white space for a managed policy, 32 KiB for a key policy, unique Sids."""
+def test_documents_fit_the_limits_of_aws():
+    """6,144 characters without whitespace for a managed policy, 32 KiB for a key policy, unique Sids."""
     for document in DOCUMENTS:
         assert len(json.dumps(document, separators=(",", ":"))) < 6144
         sids = [statement["Sid"] for statement in document["Statement"]]
@@ -122,9 +130,11 @@ def test_documents_fit_what_aws_allows():
         assert all(sid.isalnum() for sid in sids)
 
 
-def test_the_lifecycle_is_taken_by_s3(cloud):
-    estate = Estate(Place(cloud.bucket, "films/"), "123456789012", REGION, ESTATE.key)
-    cloud.s3.put_bucket_lifecycle_configuration(Bucket=cloud.bucket, LifecycleConfiguration=lifecycle(estate))
+def test_s3_accepts_the_lifecycle(cloud):
+    deployment = replace(DEPLOYMENT, objects=S3Location(cloud.bucket, "films/"))
+    cloud.s3.put_bucket_lifecycle_configuration(
+        Bucket=cloud.bucket, LifecycleConfiguration=lifecycle(deployment)
+    )
     [rule] = cloud.s3.get_bucket_lifecycle_configuration(Bucket=cloud.bucket)["Rules"]
     assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 2}
 
@@ -135,7 +145,7 @@ ACCOUNT = "123456789012"
 
 @pytest.fixture(scope="module")
 def guarded():
-    """An AWS of its own whose IAM is switched on: moto then checks actions and resources, not conditions."""
+    """A moto server with IAM enforcement: it checks actions and resources, but not conditions."""
     code = (
         "from moto.server import ThreadedMotoServer as S; import sys\n"
         "s = S(ip_address='127.0.0.1', port=0, verbose=False); s.start()\n"
@@ -143,23 +153,23 @@ def guarded():
     )
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=null) as process:
-        # Leaving the block closes its input, which ends it.
-        yield Guarded(f"http://127.0.0.1:{int(process.stdout.readline())}")
+        # Leaving the block closes the server's stdin, which stops it.
+        yield GuardedAws(f"http://127.0.0.1:{int(process.stdout.readline())}")
 
 
-class Guarded:
-    """Makes the bucket and the users first, then switches IAM on."""
+class GuardedAws:
+    """Creates the buckets and the users first, then turns IAM enforcement on."""
 
     def __init__(self, url):
         self.url = url
         self.root = self.session("root", "root")
-        place = {"LocationConstraint": REGION}
+        region = {"LocationConstraint": REGION}
         for bucket in ("films", "elsewhere"):
             self.root.client("s3", endpoint_url=url).create_bucket(
-                Bucket=bucket, CreateBucketConfiguration=place
+                Bucket=bucket, CreateBucketConfiguration=region
             )
         self.users = {
-            (role, tenant): self._make_user(role, tenant)
+            (role, tenant): self._create_user(role, tenant)
             for role in (Role.API, Role.WORKER, Role.OPERATOR)
             for tenant in (ACME, GLOBEX)
         }
@@ -168,10 +178,10 @@ class Guarded:
     def session(self, key, secret):
         return boto3.Session(key, secret, region_name=REGION)
 
-    def _make_user(self, role, tenant):
+    def _create_user(self, role, tenant):
         iam, name = self.root.client("iam", endpoint_url=self.url), f"{role}-{tenant}"
         iam.create_user(UserName=name)
-        document = json.dumps(role_policy(role, Scope(ESTATE, tenant)))
+        document = json.dumps(role_policy(role, TenantScope(DEPLOYMENT, tenant)))
         iam.put_user_policy(UserName=name, PolicyName="filmgate", PolicyDocument=document)
         key = iam.create_access_key(UserName=name)["AccessKey"]
         return self.session(key["AccessKeyId"], key["SecretAccessKey"])
@@ -180,10 +190,10 @@ class Guarded:
         return self.users[role, tenant].client(service, endpoint_url=self.url)
 
     def store(self, role, tenant):
-        return S3Store(self.client(role, tenant), ESTATE.place, ESTATE.key)
+        return S3Store(self.client(role, tenant), DEPLOYMENT.objects, DEPLOYMENT.key)
 
 
-def test_a_worker_does_all_its_work_with_its_policy(guarded):
+def test_a_worker_can_do_its_work_with_its_policy(guarded):
     store, job = guarded.store(Role.WORKER, ACME), new_job_id()
     clip = ObjectName(ACME, job, "clip-1.mp4")
     store.put(clip, [b"x" * (PART_BYTES + 10)])
@@ -191,26 +201,26 @@ def test_a_worker_does_all_its_work_with_its_policy(guarded):
     assert b"".join(store.read(clip, 0, 4)) == b"xxxx"
     assert (store.stat(clip).size_bytes, len(store.parts(ACME, job))) == (PART_BYTES + 10, 2)
     assert (list(store.jobs(ACME)), store.sweep(0)) == ([job], 0)
-    # One by one: moto holds a bulk deletion against the bucket, where AWS asks for each object.
+    # One by one: moto authorizes a bulk delete against the bucket, AWS against each object.
     s3 = guarded.client(Role.WORKER, ACME)
     for version in s3.list_object_versions(Bucket="films", Prefix=f"clips/acme/{job}/")["Versions"]:
         s3.delete_object(Bucket="films", Key=version["Key"], VersionId=version["VersionId"])
     assert store.parts(ACME, job) == []
 
 
-def test_a_worker_of_one_tenant_reaches_nothing_of_another(guarded):
+def test_a_worker_of_one_tenant_cannot_reach_objects_of_another(guarded):
     job = new_job_id()
     theirs = ObjectName(GLOBEX, job, "clip-1.mp4")
     guarded.store(Role.WORKER, GLOBEX).put(theirs, [b"secret of globex"])
     store = guarded.store(Role.WORKER, ACME)
-    for verb in (
+    for call in (
         lambda: store.read(theirs),
         lambda: store.stat(theirs),
         lambda: store.put(theirs, [b"x"]),
         lambda: store.put(theirs, [b"x" * (PART_BYTES + 1)]),
     ):
         with pytest.raises(StoreForbidden, match="s3:(Get|Put)Object is missing"):
-            verb()
+            call()
     with pytest.raises(ClientError, match="AccessDenied"):
         guarded.client(Role.WORKER, ACME).delete_object(
             Bucket="films", Key=f"clips/{theirs}", VersionId="null"
@@ -233,12 +243,12 @@ def test_a_worker_of_one_tenant_reaches_nothing_of_another(guarded):
         ("iam", lambda iam: iam.list_users()),
     ],
 )
-def test_a_worker_can_do_nothing_else(guarded, service, call):
+def test_a_worker_cannot_do_anything_else(guarded, service, call):
     with pytest.raises(ClientError, match="AccessDenied|not authorized"):
         call(guarded.client(Role.WORKER, ACME, service))
 
 
-def test_the_api_stores_uploads_but_no_clip_and_the_operator_reads_nothing(guarded):
+def test_the_api_stores_uploads_but_no_clips_and_the_operator_reads_nothing(guarded):
     job = new_job_id()
     api, operator = guarded.store(Role.API, ACME), guarded.store(Role.OPERATOR, ACME)
     api.put(ObjectName(ACME, job, "source"), [b"picture"])

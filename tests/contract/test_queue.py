@@ -22,6 +22,7 @@ from filmgate.jobs import (
 )
 from filmgate.scheduling import open_book, open_queue
 from filmgate.scheduling.base import Setback
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
 
@@ -322,9 +323,9 @@ def test_request_text_is_not_in_the_database_in_the_clear(bench, queue, tmp_path
 
 def test_a_job_whose_key_is_gone_fails_and_does_not_block_the_rest(bench, tmp_path):
     lost = bench.queue.enqueue(make_ticket(slo_seconds=1))
-    FileKeyring(tmp_path / "keys").forget(ACME)
+    DataKeys(FileKeyring(tmp_path / "keys")).forget(ACME)
     other = bench.queue.enqueue(make_ticket("globex"))
-    restarted = open_queue(bench.database, FileKeyring(tmp_path / "keys"), bench.settings)
+    restarted = open_queue(bench.database, DataKeys(FileKeyring(tmp_path / "keys")), bench.settings)
     assert restarted.lease(make_offer()).job.id == other.id
-    found = open_book(bench.database, FileKeyring(tmp_path / "keys")).find(ACME, lost.id)
+    found = open_book(bench.database, DataKeys(FileKeyring(tmp_path / "keys"))).find(ACME, lost.id)
     assert (found.failure.reason, found.spec.prompt) == (Reason.KEY_REFUSED, "")

@@ -19,6 +19,7 @@ from filmgate.scheduling.base import Setback
 from filmgate.scheduling.wakers.sqs_queues import Mailbox, Wakeup
 from filmgate.server import redelivering
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.sqs_pair import SqsPair
 from tests.tickets import FINISH, make_offer, make_ticket
@@ -44,7 +45,7 @@ def open_(database, tmp_path, sqs):
     def open_one(**given):
         quiet = {"wait_seconds": 0, "sweep_seconds": 600, "lease_seconds": 30, "backoff_seconds": 0}
         settings = QueueSettings(**sqs.settings | quiet | given)
-        queue = open_queue(database, FileKeyring(tmp_path / "keys"), settings)
+        queue = open_queue(database, DataKeys(FileKeyring(tmp_path / "keys")), settings)
         queue.lease(make_offer(models=("no such model",)))
         return queue
 
@@ -58,7 +59,7 @@ def queue(open_, sqs):
 
 @pytest.fixture
 def book(database, tmp_path):
-    return open_book(database, FileKeyring(tmp_path / "keys"))
+    return open_book(database, DataKeys(FileKeyring(tmp_path / "keys")))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 from filmgate.errors import LinkInvalid, ObjectCorrupt, StoreUnavailable
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LINK_PREFIX, LocalStore
 
@@ -17,8 +18,8 @@ SECRET = b"plain text of a clip that nobody may find on disk "
 
 
 @pytest.fixture
-def keyring(tmp_path):
-    return FileKeyring(tmp_path / "keys")
+def keys(tmp_path):
+    return DataKeys(FileKeyring(tmp_path / "keys"))
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def store(folder, keyring):
-    return LocalStore(folder, keyring)
+def store(folder, keys):
+    return LocalStore(folder, keys)
 
 
 def read(store, name):
@@ -42,9 +43,9 @@ def test_no_plain_byte_reaches_the_disk_and_no_file_is_readable_by_others(store,
     assert all(path.stat().st_mode & 0o077 == 0 for path in files)
 
 
-def test_an_object_moved_to_another_name_or_tenant_does_not_open(store, folder, keyring):
+def test_an_object_moved_to_another_name_or_tenant_does_not_open(store, folder, keys):
     store.put(CLIP, [SECRET])
-    keyring.new_data_key(GLOBEX)
+    keys.encrypting_key(GLOBEX)
     sealed = (folder / str(CLIP)).read_bytes()
     for name in (ObjectName(ACME, JOB, "clip-2.mp4"), ObjectName(GLOBEX, JOB, "clip-1.mp4")):
         (folder / str(name)).parent.mkdir(parents=True, exist_ok=True)
@@ -65,31 +66,31 @@ def test_damaged_objects_are_refused_not_served(store, folder, damage):
         read(store, CLIP)
 
 
-def test_a_forgotten_tenant_cannot_be_read_any_more(store, folder, keyring):
+def test_a_forgotten_tenant_cannot_be_read_any_more(store, folder, keys):
     store.put(CLIP, [SECRET])
-    keyring.forget(ACME)
+    keys.forget(ACME)
     with pytest.raises(ObjectCorrupt):
-        read(LocalStore(folder, keyring), CLIP)
+        read(store, CLIP)
 
 
-def test_links_of_a_store_name_its_objects_and_survive_a_restart(store, folder, keyring):
+def test_links_of_a_store_name_its_objects_and_survive_a_restart(store, folder, keys):
     link = store.link(CLIP, 900)
-    assert LocalStore(folder, keyring).resolve(link.removeprefix(LINK_PREFIX)) == CLIP
+    assert LocalStore(folder, keys).resolve(link.removeprefix(LINK_PREFIX)) == CLIP
     with pytest.raises(LinkInvalid):
         store.resolve("x" + link.removeprefix(LINK_PREFIX)[1:])
 
 
-def test_room_turns_low_before_the_disk_is_full(folder, keyring):
-    assert not LocalStore(folder, keyring, min_free_bytes=1).room().is_low
-    assert LocalStore(folder, keyring, min_free_bytes=1 << 60).room().is_low
+def test_room_turns_low_before_the_disk_is_full(folder, keys):
+    assert not LocalStore(folder, keys, min_free_bytes=1).room().is_low
+    assert LocalStore(folder, keys, min_free_bytes=1 << 60).room().is_low
 
 
-def test_leftovers_of_a_killed_process_are_swept_after_a_day(store, folder, keyring):
+def test_leftovers_of_a_killed_process_are_swept_after_a_day(store, folder, keys):
     for name, age in (("young", 60), ("old", 90_000)):
         leftover = folder / ".incoming" / name
         leftover.write_bytes(b"half")
         os.utime(leftover, (leftover.stat().st_atime - age, leftover.stat().st_mtime - age))
-    LocalStore(folder, keyring)
+    LocalStore(folder, keys)
     assert [path.name for path in (folder / ".incoming").iterdir()] == ["young"]
 
 

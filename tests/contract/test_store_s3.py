@@ -1,4 +1,4 @@
-"""What S3 adds to the contract: parts that leave early, versions, keys, links, and the ways it says no."""
+"""The object store on S3, beyond the contract: early parts, versions, keys, links and errors."""
 
 import base64
 import json
@@ -9,10 +9,12 @@ import time
 import httpx
 import pytest
 
-from filmgate.aws.place import Place
+from filmgate.aws import clients
+from filmgate.aws.clients import ClientOptions
+from filmgate.aws.s3_location import S3Location
 from filmgate.errors import KeyRefused, ObjectCorrupt, SettingsError, StoreForbidden, StoreUnavailable
 from filmgate.jobs import Reason, TenantId, new_job_id
-from filmgate.store.base import LEFTOVER_SECONDS, ObjectName
+from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName
 from filmgate.store.s3.multipart import PARALLEL_PARTS, PART_BYTES
 from filmgate.store.s3.store import S3Store, open_s3_store
 from tests.aws import CREDENTIALS, REGION
@@ -38,8 +40,8 @@ def proxy(aws_url):
 
 @pytest.fixture
 def far(cloud, proxy, monkeypatch):
-    """The store as seen through the proxy, less patient than it is."""
-    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 2)
+    """The store behind the proxy, with fewer attempts per request."""
+    monkeypatch.setattr(clients, "DEFAULT_OPTIONS", ClientOptions(max_attempts=2))
     return cloud.open_store(endpoint=proxy.url)
 
 
@@ -48,13 +50,13 @@ def read(store, name, *span):
 
 
 def start_upload(cloud, name=CLIP):
-    """A multipart upload that its writer never finished."""
+    """Starts a multipart upload and leaves it unfinished."""
     started = cloud.s3.create_multipart_upload(Bucket=cloud.bucket, Key=f"films/{name}")
     where = {"Bucket": cloud.bucket, "Key": f"films/{name}", "UploadId": started["UploadId"]}
     cloud.s3.upload_part(**where, PartNumber=1, Body=b"x" * 100)
 
 
-def test_parts_leave_while_the_rest_is_still_being_made(far, proxy):
+def test_parts_are_sent_while_the_rest_is_still_being_produced(far, proxy):
     seen_at_the_end = []
 
     def frames():
@@ -70,7 +72,7 @@ def test_parts_leave_while_the_rest_is_still_being_made(far, proxy):
     assert read(far, CLIP)[-14:] == b"the last frame"
 
 
-def test_with_a_late_head_all_parts_but_the_first_leave_early(far, proxy):
+def test_with_a_late_head_all_parts_but_the_first_are_sent_early(far, proxy):
     numbers = []
 
     def sent():
@@ -117,7 +119,7 @@ def test_a_small_object_is_one_request(far, proxy):
 
 
 @pytest.mark.parametrize("size", [10, PART_BYTES + 10])
-def test_every_object_carries_its_tenants_key_and_checksum(cloud, store, size):
+def test_every_object_has_its_tenants_key_and_a_checksum(cloud, store, size):
     store.put(CLIP, [b"x" * size])
     head = cloud.s3.head_object(Bucket=cloud.bucket, Key=CLIP_KEY, ChecksumMode="ENABLED")
     assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", cloud.key.of(ACME))
@@ -130,13 +132,13 @@ def test_the_tenant_is_the_encryption_context(store):
     assert headers["BucketKeyEnabled"] is False
 
 
-def test_without_a_key_template_the_bucket_decides(cloud):
+def test_without_a_key_template_the_buckets_default_encryption_applies(cloud):
     store = cloud.open_store(kms_key="")
     store.put(CLIP, [b"x"])
     assert "SSEKMSKeyId" not in cloud.s3.head_object(Bucket=cloud.bucket, Key=CLIP_KEY)
 
 
-def test_deleting_a_job_removes_old_versions_delete_markers_and_unfinished_uploads(cloud, store):
+def test_deleting_a_job_deletes_old_versions_delete_markers_and_unfinished_uploads(cloud, store):
     for content in (b"first", b"second"):
         store.put(CLIP, [content])
     other = ObjectName(ACME, new_job_id(), "clip-1.mp4")
@@ -145,12 +147,12 @@ def test_deleting_a_job_removes_old_versions_delete_markers_and_unfinished_uploa
     start_upload(cloud)
     assert len(cloud.versions()) == 4
     assert list(store.jobs(ACME)) == sorted([JOB, other.job_id])
-    assert store.delete(ACME, JOB) == 0  # nothing of it could be seen any more
+    assert store.delete(ACME, JOB) == 0  # no object of it had a current version
     assert [version["Key"] for version in cloud.versions()] == [f"films/{other}"]
     assert (cloud.uploads(), list(store.jobs(ACME))) == ([], [other.job_id])
 
 
-def test_more_than_a_page_of_objects_is_listed_and_removed(cloud, store, monkeypatch):
+def test_more_than_one_page_of_objects_is_listed_and_deleted(cloud, store, monkeypatch):
     monkeypatch.setattr("filmgate.store.s3.versions._BATCH", 3)
     for operation in ("ListObjectsV2", "ListObjectVersions"):
         store._client.meta.events.register(
@@ -163,26 +165,26 @@ def test_more_than_a_page_of_objects_is_listed_and_removed(cloud, store, monkeyp
     assert cloud.versions() == []
 
 
-def test_things_that_are_not_ours_under_the_prefix_are_passed_over(cloud, store):
+def test_foreign_objects_under_the_prefix_are_skipped(cloud, store):
     for key in (f"films/{ACME}/{JOB}/UPPER", f"films/{ACME}/not-a-job/x", "films/stray"):
         cloud.s3.put_object(Bucket=cloud.bucket, Key=key, Body=b"")
     assert (list(store.jobs(ACME)), store.parts(ACME, JOB)) == ([JOB], [])
 
 
-def test_the_sweep_aborts_uploads_whose_writer_died_and_spares_those_at_work(cloud, store):
-    """moto starts every upload in November 2010, so that the clock is what the test turns."""
+def test_the_sweep_aborts_old_unfinished_uploads_and_keeps_recent_ones(cloud, store):
+    """moto dates every upload to November 2010, so the test changes the store's clock instead."""
     start_upload(cloud)
     started = cloud.uploads()[0]["Initiated"].timestamp()
-    client, place = store._client, Place(cloud.bucket, "films/")
-    assert S3Store(client, place, None, lambda: started + 3600).sweep(LEFTOVER_SECONDS) == 0
-    elsewhere = Place(cloud.bucket, "other/")
-    assert S3Store(client, elsewhere, None).sweep(LEFTOVER_SECONDS) == 0
+    client, location = store._client, S3Location(cloud.bucket, "films/")
+    assert S3Store(client, location, None, lambda: started + 3600).sweep(UNPUBLISHED_SECONDS) == 0
+    elsewhere = S3Location(cloud.bucket, "other/")
+    assert S3Store(client, elsewhere, None).sweep(UNPUBLISHED_SECONDS) == 0
     assert len(cloud.uploads()) == 1
-    assert (store.sweep(LEFTOVER_SECONDS), store.sweep(LEFTOVER_SECONDS)) == (1, 0)
+    assert (store.sweep(UNPUBLISHED_SECONDS), store.sweep(UNPUBLISHED_SECONDS)) == (1, 0)
     assert cloud.uploads() == []
 
 
-def test_a_part_that_fails_for_good_leaves_no_upload_behind(cloud, far, proxy):
+def test_a_part_that_keeps_failing_leaves_no_upload(cloud, far, proxy):
     far.put(CLIP, [b"old"])
     proxy.fail(r"PUT .*partNumber=2", **s3_error("InternalError", 500))
     with pytest.raises(StoreUnavailable) as caught:
@@ -192,21 +194,21 @@ def test_a_part_that_fails_for_good_leaves_no_upload_behind(cloud, far, proxy):
 
 
 def test_a_part_that_fails_once_is_sent_again(cloud, far, proxy):
-    hurt = proxy.fail(r"PUT .*partNumber=2", times=1)  # the connection is cut
+    fault = proxy.fail(r"PUT .*partNumber=2", times=1)  # the connection is cut
     far.put(CLIP, [b"new" * 4_000_000])
-    assert (hurt.hits, far.stat(CLIP).size_bytes, cloud.uploads()) == (1, 12_000_000, [])
+    assert (fault.hits, far.stat(CLIP).size_bytes, cloud.uploads()) == (1, 12_000_000, [])
 
 
-def test_an_abort_that_fails_too_is_left_to_the_sweep(cloud, far, proxy, store):
+def test_an_upload_whose_abort_failed_is_aborted_by_the_sweep(cloud, far, proxy, store):
     proxy.fail(r"PUT .*partNumber=2", **s3_error("InternalError", 500))
     proxy.fail(r"^DELETE ", **s3_error("ServiceUnavailable", 503))
     with pytest.raises(StoreUnavailable):
         far.put(CLIP, [b"new" * 4_000_000])
     assert len(cloud.uploads()) == 1
-    assert (store.sweep(LEFTOVER_SECONDS), cloud.uploads()) == (1, [])
+    assert (store.sweep(UNPUBLISHED_SECONDS), cloud.uploads()) == (1, [])
 
 
-def test_a_read_that_breaks_off_goes_on_where_it_was(far, proxy):
+def test_a_read_that_breaks_off_resumes_at_the_same_byte(far, proxy):
     data = bytes(range(256)) * 20_000
     far.put(CLIP, [data])
     cut = proxy.fail(r"^GET ", cut_after_bytes=1_500_000, times=2)
@@ -214,7 +216,7 @@ def test_a_read_that_breaks_off_goes_on_where_it_was(far, proxy):
     assert cut.hits == 2
 
 
-def test_a_read_that_breaks_off_never_goes_on_in_another_object(far, proxy):
+def test_a_read_that_breaks_off_never_resumes_in_another_object(far, proxy):
     far.put(CLIP, [b"old" * 1_000_000])
     proxy.fail(r"^GET ", cut_after_bytes=1_500_000, times=1)
     reading = far.read(CLIP)
@@ -224,7 +226,7 @@ def test_a_read_that_breaks_off_never_goes_on_in_another_object(far, proxy):
         list(reading)
 
 
-def test_bytes_that_do_not_match_their_checksum_are_refused_not_served(far, proxy):
+def test_bytes_that_do_not_match_their_checksum_are_not_served(far, proxy):
     far.put(CLIP, [b"the clip"])
     body = b"the clap"
     headers_of = far._client.get_object(Bucket=far._bucket, Key=CLIP_KEY, ChecksumMode="ENABLED")
@@ -241,9 +243,9 @@ DENIED = (
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words", "reason"),
+    ("error", "kind", "message", "reason"),
     [
-        (s3_error("SlowDown", 503), StoreUnavailable, "PutObject: SlowDown", Reason.STORE_FAILED),
+        (s3_error("SlowDown", 503), StoreUnavailable, "S3 PutObject failed: SlowDown", Reason.STORE_FAILED),
         (s3_error("InternalError", 500), StoreUnavailable, "InternalError", Reason.STORE_FAILED),
         (s3_error("NoSuchBucket", 404), StoreUnavailable, "NoSuchBucket", Reason.STORE_FAILED),
         (s3_error("AccessDenied", 403), StoreForbidden, "s3:PutObject is missing", Reason.STORE_FAILED),
@@ -258,23 +260,23 @@ DENIED = (
         (s3_error("KMS.NotFoundException", 400), KeyRefused, "KMS.NotFound", Reason.KEY_REFUSED),
     ],
 )
-def test_every_refusal_of_s3_has_its_error_and_its_reason(far, proxy, error, kind, words, reason):
+def test_every_s3_error_has_its_own_error_and_reason(far, proxy, error, kind, message, reason):
     proxy.fail(r"^PUT ", **error)
-    with pytest.raises(kind, match=words) as caught:
+    with pytest.raises(kind, match=message) as caught:
         far.put(CLIP, [b"x"])
     assert (Reason.of(caught.value), caught.value.retryable) == (reason, kind is not KeyRefused)
 
 
-def test_an_s3_that_is_not_there_is_unavailable(cloud, monkeypatch):
-    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 1)
+def test_an_unreachable_s3_is_unavailable(cloud, monkeypatch):
+    monkeypatch.setattr(clients, "DEFAULT_OPTIONS", ClientOptions(max_attempts=1))
     with Proxy(cloud.url) as gone:
         store = cloud.open_store(endpoint=gone.url)
-    for verb in (lambda: store.put(CLIP, [b"x"]), lambda: store.read(CLIP), lambda: store.parts(ACME, JOB)):
+    for call in (lambda: store.put(CLIP, [b"x"]), lambda: store.read(CLIP), lambda: store.parts(ACME, JOB)):
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            verb()
+            call()
 
 
-def test_objects_s3_will_not_delete_are_an_error(far, proxy):
+def test_objects_that_s3_does_not_delete_are_an_error(far, proxy):
     far.put(CLIP, [b"x"])
     answer = b"<DeleteResult><Error><Key>k</Key><Code>AccessDenied</Code></Error></DeleteResult>"
     proxy.fail(r"^POST .*delete", status=200, body=answer)
@@ -283,7 +285,7 @@ def test_objects_s3_will_not_delete_are_an_error(far, proxy):
 
 
 class TestLinks:
-    """moto takes any link; this server recomputes the signature and looks at the clock, as S3 does."""
+    """moto accepts any link; the proxy checks signature and expiry as S3 does."""
 
     @pytest.fixture
     def clock(self):
@@ -297,13 +299,13 @@ class TestLinks:
         proxy.guard = LinkGuard(secret, REGION, lambda: time.time() + clock["ahead"])
         return far.link(CLIP, 900)
 
-    def test_a_link_opens_one_object_whole_or_in_ranges_without_a_key(self, link):
+    def test_a_link_serves_one_object_whole_or_in_ranges_without_a_key(self, link):
         assert httpx.get(link).content == b"clip of acme"
         part = httpx.get(link, headers={"Range": "bytes=8-11"})
         assert (part.status_code, part.content) == (206, b"acme")
         assert httpx.get(link).headers["content-type"] == "video/mp4"
 
-    def test_a_link_ends_with_its_seconds(self, link, clock):
+    def test_a_link_expires_after_its_seconds(self, link, clock):
         clock["ahead"] = 890.0
         assert httpx.get(link).status_code == 200
         clock["ahead"] = 905.0
@@ -319,27 +321,27 @@ class TestLinks:
             (f"%2F{REGION}%2F", "%2Fus-east-1%2F"),
         ],
     )
-    def test_a_link_that_was_altered_opens_nothing(self, link, old, new):
+    def test_an_altered_link_is_rejected(self, link, old, new):
         assert old in link
         answer = httpx.get(link.replace(old, new))
         assert (answer.status_code, answer.text) == (403, "SignatureDoesNotMatch")
 
-    def test_a_link_allows_no_other_verb(self, link):
-        for verb in (httpx.put, httpx.delete):
-            assert verb(link).status_code == 403
+    def test_a_link_allows_only_get(self, link):
+        for request in (httpx.put, httpx.delete):
+            assert request(link).status_code == 403
 
-    def test_no_link_outlives_what_s3_allows(self, far):
+    def test_no_link_is_valid_longer_than_s3_allows(self, far):
         assert "X-Amz-Expires=604800" in far.link(CLIP, 10_000_000)
         assert "X-Amz-Expires=1&" in far.link(CLIP, 0.2)
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///films", "s3://bucket/x?y=1", "s3://bucket#f"])
-def test_an_address_that_names_no_bucket_stops_the_start(cloud, url):
+def test_a_url_without_a_bucket_is_a_settings_error(cloud, url):
     with pytest.raises(SettingsError, match="s3://BUCKET/PREFIX"):
         open_s3_store(cloud.settings(url=url))
 
 
 @pytest.mark.parametrize("template", ["{tenant}", "alias/{job}-{tenant}", "alias/{"])
-def test_a_key_template_with_an_unknown_place_stops_the_start(cloud, template):
+def test_a_key_template_with_an_unknown_placeholder_is_a_settings_error(cloud, template):
     with pytest.raises(SettingsError, match="alias/filmgate-{tenant}"):
         open_s3_store(cloud.settings(kms_key=template))

@@ -1,12 +1,14 @@
-"""`filmgate doctor` on AWS: a line for each part, and the exact permission or setting that is missing."""
+"""`filmgate doctor` on AWS: one line per check, with the exact permission or setting that is missing."""
 
 import json
 
 import pytest
 from typer.testing import CliRunner
 
-from filmgate.aws.place import Place
-from filmgate.aws.policies import Estate, lifecycle
+from filmgate.aws import clients
+from filmgate.aws.clients import ClientOptions
+from filmgate.aws.policies import Deployment, lifecycle
+from filmgate.aws.s3_location import S3Location
 from filmgate.cli import app, doctor
 from filmgate.jobs import TenantId
 from filmgate.settings import Settings, StoreSettings
@@ -18,21 +20,23 @@ LOCAL = TenantId("local")
 
 @pytest.fixture
 def proxy(aws_url, monkeypatch):
-    monkeypatch.setattr("filmgate.aws.clients.ATTEMPTS", 1)
+    monkeypatch.setattr(clients, "DEFAULT_OPTIONS", ClientOptions(max_attempts=1))
     with Proxy(aws_url) as proxy:
         yield proxy
 
 
-def look(settings, tenant_id=LOCAL):
+def findings(settings, tenant_id=LOCAL):
     settings = Settings(store=settings)
-    findings = [*doctor._store(settings, tenant_id), *doctor._keyring(settings, tenant_id)]
-    return {finding.subject: (str(finding.verdict), finding.message, finding.remedy) for finding in findings}
+    found = [*doctor._store(settings, tenant_id), *doctor._keyring(settings, tenant_id)]
+    return {finding.subject: (str(finding.verdict), finding.message, finding.remedy) for finding in found}
 
 
-def test_a_sound_installation_is_ok_line_by_line_and_keeps_no_probe(cloud):
-    estate = Estate(Place(cloud.bucket, "films/"), "123456789012", REGION, cloud.key)
-    cloud.s3.put_bucket_lifecycle_configuration(Bucket=cloud.bucket, LifecycleConfiguration=lifecycle(estate))
-    found = look(cloud.settings())
+def test_a_healthy_installation_is_ok_and_the_probe_is_deleted(cloud):
+    deployment = Deployment(S3Location(cloud.bucket, "films/"), "123456789012", REGION, cloud.key)
+    cloud.s3.put_bucket_lifecycle_configuration(
+        Bucket=cloud.bucket, LifecycleConfiguration=lifecycle(deployment)
+    )
+    found = findings(cloud.settings())
     assert {verdict for verdict, _, _ in found.values()} == {"ok"}
     assert list(found) == [
         "S3 bucket",
@@ -42,28 +46,29 @@ def test_a_sound_installation_is_ok_line_by_line_and_keeps_no_probe(cloud):
         "S3 lifecycle",
         "KMS key",
     ]
-    assert found["S3 versions"][1] == "enabled; deleting removes every version"
+    assert found["S3 versions"][1] == "enabled; a delete removes all versions"
     assert cloud.versions() == []
 
 
-def test_an_installation_without_aws_has_nothing_to_say():
-    assert look(StoreSettings()) == {}
+def test_an_installation_without_aws_has_no_findings():
+    assert findings(StoreSettings()) == {}
 
 
-def test_what_a_bucket_lacks_is_named_with_its_remedy(cloud):
-    found = look(cloud.settings(kms_key="", keyring=""))
+def test_a_missing_bucket_setting_is_named_with_its_remedy(cloud):
+    found = findings(cloud.settings(kms_key="", keyring=""))
     assert found["S3 encryption"] == (
         "warn",
-        "AES256 for everybody: tenants share a key",
+        "AES256 for all objects: tenants share a key",
         "set store.kms_key",
     )
     assert found["S3 lifecycle"][::2] == ("warn", "filmgate aws policy --document lifecycle prints the rule")
 
 
 def test_a_tenant_without_a_key_is_named(cloud):
-    verdict, words, remedy = look(cloud.settings(), TenantId("nobody"))["KMS key"]
-    assert (verdict, "make the tenant's key" in remedy) == ("fail", True)
-    assert words.endswith("-nobody: GenerateDataKey: NotFoundException")
+    verdict, message, remedy = findings(cloud.settings(), TenantId("unknown"))["KMS key"]
+    assert (verdict, "create or enable the tenant's key" in remedy) == ("fail", True)
+    assert message.startswith("KMS GenerateDataKey failed: NotFoundException")
+    assert message.endswith("-unknown)")
 
 
 @pytest.mark.parametrize(
@@ -77,11 +82,11 @@ def test_a_tenant_without_a_key_is_named(cloud):
         (r"^GET .*uploads", "S3 objects", "s3:ListBucketMultipartUploads"),
     ],
 )
-def test_a_missing_permission_of_s3_is_named_exactly(cloud, proxy, pattern, subject, permission):
+def test_a_missing_s3_permission_is_named_exactly(cloud, proxy, pattern, subject, permission):
     proxy.fail(pattern, **s3_error("AccessDenied"))
-    found = look(cloud.settings(endpoint=proxy.url, keyring=""))
-    verdict, words, remedy = found[subject]
-    assert (verdict, words) == ("fail", f"S3 refuses: {permission} is missing")
+    found = findings(cloud.settings(endpoint=proxy.url, keyring=""))
+    verdict, message, remedy = found[subject]
+    assert (verdict, message.rpartition(": ")[2]) == ("fail", f"{permission} is missing")
     assert "filmgate aws policy" in remedy
 
 
@@ -93,54 +98,75 @@ def test_a_missing_permission_of_s3_is_named_exactly(cloud, proxy, pattern, subj
         ("lifecycle", "S3 lifecycle", "s3:GetLifecycleConfiguration"),
     ],
 )
-def test_what_only_an_operator_may_see_is_a_warning_to_others(cloud, proxy, pattern, subject, permission):
+def test_a_setting_that_only_an_operator_may_read_is_a_warning(cloud, proxy, pattern, subject, permission):
     proxy.fail(rf"^GET .*{pattern}", **s3_error("AccessDenied"))
-    found = look(cloud.settings(endpoint=proxy.url, keyring=""))
-    assert found[subject] == ("warn", f"S3 refuses: {permission} is missing", "look again as an operator")
+    found = findings(cloud.settings(endpoint=proxy.url, keyring=""))
+    verdict, message, remedy = found[subject]
+    assert (verdict, remedy) == ("warn", "run the doctor as an operator")
+    assert message.rpartition(": ")[2] == f"{permission} is missing"
 
 
 @pytest.mark.parametrize("operation", ["GenerateDataKey", "Decrypt"])
-def test_a_missing_permission_of_kms_is_named_exactly(cloud, proxy, operation):
+def test_a_missing_kms_permission_is_named_exactly(cloud, proxy, operation):
     proxy.fail(operation, **kms_error("AccessDeniedException"))
-    verdict, words, remedy = look(cloud.settings(url="", kms_endpoint=proxy.url))["KMS key"]
-    assert (verdict, words.partition(": ")[2]) == ("fail", f"kms:{operation} is missing")
+    verdict, message, remedy = findings(cloud.settings(url="", kms_endpoint=proxy.url))["KMS key"]
+    assert verdict == "fail"
+    assert message.startswith(f"KMS denied {operation}: kms:{operation} is missing (key ")
     assert "filmgate aws policy" in remedy
 
 
-def test_a_bucket_that_does_not_exist_or_cannot_be_reached_ends_the_questions(cloud, proxy):
-    assert look(cloud.settings(url="s3://no-such-bucket-here", keyring="")) == {
+def test_a_missing_or_unreachable_bucket_ends_the_checks(cloud, proxy):
+    assert findings(cloud.settings(url="s3://no-such-bucket-here", keyring="")) == {
         "S3 bucket": (
             "fail",
-            "S3 refuses: ListObjectsV2: NoSuchBucket",
-            "check store.url, store.region and store.endpoint, and the way there",
+            "S3 ListObjectsV2 failed: NoSuchBucket",
+            "check store.url, store.region, store.endpoint and the network",
         )
     }
     proxy.fail("")
-    assert look(cloud.settings(endpoint=proxy.url, keyring=""))["S3 bucket"][1].startswith(
+    assert findings(cloud.settings(endpoint=proxy.url, keyring=""))["S3 bucket"][1].startswith(
         "S3 cannot be reached"
     )
 
 
-def test_a_setting_that_cannot_be_is_a_finding_not_a_crash(monkeypatch, cloud):
-    assert look(cloud.settings(url="s3://", keyring=""))["S3"][2] == "set store.url"
-    assert look(cloud.settings(url="", kms_key=""))["KMS"][2] == "set store.kms_key"
+def test_missing_credentials_are_named_with_their_remedy(cloud, monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = findings(cloud.settings())
+    for subject in ("S3 bucket", "KMS key"):
+        verdict, message, remedy = found[subject]
+        assert (verdict, remedy) == ("fail", "give this machine a role, or set AWS_PROFILE")
+        assert message.startswith("no AWS credentials (NoCredentialsError)")
+
+
+def test_an_aws_profile_that_does_not_exist_is_a_finding(cloud, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+    found = findings(cloud.settings())
+    assert {found["S3"][0], found["KMS"][0]} == {"fail"}
+    assert "no-such-profile" in found["S3"][1]
+
+
+def test_an_invalid_setting_is_a_finding(monkeypatch, cloud):
+    assert findings(cloud.settings(url="s3://", keyring=""))["S3"][2] == "set store.url"
+    assert findings(cloud.settings(url="", kms_key=""))["KMS"][2] == "set store.kms_key"
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert look(cloud.settings(keyring=""))["S3"][2] == "set store.region"
+    assert findings(cloud.settings(keyring=""))["S3"][2] == "set store.region"
 
 
 def test_without_boto3_the_remedy_is_to_install_it(monkeypatch, cloud):
     monkeypatch.setattr(doctor, "has_boto3", lambda: False)
     missing = ("fail", "boto3 is not installed", "pip install 'filmgate[aws]'")
-    assert look(cloud.settings()) == {"S3": missing, "KMS": missing}
+    assert findings(cloud.settings()) == {"S3": missing, "KMS": missing}
 
 
-def test_the_command_prints_a_line_for_each_part_and_fails_when_one_does(cloud, monkeypatch):
+def test_the_command_prints_one_line_per_check_and_fails_if_one_fails(cloud, monkeypatch):
     monkeypatch.setattr(doctor, "EXAMINERS", (doctor._store, doctor._keyring))
     for name, value in cloud.environ().items():
         monkeypatch.setenv(name, value)
-    sound = CliRunner().invoke(app, ["doctor", "--json"])
-    assert sound.exit_code == 0
-    assert json.loads(sound.stdout)["findings"][0]["subject"] == "S3 bucket"
-    broken = CliRunner().invoke(app, ["doctor", "--tenant", "nobody"])
+    healthy = CliRunner().invoke(app, ["doctor", "--json"])
+    assert healthy.exit_code == 0
+    assert json.loads(healthy.stdout)["findings"][0]["subject"] == "S3 bucket"
+    broken = CliRunner().invoke(app, ["doctor", "--tenant", "unknown"])
     assert broken.exit_code == 1
     assert "fail  KMS key" in broken.stdout

@@ -1,4 +1,4 @@
-"""`filmgate aws policy`: one document as JSON, from the settings or from options."""
+"""`filmgate aws policy` prints one document as JSON, from the settings or from options."""
 
 import json
 
@@ -8,13 +8,13 @@ from typer.testing import CliRunner
 from filmgate.cli import app
 from filmgate.errors import SettingsError, UsageError
 
-PLACE = ["--account", "123456789012", "--bucket", "films/clips", "--region", "eu-central-1"]
+OPTIONS = ["--account", "123456789012", "--bucket", "films/clips", "--region", "eu-central-1"]
 
 
 def policy(*options):
-    asked = CliRunner().invoke(app, ["aws", "policy", *options], catch_exceptions=False)
-    assert asked.exit_code == 0, asked.output
-    return json.loads(asked.stdout)
+    result = CliRunner().invoke(app, ["aws", "policy", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 def sids(document):
@@ -27,16 +27,16 @@ def sids(document):
         ("api", "WriteSources"),
         ("worker", "WriteObjects"),
         ("managed", "StartProviderJobs"),
-        ("operator", "MakeKeys"),
+        ("operator", "CreateKeys"),
     ],
 )
-def test_each_role_has_a_document_of_its_own(role, own):
-    document = policy(*PLACE, "--role", role, "--tenant", "acme")
+def test_each_role_has_its_own_document(role, own):
+    document = policy(*OPTIONS, "--role", role, "--tenant", "acme")
     assert own in sids(document)
     assert "globex" not in json.dumps(document)
 
 
-def test_settings_say_where_and_options_win(monkeypatch):
+def test_options_override_settings(monkeypatch):
     monkeypatch.setenv("FILMGATE_STORE__URL", "s3://vault/films")
     monkeypatch.setenv("FILMGATE_STORE__REGION", "eu-west-1")
     monkeypatch.setenv("FILMGATE_STORE__KEYRING", "kms://")
@@ -45,46 +45,46 @@ def test_settings_say_where_and_options_win(monkeypatch):
     assert "arn:aws:s3:::vault/films/acme/*" in text
     assert "s3.eu-west-1.amazonaws.com" in text
     assert ("alias/gate-acme" in text, "UseKeyForPrompts" in text) == (True, True)
-    other = json.dumps(policy(*PLACE, "--role", "api", "--kms-key", "alias/x-{tenant}"))
+    other = json.dumps(policy(*OPTIONS, "--role", "api", "--kms-key", "alias/x-{tenant}"))
     assert ("arn:aws:s3:::films/clips/*" in other, "alias/x-*" in other) == (True, True)
 
 
-def test_queues_come_from_the_setting_or_by_name_and_models_from_their_bucket(monkeypatch):
+def test_queues_come_from_the_setting_or_the_option_and_models_from_their_bucket(monkeypatch):
     monkeypatch.setenv("FILMGATE_QUEUE__WAKER", "sqs://filmgate-{model}.fifo")
-    text = json.dumps(policy(*PLACE, "--role", "worker", "--models", "weights/models"))
+    text = json.dumps(policy(*OPTIONS, "--role", "worker", "--models", "weights/models"))
     assert ":filmgate-*.fifo" in text
     assert "arn:aws:s3:::weights/models/*" in text
-    named = json.dumps(policy(*PLACE, "--role", "api", "--queue", "a.fifo", "--queue", "dead.fifo"))
+    named = json.dumps(policy(*OPTIONS, "--role", "api", "--queue", "a.fifo", "--queue", "dead.fifo"))
     assert (":a.fifo" in named, ":dead.fifo" in named, ":filmgate-*.fifo" in named) == (True, True, False)
 
 
-def test_the_documents_of_key_bucket_and_lifecycle():
-    key = policy(*PLACE, "--document", "key", "--tenant", "acme", "--user", "arn:aws:iam::1:role/x")
+def test_key_bucket_and_lifecycle_documents():
+    key = policy(*OPTIONS, "--document", "key", "--tenant", "acme", "--user", "arn:aws:iam::1:role/x")
     assert key["Statement"][1]["Principal"] == {"AWS": ["arn:aws:iam::1:role/x"]}
-    assert sids(policy(*PLACE, "--document", "bucket")) == ["OnlyEncryptedConnections", "OnlyTenantKeys"]
-    assert policy(*PLACE, "--document", "lifecycle")["Rules"][0]["Status"] == "Enabled"
-    staged = policy(*PLACE, "--role", "managed", "--staging", "stage/in")
+    assert sids(policy(*OPTIONS, "--document", "bucket")) == ["DenyPlainHttp", "DenyOtherEncryption"]
+    assert policy(*OPTIONS, "--document", "lifecycle")["Rules"][0]["Status"] == "Enabled"
+    staged = policy(*OPTIONS, "--role", "managed", "--staging", "stage/in")
     assert "arn:aws:s3:::stage/in/*" in json.dumps(staged)
-    assert "aws:PrincipalTag/tenant" in json.dumps(policy(*PLACE, "--role", "worker", "--by-tag"))
+    assert "aws:PrincipalTag/tenant" in json.dumps(policy(*OPTIONS, "--role", "worker", "--by-tag"))
 
 
 @pytest.mark.parametrize(
     ("options", "option"),
     [
         (["--account", "12", "--role", "api"], "--account"),
-        ([*PLACE], "--role"),
-        ([*PLACE, "--document", "key"], "--tenant"),
-        ([*PLACE, "--role", "api", "--tenant", "../x"], "--tenant"),
+        ([*OPTIONS], "--role"),
+        ([*OPTIONS, "--document", "key"], "--tenant"),
+        ([*OPTIONS, "--role", "api", "--tenant", "../x"], "--tenant"),
         (["--account", "123456789012", "--role", "api", "--bucket", "films"], "--region"),
     ],
 )
-def test_bad_usage_names_the_option(options, option):
+def test_a_usage_error_names_the_option(options, option):
     with pytest.raises(UsageError) as caught:
         policy(*options)
     assert caught.value.option == option
 
 
-def test_without_a_bucket_the_setting_is_named():
+def test_without_a_bucket_the_error_names_the_setting():
     with pytest.raises(SettingsError) as caught:
         policy("--account", "123456789012", "--role", "api", "--region", "eu-west-1")
     assert caught.value.option == "store.url"

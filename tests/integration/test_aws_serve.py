@@ -1,4 +1,4 @@
-"""`filmgate serve` and a worker as processes of their own, with their objects in S3 and their keys in KMS."""
+"""`filmgate serve` and a worker as separate processes, with objects in S3 and keys in KMS."""
 
 import os
 import subprocess
@@ -67,10 +67,10 @@ def wait_for(client, video_id):
     return wait_until(find)
 
 
-def test_a_clip_is_made_watched_linked_and_deleted_without_a_trace(served, client, cloud):
-    asked = {"prompt": PROMPT, "model": "pattern", "seed": 7, "size": "128x128"}
-    created = client.post("/v1/videos", json=asked).json()
-    watched = client.get(f"/v1/videos/{created['id']}/stream").content
+def test_a_clip_is_rendered_streamed_linked_and_deleted_completely(served, client, cloud):
+    request = {"prompt": PROMPT, "model": "pattern", "seed": 7, "size": "128x128"}
+    created = client.post("/v1/videos", json=request).json()
+    streamed = client.get(f"/v1/videos/{created['id']}/stream").content
     video = wait_for(client, created["id"])
     assert video["status"] == "completed", video
 
@@ -78,9 +78,9 @@ def test_a_clip_is_made_watched_linked_and_deleted_without_a_trace(served, clien
     assert link.startswith(f"{cloud.url}/{cloud.bucket}/films/local/{video['id']}/clip-1.mp4?")
     clip = httpx.get(link)
     assert (clip.status_code, clip.headers["content-type"]) == (200, "video/mp4")
-    assert clip.content == watched == expected_clip(len(clip.content))
+    assert clip.content == streamed == expected_clip(len(clip.content))
 
-    # What was watched live stays a few seconds for those who are behind.
+    # Live fragments stay a few seconds for slow viewers.
     wait_until(lambda: not any("/live/" in version["Key"] for version in cloud.versions()), interval=0.2)
     stored = {version["Key"].rpartition("/")[2]: version for version in cloud.versions()}
     assert set(stored) == {"clip-1.mp4", "thumbnail-1.jpg", "spritesheet-1.jpg"}
@@ -95,7 +95,7 @@ def test_a_clip_is_made_watched_linked_and_deleted_without_a_trace(served, clien
 
 
 def expected_clip(size):
-    """The pattern of the request, of as many frames as the card gives it."""
+    """The pattern clip of the request, with the number of frames on the card."""
     spec = replace(SPEC, model="pattern", prompt=PROMPT, seconds=33 / 16, seed=7)
     clip = pattern_clip(spec)
     assert len(clip) == size
@@ -103,7 +103,7 @@ def expected_clip(size):
 
 
 def assert_nowhere(text, folder):
-    """No file of the server says it: not the database, not a log."""
+    """No file of the server contains the text, neither the database nor a log."""
     for path in folder.rglob("*"):
         if path.is_file():
             assert text.encode() not in path.read_bytes(), path
@@ -119,8 +119,8 @@ def test_a_bad_aws_setting_is_one_line_and_exit_code_2(tmp_path, cloud):
     )
 
 
-def test_without_boto3_the_remedy_is_named(tmp_path, cloud):
-    """boto3 is an extra: a server that needs it and lacks it says what to install."""
+def test_without_boto3_the_error_names_the_remedy(tmp_path, cloud):
+    """boto3 is an optional extra."""
     code = (
         "import sys; sys.modules['boto3'] = None; sys.modules['botocore'] = None\n"
         "from importlib import util; real = util.find_spec\n"

@@ -13,6 +13,7 @@ from filmgate.jobs import Idempotency, Share
 from filmgate.scheduling.group_commit import GroupCommit
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
@@ -28,7 +29,7 @@ def database(tmp_path):
 
 @pytest.fixture
 def queue(database, tmp_path):
-    return SqlQueue(database, FileKeyring(tmp_path / "keys"), QueueSettings())
+    return SqlQueue(database, DataKeys(FileKeyring(tmp_path / "keys")), QueueSettings())
 
 
 def test_callers_that_wait_together_share_a_transaction(database, queue):

@@ -14,6 +14,7 @@ from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.rows import seal_prompt, to_row
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.keys.sealing import Sealer
 from tests.tickets import make_offer, make_ticket
@@ -37,11 +38,11 @@ def empty_database(request, tmp_path):
 def test_a_database_of_the_first_version_is_upgraded_with_its_jobs(empty_database, tmp_path):
     migrate(empty_database, "0001")
     assert "tenants" not in sa.inspect(empty_database.engine).get_table_names()
-    keyring = FileKeyring(tmp_path / "keys")
+    keys = DataKeys(FileKeyring(tmp_path / "keys"))
     ticket = make_ticket()
-    write_as_then(empty_database, ticket, seal_prompt(Sealer(keyring), ticket))
+    write_as_then(empty_database, ticket, seal_prompt(Sealer(keys), ticket))
     migrate(empty_database)
-    lease = open_queue(empty_database, keyring, QueueSettings()).lease(make_offer())
+    lease = open_queue(empty_database, keys, QueueSettings()).lease(make_offer())
     assert lease.job.spec == ticket.spec
 
 

@@ -1,4 +1,4 @@
-"""`filmgate models` as an operator uses it, against moto's S3: push, pull, list, verify, evict, and use."""
+"""`filmgate models` with moto's S3: push, pull, list, verify, evict and use."""
 
 import json
 import secrets
@@ -20,12 +20,13 @@ from filmgate.models.weights.remote import open_remote
 from filmgate.pipeline.loading.loader import shipped_folder
 from filmgate.settings import ModelSettings
 from tests.integration.test_model_cache import flip_a_byte
+from tests.proxy import Proxy, s3_error
 from tests.sqs_pair import REGION
 from tests.unit.test_command_line import filmgate
 
 
 class ModelSite:
-    """A bucket with room for models, and the settings that point at it."""
+    """A bucket for models, and the settings to use it."""
 
     def __init__(self, url, folder):
         self.bucket = f"film-{secrets.token_hex(4)}"
@@ -62,26 +63,26 @@ def site(aws_url, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder like a model's, with what a hub leaves beside it."""
-    place = tmp_path / "tiny"
+    """A model's folder, with the hidden files of a hub."""
+    model = tmp_path / "tiny"
     for path, data in {
         "model_index.json": b"{}",
         "vae/weights.safetensors": secrets.token_bytes(6 << 20),
         ".cache/lock": b"",
     }.items():
-        (place / path).parent.mkdir(parents=True, exist_ok=True)
-        (place / path).write_bytes(data)
-    return place
+        (model / path).parent.mkdir(parents=True, exist_ok=True)
+        (model / path).write_bytes(data)
+    return model
 
 
-def test_a_push_publishes_by_its_manifest_and_a_second_one_uploads_nothing(site, folder):
+def test_a_push_uploads_files_and_manifest_and_a_second_one_uploads_nothing(site, folder):
     pushed = push_folder(folder, site.remote())
     assert site.keys() == {"model_index.json", "vae/weights.safetensors", "manifest.json"}
-    assert (pushed.uploaded_files, pushed.was_there) == (2, False)
-    assert push_folder(folder, site.remote()).was_there
+    assert (pushed.uploaded_files, pushed.is_already_published) == (2, False)
+    assert push_folder(folder, site.remote()).is_already_published
 
 
-def test_a_push_that_was_cut_off_goes_on_where_it_stopped(site, folder):
+def test_an_interrupted_push_resumes_where_it_stopped(site, folder):
     push_folder(folder, site.remote())
     site.client.delete_object(Bucket=site.bucket, Key="models/tiny/v1/manifest.json")
     site.client.delete_object(Bucket=site.bucket, Key="models/tiny/v1/model_index.json")
@@ -96,7 +97,7 @@ def test_a_version_is_never_overwritten(site, folder):
     push_folder(folder, site.remote(site.url.replace("v1", "v2")))
 
 
-def test_of_two_pushes_at_once_the_first_wins(site, folder):
+def test_the_first_of_two_concurrent_pushes_wins(site, folder):
     slow = site.remote()
     manifest = build_manifest(folder)
     assert slow.require_new(manifest)
@@ -105,26 +106,34 @@ def test_of_two_pushes_at_once_the_first_wins(site, folder):
         slow.push_manifest(manifest)
 
 
-def test_a_folder_that_is_no_pipeline_is_not_pushed(site, tmp_path):
+def test_a_folder_that_is_not_a_pipeline_is_not_pushed(site, tmp_path):
     with pytest.raises(UsageError, match=r"model_index\.json"):
         push_folder(tmp_path, site.remote())
 
 
-def test_a_bucket_that_is_not_there_is_named_as_such(site, folder):
+def test_a_missing_bucket_is_reported_as_missing(site, folder):
     with pytest.raises(ModelError, match="NoSuchBucket"):
         push_folder(folder, site.remote("s3://no-such-bucket-here/models/tiny/v1/"))
+
+
+def test_a_push_without_permission_names_the_permission(site, folder, aws_url):
+    with Proxy(aws_url) as proxy:
+        proxy.fail(r"^(PUT|POST) .*safetensors", **s3_error("AccessDenied"))
+        settings = site.settings.model_copy(update={"endpoint": proxy.url})
+        with pytest.raises(ModelError, match="s3:PutObject is missing"):
+            push_folder(folder, open_remote(parse_location(site.url), settings))
 
 
 def test_push_pull_list_verify_evict(site, folder):
     pushed = json.loads(site.run("push", str(folder), site.url, "--json").stdout)
     assert (pushed["files"], pushed["uploaded_files"]) == (2, 2)
     pulled = site.run("pull", site.url)
-    place = pulled.stdout.strip()
+    cached = pulled.stdout.strip()
     assert pulled.returncode == 0, pulled.stderr
     (listed,) = json.loads(site.run("list", "--json").stdout)["models"]
-    assert (listed["folder"], listed["is_whole"], listed["is_in_use"]) == (place, True, False)
-    assert site.run("verify").stdout.split() == ["sound", site.url]
-    flip_a_byte(Path(place) / "vae/weights.safetensors")
+    assert (listed["folder"], listed["is_whole"], listed["is_in_use"]) == (cached, True, False)
+    assert site.run("verify").stdout.split() == ["intact", site.url]
+    flip_a_byte(Path(cached) / "vae/weights.safetensors")
     damaged = site.run("verify", site.url)
     assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
     assert "vae/weights.safetensors damaged; pull it again" in damaged.stderr
@@ -133,41 +142,41 @@ def test_push_pull_list_verify_evict(site, folder):
     assert site.run("evict").returncode == 2
 
 
-def test_without_boto3_the_remedy_is_one_line(monkeypatch):
+def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(UsageError, match=r'pip install "filmgate\[aws\]"'):
         open_remote(parse_location("s3://film/models/wan/v1"), ModelSettings())
 
 
-def test_generate_takes_a_model_from_the_bucket(site, tmp_path, monkeypatch, capsys):
+def test_generate_uses_a_model_from_the_bucket(site, tmp_path, monkeypatch, capsys):
     push_folder(shipped_folder("miniature"), site.remote())
     for name, value in site.environ.items():
         monkeypatch.setenv(name, value)
     generate("a ball", tmp_path / "clip.mp4", site.url, size="64x64", frames=5, steps=1, is_json=True)
     made = json.loads(capsys.readouterr().out)
     assert (made["model"], made["frames"]) == (site.url, 5)
-    assert [holding.is_in_use for holding in site.cache(tmp_path).holdings()] == [False]
+    assert [model.is_in_use for model in site.cache(tmp_path).list_models()] == [False]
 
 
-def test_a_worker_renders_with_a_model_from_the_bucket_and_holds_it(site, tmp_path, monkeypatch):
+def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, tmp_path, monkeypatch):
     push_folder(shipped_folder("miniature"), site.remote())
     for name, value in site.environ.items():
         monkeypatch.setenv(name, value)
 
-    def look(_settings, make_runner):
-        """In the place of the loop, which tests/integration/test_worker_command.py runs as a process."""
+    def check(_settings, make_runner):
+        """Replaces the worker loop, which tests/integration/test_worker_command.py runs as a process."""
         runner = make_runner()
         assert runner.models == ("tiny",)
         runner.check()
-        (holding,) = site.cache(tmp_path).holdings()
-        assert holding.is_in_use, "a model that a worker has loaded cannot be evicted"
+        (model,) = site.cache(tmp_path).list_models()
+        assert model.is_in_use, "a model that a worker has loaded cannot be evicted"
 
-    monkeypatch.setattr("filmgate.worker_process.run_worker", look)
+    monkeypatch.setattr("filmgate.worker_process.run_worker", check)
     worker([site.url])
     assert site.cache(tmp_path).evict(parse_location(site.url))
 
 
-GROWTH = """
+MEASURE_MEMORY = """
 import sys, torch
 torch.set_num_threads(1)
 from filmgate.pipeline.loading.loader import load_model
@@ -187,12 +196,14 @@ print(grown, sum(weights.nbytes for part in modules for weights in part.paramete
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's accounts of memory")
-def test_loading_maps_the_weights_and_makes_no_second_copy(tmp_path):
-    """Private memory around the load of 77 MiB of weights: pages of the file itself are not private."""
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
+def test_loading_maps_the_weights_without_a_second_copy(tmp_path):
+    """Private memory before and after loading 77 MiB of weights; mapped pages of the file do not count."""
     build_large(tmp_path / "large")
-    said = subprocess.check_output([sys.executable, "-c", GROWTH, str(tmp_path / "large")], text=True)
-    grown_bytes, weight_bytes = map(int, said.split())
+    output = subprocess.check_output(
+        [sys.executable, "-c", MEASURE_MEMORY, str(tmp_path / "large")], text=True
+    )
+    grown_bytes, weight_bytes = map(int, output.split())
     assert weight_bytes > 50 << 20
     assert grown_bytes < weight_bytes * 0.15
 

@@ -21,9 +21,9 @@ def test_an_endpoint_is_asked_for_its_models_with_our_key(tmp_path):
         good = verdicts(fallback_to(service, usd_per_second=0.25))["fallback endpoint"]
         bad = verdicts(fallback_to(service, api_key="wrong"))["fallback endpoint"]
     assert good.verdict is Verdict.OK
-    assert "flipbook" in good.words
-    assert "0.25 USD a second" in good.words
-    assert (bad.verdict, "HTTP 401" in bad.words) == (Verdict.FAIL, True)
+    assert "flipbook" in good.message
+    assert "0.25 USD a second" in good.message
+    assert (bad.verdict, "HTTP 401" in bad.message) == (Verdict.FAIL, True)
     assert "provider.key_file" in bad.remedy
 
 
@@ -44,15 +44,15 @@ def test_a_sound_bedrock_has_three_good_lines(bedrock, moto, clip_bucket):
         "fallback jobs": Verdict.OK,
         "fallback bucket": Verdict.OK,
     }
-    assert found["fallback model"].words == "luma.ray-v2:0; 0.75 to 1.5 USD a second"
+    assert found["fallback model"].message == "luma.ray-v2:0; 0.75 to 1.5 USD a second"
 
 
 def test_an_end_of_life_model_is_refused_with_its_date(bedrock, moto, clip_bucket):
     settings = fallback_to_bedrock(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:1")
     settings = settings.model_copy(update={"region": "us-east-1"})
-    assert "2026-09-30 (catalog" in verdicts(settings)["fallback model"].words
+    assert "2026-09-30 (catalog" in verdicts(settings)["fallback model"].message
     bedrock.model_mood, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
-    assert "2026-09-30 (GetFoundationModel)" in verdicts(settings)["fallback model"].words
+    assert "2026-09-30 (GetFoundationModel)" in verdicts(settings)["fallback model"].message
     bedrock.end_of_life = "2999-01-01T00:00:00Z"
     assert verdicts(settings)["fallback model"].verdict is Verdict.OK, "its own word wins over the catalog"
 
@@ -61,7 +61,7 @@ def test_a_model_that_is_not_there_and_a_bucket_that_is_not_there_are_failures(b
     bedrock.model_mood = "gone"
     found = verdicts(fallback_to_bedrock(bedrock, moto, "no-such-bucket-here"))
     assert found["fallback model"].verdict is Verdict.FAIL
-    assert (found["fallback bucket"].verdict, "NoSuchBucket" in found["fallback bucket"].words) == (
+    assert (found["fallback bucket"].verdict, "NoSuchBucket" in found["fallback bucket"].message) == (
         Verdict.FAIL,
         True,
     )

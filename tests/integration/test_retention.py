@@ -12,6 +12,7 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import QueueSettings
 from filmgate.store.base import ObjectName
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
 from filmgate.tenants import open_tenants
@@ -26,10 +27,10 @@ def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
     now = time.time()
     database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}", clock=lambda: now)
     migrate(database)
-    keyring = FileKeyring(tmp_path / "keys")
-    queue = open_queue(database, keyring, QueueSettings(retention_seconds=100))
-    book, tenants = open_book(database, keyring), open_tenants(database)
-    store = LocalStore(tmp_path / "objects", keyring)
+    keys = DataKeys(FileKeyring(tmp_path / "keys"))
+    queue = open_queue(database, keys, QueueSettings(retention_seconds=100))
+    book, tenants = open_book(database, keys), open_tenants(database)
+    store = LocalStore(tmp_path / "objects", keys)
     tenants.add(Tenant(id=ACME))
     retention = Retention(queue, book, store, tenants, clock=lambda: now)
 
@@ -60,9 +61,9 @@ def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
 def test_what_killed_writers_left_unpublished_goes_with_the_orphans(tmp_path, cloud):
     database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
     migrate(database)
-    keyring, tenants = FileKeyring(tmp_path / "keys"), open_tenants(database)
-    queue, book = open_queue(database, keyring, QueueSettings()), open_book(database, keyring)
-    local, s3 = LocalStore(tmp_path / "objects", keyring), cloud.open_store()
+    keys, tenants = DataKeys(FileKeyring(tmp_path / "keys")), open_tenants(database)
+    queue, book = open_queue(database, keys, QueueSettings()), open_book(database, keys)
+    local, s3 = LocalStore(tmp_path / "objects", keys), cloud.open_store()
     draft = tmp_path / "objects/.incoming/draft"
     draft.write_bytes(b"half")
     os.utime(draft, (1, 1))

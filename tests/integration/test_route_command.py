@@ -10,7 +10,7 @@ from filmgate.jobs import Route, RouteReason, Routing
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.waiting import Move
 from filmgate.settings import Settings, with_values
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from tests.commands import run_filmgate
 from tests.tickets import PROMPT, make_ticket
 
@@ -34,7 +34,7 @@ def route(tmp_path):
 def job(tmp_path):
     settings = with_values(Settings(), {"data": tmp_path})
     database = open_database(settings.queue, settings.data)
-    queue = open_queue(database, open_keyring(settings.store, settings.data), settings.queue)
+    queue = open_queue(database, open_keys(settings.store, settings.data), settings.queue)
     job = queue.enqueue(make_ticket())
     queue.reroute([Move(job.tenant_id, job.id, Route.MANAGED, WHY)])
     database.close()

@@ -16,7 +16,7 @@ from filmgate.scheduling import open_book, open_queue
 from filmgate.settings import Settings, StoreSettings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from tests.service import running, settings_for
 from tests.tickets import PROMPT, make_ticket
 from tests.waiting import wait_until
@@ -35,8 +35,8 @@ def filmgate(*arguments, **environ):
 def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
     settings = Settings(data=tmp_path)
     database = open_database(settings.queue, tmp_path)
-    keyring = open_keyring(settings.store, tmp_path)
-    queue, book = open_queue(database, keyring, settings.queue), open_book(database, keyring)
+    keys = open_keys(settings.store, tmp_path)
+    queue, book = open_queue(database, keys, settings.queue), open_book(database, keys)
     job = queue.enqueue(make_ticket(model="tiny", width=64, height=64, seconds=9 / 16, steps=2))
     worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
     try:
@@ -46,7 +46,7 @@ def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
         _, log = worker.communicate(timeout=60)
     done = book.find(job.tenant_id, job.id)
     assert (done.state, worker.returncode) == (JobState.COMPLETED, 0), log
-    store = open_store(StoreSettings(), tmp_path, keyring)
+    store = open_store(StoreSettings(), tmp_path, keys)
     clip = b"".join(store.read(ObjectName(job.tenant_id, job.id, done.clip.part)))
     with av.open(BytesIO(clip)) as container:
         assert sum(1 for _ in container.decode(video=0)) == 9

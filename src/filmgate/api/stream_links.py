@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from filmgate.errors import KeyRefused, LinkInvalid
 from filmgate.jobs import TENANT_ID_PATTERN, JobId, TenantId
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 from filmgate.store.local.links import decode_token, encode_token
 
@@ -34,8 +34,8 @@ class StreamLinks:
     its links.
     """
 
-    def __init__(self, keyring: Keyring, seconds: float, clock: Callable[[], float] = time.time) -> None:
-        self._sealer = Sealer(keyring)
+    def __init__(self, keys: DataKeys, seconds: float, clock: Callable[[], float] = time.time) -> None:
+        self._sealer = Sealer(keys)
         self._seconds = seconds
         self._clock = clock
 

@@ -1,1 +1,1 @@
-"""What the AWS adapters share: clients, how AWS says no, a tenant's key, and the policies."""
+"""Access to AWS: clients, errors, tenant keys, IAM policies. Only this room imports boto3."""

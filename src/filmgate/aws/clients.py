@@ -1,21 +1,46 @@
-"""boto3 clients, made in one place: the same patience everywhere, and a plain word where boto3 is missing."""
+"""Opens every boto3 client. Only filmgate.aws imports boto3, and only when a client is opened or fails."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from filmgate.errors import SettingsError
 
 if TYPE_CHECKING:
-    from boto3 import Session
+    from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
     from mypy_boto3_kms import KMSClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
 
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 30.0
-# One try and three more, with jittered backoff; whoever called may be patient on top of it.
-ATTEMPTS = 4
-CONNECTIONS = 32
+BOTO3_MISSING = 'boto3 is not installed; run: pip install "filmgate[aws]"'
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a client connects. An empty region or URL means what boto3 finds in the environment.
+
+    `region_setting` is the setting that gives the region; leave it empty if the client works without one.
+    """
+
+    region: str = ""
+    url: str = ""
+    region_setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """Timeouts, attempts and connections of one client. `max_attempts` counts the first request too."""
+
+    connect_seconds: float = 5.0
+    read_seconds: float = 30.0
+    max_attempts: int = 4
+    max_connections: int = 32
+
+
+DEFAULT_OPTIONS = ClientOptions()
 
 
 def has_boto3() -> bool:
@@ -26,51 +51,115 @@ def has_boto3() -> bool:
 def check_boto3(option: str) -> None:
     """Raises SettingsError, with the remedy, when the `aws` extra is not installed."""
     if not has_boto3():
-        raise SettingsError('boto3 is not installed; run: pip install "filmgate[aws]"', option=option)
+        raise SettingsError(BOTO3_MISSING, option=option)
 
 
-def open_s3(region: str, endpoint: str) -> "S3Client":
-    """An S3 client; empty means what boto3 finds in the environment."""
-    session, region = _session(region)
-    return session.client(
-        "s3",
-        region_name=region,
-        endpoint_url=endpoint or None,
-        config=_config().merge(_s3_config(is_own_endpoint=bool(endpoint))),
-    )
-
-
-def open_kms(region: str, endpoint: str) -> "KMSClient":
-    """A KMS client; empty means what boto3 finds in the environment."""
-    session, region = _session(region)
-    return session.client("kms", region_name=region, endpoint_url=endpoint or None, config=_config())
-
-
-def _session(region: str) -> "tuple[Session, str]":
-    """A session and the region it is for. Raises SettingsError when nobody has named one."""
+def has_credentials() -> bool:
+    """Whether boto3 finds credentials in the environment. Raises SettingsError for a broken AWS profile."""
     from boto3 import Session
 
-    session = Session()
-    if not (region or session.region_name):
-        raise SettingsError("no AWS region is known; set it, or AWS_DEFAULT_REGION", option="store.region")
-    return session, region or session.region_name
+    with _opening(None):
+        return Session().get_credentials() is not None
 
 
-def _config() -> "Config":
+def open_s3(
+    endpoint: Endpoint,
+    options: ClientOptions | None = None,
+    *,
+    is_signing_links: bool = False,
+    is_anonymous: bool = False,
+    is_verified_by_caller: bool = False,
+) -> "S3Client":
+    """Opens an S3 client.
+
+    `is_signing_links` prepares it for presigned links. `is_verified_by_caller` skips boto3's checksum of
+    downloads, which costs a CPU core and is redundant where the caller checks digests.
+    """
+    from botocore import UNSIGNED
     from botocore.config import Config
 
-    return Config(
-        connect_timeout=CONNECT_SECONDS,
-        read_timeout=READ_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-        max_pool_connections=CONNECTIONS,
+    config = _config(options)
+    if is_signing_links:
+        # Links with the older signature do not open SSE-KMS objects.
+        config = config.merge(Config(signature_version="s3v4"))
+    if is_anonymous:
+        config = config.merge(Config(signature_version=UNSIGNED))
+    if endpoint.url:
+        config = config.merge(Config(s3={"addressing_style": "path"}))
+    elif is_signing_links:
+        # By default botocore signs links for the global host. It redirects to the region's host, where the
+        # signature is not valid.
+        config = config.merge(Config(s3={"addressing_style": "virtual"}))
+    if is_verified_by_caller:
+        config = config.merge(Config(response_checksum_validation="when_required"))
+    client: S3Client = _open("s3", endpoint, config)
+    return client
+
+
+def open_kms(endpoint: Endpoint, options: ClientOptions | None = None) -> "KMSClient":
+    client: KMSClient = _open("kms", endpoint, _config(options))
+    return client
+
+
+def open_sqs(endpoint: Endpoint, options: ClientOptions) -> "SQSClient":
+    client: SQSClient = _open("sqs", endpoint, _config(options))
+    return client
+
+
+def open_bedrock(endpoint: Endpoint, options: ClientOptions) -> Any:
+    """Opens a client for Bedrock's control plane: models and their life cycle."""
+    return _open("bedrock", endpoint, _config(options))
+
+
+def open_bedrock_runtime(endpoint: Endpoint, options: ClientOptions) -> Any:
+    """Opens a client for Bedrock's invocations."""
+    return _open("bedrock-runtime", endpoint, _config(options))
+
+
+def open_pricing(region: str) -> Any:
+    """Opens a client for the Price List API, with boto3's default timeouts."""
+    return _open("pricing", Endpoint(region), _config(ClientOptions(60.0, 60.0, max_attempts=5)))
+
+
+def upload_config(threads: int, part_bytes: int) -> "TransferConfig":
+    """The `Config` argument of `upload_file`: parts of this size, sent on this many threads."""
+    from boto3.s3.transfer import TransferConfig
+
+    return TransferConfig(
+        max_concurrency=threads, multipart_threshold=part_bytes, multipart_chunksize=part_bytes
     )
 
 
-def _s3_config(*, is_own_endpoint: bool) -> "Config":
+def _config(options: ClientOptions | None) -> "Config":
     from botocore.config import Config
 
-    # Links of the older signature do not open SSE-KMS objects. Left to itself botocore signs them for the
-    # global host, which sends the browser on to the region, where the signature no longer fits.
-    style: Literal["path", "virtual"] = "path" if is_own_endpoint else "virtual"
-    return Config(signature_version="s3v4", s3={"addressing_style": style})
+    options = options or DEFAULT_OPTIONS
+    return Config(
+        connect_timeout=options.connect_seconds,
+        read_timeout=options.read_seconds,
+        retries={"mode": "standard", "total_max_attempts": options.max_attempts},
+        max_pool_connections=options.max_connections,
+    )
+
+
+def _open(service: str, endpoint: Endpoint, config: "Config") -> Any:
+    from boto3 import Session
+
+    setting = endpoint.region_setting
+    with _opening(setting or None):
+        session: Any = Session()
+        region = endpoint.region or session.region_name
+        if setting and not region:
+            raise SettingsError(f"no AWS region is set; set {setting} or AWS_DEFAULT_REGION", option=setting)
+        return session.client(service, region_name=region, endpoint_url=endpoint.url or None, config=config)
+
+
+@contextmanager
+def _opening(option: str | None) -> Iterator[None]:
+    """Raises SettingsError for an AWS profile, a region or an endpoint that boto3 cannot use."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        yield
+    except (BotoCoreError, ValueError) as exc:
+        raise SettingsError(f"boto3 cannot open an AWS client: {exc}", option=option) from exc

@@ -1,14 +1,81 @@
-"""How AWS says no: which permission is missing, whether it is the key, whether to try again."""
+"""Turns what boto3 raises into one value, AwsFailure, which each room maps to its own errors."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import StrEnum
 
-if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
+from filmgate.errors import FilmgateError
 
-# The permission behind an operation, where the two have different names.
+
+class FailureKind(StrEnum):
+    """What went wrong, as far as a caller reacts to it."""
+
+    DENIED = "denied"  # the credentials lack a permission
+    NOT_FOUND = "not_found"  # the object does not exist
+    NO_RESOURCE = "no_resource"  # the bucket, queue or model does not exist
+    KEY = "key"  # the KMS key is disabled, deleted, unknown or not the one this was encrypted with
+    THROTTLED = "throttled"
+    CREDENTIALS = "credentials"  # missing, expired or rejected
+    CHECKSUM = "checksum"  # the bytes received do not match their checksum
+    UNREACHABLE = "unreachable"
+    OTHER = "other"
+
+
+_CODES: Mapping[FailureKind, frozenset[str]] = {
+    FailureKind.DENIED: frozenset(
+        {
+            "403",
+            "AccessDenied",
+            "AccessDeniedException",
+            "AllAccessDisabled",
+            "AWS.SimpleQueueService.AccessDenied",
+        }
+    ),
+    FailureKind.NOT_FOUND: frozenset({"404", "NoSuchKey", "NoSuchVersion", "NotFound"}),
+    FailureKind.NO_RESOURCE: frozenset(
+        {
+            "AWS.SimpleQueueService.NonExistentQueue",
+            "NoSuchBucket",
+            "QueueDoesNotExist",
+            "ResourceNotFoundException",
+        }
+    ),
+    FailureKind.KEY: frozenset(
+        {
+            "DisabledException",
+            "IncorrectKeyException",
+            "InvalidCiphertextException",
+            "InvalidKeyUsageException",
+            "KMSInvalidStateException",
+            "NotFoundException",
+        }
+    ),
+    FailureKind.THROTTLED: frozenset(
+        {
+            "RequestThrottled",
+            "ServiceQuotaExceededException",
+            "SlowDown",
+            "Throttling",
+            "ThrottlingException",
+            "TooManyRequestsException",
+        }
+    ),
+    FailureKind.CREDENTIALS: frozenset(
+        {
+            "ExpiredToken",
+            "ExpiredTokenException",
+            "InvalidAccessKeyId",
+            "InvalidClientTokenId",
+            "InvalidSignatureException",
+            "InvalidToken",
+            "SignatureDoesNotMatch",
+            "UnrecognizedClientException",
+        }
+    ),
+}
+# The IAM action of an operation, where the two names differ.
 PERMISSIONS: Mapping[str, str] = {
     "HeadObject": "s3:GetObject",
     "HeadBucket": "s3:ListBucket",
@@ -18,75 +85,105 @@ PERMISSIONS: Mapping[str, str] = {
     "CreateMultipartUpload": "s3:PutObject",
     "UploadPart": "s3:PutObject",
     "CompleteMultipartUpload": "s3:PutObject",
-    # Always with a version, so that nothing is left behind a delete marker.
+    # Filmgate always deletes by version, so that no delete marker hides an older version.
     "DeleteObjects": "s3:DeleteObjectVersion",
     "GetBucketEncryption": "s3:GetEncryptionConfiguration",
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
+    "SendMessageBatch": "sqs:SendMessage",
+    "StartAsyncInvoke": "bedrock:InvokeModel",
 }
-KMS_OPERATIONS = frozenset(
-    {"GenerateDataKey", "Decrypt", "DescribeKey", "DisableKey", "ScheduleKeyDeletion", "DeleteAlias"}
-)
 _NOT_AUTHORIZED = re.compile(r"not authorized to perform:? (?P<action>[a-z0-9-]+:[A-Za-z]+)")
 _RESOURCE = re.compile(r"on resource:? \"?(?P<resource>arn:[^\s\"]+)")
-_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "403", "AllAccessDisabled"})
-_MISSING = frozenset({"NoSuchKey", "NoSuchVersion", "404", "NotFound"})
-# As KMS says it, and as S3 does with `KMS.` in front.
-_KEY_GONE = frozenset(
-    {
-        "DisabledException",
-        "IncorrectKeyException",
-        "InvalidCiphertextException",
-        "InvalidKeyUsageException",
-        "KMSInvalidStateException",
-        "NotFoundException",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """An error answer of AWS, in the parts that matter here."""
+class AwsFailure:
+    """A failed AWS call. It keeps nothing of the text AWS sent, which may quote the request."""
 
-    code: str
-    operation: str
-    message: str = ""
+    service: str
+    kind: FailureKind
+    code: str  # AWS's error code, or the name of boto3's exception when there was no response
+    operation: str = ""
+    permission: str = ""
+    resource: str = ""
 
-    @property
-    def is_denied(self) -> bool:
-        return self.code in _DENIED
-
-    @property
-    def is_missing(self) -> bool:
-        """The object is not there; a missing bucket is another matter."""
-        return self.code in _MISSING
-
-    @property
-    def is_of_key(self) -> bool:
-        """The KMS key is disabled, deleted, unknown, or not the one this was encrypted with."""
-        return self.code.removeprefix("KMS.") in _KEY_GONE
-
-    @property
-    def permission(self) -> str:
-        """The IAM action that would have allowed it: as AWS names it, else by the operation."""
-        if found := _NOT_AUTHORIZED.search(self.message):
-            return found["action"]
-        service = "kms" if self.operation in KMS_OPERATIONS else "s3"
-        return PERMISSIONS.get(self.operation, f"{service}:{self.operation}")
+    @classmethod
+    def from_code(cls, service: str, operation: str, code: str, text: str = "") -> "AwsFailure":
+        """The failure in an error response. `text` is searched for the permission and the resource only."""
+        # S3 prefixes the codes of KMS.
+        bare = code.removeprefix("KMS.")
+        kind = next((kind for kind, codes in _CODES.items() if bare in codes), FailureKind.OTHER)
+        action, resource = _NOT_AUTHORIZED.search(text), _RESOURCE.search(text)
+        permission = PERMISSIONS.get(operation, f"{service.lower()}:{operation}")
+        return cls(
+            service,
+            kind,
+            code,
+            operation,
+            permission=action["action"] if action else permission,
+            resource=resource["resource"] if resource else "",
+        )
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """One line for an operator."""
-        if not self.is_denied:
-            return f"{self.operation}: {self.code}"
-        found = _RESOURCE.search(self.message)
-        return f"{self.permission} is missing" + (f" on {found['resource']}" if found else "")
+        match self.kind:
+            case FailureKind.DENIED:
+                where = f" on {self.resource}" if self.resource else ""
+                return f"{self.service} denied {self.operation}: {self.permission} is missing{where}"
+            case FailureKind.CREDENTIALS if self.operation:
+                return f"{self.service} rejected the AWS credentials: {self.code}"
+            case FailureKind.CREDENTIALS:
+                return f"no AWS credentials ({self.code}); set AWS_PROFILE or give this machine a role"
+            case FailureKind.UNREACHABLE:
+                return f"{self.service} cannot be reached: {self.code}"
+            case FailureKind.CHECKSUM:
+                return f"{self.service} sent bytes that do not match their checksum"
+        return f"{self.service} {self.operation or 'call'} failed: {self.code}"
 
 
-def read_refusal(error: "ClientError") -> Refusal:
-    """What a ClientError of botocore says."""
-    answer = error.response.get("Error", {})
-    return Refusal(
-        code=str(answer.get("Code", "")),
-        operation=error.operation_name,
-        message=str(answer.get("Message", "")),
-    )
+def read_failure(service: str, error: BaseException | None) -> AwsFailure | None:
+    """The failure in an exception of boto3; None for any other exception."""
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    if isinstance(error, Boto3Error) and error.__context__ is not None:
+        error = error.__context__  # `upload_file` wraps the error of its request
+    if isinstance(error, ClientError):
+        response = error.response.get("Error", {})
+        code, text = str(response.get("Code", "Unknown")), str(response.get("Message", ""))
+        return AwsFailure.from_code(service, error.operation_name, code, text)
+    if isinstance(error, BotoCoreError | Boto3Error):
+        return AwsFailure(service, _kind_without_response(error), type(error).__name__)
+    return None
+
+
+@contextmanager
+def aws_errors(service: str, to_error: Callable[[AwsFailure], FilmgateError | None]) -> Iterator[None]:
+    """Raises `to_error(failure)` in place of what boto3 raises in the block. Other exceptions pass unchanged.
+
+    When `to_error` returns None the block ends without an error.
+    """
+    try:
+        yield
+    except Exception as exc:
+        failure = read_failure(service, exc)
+        if failure is None:
+            raise
+        if (error := to_error(failure)) is not None:
+            raise error from exc
+
+
+def _kind_without_response(error: Exception) -> FailureKind:
+    from botocore import exceptions
+
+    kinds = {
+        FailureKind.CREDENTIALS: (exceptions.NoCredentialsError, exceptions.PartialCredentialsError),
+        FailureKind.CHECKSUM: (exceptions.FlexibleChecksumError,),
+        FailureKind.UNREACHABLE: (
+            exceptions.HTTPClientError,
+            exceptions.ConnectionError,
+            exceptions.IncompleteReadError,
+        ),
+    }
+    return next((kind for kind, types in kinds.items() if isinstance(error, types)), FailureKind.OTHER)

@@ -1,20 +1,20 @@
-"""IAM, key and bucket policies: for each role and tenant, what it needs and nothing else. Pure values.
+"""Least-privilege IAM, key and bucket policies for each role and tenant, as pure values.
 
-Allows name their resources; conditions are only those AWS lists for the action (docs/aws.md has sources).
+Every Allow names its resources, and AWS lists every condition key for its action (docs/aws.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from filmgate.aws.place import Place
 from filmgate.aws.roles import Role
+from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import CONTEXT_KEY, KeyTemplate
 
 Document = dict[str, object]
 Conditions = Mapping[str, Mapping[str, str | Sequence[str]]]
 
 VERSION = "2012-10-17"
-# In place of a tenant's name: whoever assumes the role says whose work it does, in a session tag.
+# Stands for the tenant id in a policy; the caller that assumes the role sets it as a session tag.
 TENANT_TAG = "${aws:PrincipalTag/tenant}"
 CONTEXT = f"kms:EncryptionContext:{CONTEXT_KEY}"
 _PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
@@ -22,17 +22,17 @@ _ENCRYPTION = "s3:x-amz-server-side-encryption"
 
 
 @dataclass(frozen=True, slots=True)
-class Estate:
-    """What the policies are about: one bucket, one set of keys, in one account and region."""
+class Deployment:
+    """The AWS resources of one installation: bucket, keys and queues in one account and region."""
 
-    place: Place
+    objects: S3Location
     account: str
     region: str
     key: KeyTemplate
     has_kms_keyring: bool = True
-    staging: Place | None = None
-    queues: tuple[str, ...] = ()  # names of SQS queues, dead letters included; `*` for a model's name
-    models: Place | None = None
+    staging: S3Location | None = None
+    queues: tuple[str, ...] = ()  # names of SQS queues, with dead-letter queues; `*` for a model's name
+    models: S3Location | None = None
 
     @property
     def partition(self) -> str:
@@ -40,41 +40,42 @@ class Estate:
 
     @property
     def s3_service(self) -> str:
-        """S3 as `kms:ViaService` names it: with its region."""
+        """S3's name in `kms:ViaService`, which includes the region."""
         suffix = ".cn" if self.partition == "aws-cn" else ""
         return f"s3.{self.region}.amazonaws.com{suffix}"
 
     @property
     def bucket_arn(self) -> str:
-        return f"arn:{self.partition}:s3:::{self.place.bucket}"
+        return f"arn:{self.partition}:s3:::{self.objects.bucket}"
 
     @property
     def prefix(self) -> str:
-        return self.place.prefix
+        return self.objects.prefix
 
     def role_arn(self, role: Role) -> str:
         return f"arn:{self.partition}:iam::{self.account}:role/filmgate-{role}"
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """An estate as one tenant sees it, or all of them (`*`)."""
+class TenantScope:
+    """The part of a deployment that belongs to one tenant, or to all (`*`)."""
 
-    estate: Estate
+    deployment: Deployment
     tenant: str = "*"
 
     def objects(self, part: str = "*") -> str:
-        return f"{self.estate.bucket_arn}/{self.estate.prefix}{self.tenant}/{part}"
+        return f"{self.deployment.bucket_arn}/{self.deployment.prefix}{self.tenant}/{part}"
 
     @property
-    def listing(self) -> str:
+    def list_prefix(self) -> str:
         """The prefixes that may be listed."""
-        return f"{self.estate.prefix}*" if self.tenant == "*" else f"{self.estate.prefix}{self.tenant}/*"
+        prefix = self.deployment.prefix
+        return f"{prefix}*" if self.tenant == "*" else f"{prefix}{self.tenant}/*"
 
     @property
     def keys(self) -> str:
-        """The ARN of the tenant's key; of every key where an alias, in a condition, says which."""
-        where = f"arn:{self.estate.partition}:kms:{self.estate.region}:{self.estate.account}"
+        """The ARN of the tenant's key; of all keys if it has an alias, which a condition then names."""
+        where = f"arn:{self.deployment.partition}:kms:{self.deployment.region}:{self.deployment.account}"
         name = self._key_name
         if name.startswith("arn:") and ":key/" in name:
             return name
@@ -82,75 +83,75 @@ class Scope:
 
     @property
     def alias(self) -> str:
-        """The alias of the tenant's key, if that is how it is named."""
+        """The alias of the tenant's key; empty if the key is named by id or ARN."""
         _, found, alias = self._key_name.rpartition("alias/")
         return found + alias if found else ""
 
     @property
     def _key_name(self) -> str:
-        return self.estate.key.text.replace("{tenant}", self.tenant)
+        return self.deployment.key.text.replace("{tenant}", self.tenant)
 
 
 def allow(
     sid: str, actions: Sequence[str], resource: str | Sequence[str], when: Conditions | None = None
 ) -> Document:
-    """One statement that allows."""
+    """One Allow statement."""
     statement: Document = {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resource}
     return statement | ({"Condition": when} if when else {})
 
 
-def _list(scope: Scope) -> list[Document]:
-    bucket = scope.estate.bucket_arn
+def _list(scope: TenantScope) -> list[Document]:
+    bucket = scope.deployment.bucket_arn
     return [
         allow(
             "ListObjects",
             ["s3:ListBucket", "s3:ListBucketVersions"],
             bucket,
-            {"StringLike": {"s3:prefix": scope.listing}},
+            {"StringLike": {"s3:prefix": scope.list_prefix}},
         ),
-        # S3 offers no condition on the prefix for this one: names of unfinished uploads can be seen.
-        allow("FindUnfinishedUploads", ["s3:ListBucketMultipartUploads"], bucket),
+        # S3 has no prefix condition for this action: the role sees the names of all unfinished uploads.
+        allow("ListUnfinishedUploads", ["s3:ListBucketMultipartUploads"], bucket),
     ]
 
 
-def _read(scope: Scope) -> list[Document]:
+def _read(scope: TenantScope) -> list[Document]:
     return [allow("ReadObjects", ["s3:GetObject"], scope.objects())]
 
 
-def _remove(scope: Scope) -> list[Document]:
+def _delete(scope: TenantScope) -> list[Document]:
     actions = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:AbortMultipartUpload"]
-    return [allow("RemoveObjects", actions, scope.objects())]
+    return [allow("DeleteObjects", actions, scope.objects())]
 
 
-def _write(scope: Scope) -> list[Document]:
+def _write(scope: TenantScope) -> list[Document]:
     return [allow("WriteObjects", ["s3:PutObject"], scope.objects())]
 
 
-def _write_sources(scope: Scope) -> list[Document]:
-    """The API stores what was uploaded to it, and nothing else."""
+def _write_sources(scope: TenantScope) -> list[Document]:
+    """The API stores uploads only."""
     return [allow("WriteSources", ["s3:PutObject"], scope.objects("*/source"))]
 
 
-def _keys_through_s3(scope: Scope) -> list[Document]:
-    via = {"kms:ViaService": scope.estate.s3_service}
-    # A multipart upload is put together by S3 with Decrypt.
+def _use_key_through_s3(scope: TenantScope) -> list[Document]:
+    via = {"kms:ViaService": scope.deployment.s3_service}
+    # S3 needs Decrypt to complete a multipart upload.
     return [_use_key("UseKeyThroughS3", ["kms:GenerateDataKey", "kms:Decrypt"], scope, via)]
 
 
-def _seal(scope: Scope) -> list[Document]:
-    return _directly(scope, ["kms:GenerateDataKey", "kms:Decrypt"])
+def _seal_prompts(scope: TenantScope) -> list[Document]:
+    return _use_key_for_prompts(scope, ["kms:GenerateDataKey", "kms:Decrypt"])
 
 
-def _unseal(scope: Scope) -> list[Document]:
-    return _directly(scope, ["kms:Decrypt"])
+def _open_prompts(scope: TenantScope) -> list[Document]:
+    return _use_key_for_prompts(scope, ["kms:Decrypt"])
 
 
-def _directly(scope: Scope, actions: list[str]) -> list[Document]:
-    """For what we encrypt ourselves: prompts in the database."""
-    return [_use_key("UseKeyForPrompts", actions, scope, {})] if scope.estate.has_kms_keyring else []
+def _use_key_for_prompts(scope: TenantScope, actions: list[str]) -> list[Document]:
+    """Filmgate itself encrypts the prompts in the database, with data keys from KMS."""
+    return [_use_key("UseKeyForPrompts", actions, scope, {})] if scope.deployment.has_kms_keyring else []
 
 
-def _use_key(sid: str, actions: list[str], scope: Scope, exact: Mapping[str, str]) -> Document:
+def _use_key(sid: str, actions: list[str], scope: TenantScope, exact: Mapping[str, str]) -> Document:
     conditions: dict[str, dict[str, str]] = {"StringEquals": dict(exact)}
     if scope.tenant == "*":
         conditions["Null"] = {CONTEXT: "false"}
@@ -161,82 +162,102 @@ def _use_key(sid: str, actions: list[str], scope: Scope, exact: Mapping[str, str
     return allow(sid, actions, scope.keys, {name: rule for name, rule in conditions.items() if rule})
 
 
-def _generate_elsewhere(scope: Scope) -> list[Document]:
-    """A managed provider: it writes to a staging bucket, from which the clip is moved to the tenant's."""
-    estate = scope.estate
-    # Providers live in regions of their own.
-    models = f"arn:{estate.partition}:bedrock:*::foundation-model/*"
-    invocations = f"arn:{estate.partition}:bedrock:*:{estate.account}:async-invoke/*"
+def _use_provider(scope: TenantScope) -> list[Document]:
+    """Bedrock writes clips to a staging bucket, from which the worker moves them to the tenant's prefix."""
+    deployment = scope.deployment
+    # A provider may run in another region than the deployment.
+    models = f"arn:{deployment.partition}:bedrock:*::foundation-model/*"
+    invocations = f"arn:{deployment.partition}:bedrock:*:{deployment.account}:async-invoke/*"
     statements = [
         allow("StartProviderJobs", ["bedrock:InvokeModel"], models),
-        allow("WatchProviderJobs", ["bedrock:GetAsyncInvoke", "bedrock:ListAsyncInvokes"], invocations),
+        allow("ReadProviderJobs", ["bedrock:GetAsyncInvoke", "bedrock:ListAsyncInvokes"], invocations),
     ]
-    if estate.staging is not None:
-        staged = f"arn:{estate.partition}:s3:::{estate.staging.bucket}/{estate.staging.prefix}*"
-        moves = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject"]
-        statements.append(allow("MoveStagedClips", moves, staged))
+    if deployment.staging is not None:
+        statements += _move_staged_clips(deployment.partition, deployment.staging)
     return statements
 
 
-def _wake(scope: Scope) -> list[Document]:
-    """Messages that say there is work. Whoever sends also sweeps, so the API receives dead letters too."""
-    estate = scope.estate
-    where = f"arn:{estate.partition}:sqs:{estate.region}:{estate.account}"
-    actions = ["SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility"]
-    looks = ["GetQueueUrl", "GetQueueAttributes"]
-    named = [f"sqs:{action}" for action in (*actions, *looks)]
-    return (
-        [allow("WakeWorkers", named, [f"{where}:{name}" for name in estate.queues])] if estate.queues else []
-    )
-
-
-def _pull_models(scope: Scope) -> list[Document]:
-    estate = scope.estate
-    if estate.models is None:
-        return []
-    bucket = f"arn:{estate.partition}:s3:::{estate.models.bucket}"
-    listed: Conditions = {"StringLike": {"s3:prefix": f"{estate.models.prefix}*"}}
+def _move_staged_clips(partition: str, staging: S3Location) -> list[Document]:
+    bucket, prefix = f"arn:{partition}:s3:::{staging.bucket}", staging.prefix
+    actions = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:DeleteObjectVersion"]
+    # The doctor lists the prefix without its trailing slash.
+    listed: Conditions = {"StringLike": {"s3:prefix": sorted({prefix.rstrip("/"), f"{prefix}*"})}}
     return [
-        allow("PullModels", ["s3:GetObject"], f"{bucket}/{estate.models.prefix}*"),
-        # Without it S3 calls a model that is not there forbidden.
-        allow("FindModels", ["s3:ListBucket"], bucket, listed),
+        allow("MoveStagedClips", actions, f"{bucket}/{prefix}*"),
+        allow("ListStagedClips", ["s3:ListBucketVersions"], bucket, listed),
     ]
 
 
-def _tend(scope: Scope) -> list[Document]:
-    """Look after the bucket and the tenants' keys, without a way to read what they protect."""
-    settings = ["s3:GetBucketVersioning", "s3:GetEncryptionConfiguration", "s3:GetLifecycleConfiguration"]
-    alias = f"arn:{scope.estate.partition}:kms:{scope.estate.region}:{scope.estate.account}:{scope.alias}"
-    tending = ["kms:DescribeKey", "kms:DisableKey", "kms:EnableKeyRotation", "kms:ScheduleKeyDeletion"]
-    of_alias: Conditions = {"ForAnyValue:StringLike": {"kms:ResourceAliases": scope.alias}}
-    changes = ["s3:PutLifecycleConfiguration", "s3:PutEncryptionConfiguration", "s3:PutBucketVersioning"]
+def _wake_workers(scope: TenantScope) -> list[Document]:
+    """SQS messages that wake workers. Every sender also sweeps, so the API reads dead letters too."""
+    deployment = scope.deployment
+    where = f"arn:{deployment.partition}:sqs:{deployment.region}:{deployment.account}"
+    actions = [
+        "sqs:SendMessage",
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "sqs:ChangeMessageVisibility",
+        "sqs:GetQueueUrl",
+        "sqs:GetQueueAttributes",
+    ]
+    queues = [f"{where}:{name}" for name in deployment.queues]
+    return [allow("WakeWorkers", actions, queues)] if queues else []
+
+
+def _pull_models(scope: TenantScope) -> list[Document]:
+    deployment = scope.deployment
+    if deployment.models is None:
+        return []
+    bucket = f"arn:{deployment.partition}:s3:::{deployment.models.bucket}"
+    listed: Conditions = {"StringLike": {"s3:prefix": f"{deployment.models.prefix}*"}}
+    return [
+        allow("PullModels", ["s3:GetObject"], f"{bucket}/{deployment.models.prefix}*"),
+        # Without ListBucket, S3 answers 403 instead of 404 for a model that does not exist.
+        allow("ListModels", ["s3:ListBucket"], bucket, listed),
+    ]
+
+
+def _administer(scope: TenantScope) -> list[Document]:
+    """Configure the bucket and the tenants' keys, with no permission to read what they protect."""
+    deployment = scope.deployment
+    bucket_actions = [
+        "s3:GetBucketVersioning",
+        "s3:GetEncryptionConfiguration",
+        "s3:GetLifecycleConfiguration",
+        "s3:PutBucketVersioning",
+        "s3:PutEncryptionConfiguration",
+        "s3:PutLifecycleConfiguration",
+    ]
+    key_actions = ["kms:DescribeKey", "kms:DisableKey", "kms:EnableKeyRotation", "kms:ScheduleKeyDeletion"]
+    with_alias: Conditions = {"ForAnyValue:StringLike": {"kms:ResourceAliases": scope.alias}}
     statements = [
-        allow("TendBucket", [*settings, *changes], scope.estate.bucket_arn),
-        allow("TendKeys", tending, scope.keys, of_alias if scope.alias else {}),
-        allow("MakeKeys", ["kms:CreateKey"], "*", {"StringEquals": {"kms:KeySpec": "SYMMETRIC_DEFAULT"}}),
+        allow("ManageBucket", bucket_actions, deployment.bucket_arn),
+        allow("ManageKeys", key_actions, scope.keys, with_alias if scope.alias else {}),
+        allow("CreateKeys", ["kms:CreateKey"], "*", {"StringEquals": {"kms:KeySpec": "SYMMETRIC_DEFAULT"}}),
     ]
     if scope.alias:
-        naming = ["kms:CreateAlias", "kms:DeleteAlias"]
-        statements.append(allow("NameKeys", naming, [alias, scope.keys]))
+        alias = f"arn:{deployment.partition}:kms:{deployment.region}:{deployment.account}:{scope.alias}"
+        actions = ["kms:CreateAlias", "kms:DeleteAlias"]
+        statements.append(allow("ManageAliases", actions, [alias, scope.keys]))
     return statements
 
 
-Grant = Callable[[Scope], list[Document]]
-_WORK: tuple[Grant, ...] = (_list, _read, _write, _remove, _keys_through_s3, _unseal, _wake)
+Grant = Callable[[TenantScope], list[Document]]
+_WORK: tuple[Grant, ...] = (_list, _read, _write, _delete, _use_key_through_s3, _open_prompts, _wake_workers)
 GRANTS: Mapping[Role, tuple[Grant, ...]] = {
-    Role.API: (_list, _read, _write_sources, _remove, _keys_through_s3, _seal, _wake),
+    Role.API: (_list, _read, _write_sources, _delete, _use_key_through_s3, _seal_prompts, _wake_workers),
     Role.WORKER: (*_WORK, _pull_models),
-    Role.MANAGED: (*_WORK, _generate_elsewhere),
-    Role.OPERATOR: (_list, _tend),
+    Role.MANAGED: (*_WORK, _use_provider),
+    Role.OPERATOR: (_list, _administer),
 }
 
 
-def role_policy(role: Role, scope: Scope) -> Document:
-    """The identity policy of one role, for one tenant or for all."""
+def role_policy(role: Role, scope: TenantScope) -> Document:
+    """The identity policy of a role, for one tenant or for all."""
     return _document([statement for grant in GRANTS[role] for statement in grant(scope)])
 
 
-_ADMINISTRATION = (
+_KEY_ADMINISTRATION = (
     "kms:CancelKeyDeletion",
     "kms:CreateAlias",
     "kms:DeleteAlias",
@@ -252,17 +273,17 @@ _ADMINISTRATION = (
 )
 
 
-def key_policy(scope: Scope, users: Sequence[str]) -> Document:
-    """The policy of a tenant's own key: who may use it, and never without the tenant as context."""
+def key_policy(scope: TenantScope, users: Sequence[str]) -> Document:
+    """The policy of a tenant's key: `users` may use it, only with the tenant as encryption context."""
     use = ["kms:Decrypt", "kms:GenerateDataKey"]
-    root = f"arn:{scope.estate.partition}:iam::{scope.estate.account}:root"
+    root = f"arn:{scope.deployment.partition}:iam::{scope.deployment.account}:root"
     statements: list[Document] = [
-        # Without a way for the account to administer it a key can be lost for good.
-        allow("AdministerKey", _ADMINISTRATION, "*") | {"Principal": {"AWS": root}},
+        # The account must be able to administer the key, or it can become unmanageable.
+        allow("AdministerKey", _KEY_ADMINISTRATION, "*") | {"Principal": {"AWS": root}},
         allow("UseKeyForTenant", use, "*", {"StringEquals": {CONTEXT: scope.tenant}})
         | {"Principal": {"AWS": list(users)}},
         {
-            "Sid": "NeverForAnotherTenant",
+            "Sid": "DenyOtherTenants",
             "Effect": "Deny",
             "Principal": "*",
             "Action": [*use, "kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"],
@@ -273,31 +294,33 @@ def key_policy(scope: Scope, users: Sequence[str]) -> Document:
     return _document(statements)
 
 
-def bucket_policy(estate: Estate) -> Document:
-    """What nobody may do to the bucket, whatever their own policy says."""
-    everything = [estate.bucket_arn, f"{estate.bucket_arn}/*"]
+def bucket_policy(deployment: Deployment) -> Document:
+    """What the bucket denies to every caller, whatever the caller's own policy allows."""
+    bucket = deployment.bucket_arn
     return _document(
         [
-            _deny("OnlyEncryptedConnections", "s3:*", everything, {"Bool": {"aws:SecureTransport": "false"}}),
-            # Only where the header is sent: parts of an upload never carry it and would all be refused.
             _deny(
-                "OnlyTenantKeys",
+                "DenyPlainHttp", "s3:*", [bucket, f"{bucket}/*"], {"Bool": {"aws:SecureTransport": "false"}}
+            ),
+            # Only if the header is present: UploadPart never sends it and would always be denied.
+            _deny(
+                "DenyOtherEncryption",
                 "s3:PutObject",
-                f"{estate.bucket_arn}/{estate.prefix}*",
+                f"{bucket}/{deployment.prefix}*",
                 {"Null": {_ENCRYPTION: "false"}, "StringNotEquals": {_ENCRYPTION: "aws:kms"}},
             ),
         ]
     )
 
 
-def lifecycle(estate: Estate) -> Document:
-    """Belt and braces behind our own sweep: S3 drops unfinished uploads and hidden versions by itself."""
+def lifecycle(deployment: Deployment) -> Document:
+    """A fallback for Filmgate's own sweep: S3 aborts unfinished uploads and deletes old versions."""
     return {
         "Rules": [
             {
-                "ID": "filmgate-leftovers",
+                "ID": "filmgate-orphans",
                 "Status": "Enabled",
-                "Filter": {"Prefix": estate.prefix},
+                "Filter": {"Prefix": deployment.prefix},
                 "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2},
                 "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
                 "Expiration": {"ExpiredObjectDeleteMarker": True},

@@ -1,10 +1,10 @@
-"""The roles of an installation: who asks AWS for something."""
+"""The IAM roles of an installation."""
 
 from enum import StrEnum
 
 
 class Role(StrEnum):
-    """A process, or a person, with permissions of its own."""
+    """A process or a person with its own IAM policy."""
 
     API = "api"
     WORKER = "worker"

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from filmgate.aws.clients import check_boto3, has_credentials, open_pricing
+from filmgate.aws.errors import aws_errors
 from filmgate.catalog.instances import Price
 from filmgate.errors import RunError, UsageError
 
@@ -36,21 +38,11 @@ class PriceList(Protocol):
 
 
 def open_price_list() -> PriceList:
-    """boto3's client for the Price List API, which answers in us-east-1 for every region."""
-    try:
-        import boto3
-        from botocore.exceptions import BotoCoreError
-    except ImportError as exc:
-        raise UsageError("boto3 is not installed; pip install 'filmgate[aws]'", option="--refresh") from exc
-    try:
-        session = boto3.Session()
-        if session.get_credentials() is None:
-            raise UsageError(
-                "no AWS credentials found; set AWS_PROFILE or AWS_ACCESS_KEY_ID", option="--refresh"
-            )
-        client: PriceList = session.client("pricing", region_name="us-east-1")
-    except BotoCoreError as exc:
-        raise RunError(f"AWS Price List API: {exc}") from exc
+    """Opens the Price List API, which serves the prices of every region from us-east-1."""
+    check_boto3("--refresh")
+    if not has_credentials():
+        raise UsageError("no AWS credentials found; set AWS_PROFILE or AWS_ACCESS_KEY_ID", option="--refresh")
+    client: PriceList = open_pricing("us-east-1")
     return client
 
 
@@ -66,7 +58,8 @@ def _prices_of(client: PriceList, instance: str, as_of: str) -> Iterator[Price]:
         "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()],
     }
     while True:
-        page = client.get_products(**question)
+        with aws_errors("Pricing", lambda failure: RunError(failure.message)):
+            page = client.get_products(**question)
         for text in page.get("PriceList", []):
             price = _to_price(json.loads(text), instance, as_of)
             if price:

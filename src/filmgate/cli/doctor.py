@@ -36,9 +36,9 @@ def _store(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
         return []
     if not has_boto3():
         return [missing_aws("S3")]
-    from filmgate.store.s3.doctor import examine
+    from filmgate.store.s3.doctor import check_bucket
 
-    return examine(settings.store, tenant_id)
+    return check_bucket(settings.store, tenant_id)
 
 
 def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
@@ -46,9 +46,9 @@ def _keyring(settings: "Settings", tenant_id: TenantId) -> Iterable[Finding]:
         return []
     if not has_boto3():
         return [missing_aws("KMS")]
-    from filmgate.store.keys.doctor import examine
+    from filmgate.store.keys.doctor import check_kms
 
-    return examine(settings.store, tenant_id)
+    return check_kms(settings.store, tenant_id)
 
 
 def _provider(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
@@ -64,9 +64,9 @@ def _sqs(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
 
 
 def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    from filmgate.models.weights.doctor import examine_cache
+    from filmgate.models.weights.doctor import check_cache
 
-    return examine_cache(settings.models)
+    return check_cache(settings.models)
 
 
 # A part that is not configured has nothing to say.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.models import tell_pulled
+from filmgate.cli.models import pull_progress
 from filmgate.errors import InvalidField
 from filmgate.jobs import Size
 from filmgate.models.requests import Upload, VideoRequest
@@ -66,7 +66,7 @@ def _render(
     settings = load_settings()
     from filmgate.cli.progress import shown_progress
     from filmgate.models.requests import to_spec
-    from filmgate.models.weights import localise, open_cache
+    from filmgate.models.weights import ensure_local, open_cache
     from filmgate.pipeline.clip_writer import Delivery
     from filmgate.pipeline.encode.clip_file import check_target
     from filmgate.pipeline.encode.stills import StillPaths
@@ -78,7 +78,7 @@ def _render(
     check_target(output)
     still_paths = StillPaths(*stills)
     with ExitStack() as held:
-        folder = localise(model, open_cache(settings.models, settings.data), held, tell_pulled())
+        folder = ensure_local(model, open_cache(settings.models, settings.data), held, pull_progress())
         control = held.enter_context(shown_progress(f"loading {model}"))
         loaded = load_model(folder, settings.pipeline)
         spec = to_spec(asked, model, loaded.limits, settings.admission.prompt_max_chars)

@@ -1,4 +1,4 @@
-"""`filmgate models`: weights in S3, and the cache of them on this node."""
+"""`filmgate models`: model weights in S3 and the node's cache of them."""
 
 import json
 import time
@@ -11,21 +11,21 @@ import typer
 from filmgate.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from filmgate.models.weights.cache import Holding, ModelCache
-    from filmgate.models.weights.fetch import Report
+    from filmgate.models.weights.cache import ModelCache
+    from filmgate.models.weights.fetch import ReportProgress
 
-models = typer.Typer(help="Model weights in S3 and the cache of them on this node.", no_args_is_help=True)
+models = typer.Typer(help="Model weights in S3 and this node's cache of them.", no_args_is_help=True)
 
 Url = Annotated[str, typer.Argument(help="s3://BUCKET/models/NAME/vN/", metavar="URL")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-_REPORT_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 
 
 @models.command("push")
 def push(
     folder: Annotated[Path, typer.Argument(help="A diffusers folder.")], url: Url, is_json: AsJson = False
 ) -> None:
-    """Upload a folder as a version: files first, the manifest with their SHA-256 last."""
+    """Upload a folder as a version: first the files, last the manifest with their SHA-256."""
     from filmgate.models.weights.location import parse_location
     from filmgate.models.weights.push import push_folder
     from filmgate.models.weights.remote import open_remote
@@ -35,8 +35,8 @@ def push(
     pushed = push_folder(folder, remote, lambda path: typer.echo(path, err=True))
     if is_json:
         typer.echo(json.dumps(asdict(pushed)))
-    elif pushed.was_there:
-        typer.echo(f"{pushed.url} is there already, with the same files")
+    elif pushed.is_already_published:
+        typer.echo(f"{pushed.url} already exists with the same files")
     else:
         typer.echo(
             f"{pushed.url}: {pushed.files} files, {_gib(pushed.size_bytes)}, {pushed.uploaded_files} uploaded"
@@ -45,85 +45,90 @@ def push(
 
 @models.command("pull")
 def pull(url: Url, is_json: AsJson = False) -> None:
-    """Bring a version into the cache and print its folder; what is there already is not fetched again."""
+    """Download a version to the cache and print its folder. Files in the cache are not downloaded again."""
     from filmgate.models.weights.location import parse_location
 
     location = parse_location(url)
-    taken = _open().take(location, tell_pulled())
-    taken.lock.close()
-    typer.echo(json.dumps({"url": location.url, "folder": str(taken.folder)}) if is_json else taken.folder)
+    acquired = _open().acquire(location, pull_progress())
+    acquired.lock.close()
+    found = {"url": location.url, "folder": str(acquired.folder)}
+    typer.echo(json.dumps(found) if is_json else acquired.folder)
 
 
 @models.command("list")
 def list_models(is_json: AsJson = False) -> None:
-    """What is in the cache, the least recently used first."""
-    holdings = _open().holdings()
+    """List the models in the cache, least recently used first."""
+    cached = _open().list_models()
     if is_json:
-        typer.echo(json.dumps({"models": [_as_dict(holding) for holding in holdings]}))
+        found = [asdict(model) | {"folder": str(model.folder)} for model in cached]
+        typer.echo(json.dumps({"models": found}))
         return
-    for holding in holdings:
-        state = "in use" if holding.is_in_use else "idle" if holding.is_whole else "incomplete"
-        used = time.strftime("%Y-%m-%d %H:%M", time.gmtime(holding.used_at))
-        typer.echo(f"{_gib(holding.size_bytes):>10}  {state:<10}  {used}  {holding.url}")
+    for model in cached:
+        state = "in use" if model.is_in_use else "idle" if model.is_whole else "incomplete"
+        used = time.strftime("%Y-%m-%d %H:%M", time.gmtime(model.used_at))
+        typer.echo(f"{_gib(model.size_bytes):>10}  {state:<10}  {used}  {model.url}")
 
 
 @models.command("verify")
 def verify(
-    url: Annotated[str | None, typer.Argument(help="All of them if left out.", metavar="URL")] = None,
+    url: Annotated[str | None, typer.Argument(help="All models if not given.", metavar="URL")] = None,
     is_json: AsJson = False,
 ) -> None:
-    """Read every byte and compare digests; damaged files are withdrawn and the next pull mends them."""
+    """Read every byte and compare digests. The next pull downloads damaged files again."""
     from filmgate.models.weights.location import parse_location
 
     cache = _open()
-    urls = [url] if url else [holding.url for holding in cache.holdings() if holding.is_whole]
-    inspections = [cache.verify(parse_location(each)) for each in urls]
+    urls = [url] if url else [model.url for model in cache.list_models() if model.is_whole]
+    results = [cache.verify(parse_location(each)) for each in urls]
     if is_json:
-        typer.echo(json.dumps({"models": [asdict(inspection) for inspection in inspections]}))
-    for inspection in inspections:
-        if not is_json:
-            typer.echo(f"{'damaged' if inspection.damaged else 'sound':<8} {inspection.url}")
-    damaged = [inspection for inspection in inspections if inspection.damaged]
+        typer.echo(json.dumps({"models": [asdict(result) for result in results]}))
+    else:
+        for result in results:
+            typer.echo(f"{'damaged' if result.damaged else 'intact':<8} {result.url}")
+    damaged = [result for result in results if result.damaged]
     if damaged:
         first = damaged[0]
-        remedy = "pull it again" if first.is_withdrawn else "stop what uses it, then verify again"
+        remedy = "pull it again" if first.is_withdrawn else "stop the processes that use it and verify again"
         raise ModelError(f"{first.url}: {', '.join(first.damaged)} damaged; {remedy}")
 
 
 @models.command("evict")
 def evict(
-    urls: Annotated[list[str] | None, typer.Argument(help="Which to remove.", metavar="[URL]...")] = None,
+    urls: Annotated[list[str] | None, typer.Argument(help="Models to delete.", metavar="[URL]...")] = None,
     to_bytes: Annotated[
-        int | None, typer.Option("--to", min=0, help="Remove by age until this many bytes are left.")
+        int | None,
+        typer.Option(
+            "--to", min=0, help="Delete the least recently used until at most this many bytes remain."
+        ),
     ] = None,
     is_json: AsJson = False,
 ) -> None:
-    """Remove models from the cache; one that is in use stays."""
+    """Delete models from the cache. A model in use is kept."""
     from filmgate.models.weights.location import parse_location
 
     cache = _open()
     if bool(urls) == (to_bytes is not None):
-        raise UsageError("name models, or say --to BYTES", option="URL")
+        raise UsageError("give either URLs or --to BYTES", option="URL")
     if to_bytes is not None:
         evicted, kept = cache.shrink(to_bytes), []
     else:
-        places = [parse_location(url) for url in urls or ()]
-        verdicts = {place.url: cache.evict(place) for place in places}
-        evicted = [url for url, is_gone in verdicts.items() if is_gone]
-        kept = [url for url, is_gone in verdicts.items() if not is_gone]
+        locations = [parse_location(url) for url in urls or ()]
+        results = {location.url: cache.evict(location) for location in locations}
+        evicted = [url for url, is_evicted in results.items() if is_evicted]
+        kept = [url for url, is_evicted in results.items() if not is_evicted]
     typer.echo(json.dumps({"evicted": evicted, "kept": kept}) if is_json else "\n".join(evicted))
     if kept:
-        raise ModelError(f"{', '.join(kept)} is in use or not in the cache")
+        raise ModelError(f"not evicted, in use or not in the cache: {', '.join(kept)}")
 
 
-def tell_pulled() -> "Report":
-    """A line on stderr every two seconds of a pull; a short one says nothing."""
-    said_at = time.monotonic()
+def pull_progress() -> "ReportProgress":
+    """Prints a line on stderr every two seconds of a pull."""
+    printed_at = time.monotonic()
 
     def report(done_bytes: int, total_bytes: int) -> None:
-        nonlocal said_at
-        if time.monotonic() - said_at >= _REPORT_SECONDS:
-            said_at = time.monotonic()
+        nonlocal printed_at
+        if time.monotonic() - printed_at >= _PROGRESS_SECONDS:
+            printed_at = time.monotonic()
             typer.echo(f"pulled {_gib(done_bytes)} of {_gib(total_bytes)}", err=True)
 
     return report
@@ -135,10 +140,6 @@ def _open() -> "ModelCache":
 
     settings = load_settings()
     return open_cache(settings.models, settings.data)
-
-
-def _as_dict(holding: "Holding") -> dict[str, object]:
-    return asdict(holding) | {"folder": str(holding.folder)}
 
 
 def _gib(size_bytes: int) -> str:

@@ -45,12 +45,12 @@ def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEven
     from filmgate.database import open_database
     from filmgate.scheduling import open_reader
     from filmgate.settings import load_settings
-    from filmgate.store.keys import open_keyring
+    from filmgate.store.keys import open_keys
 
     settings = load_settings()
     database = open_database(settings.queue, settings.data)
     try:
-        reader = open_reader(database, open_keyring(settings.store, settings.data))
+        reader = open_reader(database, open_keys(settings.store, settings.data))
         return reader.find(tenant_id, job_id), reader.events(tenant_id, job_id)
     except JobNotFound as exc:
         raise JobNotFound(f"tenant {tenant_id} has no job {job_id}; see --tenant", option="JOB") from exc

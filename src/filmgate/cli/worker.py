@@ -35,7 +35,7 @@ def worker(
         run_managed(settings, model or [])
         return
     models = parse_models(model or [DEFAULT_MODEL])
-    from filmgate.models.weights import localise, open_cache
+    from filmgate.models.weights import ensure_local, open_cache
     from filmgate.worker_process import run_worker
 
     with ExitStack() as held:
@@ -44,7 +44,7 @@ def worker(
             from filmgate.worker.gpu_runner import GpuRunner  # imports torch
 
             cache = open_cache(settings.models, settings.data)
-            folders = {name: localise(place, cache, held) for name, place in models.items()}
+            folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
             return GpuRunner(folders, settings.pipeline)
 
         run_worker(settings, make_runner)

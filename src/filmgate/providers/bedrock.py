@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from filmgate.aws import clients as aws
+from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors, read_failure
 from filmgate.errors import (
     ProviderCannot,
     ProviderError,
@@ -24,23 +26,15 @@ from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
 from filmgate.settings import ProviderSettings
 
-if TYPE_CHECKING:
-    from botocore.exceptions import ClientError
-
 _CHUNK_BYTES = 256 << 10
 _STATES = {
     "InProgress": InvocationState.PENDING,
     "Completed": InvocationState.COMPLETED,
     "Failed": InvocationState.FAILED,
 }
-_THROTTLED = {"ThrottlingException", "ServiceQuotaExceededException", "TooManyRequestsException", "SlowDown"}
 _REFUSED = {"ValidationException", "ConflictException"}
-_UNUSABLE = {
-    "AccessDeniedException", "AccessDenied", "ResourceNotFoundException", "UnrecognizedClientException",
-    "InvalidSignatureException", "SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredTokenException",
-    "NoSuchBucket",
-}  # fmt: skip
 _CLIP = "output.mp4"
+_SERVICE = "Bedrock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,8 @@ class BedrockProvider:
             with _translated("GetFoundationModel"):
                 details = self._clients.control.get_foundation_model(modelIdentifier=self._model.id)
         except ProviderUnusable as exc:
-            if _code_of(exc.__cause__) != "AccessDeniedException":
+            failure = read_failure(_SERVICE, exc.__cause__)
+            if failure is None or failure.kind is not FailureKind.DENIED:
                 raise
             return from_catalog(entries_of(self._model.id)[0], self._settings.region)
         told = details["modelDetails"].get("modelLifecycle", {})
@@ -192,59 +187,41 @@ def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
         raise SettingsError("expected an AWS region, such as us-west-2", option="provider.region")
     if not settings.bucket.startswith("s3://") or not Place.of(settings.bucket).bucket:
         raise SettingsError("expected s3://BUCKET/PREFIX", option="provider.bucket")
-    try:
-        import boto3
-        from botocore.config import Config
-    except ModuleNotFoundError as exc:
-        message = f'{exc.name} is not installed; run: pip install "filmgate[aws]"'
-        raise ProviderUnusable(message) from exc
-    session: Any = boto3.Session(region_name=settings.region)
-    # One try per call: the worker backs off, and retries inside retries amplify an outage.
-    config = Config(
-        connect_timeout=settings.timeout_seconds,
-        read_timeout=settings.timeout_seconds,
-        retries={"total_max_attempts": 1},
-        max_pool_connections=settings.threads,
+    if not aws.has_boto3():
+        raise ProviderUnusable(aws.BOTO3_MISSING)
+    # One attempt per call: the worker backs off itself, and nested retries would amplify an outage.
+    options = aws.ClientOptions(
+        connect_seconds=settings.timeout_seconds,
+        read_seconds=settings.timeout_seconds,
+        max_attempts=1,
+        max_connections=settings.threads,
     )
-
-    def client(service: str, endpoint: str) -> Any:
-        return session.client(service, endpoint_url=endpoint or None, config=config)
-
+    bedrock = aws.Endpoint(settings.region, settings.endpoint, "provider.region")
+    bucket = aws.Endpoint(settings.region, settings.bucket_endpoint, "provider.region")
     clients = Clients(
-        runtime=client("bedrock-runtime", settings.endpoint),
-        control=client("bedrock", settings.endpoint),
-        s3=client("s3", settings.bucket_endpoint),
+        runtime=aws.open_bedrock_runtime(bedrock, options),
+        control=aws.open_bedrock(bedrock, options),
+        s3=aws.open_s3(bucket, options),
     )
     return BedrockProvider(clients, settings)
 
 
-@contextmanager
-def _translated(verb: str) -> Iterator[None]:
-    """Turns AWS errors into ours by their code; their messages may quote the prompt."""
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+def _translated(verb: str) -> AbstractContextManager[None]:
+    """Translates errors of the AWS calls in the block, by code: a message may quote the prompt."""
 
-    try:
-        yield
-    except ClientError as exc:
-        raise _judge(verb, exc) from exc
-    except (NoCredentialsError, PartialCredentialsError) as exc:
-        raise ProviderUnusable(f"{verb}: there are no AWS credentials") from exc
-    except BotoCoreError as exc:
-        raise ProviderError(f"{verb}: AWS cannot be reached ({type(exc).__name__})") from exc
+    def to_error(failure: AwsFailure) -> ProviderError:
+        message = f"{verb}: {failure.code}"
+        if failure.code in _REFUSED:
+            return ProviderRefused(message)
+        match failure.kind:
+            case FailureKind.THROTTLED:
+                return ProviderThrottled(message)
+            case FailureKind.CREDENTIALS if not failure.operation:
+                return ProviderUnusable(f"{verb}: {failure.message}")
+            case FailureKind.DENIED | FailureKind.CREDENTIALS | FailureKind.NO_RESOURCE:
+                return ProviderUnusable(f"{message}; the role needs the permission, the model and the bucket")
+            case FailureKind.UNREACHABLE:
+                return ProviderError(f"{verb}: {failure.message}")
+        return ProviderError(message)
 
-
-def _judge(verb: str, error: "ClientError") -> ProviderError:
-    code = _code_of(error)
-    message = f"{verb}: {code}"
-    if code in _THROTTLED:
-        return ProviderThrottled(message)
-    if code in _UNUSABLE:
-        return ProviderUnusable(f"{message}; the role needs the permission, the model and the bucket")
-    if code in _REFUSED:
-        return ProviderRefused(message)
-    return ProviderError(message)
-
-
-def _code_of(error: BaseException | None) -> str:
-    response = getattr(error, "response", {})
-    return str(response.get("Error", {}).get("Code", "Unknown"))
+    return aws_errors(_SERVICE, to_error)

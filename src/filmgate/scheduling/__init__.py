@@ -6,14 +6,14 @@ from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.reader import SqlJobReader
 from filmgate.scheduling.wakers import open_waker
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 
 
-def open_queue(database: Database, keyring: Keyring, settings: QueueSettings) -> SqlQueue:
+def open_queue(database: Database, keys: DataKeys, settings: QueueSettings) -> SqlQueue:
     """The queue in this database, with the waker of `queue.waker`."""
-    return SqlQueue(database, keyring, settings, open_waker(settings, database))
+    return SqlQueue(database, keys, settings, open_waker(settings, database))
 
 
-def open_reader(database: Database, keyring: Keyring) -> JobReader:
+def open_reader(database: Database, keys: DataKeys) -> JobReader:
     """The job records in this database."""
-    return SqlJobReader(database, keyring)
+    return SqlJobReader(database, keys)

@@ -43,7 +43,7 @@ from filmgate.scheduling.rows import (
 from filmgate.scheduling.transitions import Transitions, lock_job
 from filmgate.scheduling.wakers.base import Waker
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 
 CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
@@ -65,9 +65,9 @@ class SqlQueue:
     The waker tells workers about jobs they can lease. It is best effort: the database decides.
     """
 
-    def __init__(self, database: Database, keyring: Keyring, settings: QueueSettings, waker: Waker) -> None:
+    def __init__(self, database: Database, keys: DataKeys, settings: QueueSettings, waker: Waker) -> None:
         self._database = database
-        self._sealer = Sealer(keyring)
+        self._sealer = Sealer(keys)
         self._settings = settings
         self._waker = waker
         self._group = GroupCommit(database)

@@ -28,7 +28,7 @@ from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.scheduling.snapshot_reader import read_snapshot
 from filmgate.scheduling.workers import read_alive
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 
 _IDS_PER_QUERY = 500
@@ -53,9 +53,9 @@ _OPEN_COUNTS = sa.select(job_counts, _OLDEST.label("oldest")).where(
 class SqlJobReader:
     """Reads jobs without locks."""
 
-    def __init__(self, database: Database, keyring: Keyring) -> None:
+    def __init__(self, database: Database, keys: DataKeys) -> None:
         self._database = database
-        self._sealer = Sealer(keyring)
+        self._sealer = Sealer(keys)
 
     def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.read() as connection:

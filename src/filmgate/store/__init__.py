@@ -1,4 +1,4 @@
-"""Station 7: encrypted objects. `base` has the port."""
+"""Station 7: encrypted objects and links to them. `base` has the port."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -7,24 +7,24 @@ from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.settings import StoreSettings
 from filmgate.store.base import ObjectStore
-from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 
 DEFAULT_FOLDER = "objects"
 
 
-def open_store(settings: StoreSettings, data: Path, keyring: Keyring) -> ObjectStore:
-    """The store the settings name by URL scheme."""
+def open_store(settings: StoreSettings, data: Path, keys: DataKeys) -> ObjectStore:
+    """The store that the settings name by URL scheme."""
     url = urlsplit(settings.url)
     if url.scheme in ("", "file"):
         from filmgate.store.local.store import LocalStore
 
         folder = Path(url.path) if url.path else data / DEFAULT_FOLDER
-        return LocalStore(folder, keyring, min_free_bytes=settings.min_free_bytes)
+        return LocalStore(folder, keys, min_free_bytes=settings.min_free_bytes)
     if url.scheme == "s3":
         check_boto3("store.url")
         from filmgate.store.s3.store import open_s3_store
 
         return open_s3_store(settings)
     raise SettingsError(
-        f"no store is called {url.scheme}://; expected file:///DIR or s3://BUCKET/PREFIX", option="store.url"
+        f"unknown store {url.scheme}://; expected file:///DIR or s3://BUCKET/PREFIX", option="store.url"
     )

@@ -1,7 +1,7 @@
-"""Station 7: the ObjectStore port. Objects are written once, whole, encrypted with their tenant's key.
+"""Station 7: the ObjectStore port. An object is written whole and encrypted with its tenant's key.
 
-All verbs block: call them from a thread. StoreUnavailable (retryable) is raised when the medium cannot be
-reached, ObjectNotFound for a name that is not there, ObjectCorrupt when bytes do not verify.
+All methods block: call them from a thread. They raise StoreUnavailable (retryable) when the storage cannot
+be reached, ObjectNotFound for a name that does not exist, ObjectCorrupt when bytes do not verify.
 """
 
 import re
@@ -13,13 +13,13 @@ from filmgate.jobs import JOB_ID_PATTERN, TENANT_ID_PATTERN, JobId, TenantId
 
 PART_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
 LIVE_PREFIX = "live/"
-# No writer takes this long: what is older was left by one that was killed.
-LEFTOVER_SECONDS = 86400.0
+# An unpublished object older than this belongs to a writer that was killed.
+UNPUBLISHED_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectName:
-    """Where an object lives: `tenant/job/part`. Checked, so that no name can climb out of its tenant."""
+    """The name of an object: `tenant/job/part`. Raises ValueError for a name that could leave its tenant."""
 
     tenant_id: TenantId
     job_id: JobId
@@ -41,7 +41,7 @@ class ObjectName:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """A published object: its plain size and, right after `put` in order, the SHA-256 of its plain bytes."""
+    """A published object. `sha256` of its plain bytes is known only after a `put` without a late head."""
 
     name: ObjectName
     size_bytes: int
@@ -51,14 +51,14 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Space left for new objects; `is_low` means that no new work should be accepted."""
+    """Space left for new objects. If `is_low`, the service should accept no new jobs."""
 
     free_bytes: int | None
     is_low: bool
 
 
 class ObjectStore(Protocol):
-    """The same verbs on local disk and on S3."""
+    """The same operations on a local disk and on S3."""
 
     def put(
         self,
@@ -68,73 +68,73 @@ class ObjectStore(Protocol):
         is_durable: bool = True,
         late_head: Callable[[], bytes] | None = None,
     ) -> StoredObject:
-        """Publish the stream under the name: all of it, durable, or nothing. Replaces an older object in
-        one step. Raises StoreFull, and whatever `chunks` raises; both leave no trace.
+        """Publishes the stream under the name, in one step: all of it, durable, or nothing. Replaces an
+        existing object. Raises StoreFull and whatever `chunks` raises; nothing is published then.
 
-        Without `is_durable` (live fragments, previews) a power cut may lose it, nothing else can. What
-        `late_head` returns once `chunks` has ended belongs in front of them; no digest is known then.
+        Without `is_durable` (live fragments, previews) a power failure may lose the object. `late_head` is
+        called after `chunks` has ended, and its result is stored in front of them; `sha256` is None then.
         """
         ...
 
     def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """The plain bytes [start, stop), verified as they are read; only the touched segments are opened.
+        """The plain bytes [start, stop), verified as they are read. Reads only the segments of the range.
 
-        Raises ObjectNotFound before the first byte.
+        Raises ObjectNotFound at once, before the first byte is read.
         """
         ...
 
     def stat(self, name: ObjectName) -> StoredObject:
-        """The plain size, without reading the object."""
+        """The object's plain size and time. Does not read its bytes."""
         ...
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
-        """Remove every object of the job whose part starts with the prefix; how many. Idempotent."""
+        """Deletes all objects of the job whose part starts with the prefix. Returns how many. Idempotent."""
         ...
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
-        """The job's published objects in order of name."""
+        """The job's published objects, ordered by name."""
         ...
 
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
-        """Every job that has an object, so that retention can find what no row knows."""
+        """All jobs of the tenant that have an object. Retention uses it to find orphans."""
         ...
 
     def link(self, name: ObjectName, seconds: float) -> str:
-        """An address that names this object alone, needs no key and expires: a URL, or a path (starting
-        with `/objects/`) that the API serves itself.
+        """A link to this object only, which needs no API key and expires. Either a URL, or a path under
+        `/objects/` that the API serves.
         """
         ...
 
     def resolve(self, token: str) -> ObjectName:
-        """The object a token of our own `/objects/` link names. Raises LinkInvalid."""
+        """The object of an `/objects/` link, by its token. Raises LinkInvalid."""
         ...
 
     def room(self) -> Room:
-        """What is left, for admission."""
+        """The space left, for admission."""
         ...
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Drop what killed writers left unpublished, if it is older than this; how many. Idempotent."""
+        """Deletes unpublished objects older than this. Returns how many. Idempotent."""
         ...
 
 
 def live_part(fence: int, number: int) -> str:
-    """The part of one live fragment; the fence keeps a stale worker's fragments apart from ours."""
+    """The part of one live fragment. The fence separates it from the fragments of a stale worker."""
     return f"{live_prefix(fence)}{number:06d}"
 
 
 def live_prefix(fence: int) -> str:
-    """Every live fragment of one attempt."""
+    """The prefix of all live fragments of one attempt."""
     return f"{LIVE_PREFIX}{fence}/"
 
 
 def clip_part(fence: int) -> str:
-    """The clip of one attempt: a late writer cannot replace the clip of the attempt that won."""
+    """The part of an attempt's clip. The fence keeps a late writer from replacing the clip of the winner."""
     return f"clip-{fence}.mp4"
 
 
 def picture_part(kind: str, fence: int) -> str:
-    """A still of one attempt (`preview`, `thumbnail`, `spritesheet`), fenced like its clip."""
+    """The part of an attempt's still (`preview`, `thumbnail`, `spritesheet`), fenced like its clip."""
     return f"{kind}-{fence}.jpg"
 
 

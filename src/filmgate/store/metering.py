@@ -1,11 +1,11 @@
-"""What goes into an object, measured and digested on its way through."""
+"""Size and SHA-256 of a stream of chunks."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
 
 
 class Meter:
-    """Passes chunks on; knows their size and their SHA-256 once they have all gone by."""
+    """Iterates over chunks and counts them: size and SHA-256 are final when the iteration ends."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = chunks
@@ -24,7 +24,7 @@ class Meter:
 
 
 def digest(chunks: Iterable[bytes]) -> str:
-    """The SHA-256 of chunks that go nowhere."""
+    """The SHA-256 of all chunks."""
     sha256 = hashlib.sha256()
     for chunk in chunks:
         sha256.update(chunk)

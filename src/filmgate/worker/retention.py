@@ -6,7 +6,7 @@ from collections.abc import Callable
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Job, JobId, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader
-from filmgate.store.base import LEFTOVER_SECONDS, ObjectStore
+from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import attempt_each
 from filmgate.tenants.base import TenantRegistry
@@ -53,7 +53,7 @@ class Retention:
 
     def delete_orphans(self) -> int:
         """Delete objects whose job does not exist, and unpublished drafts. Returns how many jobs it was."""
-        if drafts := self._store.sweep(LEFTOVER_SECONDS):
+        if drafts := self._store.sweep(UNPUBLISHED_SECONDS):
             self._log.warning("unpublished objects deleted", leftovers=drafts)
         orphans = [
             (tenant.id, job_id)

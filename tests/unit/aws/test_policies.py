@@ -1,25 +1,25 @@
-"""What each document allows, by AWS's own rules of evaluation, conditions included."""
+"""What each document allows by AWS's evaluation rules, with conditions."""
 
 from dataclasses import replace
 
 import pytest
 
-from filmgate.aws.place import Place
 from filmgate.aws.policies import (
     TENANT_TAG,
-    Estate,
-    Scope,
+    Deployment,
+    TenantScope,
     bucket_policy,
     key_policy,
     lifecycle,
     role_policy,
 )
 from filmgate.aws.roles import Role
+from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from tests.iam import is_allowed
 
-ESTATE = Estate(
-    Place("films", "clips/"), "123456789012", "eu-central-1", KeyTemplate("alias/filmgate-{tenant}")
+DEPLOYMENT = Deployment(
+    S3Location("films", "clips/"), "123456789012", "eu-central-1", KeyTemplate("alias/filmgate-{tenant}")
 )
 BUCKET = "arn:aws:s3:::films"
 JOB = "video_00000000000000000000000000000001"
@@ -29,8 +29,8 @@ S3 = "s3.eu-central-1.amazonaws.com"
 RENDERING = [Role.API, Role.WORKER, Role.MANAGED]
 
 
-def of(role, tenant="acme", estate=ESTATE):
-    return role_policy(role, Scope(estate, tenant))
+def policy_of(role, tenant="acme", deployment=DEPLOYMENT):
+    return role_policy(role, TenantScope(deployment, tenant))
 
 
 def with_key(tenant, alias=None, via=S3):
@@ -42,54 +42,54 @@ def with_key(tenant, alias=None, via=S3):
 
 
 @pytest.mark.parametrize("role", RENDERING)
-def test_a_role_reads_and_removes_its_tenants_objects_and_no_others(role):
+def test_a_role_reads_and_deletes_only_its_tenants_objects(role):
     for action in ("s3:GetObject", "s3:DeleteObjectVersion", "s3:AbortMultipartUpload"):
-        assert is_allowed(of(role), action, f"{MINE}/clip-1.mp4")
-        assert not is_allowed(of(role), action, f"{THEIRS}/clip-1.mp4")
-        assert not is_allowed(of(role), action, "arn:aws:s3:::elsewhere/clips/acme/x")
-        assert not is_allowed(of(role), action, f"{BUCKET}/clips/acme-corp/x")
+        assert is_allowed(policy_of(role), action, f"{MINE}/clip-1.mp4")
+        assert not is_allowed(policy_of(role), action, f"{THEIRS}/clip-1.mp4")
+        assert not is_allowed(policy_of(role), action, "arn:aws:s3:::elsewhere/clips/acme/x")
+        assert not is_allowed(policy_of(role), action, f"{BUCKET}/clips/acme-corp/x")
 
 
 @pytest.mark.parametrize("role", RENDERING)
-def test_a_role_speaks_to_its_own_queues_alone(role):
-    estate = replace(ESTATE, queues=("filmgate-*.fifo", "filmgate-dead.fifo"))
+def test_a_role_uses_only_its_own_queues(role):
+    policy = policy_of(role, deployment=replace(DEPLOYMENT, queues=("filmgate-*.fifo", "filmgate-dead.fifo")))
     where = "arn:aws:sqs:eu-central-1:123456789012"
     for queue in ("filmgate-wan.fifo", "filmgate-dead.fifo"):
-        assert is_allowed(of(role, estate=estate), "sqs:ReceiveMessage", f"{where}:{queue}")
-    assert not is_allowed(of(role, estate=estate), "sqs:ReceiveMessage", f"{where}:other.fifo")
-    assert not is_allowed(of(role, estate=estate), "sqs:PurgeQueue", f"{where}:filmgate-wan.fifo")
-    assert not is_allowed(of(role), "sqs:SendMessage", f"{where}:filmgate-wan.fifo")
+        assert is_allowed(policy, "sqs:ReceiveMessage", f"{where}:{queue}")
+    assert not is_allowed(policy, "sqs:ReceiveMessage", f"{where}:other.fifo")
+    assert not is_allowed(policy, "sqs:PurgeQueue", f"{where}:filmgate-wan.fifo")
+    assert not is_allowed(policy_of(role), "sqs:SendMessage", f"{where}:filmgate-wan.fifo")
 
 
-def test_workers_pull_models_and_nobody_writes_them():
-    estate = replace(ESTATE, models=Place("weights", "models/"))
+def test_only_workers_read_models_and_no_role_writes_them():
+    deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
+    policies = {role: policy_of(role, deployment=deployment) for role in Role}
     file = "arn:aws:s3:::weights/models/wan/v1/model.safetensors"
-    assert is_allowed(of(Role.WORKER, estate=estate), "s3:GetObject", file)
-    assert not is_allowed(of(Role.WORKER, estate=estate), "s3:PutObject", file)
-    assert not is_allowed(of(Role.WORKER, estate=estate), "s3:GetObject", "arn:aws:s3:::weights/else")
-    assert not is_allowed(of(Role.API, estate=estate), "s3:GetObject", file)
+    assert [role for role in Role if is_allowed(policies[role], "s3:GetObject", file)] == [Role.WORKER]
+    assert not any(is_allowed(policies[role], "s3:PutObject", file) for role in Role)
+    assert not is_allowed(policies[Role.WORKER], "s3:GetObject", "arn:aws:s3:::weights/else")
 
 
 @pytest.mark.parametrize("role", RENDERING)
-def test_a_role_lists_under_its_tenants_prefix_alone(role):
+def test_a_role_lists_only_its_tenants_prefix(role):
     for action in ("s3:ListBucket", "s3:ListBucketVersions"):
-        assert is_allowed(of(role), action, BUCKET, **{"s3:prefix": f"clips/acme/{JOB}/live/"})
-        assert is_allowed(of(role), action, BUCKET, **{"s3:prefix": "clips/acme/"})
+        assert is_allowed(policy_of(role), action, BUCKET, **{"s3:prefix": f"clips/acme/{JOB}/live/"})
+        assert is_allowed(policy_of(role), action, BUCKET, **{"s3:prefix": "clips/acme/"})
         for prefix in ("clips/globex/", "clips/", "", "clips/acme-corp/"):
-            assert not is_allowed(of(role), action, BUCKET, **{"s3:prefix": prefix})
-        assert not is_allowed(of(role), action, BUCKET)
+            assert not is_allowed(policy_of(role), action, BUCKET, **{"s3:prefix": prefix})
+        assert not is_allowed(policy_of(role), action, BUCKET)
 
 
-def test_the_api_writes_uploads_and_never_a_clip():
-    assert is_allowed(of(Role.API), "s3:PutObject", f"{MINE}/source")
-    assert not is_allowed(of(Role.API), "s3:PutObject", f"{MINE}/clip-1.mp4")
-    assert is_allowed(of(Role.WORKER), "s3:PutObject", f"{MINE}/clip-1.mp4")
-    assert not is_allowed(of(Role.WORKER), "s3:PutObject", f"{THEIRS}/clip-1.mp4")
+def test_the_api_writes_uploads_but_no_clips():
+    assert is_allowed(policy_of(Role.API), "s3:PutObject", f"{MINE}/source")
+    assert not is_allowed(policy_of(Role.API), "s3:PutObject", f"{MINE}/clip-1.mp4")
+    assert is_allowed(policy_of(Role.WORKER), "s3:PutObject", f"{MINE}/clip-1.mp4")
+    assert not is_allowed(policy_of(Role.WORKER), "s3:PutObject", f"{THEIRS}/clip-1.mp4")
 
 
 @pytest.mark.parametrize("role", RENDERING)
-def test_a_role_uses_its_tenants_key_with_its_tenants_context_alone(role):
-    assert is_allowed(of(role), "kms:GenerateDataKey", KEY, **with_key("acme"))
+def test_a_role_uses_only_its_tenants_key_and_only_with_its_tenants_context(role):
+    assert is_allowed(policy_of(role), "kms:GenerateDataKey", KEY, **with_key("acme"))
     for context in (
         with_key("globex"),
         with_key("globex", "alias/filmgate-acme"),
@@ -97,22 +97,22 @@ def test_a_role_uses_its_tenants_key_with_its_tenants_context_alone(role):
         {"kms:ResourceAliases": ["alias/filmgate-acme"], "kms:ViaService": S3},
     ):
         for action in ("kms:GenerateDataKey", "kms:Decrypt"):
-            assert not is_allowed(of(role), action, KEY, **context)
+            assert not is_allowed(policy_of(role), action, KEY, **context)
 
 
-def test_only_the_api_seals_prompts_and_only_where_prompts_are_sealed_with_kms():
+def test_only_the_api_seals_prompts_and_only_with_a_kms_keyring():
     directly = with_key("acme", via=None)
-    assert is_allowed(of(Role.API), "kms:GenerateDataKey", KEY, **directly)
-    assert is_allowed(of(Role.WORKER), "kms:Decrypt", KEY, **directly)
-    assert not is_allowed(of(Role.WORKER), "kms:GenerateDataKey", KEY, **directly)
-    files = Estate(ESTATE.place, ESTATE.account, ESTATE.region, ESTATE.key, has_kms_keyring=False)
+    assert is_allowed(policy_of(Role.API), "kms:GenerateDataKey", KEY, **directly)
+    assert is_allowed(policy_of(Role.WORKER), "kms:Decrypt", KEY, **directly)
+    assert not is_allowed(policy_of(Role.WORKER), "kms:GenerateDataKey", KEY, **directly)
+    files = replace(DEPLOYMENT, has_kms_keyring=False)
     for action in ("kms:GenerateDataKey", "kms:Decrypt"):
-        assert not is_allowed(of(Role.API, estate=files), action, KEY, **directly)
-        assert is_allowed(of(Role.API, estate=files), action, KEY, **with_key("acme"))
+        assert not is_allowed(policy_of(Role.API, deployment=files), action, KEY, **directly)
+        assert is_allowed(policy_of(Role.API, deployment=files), action, KEY, **with_key("acme"))
 
 
-def test_a_role_for_all_tenants_still_needs_a_tenant_as_context():
-    policy = of(Role.WORKER, "*")
+def test_a_role_for_all_tenants_still_needs_a_tenant_context():
+    policy = policy_of(Role.WORKER, "*")
     assert is_allowed(policy, "s3:GetObject", f"{THEIRS}/clip-1.mp4")
     assert is_allowed(policy, "kms:Decrypt", KEY, **with_key("globex"))
     assert not is_allowed(policy, "kms:Decrypt", KEY, **{"kms:ResourceAliases": ["alias/filmgate-acme"]})
@@ -120,8 +120,8 @@ def test_a_role_for_all_tenants_still_needs_a_tenant_as_context():
     assert not is_allowed(policy, "s3:GetObject", f"{BUCKET}/models/x")
 
 
-def test_the_operator_tends_keys_and_bucket_and_reads_nothing():
-    policy = of(Role.OPERATOR)
+def test_the_operator_manages_keys_and_bucket_and_reads_nothing():
+    policy = policy_of(Role.OPERATOR)
     alias = {"kms:ResourceAliases": ["alias/filmgate-acme"]}
     assert is_allowed(policy, "kms:ScheduleKeyDeletion", KEY, **alias)
     assert not is_allowed(
@@ -138,25 +138,32 @@ def test_only_the_managed_role_may_call_a_provider():
         "arn:aws:bedrock:us-west-2::foundation-model/luma.ray-v2:0",
         ("arn:aws:bedrock:us-west-2:123456789012:async-invoke/abcdefghijkl"),
     )
-    assert is_allowed(of(Role.MANAGED), "bedrock:InvokeModel", model)
-    assert is_allowed(of(Role.MANAGED), "bedrock:GetAsyncInvoke", invocation)
+    assert is_allowed(policy_of(Role.MANAGED), "bedrock:InvokeModel", model)
+    assert is_allowed(policy_of(Role.MANAGED), "bedrock:GetAsyncInvoke", invocation)
     for role in (Role.API, Role.WORKER, Role.OPERATOR):
-        assert not is_allowed(of(role), "bedrock:InvokeModel", model)
-    staged = Estate(ESTATE.place, ESTATE.account, ESTATE.region, ESTATE.key, staging=Place("stage", "in/"))
-    assert is_allowed(
-        of(Role.MANAGED, estate=staged), "s3:DeleteObject", "arn:aws:s3:::stage/in/x/output.mp4"
-    )
-    assert not is_allowed(of(Role.MANAGED, estate=staged), "s3:GetObject", "arn:aws:s3:::stage/out/x")
+        assert not is_allowed(policy_of(role), "bedrock:InvokeModel", model)
+    policy = policy_of(Role.MANAGED, deployment=replace(DEPLOYMENT, staging=S3Location("stage", "in/")))
+    assert is_allowed(policy, "s3:DeleteObject", "arn:aws:s3:::stage/in/x/output.mp4")
+    assert not is_allowed(policy, "s3:GetObject", "arn:aws:s3:::stage/out/x")
 
 
-def test_by_tag_the_tenant_is_a_variable_in_every_place_it_is_named():
-    statements = of(Role.WORKER, TENANT_TAG)["Statement"]
-    named = [s for s in statements if s["Sid"] != "FindUnfinishedUploads"]
+def test_the_managed_role_can_delete_all_versions_of_a_staged_clip():
+    policy = policy_of(Role.MANAGED, deployment=replace(DEPLOYMENT, staging=S3Location("stage", "in/")))
+    assert is_allowed(policy, "s3:DeleteObjectVersion", "arn:aws:s3:::stage/in/x/output.mp4")
+    for prefix in ("in", "in/x/"):
+        assert is_allowed(policy, "s3:ListBucketVersions", "arn:aws:s3:::stage", **{"s3:prefix": prefix})
+    for prefix in ("", "out/", "inner/"):
+        assert not is_allowed(policy, "s3:ListBucketVersions", "arn:aws:s3:::stage", **{"s3:prefix": prefix})
+
+
+def test_with_a_tag_every_statement_names_the_tenant_by_the_tag():
+    statements = policy_of(Role.WORKER, TENANT_TAG)["Statement"]
+    named = [s for s in statements if s["Sid"] != "ListUnfinishedUploads"]
     assert all(TENANT_TAG in str(statement) for statement in named)
 
 
-def test_a_tenants_key_is_never_used_without_its_context_whoever_asks():
-    policy = key_policy(Scope(ESTATE, "acme"), [ESTATE.role_arn(Role.API)])
+def test_no_caller_can_use_a_tenants_key_without_its_context():
+    policy = key_policy(TenantScope(DEPLOYMENT, "acme"), [DEPLOYMENT.role_arn(Role.API)])
     context = "kms:EncryptionContext:tenant"
     assert is_allowed(policy, "kms:Decrypt", KEY, **{context: "acme"}) is True
     assert is_allowed(policy, "kms:Decrypt", KEY, **{context: "globex"}) == "denied"
@@ -165,8 +172,8 @@ def test_a_tenants_key_is_never_used_without_its_context_whoever_asks():
     assert not {"kms:Decrypt", "kms:GenerateDataKey", "kms:*"} & set(root["Action"])
 
 
-def test_the_bucket_refuses_plain_http_and_other_encryption_but_no_part_of_an_upload():
-    policy, header = bucket_policy(ESTATE), "s3:x-amz-server-side-encryption"
+def test_the_bucket_denies_plain_http_and_other_encryption_but_no_upload_part():
+    policy, header = bucket_policy(DEPLOYMENT), "s3:x-amz-server-side-encryption"
     assert is_allowed(policy, "s3:GetObject", MINE, **{"aws:SecureTransport": "false"}) == "denied"
     secure = {"aws:SecureTransport": "true"}
     assert is_allowed(policy, "s3:PutObject", MINE, **secure, **{header: "AES256"}) == "denied"
@@ -174,11 +181,11 @@ def test_the_bucket_refuses_plain_http_and_other_encryption_but_no_part_of_an_up
     assert is_allowed(policy, "s3:PutObject", MINE, **secure) is False
 
 
-def test_the_lifecycle_waits_longer_than_our_own_sweep():
-    from filmgate.store.base import LEFTOVER_SECONDS
+def test_the_lifecycle_waits_longer_than_the_sweep():
+    from filmgate.store.base import UNPUBLISHED_SECONDS
 
-    [rule] = lifecycle(ESTATE)["Rules"]
-    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] * 86400 > LEFTOVER_SECONDS
+    [rule] = lifecycle(DEPLOYMENT)["Rules"]
+    assert rule["AbortIncompleteMultipartUpload"]["DaysAfterInitiation"] * 86400 > UNPUBLISHED_SECONDS
     assert rule["Filter"] == {"Prefix": "clips/"}
 
 
@@ -190,9 +197,9 @@ def test_the_lifecycle_waits_longer_than_our_own_sweep():
         ("cn-north-1", "arn:aws-cn:s3:::films", "s3.cn-north-1.amazonaws.com.cn"),
     ],
 )
-def test_partitions_are_named_as_aws_names_them(region, arn, service):
-    estate = Estate(ESTATE.place, ESTATE.account, region, ESTATE.key)
-    assert (estate.bucket_arn, estate.s3_service) == (arn, service)
+def test_partitions_follow_the_region(region, arn, service):
+    deployment = replace(DEPLOYMENT, region=region)
+    assert (deployment.bucket_arn, deployment.s3_service) == (arn, service)
 
 
 @pytest.mark.parametrize(
@@ -205,5 +212,5 @@ def test_partitions_are_named_as_aws_names_them(region, arn, service):
     ],
 )
 def test_a_key_is_named_by_its_alias_or_its_arn(template, resource, has_alias):
-    scope = Scope(Estate(ESTATE.place, ESTATE.account, ESTATE.region, KeyTemplate(template)), "acme")
+    scope = TenantScope(replace(DEPLOYMENT, key=KeyTemplate(template)), "acme")
     assert (scope.keys, bool(scope.alias)) == (resource, has_alias)

@@ -1,4 +1,4 @@
-"""The models a node keeps: one download however many workers start, and room made by age."""
+"""The models on this node: one download for any number of processes, evicted by last use."""
 
 import secrets
 import shutil
@@ -8,33 +8,33 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filmgate.errors import ModelError, StoreFull
-from filmgate.models.weights.entry import LOCKS, Entry, find_entries
-from filmgate.models.weights.fetch import Fetch, Report
+from filmgate.models.weights.entry import LOCKS, CacheEntry, find_entries
+from filmgate.models.weights.fetch import Fetch, ReportProgress
 from filmgate.models.weights.journal import Journal
 from filmgate.models.weights.location import ModelLocation
-from filmgate.models.weights.locks import NodeLock, take_lock
+from filmgate.models.weights.locks import NodeLock, acquire_lock
 from filmgate.models.weights.manifest import FileRecord, Manifest, hash_file
 from filmgate.models.weights.remote import Remote
 from filmgate.settings import ModelSettings
 from filmgate.telemetry.logs import Log
 
-# Of several who find nothing one fills, and the others look again: their shared lock then waits for it.
-_LOOKS_A_TAKE = 1000
-_NAP_MILLISECONDS = 50
+# One of several processes fills a missing entry. The others try again, and their shared lock waits for it.
+_MAX_ATTEMPTS = 1000
+_MAX_PAUSE_MILLISECONDS = 50
 
 log = Log("weights")
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A model in use: its folder stays until the lock is closed, or the process ends."""
+class AcquiredModel:
+    """A model in use. Its folder is not evicted before the lock is closed or the process ends."""
 
     folder: Path
     lock: NodeLock
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class CachedModel:
     """One line of `filmgate models list`."""
 
     url: str
@@ -46,8 +46,8 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection:
-    """What a look at every byte found. `is_withdrawn`: the next pull fetches the damaged files again."""
+class Verification:
+    """The damaged files of a model. If `is_withdrawn`, the next pull downloads them again."""
 
     url: str
     damaged: tuple[str, ...]
@@ -55,7 +55,7 @@ class Inspection:
 
 
 class ModelCache:
-    """Models in one folder: a local NVMe, or /dev/shm. Any number of processes may use it at once."""
+    """Models in one folder on a local NVMe disk or in /dev/shm, shared by any number of processes."""
 
     def __init__(
         self, folder: Path, settings: ModelSettings, open_remote: Callable[[ModelLocation], Remote]
@@ -64,31 +64,31 @@ class ModelCache:
         self._settings = settings
         self._open_remote = open_remote
 
-    def take(self, location: ModelLocation, report: Report | None = None) -> Taken:
-        """The model, pulled if it is not here. A version never changes: one that is here asks S3 nothing.
+    def acquire(self, location: ModelLocation, report: ReportProgress | None = None) -> AcquiredModel:
+        """The model, pulled if it is not cached. A version never changes, so a cached one needs no request.
 
-        Raises ModelError, StoreUnavailable or StoreFull; what has arrived by then is kept for the next try.
+        Raises ModelError, StoreUnavailable or StoreFull. The next try resumes the download.
         """
-        entry = Entry(self._folder, location)
-        for _ in range(_LOOKS_A_TAKE):
-            shared = take_lock(entry.lock_path, is_shared=True, on_wait=lambda: _say_waiting(location))
+        entry = CacheEntry(self._folder, location)
+        for _ in range(_MAX_ATTEMPTS):
+            shared = acquire_lock(entry.lock_path, is_shared=True, on_wait=lambda: _log_waiting(location))
             if entry.is_published:
-                entry.note_use()
-                return Taken(entry.model, shared)
+                entry.mark_used()
+                return AcquiredModel(entry.model, shared)
             shared.close()
-            # Never wait for the exclusive lock: whoever filled the entry may go on to use it for days.
+            # Do not wait for the exclusive lock: the process that fills the entry may use it for days.
             if (exclusive := entry.try_exclusive()) is not None:
                 with exclusive:
                     if not entry.is_published:
                         self._fill(entry, report)
             else:
-                time.sleep(secrets.randbelow(_NAP_MILLISECONDS) / 1000)
+                time.sleep(secrets.randbelow(_MAX_PAUSE_MILLISECONDS) / 1000)
         raise ModelError(f"{location.url} is evicted as soon as it is pulled; raise models.cache_bytes")
 
-    def holdings(self) -> list[Holding]:
-        """What is here, the least recently used first."""
+    def list_models(self) -> list[CachedModel]:
+        """The models in the cache, least recently used first."""
         return [
-            Holding(
+            CachedModel(
                 url=entry.location.url,
                 folder=entry.model,
                 size_bytes=_size(entry),
@@ -99,49 +99,49 @@ class ModelCache:
             for entry in find_entries(self._folder)
         ]
 
-    def verify(self, location: ModelLocation) -> Inspection:
-        """Read every byte. Damaged files are withdrawn, so that the next pull fetches them and no others;
-        not while somebody uses the model.
+    def verify(self, location: ModelLocation) -> Verification:
+        """Reads every byte. If the model is not in use, it is withdrawn and the next pull downloads its
+        damaged files again, and only those.
         """
-        entry = Entry(self._folder, location)
-        with take_lock(entry.lock_path, is_shared=True):
+        entry = CacheEntry(self._folder, location)
+        with acquire_lock(entry.lock_path, is_shared=True):
             manifest = entry.read_manifest()
             if manifest is None or not entry.is_published:
                 raise ModelError(f"{location.url} is not in the cache; run `filmgate models pull`")
-            damaged = tuple(file.path for file in manifest.files if not _is_sound(entry.model, file))
+            damaged = tuple(file.path for file in manifest.files if not _is_intact(entry.model, file))
         if not damaged or (lock := entry.try_exclusive()) is None:
-            return Inspection(location.url, damaged, is_withdrawn=False)
+            return Verification(location.url, damaged, is_withdrawn=False)
         with lock:
             self._withdraw(entry, manifest, damaged)
-        return Inspection(location.url, damaged, is_withdrawn=True)
+        return Verification(location.url, damaged, is_withdrawn=True)
 
     def evict(self, location: ModelLocation) -> bool:
-        """Remove a model; False when it is in use or not here."""
-        return _evict(Entry(self._folder, location))
+        """Deletes a model. Returns False if it is in use or not in the cache."""
+        return _evict(CacheEntry(self._folder, location))
 
     def shrink(self, to_bytes: int) -> list[str]:
-        """Evict by age until no more than this is left, or everything left is in use."""
-        with take_lock(self._folder / LOCKS / "room"):
+        """Evicts by last use until at most this many bytes, or only models in use, remain."""
+        with acquire_lock(self._folder / LOCKS / "room"):
             return self._evict_until(lambda: sum(map(_size, find_entries(self._folder))) <= to_bytes)
 
-    def _fill(self, entry: Entry, report: Report | None) -> None:
+    def _fill(self, entry: CacheEntry, report: ReportProgress | None) -> None:
         remote = self._open_remote(entry.location)
         manifest = remote.read_manifest()
         self._make_room(entry, manifest)
         log.info("pulling a model", model=entry.location.name, size_bytes=manifest.total_bytes)
         Fetch(remote, manifest, entry.partial, entry.journal).run(report)
         entry.publish()
-        entry.note_use()
+        entry.mark_used()
 
-    def _make_room(self, entry: Entry, manifest: Manifest) -> None:
-        """Evict what is oldest and unused, then reserve: pulls that start together never overbook."""
+    def _make_room(self, entry: CacheEntry, manifest: Manifest) -> None:
+        """Evicts unused models, then reserves the space: concurrent pulls cannot overbook the disk."""
         need, budget = manifest.total_bytes, self._settings.cache_bytes
-        with take_lock(self._folder / LOCKS / "room"):
+        with acquire_lock(self._folder / LOCKS / "room"):
 
             def is_enough() -> bool:
                 others = (other for other in find_entries(self._folder) if other != entry)
                 is_within = budget == 0 or sum(map(_size, others)) + need <= budget
-                free = shutil.disk_usage(self._folder).free + _bytes_there(entry.partial)
+                free = shutil.disk_usage(self._folder).free + _allocated_bytes(entry.partial)
                 return is_within and need <= free
 
             self._evict_until(is_enough, keep=entry)
@@ -150,11 +150,11 @@ class ModelCache:
                 free = shutil.disk_usage(self._folder).free
                 raise StoreFull(
                     f"{entry.location.url} needs {need} bytes: {limit}{free} bytes of disk are free, and "
-                    "what else is in the cache is in use"
+                    "all other models in the cache are in use"
                 )
             entry.reserve(manifest)
 
-    def _evict_until(self, is_enough: Callable[[], bool], keep: Entry | None = None) -> list[str]:
+    def _evict_until(self, is_enough: Callable[[], bool], keep: CacheEntry | None = None) -> list[str]:
         evicted = []
         for entry in find_entries(self._folder):
             if is_enough():
@@ -163,7 +163,7 @@ class ModelCache:
                 evicted.append(entry.location.url)
         return evicted
 
-    def _withdraw(self, entry: Entry, manifest: Manifest, damaged: tuple[str, ...]) -> None:
+    def _withdraw(self, entry: CacheEntry, manifest: Manifest, damaged: tuple[str, ...]) -> None:
         journal = Journal(entry.journal, f"{manifest.digest} {self._settings.range_bytes}")
         for file in manifest.files:
             if file.path not in damaged:
@@ -173,29 +173,29 @@ class ModelCache:
         entry.model.rename(entry.partial)
 
 
-def _evict(entry: Entry) -> bool:
+def _evict(entry: CacheEntry) -> bool:
     if not entry.folder.exists() or (lock := entry.try_exclusive()) is None:
         return False
     with lock:
-        entry.remove()
+        entry.delete()
     log.info("evicted a model", model=entry.location.name)
     return True
 
 
-def _size(entry: Entry) -> int:
+def _size(entry: CacheEntry) -> int:
     manifest = entry.read_manifest()
     return manifest.total_bytes if manifest is not None else 0
 
 
-def _bytes_there(folder: Path) -> int:
-    """Bytes on disk, not lengths: what has not arrived yet is a hole."""
+def _allocated_bytes(folder: Path) -> int:
+    """Bytes on disk, not file lengths: ranges that are not downloaded yet are holes."""
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
-def _is_sound(folder: Path, file: FileRecord) -> bool:
+def _is_intact(folder: Path, file: FileRecord) -> bool:
     path = folder / file.path
     return path.is_file() and path.stat().st_size == file.size_bytes and hash_file(path) == file.sha256
 
 
-def _say_waiting(location: ModelLocation) -> None:
-    log.info("another process pulls this model; waiting for it", model=location.name)
+def _log_waiting(location: ModelLocation) -> None:
+    log.info("waiting for another process that pulls this model", model=location.name)

@@ -1,4 +1,4 @@
-"""What `filmgate doctor` asks about the model cache: can it be written, and is its budget real?"""
+"""Doctor check of the model cache: its folder is writable and its budget fits the disk."""
 
 import shutil
 import tempfile
@@ -11,8 +11,8 @@ from filmgate.telemetry.findings import Finding, Verdict
 _SUBJECT = "model cache"
 
 
-def examine_cache(settings: ModelSettings) -> Iterator[Finding]:
-    """Findings about a cache that was configured; the default one is in the data folder."""
+def check_cache(settings: ModelSettings) -> Iterator[Finding]:
+    """A finding about a configured cache. The default cache is in the data folder and has none."""
     if not settings.cache:
         return
     folder = Path(settings.cache)
@@ -21,12 +21,12 @@ def examine_cache(settings: ModelSettings) -> Iterator[Finding]:
         with tempfile.TemporaryFile(dir=folder):
             disk = shutil.disk_usage(folder)
     except OSError as exc:
-        remedy = "set models.cache to a folder this process may write"
+        remedy = "set models.cache to a folder that this process can write"
         yield Finding(_SUBJECT, Verdict.FAIL, f"{folder}: {exc.strerror}", remedy)
         return
-    words = f"{folder}: {disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free"
+    message = f"{folder}: {disk.free / 2**30:.1f} of {disk.total / 2**30:.1f} GiB free"
     if settings.cache_bytes > disk.total:
         remedy = f"set models.cache_bytes to at most {disk.total}"
-        yield Finding(_SUBJECT, Verdict.WARN, f"{words}, the budget is larger than the disk", remedy)
+        yield Finding(_SUBJECT, Verdict.WARN, f"{message}; models.cache_bytes exceeds the disk", remedy)
         return
-    yield Finding(_SUBJECT, Verdict.OK, words)
+    yield Finding(_SUBJECT, Verdict.OK, message)

@@ -1,10 +1,10 @@
-"""One model version in the cache: its folder, and what of it is there.
+"""One model version in the cache, as files.
 
-<cache>/wan-v3-1a2b3c4d/entry.json   address and manifest: this much room is taken, filled or not
-                        partial/     what has arrived; `journal` says which ranges that is
-                        model/       the whole version, every digest checked: it appears by rename
-                        used         its time is the last use
-<cache>/.locks/wan-v3-1a2b3c4d       shared: in use; exclusive: being filled or removed
+<cache>/wan-v3-1a2b3c4d/entry.json   URL and manifest; reserves the space, downloaded or not
+                        partial/     what is downloaded so far; `journal` lists the ranges
+                        model/       the complete version with every digest checked; appears by rename
+                        used         its modification time is the last use
+<cache>/.locks/wan-v3-1a2b3c4d       shared: in use; exclusive: being filled or deleted
 """
 
 import hashlib
@@ -25,8 +25,8 @@ _ENTRY_FILE = "entry.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A place in the cache for one location, whether or not anything is there."""
+class CacheEntry:
+    """The files of one location in the cache, whether or not they exist yet."""
 
     cache: Path
     location: ModelLocation
@@ -62,27 +62,27 @@ class Entry:
 
     @property
     def used_at(self) -> float:
-        """Unix seconds of the last use; of its making if it was never used."""
+        """Unix seconds of the last use, or of the reservation if the model was never used."""
         for path in (self.folder / "used", self.folder / _ENTRY_FILE):
             if path.exists():
                 return path.stat().st_mtime
         return 0.0
 
-    def note_use(self) -> None:
+    def mark_used(self) -> None:
         (self.folder / "used").touch()
 
     def read_manifest(self) -> Manifest | None:
-        """What is, or will be, here; None for an empty place."""
+        """The manifest of the reserved or published version; None if there is no entry."""
         try:
-            said = json.loads((self.folder / _ENTRY_FILE).read_text())
+            content = json.loads((self.folder / _ENTRY_FILE).read_text())
         except FileNotFoundError:
             return None
         except ValueError as exc:
-            raise ModelError(f"{self.folder / _ENTRY_FILE} is damaged; remove {self.folder}") from exc
-        return parse_manifest(json.dumps(said["manifest"]), str(self.folder / _ENTRY_FILE))
+            raise ModelError(f"{self.folder / _ENTRY_FILE} is damaged; delete {self.folder}") from exc
+        return parse_manifest(json.dumps(content["manifest"]), str(self.folder / _ENTRY_FILE))
 
     def reserve(self, manifest: Manifest) -> None:
-        """Take the room; what was here of another manifest goes."""
+        """Reserves the space. Deletes what was downloaded for another manifest."""
         if self.folder.exists() and self.read_manifest() != manifest:
             shutil.rmtree(self.folder)
         self.partial.mkdir(parents=True, exist_ok=True)
@@ -95,8 +95,8 @@ class Entry:
         self.partial.rename(self.model)
         self.journal.unlink()
 
-    def remove(self) -> None:
-        """Gone at once for everyone who looks, then from the disk. The caller holds the exclusive lock."""
+    def delete(self) -> None:
+        """Removes the entry for other processes at once, then from the disk. Needs the exclusive lock."""
         trash = self.cache / f"{_TRASH}{self.name}"
         if trash.exists():
             shutil.rmtree(trash)
@@ -114,18 +114,18 @@ class Entry:
         return False
 
 
-def find_entries(cache: Path) -> Iterator[Entry]:
-    """Every entry there is, the least recently used first."""
+def find_entries(cache: Path) -> Iterator[CacheEntry]:
+    """All entries, least recently used first."""
     paths = [path for path in cache.glob(f"*/{_ENTRY_FILE}") if not path.parent.name.startswith(".")]
-    found = [Entry(cache, location) for location in map(_read_location, paths) if location is not None]
+    found = [CacheEntry(cache, location) for location in map(_read_location, paths) if location is not None]
     yield from sorted(found, key=lambda entry: entry.used_at)
 
 
 def _read_location(path: Path) -> ModelLocation | None:
-    """None for an entry that was removed while we looked."""
+    """None if the entry was deleted in the meantime."""
     try:
         return parse_location(json.loads(path.read_text())["url"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as exc:
-        raise ModelError(f"{path} is damaged; remove {path.parent}") from exc
+        raise ModelError(f"{path} is damaged; delete {path.parent}") from exc

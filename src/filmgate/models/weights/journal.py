@@ -1,6 +1,6 @@
-"""Which ranges of a download are on disk: each line is added after the bytes it speaks of.
+"""The ranges of a download that are on disk. Each line is written after the bytes of its range.
 
-After a power cut a line may have outlived its bytes; the digest of the whole file finds that.
+After a power failure a line may exist without its bytes; the digest of the whole file detects that.
 """
 
 import threading
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 class Journal:
-    """The state of one download. `name` binds it to a manifest and a range size: another starts afresh."""
+    """The state of one download. `name` identifies manifest and range size; another name starts over."""
 
     def __init__(self, path: Path, name: str) -> None:
         self._path = path
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._ranges: set[tuple[str, int]] = set()
         self._verified: set[str] = set()
         if not self._read(name):
@@ -31,14 +31,14 @@ class Journal:
         self._add("whole", "0", path)
 
     def drop(self, path: str) -> None:
-        """Nothing of this file can be trusted."""
+        """Discards all ranges of a file."""
         self._add("bad", "0", path)
 
-    def _add(self, *words: str) -> None:
-        with self._guard:
+    def _add(self, *fields: str) -> None:
+        with self._lock:
             with self._path.open("a") as file:
-                file.write(" ".join(words) + "\n")
-            self._apply(*words)
+                file.write(" ".join(fields) + "\n")
+            self._apply(*fields)
 
     def _apply(self, verb: str, begin: str, path: str) -> None:
         match verb:
@@ -51,7 +51,7 @@ class Journal:
                 self._ranges = {known for known in self._ranges if known[0] != path}
 
     def _read(self, name: str) -> bool:
-        """Take over what an earlier process wrote; False when there is nothing of that name."""
+        """Loads the journal of an earlier process. Returns False if there is none with this name."""
         try:
             text = self._path.read_text()
         except FileNotFoundError:
@@ -60,7 +60,7 @@ class Journal:
         if head != name:
             return False
         whole_lines = rest[: rest.rfind("\n") + 1]
-        if len(whole_lines) != len(rest):  # killed in the middle of a line
+        if len(whole_lines) != len(rest):  # the process was killed while it wrote a line
             self._path.write_text(f"{head}\n{whole_lines}")
         for line in whole_lines.splitlines():
             self._apply(*line.split(" ", 2))

@@ -1,4 +1,4 @@
-"""Where a version of a model lives: s3://bucket/any/prefix/<name>/v<N>/. A version never changes."""
+"""The location of a model version: s3://bucket/any/prefix/<name>/v<N>/. A version never changes."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from filmgate.errors import UsageError
 
 _SCHEME = "s3://"
-_ADDRESS = re.compile(
+_URL = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/"
     r"(?P<prefix>(?:[\w.-]+/)*(?P<name>[\w.-]+)/v(?P<version>[1-9]\d*))/?",
     re.ASCII,
@@ -27,18 +27,18 @@ class ModelLocation:
         return f"{_SCHEME}{self.bucket}/{self.prefix}/"
 
     def key(self, path: str) -> str:
-        """The key of one of its files."""
+        """The S3 key of a file of this version."""
         return f"{self.prefix}/{path}"
 
 
 def is_remote(model: str) -> bool:
-    """Whether this names weights in a bucket, rather than a folder, a shipped model or a hub id."""
+    """Whether this names weights in a bucket, not a folder, a shipped model or a hub id."""
     return model.startswith(_SCHEME)
 
 
 def parse_location(text: str) -> ModelLocation:
     """Raises UsageError for anything but s3://BUCKET/.../NAME/vN."""
-    match = _ADDRESS.fullmatch(text)
+    match = _URL.fullmatch(text)
     if match is None or ".." in text:
-        raise UsageError(f"{text!r} is not s3://BUCKET/models/NAME/vN/ with a whole number N", option="model")
+        raise UsageError(f"expected s3://BUCKET/models/NAME/vN/, got {text!r}", option="model")
     return ModelLocation(match["bucket"], match["prefix"], match["name"], int(match["version"]))

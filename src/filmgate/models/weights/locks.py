@@ -1,6 +1,6 @@
-"""Locks between processes of one node: exclusive while something is filled or removed, shared while in use.
+"""Locks between the processes of one node: exclusive to fill or delete, shared to use.
 
-flock belongs to the open file: a process that dies lets go of all it held.
+flock belongs to the open file, so the kernel releases the locks of a process that dies.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ from filmgate.errors import StoreUnavailable
 
 
 class NodeLock:
-    """A held lock; closing it lets go."""
+    """A held lock; closing it releases the lock."""
 
     def __init__(self, file: int) -> None:
         self._file: int | None = file
@@ -30,8 +30,10 @@ class NodeLock:
         self.close()
 
 
-def take_lock(path: Path, *, is_shared: bool = False, on_wait: Callable[[], None] | None = None) -> NodeLock:
-    """The lock, once it is free; `on_wait` is called first if it is not."""
+def acquire_lock(
+    path: Path, *, is_shared: bool = False, on_wait: Callable[[], None] | None = None
+) -> NodeLock:
+    """Waits for the lock. Calls `on_wait` first if another process holds it."""
     if (lock := try_lock(path, is_shared=is_shared)) is not None:
         return lock
     if on_wait is not None:
@@ -42,7 +44,7 @@ def take_lock(path: Path, *, is_shared: bool = False, on_wait: Callable[[], None
 
 
 def try_lock(path: Path, *, is_shared: bool = False) -> NodeLock | None:
-    """The lock, or None when another has it."""
+    """The lock, or None if it is held elsewhere."""
     file = _open(path)
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -58,5 +60,5 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as exc:
         raise StoreUnavailable(
-            f"{path.parent}: {exc.strerror}; set models.cache to a folder we may write"
+            f"{path.parent}: {exc.strerror}; set models.cache to a folder that this process can write"
         ) from exc

@@ -1,4 +1,4 @@
-"""What a version of a model consists of. Written last by a push: a version without one does not exist."""
+"""The files of a model version. A push uploads the manifest last: a version without one does not exist."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class FileRecord:
-    """One file: its path inside the folder, with slashes, its size and its digest."""
+    """One file: its relative path with slashes, its size and its digest."""
 
     path: str
     size_bytes: int
@@ -25,7 +25,7 @@ class FileRecord:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files of a version, by path."""
+    """All files of a version."""
 
     files: tuple[FileRecord, ...]
 
@@ -43,30 +43,30 @@ class Manifest:
 
 
 def parse_manifest(text: str | bytes, source: str) -> Manifest:
-    """Raises ModelError for a document that is no manifest, or one whose paths lead out of its folder."""
+    """Raises ModelError for text that is not a manifest or has a path outside the model's folder."""
     try:
-        said = json.loads(text)
-        if said["format"] != _FORMAT:
+        content = json.loads(text)
+        if content["format"] != _FORMAT:
             raise ModelError(
-                f"{source} has format {said['format']}; this version of filmgate reads {_FORMAT}"
+                f"{source} has format {content['format']}; this version of filmgate reads {_FORMAT}"
             )
         files = tuple(
-            FileRecord(str(f["path"]), int(f["size_bytes"]), str(f["sha256"])) for f in said["files"]
+            FileRecord(str(f["path"]), int(f["size_bytes"]), str(f["sha256"])) for f in content["files"]
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise ModelError(f"{source} is not a model manifest") from exc
     for file in files:
         if not _is_inside(file.path) or file.size_bytes < 0 or not _SHA256.fullmatch(file.sha256):
-            raise ModelError(f"{source} has an entry that is not usable: {file.path!r}")
+            raise ModelError(f"{source} has an invalid entry: {file.path!r}")
     if len({file.path for file in files}) != len(files) or not files:
-        raise ModelError(f"{source} lists no files, or one of them twice")
+        raise ModelError(f"{source} lists no files, or a file twice")
     return Manifest(files)
 
 
 def build_manifest(folder: Path) -> Manifest:
-    """The manifest of a diffusers folder; hidden files (a hub's own bookkeeping) are not part of a model."""
+    """The manifest of a diffusers folder, without hidden files, in which a hub keeps its metadata."""
     if not (folder / INDEX_FILE).is_file():
-        raise UsageError(f"{folder} holds no {INDEX_FILE}, so it is no diffusers pipeline", option="FOLDER")
+        raise UsageError(f"{folder} is not a diffusers pipeline: it has no {INDEX_FILE}", option="FOLDER")
     records = []
     for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)

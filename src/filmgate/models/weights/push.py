@@ -1,4 +1,4 @@
-"""A diffusers folder becomes a version in a bucket: files first, the manifest last, nothing overwritten."""
+"""Uploads a diffusers folder as a version: files first, the manifest last. Overwrites nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from filmgate.models.weights.remote import Remote
 
 
 @dataclass(frozen=True, slots=True)
-class Pushed:
-    """What a push did."""
+class PushResult:
+    """The version after a push, and how many files the push uploaded."""
 
     url: str
     files: int
     size_bytes: int
     uploaded_files: int
-    was_there: bool
+    is_already_published: bool
 
 
-def push_folder(folder: Path, remote: Remote, report: Callable[[str], None] | None = None) -> Pushed:
-    """Upload what is not there yet, then publish. Raises UsageError when the version has other files."""
+def push_folder(folder: Path, remote: Remote, report: Callable[[str], None] | None = None) -> PushResult:
+    """Uploads missing files, then publishes. Raises UsageError if the version has other files."""
     manifest = build_manifest(folder)
     is_new = remote.require_new(manifest)
     uploaded = 0
@@ -30,6 +30,10 @@ def push_folder(folder: Path, remote: Remote, report: Callable[[str], None] | No
         uploaded += remote.push_file(folder, file)
     if is_new:
         remote.push_manifest(manifest)
-    return Pushed(
-        remote.location.url, len(manifest.files), manifest.total_bytes, uploaded, was_there=not is_new
+    return PushResult(
+        remote.location.url,
+        len(manifest.files),
+        manifest.total_bytes,
+        uploaded,
+        is_already_published=not is_new,
     )

@@ -3,12 +3,13 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from filmgate.aws.clients import check_boto3
+from filmgate.aws.clients import ClientOptions, Endpoint, check_boto3, open_sqs
+from filmgate.aws.errors import aws_errors
 from filmgate.errors import SettingsError, WakerUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, Route
 from filmgate.scheduling.ready import ReadyJob
@@ -21,7 +22,6 @@ _PLACEHOLDERS = ("{route}", "{model}")
 _CONNECT_SECONDS = 2.0
 _READ_SECONDS = 5.0
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_DENIED = ("AccessDenied", "AccessDeniedException", "AWS.SimpleQueueService.AccessDenied")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ class SqsQueue:
         ]
         for begin in range(0, len(entries), MESSAGES_PER_CALL):
             batch = entries[begin : begin + MESSAGES_PER_CALL]
-            with translated_errors():
+            with sqs_errors():
                 answer = self._client.send_message_batch(QueueUrl=self.url, Entries=batch)
             if failed := answer.get("Failed"):
                 raise WakerUnavailable(f"SQS took {len(batch) - len(failed)} of {len(batch)} messages")
 
     def receive(self, *, wait_seconds: float, visibility_seconds: float) -> Message | None:
         """The next message; None when none arrived within the wait."""
-        with translated_errors():
+        with sqs_errors():
             answer = self._client.receive_message(
                 QueueUrl=self.url,
                 MaxNumberOfMessages=1,
@@ -101,13 +101,13 @@ class SqsQueue:
 
     def hide(self, message: Message, seconds: float) -> None:
         """Keep the message invisible to others for this many seconds from now."""
-        with translated_errors():
+        with sqs_errors():
             self._client.change_message_visibility(
                 QueueUrl=self.url, ReceiptHandle=message.receipt, VisibilityTimeout=_to_visibility(seconds)
             )
 
     def delete(self, message: Message) -> None:
-        with translated_errors():
+        with sqs_errors():
             self._client.delete_message(QueueUrl=self.url, ReceiptHandle=message.receipt)
 
     def count_visible(self) -> int:
@@ -115,7 +115,7 @@ class SqsQueue:
         return int(self.attributes("ApproximateNumberOfMessages")["ApproximateNumberOfMessages"])
 
     def attributes(self, *names: str) -> dict[str, str]:
-        with translated_errors():
+        with sqs_errors():
             answer = self._client.get_queue_attributes(QueueUrl=self.url, AttributeNames=list(names))
         return dict(answer.get("Attributes", {}))
 
@@ -170,49 +170,24 @@ def fill_name(address: str, route: Route, model: str) -> str:
 
 
 def find_queue(client: Any, name: str) -> SqsQueue:
-    with translated_errors():
+    with sqs_errors():
         return SqsQueue(client, client.get_queue_url(QueueName=name)["QueueUrl"])
 
 
-@contextmanager
-def translated_errors() -> Iterator[None]:
-    """Whatever boto3 raises becomes WakerUnavailable; a refusal names the permission that is missing."""
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-
-    try:
-        yield
-    except NoCredentialsError as exc:
-        raise WakerUnavailable("no AWS credentials; set AWS_PROFILE or give this machine a role") from exc
-    except ClientError as exc:
-        code = exc.response.get("Error", {}).get("Code", "")
-        if code in _DENIED:
-            raise WakerUnavailable(f"SQS refused: sqs:{exc.operation_name} is missing") from exc
-        raise WakerUnavailable(f"SQS refused {exc.operation_name}: {code}") from exc
-    except BotoCoreError as exc:
-        raise WakerUnavailable(f"SQS cannot be reached: {type(exc).__name__}") from exc
+def sqs_errors() -> AbstractContextManager[None]:
+    """Turns every error of boto3 in the block into WakerUnavailable."""
+    return aws_errors("SQS", lambda failure: WakerUnavailable(failure.message))
 
 
 def _open_client(settings: QueueSettings) -> Any:
     check_boto3(SETTING)
-    import boto3
-    from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
-
-    config = Config(
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=settings.wait_seconds + _READ_SECONDS,
-        retries={"mode": "standard", "total_max_attempts": 2},
-        max_pool_connections=64,
+    options = ClientOptions(
+        connect_seconds=_CONNECT_SECONDS,
+        read_seconds=settings.wait_seconds + _READ_SECONDS,
+        max_attempts=2,
+        max_connections=64,
     )
-    try:
-        return boto3.client(
-            "sqs",
-            region_name=settings.region or None,
-            endpoint_url=settings.endpoint or None,
-            config=config,
-        )
-    except BotoCoreError as exc:
-        raise SettingsError(f"{exc}; set queue.region", option=SETTING) from exc
+    return open_sqs(Endpoint(settings.region, settings.endpoint, "queue.region"), options)
 
 
 def _to_visibility(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""Keys that encrypt: one per tenant, wrapping a data key per object. `base` has the port."""
+"""Encryption keys: one per tenant, which wraps the data keys that encrypt. `base` has the port."""
 
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -7,12 +7,18 @@ from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.settings import StoreSettings
 from filmgate.store.keys.base import Keyring
+from filmgate.store.keys.cache import DataKeys
 
 DEFAULT_FOLDER = "keys"
 
 
+def open_keys(settings: StoreSettings, data: Path) -> DataKeys:
+    """The data keys of this process. Open them once and share them."""
+    return DataKeys(open_keyring(settings, data))
+
+
 def open_keyring(settings: StoreSettings, data: Path) -> Keyring:
-    """The keyring the settings name by URL scheme."""
+    """The keyring that the settings name by URL scheme."""
     url = urlsplit(settings.keyring)
     if url.scheme in ("", "file"):
         from filmgate.store.keys.files import FileKeyring
@@ -24,5 +30,5 @@ def open_keyring(settings: StoreSettings, data: Path) -> Keyring:
 
         return open_kms_keyring(settings)
     raise SettingsError(
-        f"no keyring is called {url.scheme}://; expected file:///DIR or kms://", option="store.keyring"
+        f"unknown keyring {url.scheme}://; expected file:///DIR or kms://", option="store.keyring"
     )

@@ -1,4 +1,4 @@
-"""Beside the path: the Keyring port. One key per tenant; it never encrypts data itself, only data keys."""
+"""The Keyring port. A keyring holds one key per tenant, which encrypts data keys and nothing else."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -8,19 +8,22 @@ from filmgate.jobs import TenantId
 
 @dataclass(frozen=True, slots=True)
 class DataKey:
-    """A fresh 256-bit key and the form of it that may be stored beside what it encrypts."""
+    """A new 256-bit key, and its wrapped form, which is stored beside what the key encrypts."""
 
     plain: bytes = field(repr=False)
     wrapped: bytes
 
 
 class Keyring(Protocol):
-    """The shape KMS has, so that a tenant's key can stay in an HSM."""
+    """Creates and opens data keys, as KMS does, so that a tenant's key can stay in an HSM.
+
+    Only adapters and DataKeys use this port; everything that encrypts uses DataKeys.
+    """
 
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
-        """A data key under the tenant's key, which is made on first use where the keyring makes keys itself.
+        """Creates a data key under the tenant's key. A file keyring creates the tenant's key on first use.
 
-        Raises KeyringUnavailable; KeyRefused when the tenant's key is disabled or does not exist.
+        Raises KeyringUnavailable, or KeyRefused when the tenant's key is disabled or does not exist.
         """
         ...
 
@@ -29,5 +32,5 @@ class Keyring(Protocol):
         ...
 
     def forget(self, tenant_id: TenantId) -> None:
-        """Destroy the tenant's key: everything under it is unreadable from now on. Idempotent."""
+        """Destroys the tenant's key, which makes everything under it unreadable. Idempotent."""
         ...

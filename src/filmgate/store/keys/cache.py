@@ -1,4 +1,4 @@
-"""Data keys in use: a keyring behind KMS is asked once an hour for each tenant, not once for each value."""
+"""The data keys of a process: a cache in front of the keyring, shared by everything that encrypts."""
 
 import threading
 import time
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from filmgate.jobs import TenantId
 from filmgate.store.keys.base import DataKey, Keyring
 
-_CACHE_SIZE = 1024
-# AES-GCM with random nonces is safe to 2^32 messages a key; stay far below.
+_MAX_OPENED = 4096
+# AES-GCM with random nonces is safe for 2^32 messages per key; this stays far below.
 _MAX_USES = 1 << 24
 
 
@@ -21,8 +21,11 @@ class _Current:
     uses: int = 0
 
 
-class DataKeyCache:
-    """Hands out a data key per tenant to encrypt with, and opens the ones met when decrypting."""
+class DataKeys:
+    """One data key per tenant to encrypt with, and the opened data keys to decrypt with.
+
+    Open one per process with `open_keys`: each further one repeats the calls to the keyring.
+    """
 
     def __init__(
         self, keyring: Keyring, *, key_seconds: float = 3600.0, clock: Callable[[], float] = time.monotonic
@@ -32,39 +35,60 @@ class DataKeyCache:
         self._clock = clock
         self._current: dict[TenantId, _Current] = {}
         self._opened: OrderedDict[tuple[TenantId, bytes], bytes] = OrderedDict()
+        self._forgets = 0
         self._lock = threading.Lock()
 
     def encrypting_key(self, tenant_id: TenantId) -> DataKey:
-        # The keyring is asked outside the lock: one that is slow for one tenant holds up no other. Two
-        # threads may then make a key each; both open, the later one stays.
-        return self._use_current(tenant_id) or self._renew(tenant_id)
+        """The tenant's current data key; a new one every `key_seconds`. Raises what the keyring raises."""
+        with self._lock:
+            if (key := self._use_current(tenant_id)) is not None:
+                return key
+            forgets = self._forgets
+        # Outside the lock, so that a slow call for one tenant does not block the others. Two threads may
+        # create a key each; both keys open, and the later one is kept.
+        key = self._keyring.new_data_key(tenant_id)
+        with self._lock:
+            if forgets == self._forgets:
+                self._current[tenant_id] = _Current(key, self._clock() + self._key_seconds, uses=1)
+                self._remember(tenant_id, key.wrapped, key.plain)
+        return key
 
     def decrypting_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:
+        """The plain form of a wrapped data key. Raises what the keyring raises."""
         with self._lock:
             if (known := self._opened.get((tenant_id, wrapped))) is not None:
                 self._opened.move_to_end((tenant_id, wrapped))
                 return known
+            forgets = self._forgets
         plain = self._keyring.open_data_key(tenant_id, wrapped)
         with self._lock:
-            self._remember(tenant_id, wrapped, plain)
+            if forgets == self._forgets:
+                self._remember(tenant_id, wrapped, plain)
         return plain
 
-    def _use_current(self, tenant_id: TenantId) -> DataKey | None:
-        with self._lock:
-            current = self._current.get(tenant_id)
-            if current is None or current.renew_at <= self._clock() or current.uses >= _MAX_USES:
-                return None
-            current.uses += 1
-            return current.key
+    def forget(self, tenant_id: TenantId) -> None:
+        """Destroys the tenant's key and drops its data keys from this process. Idempotent.
 
-    def _renew(self, tenant_id: TenantId) -> DataKey:
-        key = self._keyring.new_data_key(tenant_id)
-        with self._lock:
-            self._current[tenant_id] = _Current(key, self._clock() + self._key_seconds, uses=1)
-            self._remember(tenant_id, key.wrapped, key.plain)
-        return key
+        Other processes keep the data keys they have opened until they restart.
+        """
+        try:
+            self._keyring.forget(tenant_id)
+        finally:
+            with self._lock:
+                # A call to the keyring that is under way now must not put its key into the cache afterwards.
+                self._forgets += 1
+                self._current.pop(tenant_id, None)
+                for known in [known for known in self._opened if known[0] == tenant_id]:
+                    del self._opened[known]
+
+    def _use_current(self, tenant_id: TenantId) -> DataKey | None:
+        current = self._current.get(tenant_id)
+        if current is None or current.renew_at <= self._clock() or current.uses >= _MAX_USES:
+            return None
+        current.uses += 1
+        return current.key
 
     def _remember(self, tenant_id: TenantId, wrapped: bytes, plain: bytes) -> None:
-        self._opened[(tenant_id, wrapped)] = plain
-        if len(self._opened) > _CACHE_SIZE:
+        self._opened[tenant_id, wrapped] = plain
+        if len(self._opened) > _MAX_OPENED:
             self._opened.popitem(last=False)

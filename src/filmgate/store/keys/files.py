@@ -1,4 +1,4 @@
-"""The embedded keyring: one key file per tenant, mode 0600, in a folder only its owner may enter."""
+"""The embedded keyring: one key file per tenant, mode 0600, in a folder with mode 0700."""
 
 import os
 import secrets
@@ -16,50 +16,50 @@ _NONCE_BYTES = 12
 
 
 class FileKeyring:
-    """Tenant keys as files. Two processes that make the same key at once agree on one."""
+    """Tenant keys as files. If two processes create the same key at once, both use the same one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         plain, nonce = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES)
-        sealed = AESGCM(self._tenant_key(tenant_id, may_make=True)).encrypt(nonce, plain, _label(tenant_id))
+        sealed = AESGCM(self._tenant_key(tenant_id, may_create=True)).encrypt(nonce, plain, _label(tenant_id))
         return DataKey(plain=plain, wrapped=nonce + sealed)
 
     def open_data_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:
-        key = self._tenant_key(tenant_id, may_make=False)
+        key = self._tenant_key(tenant_id, may_create=False)
         try:
             return AESGCM(key).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], _label(tenant_id))
         except (InvalidTag, ValueError) as exc:
-            raise KeyRefused(f"not a data key of tenant {tenant_id}") from exc
+            raise KeyRefused(f"this is not a data key of tenant {tenant_id}") from exc
 
     def forget(self, tenant_id: TenantId) -> None:
         self._path(tenant_id).unlink(missing_ok=True)
 
     def _path(self, tenant_id: TenantId) -> Path:
         if not TENANT_ID_PATTERN.fullmatch(tenant_id):
-            raise KeyRefused("not the name of a tenant")
+            raise KeyRefused("not a tenant id")
         return self._folder / f"{tenant_id}.key"
 
-    def _tenant_key(self, tenant_id: TenantId, *, may_make: bool) -> bytes:
+    def _tenant_key(self, tenant_id: TenantId, *, may_create: bool) -> bytes:
         path = self._path(tenant_id)
-        if may_make:
-            return read_or_make_key(path)
+        if may_create:
+            return read_or_create_key(path)
         if (key := _read_key(path)) is None:
-            raise KeyRefused(f"tenant {tenant_id} has no key; what it encrypted is gone")
+            raise KeyRefused(f"tenant {tenant_id} has no key; what was encrypted with it cannot be read")
         return key
 
 
-def read_or_make_key(path: Path) -> bytes:
-    """The 256-bit key in this file, made now if there is none. Raises KeyringUnavailable."""
+def read_or_create_key(path: Path) -> bytes:
+    """The 256-bit key in this file; creates it if it does not exist. Raises KeyringUnavailable."""
     if (key := _read_key(path)) is not None:
         return key
     try:
-        _make_key(path)
+        _create_key(path)
     except OSError as exc:
-        raise KeyringUnavailable(f"{path} cannot be made: {exc.strerror}") from exc
+        raise KeyringUnavailable(f"{path} cannot be created: {exc.strerror}") from exc
     if (key := _read_key(path)) is None:
-        raise KeyringUnavailable(f"{path} was removed while it was being made")
+        raise KeyringUnavailable(f"{path} was deleted while it was being created")
     return key
 
 
@@ -76,13 +76,13 @@ def _read_key(path: Path) -> bytes | None:
     except OSError as exc:
         raise KeyringUnavailable(f"{path} cannot be read: {exc.strerror}") from exc
     if mode & 0o077:
-        raise KeyringUnavailable(f"{path} can be read by others; run: chmod 600 {path}")
+        raise KeyringUnavailable(f"{path} can be read by other users; run: chmod 600 {path}")
     if len(key) != _KEY_BYTES:
-        raise KeyringUnavailable(f"{path} is not a key: {len(key)} bytes instead of {_KEY_BYTES}")
+        raise KeyringUnavailable(f"{path} is not a key: expected {_KEY_BYTES} bytes, found {len(key)}")
     return key
 
 
-def _make_key(path: Path) -> None:
+def _create_key(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -90,7 +90,7 @@ def _make_key(path: Path) -> None:
             file.write(secrets.token_bytes(_KEY_BYTES))
             file.flush()
             os.fsync(file.fileno())
-        # A hard link never replaces: whoever comes second keeps the first one's key.
+        # A hard link never replaces a file: a second process uses the key of the first.
         try:
             path.hardlink_to(draft)
         except FileExistsError:

@@ -16,10 +16,9 @@ from typing import BinaryIO
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
 from filmgate.jobs import JobId, TenantId
-from filmgate.store.base import LEFTOVER_SECONDS, ObjectName, Room, StoredObject
-from filmgate.store.keys.base import Keyring
-from filmgate.store.keys.cache import DataKeyCache
-from filmgate.store.keys.files import read_or_make_key
+from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
+from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.files import read_or_create_key
 from filmgate.store.local.links import LinkSigner
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
 from filmgate.store.metering import Meter
@@ -34,14 +33,14 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class LocalStore:
     """An ObjectStore on a POSIX file system, which several processes may share."""
 
-    def __init__(self, folder: Path, keyring: Keyring, *, min_free_bytes: int = 0) -> None:
+    def __init__(self, folder: Path, keys: DataKeys, *, min_free_bytes: int = 0) -> None:
         self._folder = folder
-        self._keys = DataKeyCache(keyring)
+        self._keys = keys
         self._min_free_bytes = min_free_bytes
         with _translated():
             (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
-        self.sweep(LEFTOVER_SECONDS)
-        self._links = LinkSigner(read_or_make_key(folder / ".links.key"))
+        self.sweep(UNPUBLISHED_SECONDS)
+        self._links = LinkSigner(read_or_create_key(folder / ".links.key"))
 
     def put(
         self,

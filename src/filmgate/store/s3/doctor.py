@@ -1,110 +1,100 @@
-"""What `filmgate doctor` asks a bucket: is it there, may we use it, and is it set up as it should be."""
+"""Doctor checks of the bucket: it exists, its objects can be used, and it is configured as recommended."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
-
-from filmgate.aws.clients import open_s3
-from filmgate.aws.doctor import look, remedy_of
-from filmgate.aws.errors import read_refusal
-from filmgate.aws.place import Place
+from filmgate.aws.doctor import check, remedy_for
+from filmgate.aws.s3_location import S3Location
 from filmgate.errors import FilmgateError, SettingsError, StoreForbidden, StoreUnavailable
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.settings import StoreSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
-from filmgate.store.s3.errors import translated
-from filmgate.store.s3.store import S3Store, key_template
+from filmgate.store.s3.errors import s3_errors
+from filmgate.store.s3.store import S3Store, key_template, open_client
 from filmgate.telemetry.findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_PROBE = b"filmgate doctor was here"
+_PROBE = b"filmgate doctor"
 
 
-def examine(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Finding]:
-    """Findings about the bucket; its probe is written with the tenant's key."""
+def check_bucket(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Finding]:
+    """Findings about the bucket. The probe object is encrypted with the tenant's key."""
     try:
-        place, key = Place.parse(settings.url), key_template(settings)
-        client = open_s3(settings.region, settings.endpoint)
+        location, key = S3Location.parse(settings.url), key_template(settings)
+        client, bucket = open_client(settings), location.bucket
     except SettingsError as exc:
-        yield Finding("S3", Verdict.FAIL, str(exc), remedy_of(exc))
+        yield Finding("S3", Verdict.FAIL, str(exc), remedy_for(exc))
         return
-    found = look("S3 bucket", lambda: _reach(client, place))
+    found = check("S3 bucket", lambda: _list_objects(client, location))
     yield found
     if found.verdict is Verdict.OK:
-        yield look("S3 objects", lambda: _probe(S3Store(client, place, key), tenant_id))
-        yield from _setup(client, place, has_tenant_key=key is not None)
+        yield check("S3 objects", lambda: _probe(S3Store(client, location, key), tenant_id))
+        yield _check_setting("S3 versions", lambda: _check_versioning(client, bucket))
+        yield _check_setting(
+            "S3 encryption", lambda: _check_encryption(client, bucket, has_tenant_key=key is not None)
+        )
+        yield _check_setting("S3 lifecycle", lambda: _check_lifecycle(client, bucket))
 
 
-def _reach(client: "S3Client", place: Place) -> str:
-    with translated():
-        client.list_objects_v2(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
-    return f"{place.bucket} answers in {client.meta.region_name}"
+def _list_objects(client: "S3Client", location: S3Location) -> str:
+    with s3_errors():
+        client.list_objects_v2(Bucket=location.bucket, Prefix=location.prefix, MaxKeys=1)
+    return f"{location.bucket} answers in {client.meta.region_name}"
 
 
 def _probe(store: ObjectStore, tenant_id: TenantId) -> str:
-    """Put, get and delete one small object; of the kind that both the API and a worker may write."""
+    """Writes, reads and deletes one small object, under a name that API and workers may both write."""
     name = ObjectName(tenant_id, new_job_id(), UPLOAD_PART)
     store.put(name, [_PROBE])
     try:
         if b"".join(store.read(name)) != _PROBE:
-            raise StoreUnavailable("S3 gave back other bytes than it was given")
+            raise StoreUnavailable("S3 returned different bytes than were written")
     finally:
         store.delete(tenant_id, name.job_id)
-    return f"written, read and removed with the key of tenant {tenant_id}"
+    return f"written, read and deleted with the key of tenant {tenant_id}"
 
 
-def _setup(client: "S3Client", place: Place, *, has_tenant_key: bool) -> Iterator[Finding]:
-    yield _setting("S3 versions", lambda: _versioning(client, place.bucket))
-    yield _setting("S3 encryption", lambda: _encryption(client, place.bucket, has_tenant_key=has_tenant_key))
-    yield _setting("S3 lifecycle", lambda: _lifecycle(client, place.bucket))
-
-
-def _setting(subject: str, action: Callable[[], Finding]) -> Finding:
-    """Not being allowed to look is no fault of a worker's: only an operator needs to."""
+def _check_setting(subject: str, action: Callable[[], Finding]) -> Finding:
+    """A missing permission is only a warning here: API and workers do not need to read these settings."""
     try:
-        with translated():
+        with s3_errors():
             return action()
     except StoreForbidden as exc:
-        return Finding(subject, Verdict.WARN, str(exc), "look again as an operator")
+        return Finding(subject, Verdict.WARN, str(exc), "run the doctor as an operator")
     except FilmgateError as exc:
-        return Finding(subject, Verdict.FAIL, str(exc), remedy_of(exc))
+        return Finding(subject, Verdict.FAIL, str(exc), remedy_for(exc))
 
 
-def _versioning(client: "S3Client", bucket: str) -> Finding:
+def _check_versioning(client: "S3Client", bucket: str) -> Finding:
     status = client.get_bucket_versioning(Bucket=bucket).get("Status", "off")
-    words = f"{status.lower()}; deleting removes every version"
-    return Finding("S3 versions", Verdict.OK, words)
+    return Finding("S3 versions", Verdict.OK, f"{status.lower()}; a delete removes all versions")
 
 
-def _encryption(client: "S3Client", bucket: str, *, has_tenant_key: bool) -> Finding:
-    try:
+def _check_encryption(client: "S3Client", bucket: str, *, has_tenant_key: bool) -> Finding:
+    default = "AES256"  # S3's own default
+    with s3_errors(ignored_code="ServerSideEncryptionConfigurationNotFoundError"):
         rules = client.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]["Rules"]
         default = rules[0]["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"]
-    except ClientError as exc:
-        if read_refusal(exc).code != "ServerSideEncryptionConfigurationNotFoundError":
-            raise
-        default = "AES256"  # what S3 does by itself
     if has_tenant_key:
         return Finding("S3 encryption", Verdict.OK, f"each object with its tenant's key; default {default}")
-    words, remedy = f"{default} for everybody: tenants share a key", "set store.kms_key"
-    return Finding("S3 encryption", Verdict.WARN, words, remedy)
+    message, remedy = f"{default} for all objects: tenants share a key", "set store.kms_key"
+    return Finding("S3 encryption", Verdict.WARN, message, remedy)
 
 
-def _lifecycle(client: "S3Client", bucket: str) -> Finding:
-    try:
-        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
-    except ClientError as exc:
-        if read_refusal(exc).code != "NoSuchLifecycleConfiguration":
-            raise
-        rules = []
-    if any("AbortIncompleteMultipartUpload" in rule and rule["Status"] == "Enabled" for rule in rules):
-        return Finding("S3 lifecycle", Verdict.OK, "unfinished uploads end by themselves")
+def _check_lifecycle(client: "S3Client", bucket: str) -> Finding:
+    has_rule = False
+    with s3_errors(ignored_code="NoSuchLifecycleConfiguration"):
+        has_rule = any(
+            "AbortIncompleteMultipartUpload" in rule and rule["Status"] == "Enabled"
+            for rule in client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+        )
+    if has_rule:
+        return Finding("S3 lifecycle", Verdict.OK, "S3 aborts unfinished uploads")
     return Finding(
         "S3 lifecycle",
         Verdict.WARN,
-        "unfinished uploads end by our own sweep alone",
+        "only Filmgate's sweep aborts unfinished uploads",
         "filmgate aws policy --document lifecycle prints the rule",
     )

@@ -1,11 +1,8 @@
-"""S3's errors as ours: what to try again, what an operator must allow, what is gone."""
+"""Maps failed S3 calls to the errors of the ObjectStore port."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError
-
-from filmgate.aws.errors import read_refusal
+from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors
 from filmgate.errors import (
     FilmgateError,
     KeyRefused,
@@ -15,27 +12,25 @@ from filmgate.errors import (
     StoreUnavailable,
 )
 
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Around calls of boto3 alone: what a stream of chunks raises in between is not ours to rename."""
-    try:
-        yield
-    except ClientError as exc:
-        raise explain(exc) from exc
-    except FlexibleChecksumError as exc:
-        raise ObjectCorrupt("a stored object does not verify") from exc
-    except BotoCoreError as exc:
-        raise StoreUnavailable(f"S3 cannot be reached: {type(exc).__name__}") from exc
+SERVICE = "S3"
 
 
-def explain(error: ClientError) -> FilmgateError:
-    """Our error for an answer of S3."""
-    refusal = read_refusal(error)
-    if refusal.is_missing:
-        return ObjectNotFound("there is no such object")
-    if refusal.is_of_key:
-        return KeyRefused(f"S3 cannot use the tenant's key: {refusal.words}")
-    if refusal.is_denied:
-        return StoreForbidden(f"S3 refuses: {refusal.words}", permission=refusal.permission)
-    return StoreUnavailable(f"S3 refuses: {refusal.words}")
+def s3_errors(*, ignored_code: str = "") -> AbstractContextManager[None]:
+    """Translates errors of the boto3 calls in the block; one with `ignored_code` ends the block silently.
+
+    Do not iterate over a caller's chunks inside the block: their exceptions must stay as they are.
+    """
+    return aws_errors(SERVICE, lambda failure: None if failure.code == ignored_code else to_error(failure))
+
+
+def to_error(failure: AwsFailure) -> FilmgateError:
+    match failure.kind:
+        case FailureKind.NOT_FOUND:
+            return ObjectNotFound("the object does not exist")
+        case FailureKind.KEY:
+            return KeyRefused(f"S3 cannot use the tenant's key: {failure.message}")
+        case FailureKind.DENIED:
+            return StoreForbidden(failure.message, permission=failure.permission)
+        case FailureKind.CHECKSUM:
+            return ObjectCorrupt("the object does not match its checksum")
+    return StoreUnavailable(failure.message)

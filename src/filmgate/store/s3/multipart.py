@@ -1,4 +1,4 @@
-"""One S3 object in parts, which go up on threads while the rest of it is still being made."""
+"""Multipart uploads: parts are sent on threads while the rest of the object is still being produced."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from filmgate.errors import FilmgateError
-from filmgate.store.s3.errors import translated
+from filmgate.store.s3.errors import s3_errors
 from filmgate.telemetry.logs import Log
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import CompletedPartTypeDef
 
-# S3's smallest: the less waits for a part to fill, the less is left to send after the last frame. With S3's
-# most parts, 10,000, an object may have 48 GiB.
+# S3's minimum: smaller parts leave less to send after the last frame. With S3's maximum of 10,000 parts an
+# object can have 48 GiB.
 PART_BYTES = 5 << 20
-# In memory at once: these, and the one that fills.
+# Held in memory at once: these and the part that is being filled.
 PARALLEL_PARTS = 4
 
 log = Log("store")
 
 
 def split(chunks: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
-    """The same bytes in pieces of this size, each as soon as it is full; the last may be shorter."""
+    """The same bytes in parts of this size, each as soon as it is full; the last may be shorter."""
     pending = bytearray()
     for chunk in chunks:
         pending += chunk
@@ -36,28 +36,28 @@ def split(chunks: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 
 
 @dataclass(slots=True)
-class Front:
-    """What belongs in front of a stream and may only be known at its end."""
+class LateHead:
+    """The head of an object, which may be known only after its body has ended."""
 
-    ask: Callable[[], bytes] | None
+    read_head: Callable[[], bytes] | None
     size_bytes: int = 0
 
     def read(self) -> bytes:
-        head = self.ask() if self.ask else b""
+        head = self.read_head() if self.read_head else b""
         self.size_bytes = len(head)
         return head
 
     def number(self, first: bytes, rest: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-        """The parts and their numbers, each when it is known: S3 takes them in any order."""
-        if self.ask is None:
+        """The numbered parts, each as soon as it is known: S3 accepts them in any order."""
+        if self.read_head is None:
             yield 1, first
         yield from enumerate(rest, start=2)
-        if self.ask is not None:
+        if self.read_head is not None:
             yield 1, self.read() + first
 
 
 @dataclass(frozen=True, slots=True)
-class PartsUpload:
+class MultipartUpload:
     """Publishes numbered parts under a key: all of them in one step, or nothing."""
 
     client: "S3Client"
@@ -65,14 +65,14 @@ class PartsUpload:
     key: str
 
     def publish(self, parts: Iterable[tuple[int, bytes]], headers: Mapping[str, Any]) -> None:
-        """`headers` say how the object is stored: its type and its encryption."""
-        with translated():
+        """`headers` set the object's media type and encryption."""
+        with s3_errors():
             upload_id = self.client.create_multipart_upload(
                 Bucket=self.bucket, Key=self.key, ChecksumAlgorithm="SHA256", **headers
             )["UploadId"]
         try:
             sent = self._send_all(upload_id, parts)
-            with translated():
+            with s3_errors():
                 self.client.complete_multipart_upload(
                     Bucket=self.bucket, Key=self.key, UploadId=upload_id, MultipartUpload={"Parts": sent}
                 )
@@ -82,22 +82,22 @@ class PartsUpload:
 
     def _send_all(self, upload_id: str, parts: Iterable[tuple[int, bytes]]) -> "list[CompletedPartTypeDef]":
         sent: list[CompletedPartTypeDef] = []
-        flying: deque[Future[CompletedPartTypeDef]] = deque()
-        # Leaving the block waits for every part in the air: an abort before that would miss it.
+        in_flight: deque[Future[CompletedPartTypeDef]] = deque()
+        # Leaving the block waits for every part in flight; aborting earlier would leave such a part behind.
         with ThreadPoolExecutor(PARALLEL_PARTS, thread_name_prefix="s3-part") as pool:
             try:
                 for number, part in parts:
-                    if len(flying) == PARALLEL_PARTS:
-                        sent.append(flying.popleft().result())
-                    flying.append(pool.submit(self._send, upload_id, number, part))
-                sent.extend(future.result() for future in flying)
+                    if len(in_flight) == PARALLEL_PARTS:
+                        sent.append(in_flight.popleft().result())
+                    in_flight.append(pool.submit(self._send, upload_id, number, part))
+                sent.extend(future.result() for future in in_flight)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         return sorted(sent, key=lambda part: part["PartNumber"])
 
     def _send(self, upload_id: str, number: int, part: bytes) -> "CompletedPartTypeDef":
-        with translated():
+        with s3_errors():
             answer = self.client.upload_part(
                 Bucket=self.bucket,
                 Key=self.key,
@@ -109,18 +109,17 @@ class PartsUpload:
         return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumSHA256": answer["ChecksumSHA256"]}
 
     def _abort(self, upload_id: str) -> None:
-        """Give the parts back. What a failing S3 keeps is found by the sweep."""
+        """Aborts the upload. If that fails too, the sweep aborts it later."""
         try:
             abort(self.client, self.bucket, self.key, upload_id)
         except FilmgateError as exc:
-            log.warning("an unfinished upload stays until the sweep", code=exc.code)
+            log.warning("could not abort a multipart upload; the sweep will abort it", code=exc.code)
 
 
 def abort(client: "S3Client", bucket: str, key: str, upload_id: str) -> bool:
-    """Drop an unfinished upload; False when it is gone already."""
-    with translated():
-        try:
-            client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
-        except client.exceptions.NoSuchUpload:
-            return False
-    return True
+    """Aborts an unfinished upload. Returns False if it no longer exists."""
+    is_aborted = False
+    with s3_errors(ignored_code="NoSuchUpload"):
+        client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
+        is_aborted = True
+    return is_aborted  # noqa: RET504 - an ignored error skips the assignment

@@ -1,33 +1,27 @@
-"""Reading from S3: a range in one answer, taken up again where it broke off."""
+"""Ranged reads from S3. A read that breaks off resumes at the next byte of the same object."""
 
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import ClientError
-
-from filmgate.aws.errors import read_refusal
 from filmgate.errors import StoreUnavailable
-from filmgate.store.s3.errors import translated
+from filmgate.store.s3.errors import s3_errors
 
 if TYPE_CHECKING:
-    from botocore.response import StreamingBody
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, GetObjectRequestTypeDef
 
 _CHUNK_BYTES = 1 << 20
-# A player that pauses keeps its answer open until S3 hangs up; each time costs one more request.
-_RESUMES = 100
+# S3 closes the connection of a player that pauses for long; each resume is one more request.
+_MAX_RESUMES = 100
 
 
 def open_range(client: "S3Client", bucket: str, key: str, start: int, stop: int | None) -> Iterator[bytes]:
-    """The bytes [start, stop); asked for at once, so that a missing object is missed before the first."""
+    """The bytes [start, stop). Raises ObjectNotFound here, before the first byte is read."""
     source = _Source(client, bucket, key)
-    answer = source.ask(start, stop)
-    if answer is None:
-        return iter(())
-    return source.stream(answer, start)
+    answer = source.request(start, stop)
+    return iter(()) if answer is None else source.stream(answer, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,44 +30,43 @@ class _Source:
     bucket: str
     key: str
 
-    def ask(self, start: int, stop: int | None, etag: str | None = None) -> "GetObjectOutputTypeDef | None":
-        """The answer, its body still to be read; None when the range lies behind the end."""
+    def request(
+        self, start: int, stop: int | None, etag: str | None = None
+    ) -> "GetObjectOutputTypeDef | None":
+        """The response, with its body not read yet; None if the range starts after the object's end."""
         request: GetObjectRequestTypeDef = {"Bucket": self.bucket, "Key": self.key, "ChecksumMode": "ENABLED"}
         if start or stop is not None:
             request["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         if etag is not None:
             request["IfMatch"] = etag
-        with translated():
-            try:
-                return self.client.get_object(**request)
-            except ClientError as exc:
-                if read_refusal(exc).code == "InvalidRange":
-                    return None
-                raise
+        answer: GetObjectOutputTypeDef | None = None
+        with s3_errors(ignored_code="InvalidRange"):
+            answer = self.client.get_object(**request)
+        return answer  # noqa: RET504 - an ignored error skips the assignment
 
     def stream(self, answer: "GetObjectOutputTypeDef", start: int) -> Iterator[bytes]:
         position, end = start, start + answer["ContentLength"]
-        for _ in range(_RESUMES):
+        for _ in range(_MAX_RESUMES):
             try:
-                for chunk in _chunks(answer["Body"]):
+                for chunk in _chunks(answer):
                     position += len(chunk)
                     yield chunk
                 return
             except StoreUnavailable:
                 if position >= end:
                     raise
-            # The same object or none: half of one and half of another would pass for a clip.
-            again = self.ask(position, end, answer["ETag"])
-            if again is None:
+            # The ETag must match: a clip must not mix the bytes of two objects.
+            resumed = self.request(position, end, answer["ETag"])
+            if resumed is None:
                 break
-            answer = again
-        raise StoreUnavailable("S3 breaks off again and again")
+            answer = resumed
+        raise StoreUnavailable(f"S3 read failed after {_MAX_RESUMES} resumes")
 
 
-def _chunks(body: "StreamingBody") -> Iterator[bytes]:
-    with closing(body):
+def _chunks(answer: "GetObjectOutputTypeDef") -> Iterator[bytes]:
+    with closing(answer["Body"]) as body:
         while True:
-            with translated():
+            with s3_errors():
                 chunk = body.read(_CHUNK_BYTES)
             if not chunk:
                 return

@@ -1,6 +1,6 @@
 """Objects in an S3 bucket, each encrypted by S3 with its tenant's KMS key.
 
-s3://bucket/prefix/<tenant>/<job>/<part>     one PutObject, or a multipart upload that is published at its end
+s3://bucket/prefix/<tenant>/<job>/<part>     one PutObject, or a multipart upload published when complete
 """
 
 import base64
@@ -10,50 +10,55 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from filmgate.aws.clients import open_s3
-from filmgate.aws.place import Place
-from filmgate.aws.tenant_key import KeyTemplate, context_of
+from filmgate.aws.clients import Endpoint, open_s3
+from filmgate.aws.s3_location import S3Location
+from filmgate.aws.tenant_key import KeyTemplate, encryption_context
 from filmgate.errors import LinkInvalid
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.base import PART_PATTERN, ObjectName, Room, StoredObject
 from filmgate.store.metering import Meter
-from filmgate.store.s3.errors import translated
-from filmgate.store.s3.multipart import PART_BYTES, Front, PartsUpload, abort, split
+from filmgate.store.s3.errors import s3_errors
+from filmgate.store.s3.multipart import PART_BYTES, LateHead, MultipartUpload, abort, split
 from filmgate.store.s3.ranged import open_range
-from filmgate.store.s3.versions import remove_versions
+from filmgate.store.s3.versions import delete_versions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-LONGEST_LINK_SECONDS = 604_800
-_TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
+MAX_LINK_SECONDS = 604_800
+_MEDIA_TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
 
 
 def open_s3_store(settings: StoreSettings) -> "S3Store":
-    """The store the settings describe. Nothing is asked of S3 yet."""
-    place, key = Place.parse(settings.url), key_template(settings)
-    return S3Store(open_s3(settings.region, settings.endpoint), place, key)
+    """Opens the store of the settings. Sends no request. Raises SettingsError."""
+    location, key = S3Location.parse(settings.url), key_template(settings)
+    return S3Store(open_client(settings), location, key)
+
+
+def open_client(settings: StoreSettings) -> "S3Client":
+    endpoint = Endpoint(settings.region, settings.endpoint, "store.region")
+    return open_s3(endpoint, is_signing_links=True)
 
 
 def key_template(settings: StoreSettings) -> KeyTemplate | None:
-    """Which key encrypts a tenant's objects; None where the bucket's own default does."""
+    """The keys that encrypt tenants' objects; None if the bucket's default encryption applies."""
     return KeyTemplate(settings.kms_key) if settings.kms_key else None
 
 
 class S3Store:
-    """An ObjectStore on S3. Without a key template the bucket's own default encrypts."""
+    """An ObjectStore on S3. Without a key template the bucket's default encryption applies."""
 
     def __init__(
         self,
         client: "S3Client",
-        place: Place,
+        location: S3Location,
         key: KeyTemplate | None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._bucket = place.bucket
-        self._prefix = place.prefix
+        self._bucket = location.bucket
+        self._prefix = location.prefix
         self._key = key
         self._clock = clock
 
@@ -62,19 +67,19 @@ class S3Store:
         name: ObjectName,
         chunks: Iterable[bytes],
         *,
-        is_durable: bool = True,  # noqa: ARG002 - S3 knows no other objects
+        is_durable: bool = True,  # noqa: ARG002 - every S3 object is durable
         late_head: Callable[[], bytes] | None = None,
     ) -> StoredObject:
         meter = Meter(chunks)
         parts = split(meter, PART_BYTES)
-        first, front = next(parts, b""), Front(late_head)
+        first, head = next(parts, b""), LateHead(late_head)
         if len(first) < PART_BYTES:
-            self._put_small(name, front.read() + first)
+            self._put_small(name, head.read() + first)
         else:
-            upload = PartsUpload(self._client, self._bucket, self._key_of(name))
-            upload.publish(front.number(first, parts), self._headers(name))
+            upload = MultipartUpload(self._client, self._bucket, self._key_of(name))
+            upload.publish(head.number(first, parts), self._headers(name))
         sha256 = meter.sha256 if late_head is None else None
-        return StoredObject(name, meter.size_bytes + front.size_bytes, sha256, self._clock())
+        return StoredObject(name, meter.size_bytes + head.size_bytes, sha256, self._clock())
 
     def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         if stop is not None and stop <= start:
@@ -83,54 +88,54 @@ class S3Store:
         return open_range(self._client, self._bucket, self._key_of(name), start, stop)
 
     def stat(self, name: ObjectName) -> StoredObject:
-        with translated():
+        with s3_errors():
             head = self._client.head_object(Bucket=self._bucket, Key=self._key_of(name))
         return StoredObject(name, head["ContentLength"], modified_at=head["LastModified"].timestamp())
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
-        under = self._home(tenant_id, job_id) + prefix
-        removed = remove_versions(self._client, self._bucket, under)
-        self._abort_uploads(under, started_before=float("inf"))
-        return removed
+        key_prefix = self._job_prefix(tenant_id, job_id) + prefix
+        deleted = delete_versions(self._client, self._bucket, key_prefix)
+        self._abort_uploads(key_prefix, started_before=float("inf"))
+        return deleted
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
-        home = self._home(tenant_id, job_id)
+        job_prefix = self._job_prefix(tenant_id, job_id)
         pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=home + prefix
+            Bucket=self._bucket, Prefix=job_prefix + prefix
         )
-        with translated():
+        with s3_errors():
             found = [item for page in pages for item in page.get("Contents", [])]
         return [
             StoredObject(
-                ObjectName(tenant_id, job_id, item["Key"].removeprefix(home)),
+                ObjectName(tenant_id, job_id, item["Key"].removeprefix(job_prefix)),
                 item["Size"],
                 modified_at=item["LastModified"].timestamp(),
             )
             for item in found
-            if PART_PATTERN.fullmatch(item["Key"].removeprefix(home))
+            if PART_PATTERN.fullmatch(item["Key"].removeprefix(job_prefix))
         ]
 
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
-        home = f"{self._prefix}{tenant_id}/"
-        # By versions: a job that only has old versions or delete markers left still takes up room.
+        tenant_prefix = f"{self._prefix}{tenant_id}/"
+        # Lists versions, because a job with only old versions or delete markers still uses storage.
         pages = self._client.get_paginator("list_object_versions").paginate(
-            Bucket=self._bucket, Prefix=home, Delimiter="/"
+            Bucket=self._bucket, Prefix=tenant_prefix, Delimiter="/"
         )
-        with translated():
+        with s3_errors():
             found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", [])]
-        names = (prefix.removeprefix(home).removesuffix("/") for prefix in found)
+        names = (prefix.removeprefix(tenant_prefix).removesuffix("/") for prefix in found)
         return (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
 
     def link(self, name: ObjectName, seconds: float) -> str:
-        with translated():
+        with s3_errors():
             return self._client.generate_presigned_url(
                 "get_object",
                 Params={"Bucket": self._bucket, "Key": self._key_of(name)},
-                ExpiresIn=max(1, min(int(seconds), LONGEST_LINK_SECONDS)),
+                ExpiresIn=max(1, min(int(seconds), MAX_LINK_SECONDS)),
             )
 
     def resolve(self, token: str) -> ObjectName:  # noqa: ARG002
-        raise LinkInvalid("links to this store's objects are S3's own")
+        raise LinkInvalid("this link is not valid: objects in S3 have presigned links")
 
     def room(self) -> Room:
         return Room(free_bytes=None, is_low=False)
@@ -141,11 +146,11 @@ class S3Store:
     def _key_of(self, name: ObjectName) -> str:
         return f"{self._prefix}{name}"
 
-    def _home(self, tenant_id: TenantId, job_id: JobId) -> str:
+    def _job_prefix(self, tenant_id: TenantId, job_id: JobId) -> str:
         return self._key_of(ObjectName(tenant_id, job_id, "x")).removesuffix("x")
 
     def _put_small(self, name: ObjectName, data: bytes) -> None:
-        with translated():
+        with s3_errors():
             self._client.put_object(
                 Bucket=self._bucket,
                 Key=self._key_of(name),
@@ -155,17 +160,17 @@ class S3Store:
             )
 
     def _headers(self, name: ObjectName) -> dict[str, Any]:
-        """How an object is stored: what it is called to a browser, and whose key encrypts it."""
-        media_type = _TYPES.get(PurePosixPath(name.part).suffix, "application/octet-stream")
+        """The object's media type and encryption."""
+        media_type = _MEDIA_TYPES.get(PurePosixPath(name.part).suffix, "application/octet-stream")
         headers: dict[str, Any] = {"ContentType": media_type, "CacheControl": "private, no-transform"}
         if self._key is None:
             return headers
-        context = json.dumps(context_of(name.tenant_id)).encode()
+        context = json.dumps(encryption_context(name.tenant_id)).encode()
         return headers | {
             "ServerSideEncryption": "aws:kms",
             "SSEKMSKeyId": self._key.of(name.tenant_id),
             "SSEKMSEncryptionContext": base64.b64encode(context).decode(),
-            # A bucket key would hide the object and the tenant from the key's policy and from CloudTrail.
+            # With a bucket key, neither the key policy nor CloudTrail would see the object and the tenant.
             "BucketKeyEnabled": False,
         }
 
@@ -173,7 +178,7 @@ class S3Store:
         pages = self._client.get_paginator("list_multipart_uploads").paginate(
             Bucket=self._bucket, Prefix=prefix
         )
-        with translated():
+        with s3_errors():
             uploads = [upload for page in pages for upload in page.get("Uploads", [])]
         return sum(
             abort(self._client, self._bucket, upload["Key"], upload["UploadId"])

@@ -1,11 +1,11 @@
-"""Complete removal from a bucket: every version and every delete marker, a thousand at a time."""
+"""Deletes all versions and delete markers under a prefix, 1,000 per request."""
 
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from filmgate.aws.errors import Refusal
+from filmgate.aws.errors import AwsFailure, FailureKind
 from filmgate.errors import StoreForbidden, StoreUnavailable
-from filmgate.store.s3.errors import translated
+from filmgate.store.s3.errors import SERVICE, s3_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _BATCH = 1000
 
 
-def remove_versions(client: "S3Client", bucket: str, prefix: str) -> int:
-    """Remove whatever lies under the prefix, seen or hidden; how many objects could be seen."""
+def delete_versions(client: "S3Client", bucket: str, prefix: str) -> int:
+    """Deletes everything under the prefix. Returns the number of objects that had a current version."""
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix)
-    with translated():
+    with s3_errors():
         found = list(pages)
-    doomed = (version for page in found for version in _versions(page))
-    while batch := list(islice(doomed, _BATCH)):
-        _remove(client, bucket, batch)
+    versions = (version for page in found for version in _versions(page))
+    while batch := list(islice(versions, _BATCH)):
+        _delete(client, bucket, batch)
     return sum(version["IsLatest"] for page in found for version in page.get("Versions", []))
 
 
@@ -34,13 +34,15 @@ def _versions(page: "ListObjectVersionsOutputTypeDef") -> "Iterator[ObjectIdenti
         yield {"Key": marker["Key"], "VersionId": marker["VersionId"]}
 
 
-def _remove(client: "S3Client", bucket: str, batch: "list[ObjectIdentifierTypeDef]") -> None:
-    with translated():
+def _delete(client: "S3Client", bucket: str, batch: "list[ObjectIdentifierTypeDef]") -> None:
+    with s3_errors():
         answer = client.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
-    # S3 answers 200 and lists what it did not remove.
+    # S3 returns 200 and lists what it could not delete.
     for error in answer.get("Errors", []):
-        refusal = Refusal(error.get("Code", ""), "DeleteObjects", error.get("Message", ""))
-        words = f"S3 kept {len(answer['Errors'])} objects: {refusal.words}"
-        if refusal.is_denied:
-            raise StoreForbidden(words, permission=refusal.permission)
-        raise StoreUnavailable(words)
+        failure = AwsFailure.from_code(
+            SERVICE, "DeleteObjects", error.get("Code", ""), error.get("Message", "")
+        )
+        message = f"could not delete {len(answer['Errors'])} objects: {failure.message}"
+        if failure.kind is FailureKind.DENIED:
+            raise StoreForbidden(message, permission=failure.permission)
+        raise StoreUnavailable(message)

@@ -1,4 +1,4 @@
-"""Where objects lie in S3: `s3://bucket/prefix`."""
+"""A prefix in a bucket: `s3://bucket/prefix`."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -7,14 +7,14 @@ from filmgate.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A bucket, and the prefix in it under which everything lies: empty, or ending in a slash."""
+class S3Location:
+    """A bucket and a prefix in it. The prefix is empty or ends in a slash."""
 
     bucket: str
     prefix: str = ""
 
     @classmethod
-    def parse(cls, url: str) -> "Place":
+    def parse(cls, url: str) -> "S3Location":
         """Raises SettingsError unless this is s3://BUCKET or s3://BUCKET/PREFIX."""
         parts = urlsplit(url)
         path = parts.path.strip("/")
