@@ -1,6 +1,6 @@
-"""What a quality level costs in picture and saves in passes: Flipbook's clips beside those of `full`.
+"""Compares Flipbook's clips at each quality level with those at `full`. Prints one JSON line.
 
-The difference is measured in pixels and by Flipbook's judge; random weights would say nothing. One JSON line.
+Reports the share of full denoiser passes, the PSNR to `full`, and the scores of Flipbook's judge.
 """
 
 import argparse
@@ -23,7 +23,7 @@ LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
 
 @torch.inference_mode()
 def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> tuple[list[Frames], float]:
-    """The clips, and the share of passes that went through every block."""
+    """The clips, and the share of denoiser passes that ran every block."""
     pipe = load_pipeline(MODEL, "cpu")
     family = family_of(type(pipe).__name__)
     assert family is not None
@@ -48,7 +48,7 @@ def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> t
 
 
 def psnr(clip: Frames, reference: Frames) -> float:
-    """Decibels between two clips; infinite where they are equal."""
+    """PSNR of two clips in dB; infinite if they are equal."""
     error = float(np.mean((clip.astype(np.float64) - reference) ** 2))
     return 10 * math.log10(255**2 / error) if error else math.inf
 
