@@ -203,6 +203,15 @@ def test_a_variant_that_does_not_run_is_left_out(run, model, tmp_path, monkeypat
     assert "eager folded does not run" in capsys.readouterr().err
 
 
+def test_the_benchmark_ends_without_timings_if_no_variant_runs(run, model, tmp_path, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("training.flipbook.decoder_variants.time_variant", fail)
+    benchmark_variants(run, model, [Shape(1, TOY), Shape(2, TOY)], tmp_path / "found.json", [Variant()])
+    assert read_timings(tmp_path / "found.json") == {}
+
+
 def test_without_timings_the_plain_variant_is_chosen(tmp_path):
     broken = VariantBenchmark([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none.json", 60)
     broken.child.wait()

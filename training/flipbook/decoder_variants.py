@@ -196,7 +196,7 @@ def benchmark_variants(
             part = out.with_suffix(".part")
             part.write_text(json.dumps(timings))
             part.replace(out)
-    for shape in others:
+    for shape in others if timings else ():
         _time_or_none(run, model, VARIANTS[min(timings, key=timings.__getitem__)], shape)
 
 
