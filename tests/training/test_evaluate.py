@@ -71,10 +71,10 @@ def test_the_table_shows_counts_and_targets(clips, capsys):
 
 
 def test_a_miss_is_described_by_the_measurement(clips):
-    asked, seen = clips[0].result, clips[1].result
-    miss = describe_miss(EvalResult(asked.prompt, seen.measured))
-    assert repr(asked.prompt.text) in miss
-    assert f"{seen.measured.colour} {seen.measured.shape}" in miss
+    one, other = clips[0].result, clips[1].result
+    miss = describe_miss(EvalResult(one.prompt, other.measured))
+    assert repr(one.prompt.text) in miss
+    assert f"{other.measured.colour} {other.measured.shape}" in miss
 
 
 def test_two_processes_give_the_results_of_one(tmp_path):

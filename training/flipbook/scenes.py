@@ -56,7 +56,7 @@ PAIR_MOTIONS = {
     "in front of": ("still", "bounce", "sway"),
 }
 
-# Colours that cannot be told from the setting: used in training, never in the evaluation.
+# Colours that are too similar to the setting: used in training, never in the evaluation.
 CAMOUFLAGE = {
     ("white", "plain"), ("white", "snow"), ("white", "sea"), ("white", "desert"), ("white", "meadow"),
     ("white", "sunset"), ("grey", "city"), ("grey", "snow"), ("grey", "sunset"), ("grey", "sea"),

@@ -104,7 +104,7 @@ def busy_share(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def pause_share(intervals: Iterable[tuple[float, float]], longer_than: float = 0.0) -> float:
-    """The share of the time between the first start and the last stop in pauses `longer_than` this."""
+    """The share of the time between the first start and the last stop that is in longer pauses."""
     ordered = sorted(intervals)
     if not ordered:
         return 0.0

@@ -116,7 +116,7 @@ def _moved(cache: Cache, device: torch.device) -> Cache:
 class Wan:
     """AutoencoderKLWan: the first latent frame decodes to one frame, every later one to four.
 
-    The first latent frame is a chunk of its own, because the decoder treats it differently. Later ones can
+    The first latent frame is a separate chunk, because the decoder treats it differently. Later ones can
     be decoded together.
     """
 

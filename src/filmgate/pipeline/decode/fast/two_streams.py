@@ -43,7 +43,7 @@ class TwoStreamNetwork:
                 frames = self._upper(result, CacheCursor(upper_caches))
                 before, done = done, self._record()
                 chunk = next(coming, None)
-                # Runs beside the upper half above, once the frames before it are done.
+                # Runs in parallel with the upper half above, after the frames before it are done.
                 result = (
                     None if chunk is None else self._lower(chunk, CacheCursor(lower_caches), after=before)
                 )
@@ -69,13 +69,12 @@ class TwoStreamNetwork:
             return self.network.lower(latents, caches), self._lower_stream.record_event()
 
     def _upper(self, result: LowerResult, caches: CacheCursor) -> Tensor:
-        output, is_ready = result
-        if is_ready is not None and self._lower_stream is not None:
+        output, ready = result
+        if ready is not None and self._lower_stream is not None:
             current = torch.cuda.current_stream(self._lower_stream.device)
-            current.wait_event(is_ready)
+            current.wait_event(ready)
             for tensor in (*output.maps, output.residual):
                 if tensor is not None:
-                    tensor.record_stream(
-                        current
-                    )  # not reused by the lower stream before this one has read it
+                    # The lower stream must not reuse the memory before this one has read it.
+                    tensor.record_stream(current)
         return self.network.upper(output, caches)
