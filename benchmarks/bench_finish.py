@@ -1,6 +1,7 @@
-"""What a clip costs after its last frame: 1280x720 of noise, the worst case for the disk. One JSON line.
+"""The time a clip takes after its last frame. Prints one JSON line.
 
-`remux` is the baseline that was replaced (ADR 5): the fragments copied into a second file, index first.
+The frames are 1280x720 noise, which makes the largest file. `remux` is the baseline (ADR 5): the fragments
+are copied into a second file with the index first.
 """
 
 import json
@@ -22,7 +23,7 @@ WIDTH, HEIGHT = 1280, 720
 
 
 def measure(folder: Path, frames: int) -> dict[str, float]:
-    """Seconds of every piece, for one clip written the way `save_video` writes it."""
+    """The seconds of each phase, for one clip written as `save_video` does."""
     random = np.random.default_rng(0)
     noise = [random.integers(16, 236, (1, HEIGHT * 3 // 2, WIDTH), dtype=np.uint8) for _ in range(4)]
     seconds: dict[str, float] = {}
@@ -66,8 +67,8 @@ def main() -> None:
     frames = int(sys.argv[1]) if len(sys.argv) > 1 else 81
     with tempfile.TemporaryDirectory() as folder:
         results = measure(Path(folder), frames)
-    pieces = ("open", "flush_and_index", "publish", "remux", "fsync_of_the_remuxed")
-    ratios = {f"{name}_to_encode": round(results[name] / results["encode"], 4) for name in pieces}
+    phases = ("open", "flush_and_index", "publish", "remux", "fsync_of_the_remuxed")
+    ratios = {f"{name}_to_encode": round(results[name] / results["encode"], 4) for name in phases}
     about = {"bench": "finish", "machine": platform.machine(), "cores": os.cpu_count(), "frames": frames}
     print(json.dumps({**about, "results": results, "ratios": ratios}))
 

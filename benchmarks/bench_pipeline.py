@@ -1,4 +1,4 @@
-"""Latents to MP4 on this machine: the full-size Wan 2.1 VAE on a GPU, a tiny one on a CPU. One JSON line."""
+"""Latents to MP4: the full-size Wan 2.1 VAE on a GPU, a tiny one on a CPU. Prints one JSON line."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""What a quality level costs in picture and saves in passes: Flipbook's clips beside those of `full`.
+"""Compares Flipbook's clips at each quality level with those at `full`. Prints one JSON line.
 
-The difference is measured in pixels and by Flipbook's judge; random weights would say nothing. One JSON line.
+Reports the share of full denoiser passes, the PSNR to `full`, and the scores of Flipbook's judge.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from training.flipbook.evaluate import DEFAULT_FORMAT, MODEL, Frames, decode, load_pipeline
 from training.flipbook.judge import judge_clip
-from training.flipbook.marks import Answer, tally
-from training.flipbook.prompts import Question, write_questions
+from training.flipbook.prompts import EvalPrompt, write_eval_prompts
+from training.flipbook.scoring import EvalResult, tally
 
 from filmgate.pipeline.loading.families import family_of
 from filmgate.pipeline.loading.quality import THRESHOLDS, Quality, apply_quality, reset_step_caches
@@ -22,8 +22,8 @@ LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
 
 
 @torch.inference_mode()
-def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> tuple[list[Frames], float]:
-    """The clips, and the share of passes that went through every block."""
+def make_clips(quality: Quality, prompts: Sequence[EvalPrompt], steps: int) -> tuple[list[Frames], float]:
+    """The clips, and the share of denoiser passes that ran every block."""
     pipe = load_pipeline(MODEL, "cpu")
     family = family_of(type(pipe).__name__)
     assert family is not None
@@ -31,10 +31,10 @@ def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> t
     passes: list[int] = []
     pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: passes.append(1))
     clips = []
-    for seed, question in enumerate(questions):
+    for seed, prompt in enumerate(prompts):
         reset_step_caches(family.denoisers_of(pipe))
         latents = pipe(
-            question.prompt,
+            prompt.text,
             width=DEFAULT_FORMAT.width,
             height=DEFAULT_FORMAT.height,
             num_frames=DEFAULT_FORMAT.frames,
@@ -44,11 +44,11 @@ def make_clips(quality: Quality, questions: Sequence[Question], steps: int) -> t
             output_type="latent",
         ).frames
         clips.append(decode(pipe, latents[0]))
-    return clips, len(passes) / (steps * len(questions))
+    return clips, len(passes) / (steps * len(prompts))
 
 
 def psnr(clip: Frames, reference: Frames) -> float:
-    """Decibels between two clips; infinite where they are equal."""
+    """PSNR of two clips in dB; infinite if they are equal."""
     error = float(np.mean((clip.astype(np.float64) - reference) ** 2))
     return 10 * math.log10(255**2 / error) if error else math.inf
 
@@ -58,20 +58,20 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--steps", type=int, default=30)
     options = parser.parse_args()
-    questions = write_questions(options.prompts)
+    prompts = write_eval_prompts(options.prompts)
     reference: list[Frames] = []
     levels = {}
     for level in LEVELS:
-        clips, share = make_clips(level, questions, options.steps)
+        clips, share = make_clips(level, prompts, options.steps)
         reference = reference or clips
         distances = [psnr(clip, other) for clip, other in zip(clips, reference, strict=True)]
-        answers = [Answer(q, judge_clip(clip)) for q, clip in zip(questions, clips, strict=True)]
+        results = [EvalResult(prompt, judge_clip(clip)) for prompt, clip in zip(prompts, clips, strict=True)]
         levels[level] = {
             "threshold": THRESHOLDS.get(level),
             "share_of_full_passes": round(share, 3),
             "psnr_to_full_mean": round(float(np.mean(distances)), 2) if level != "full" else None,
             "psnr_to_full_worst": round(min(distances), 2) if level != "full" else None,
-            "judged_right": {name: f"{mark.right} of {mark.of}" for name, mark in tally(answers).items()},
+            "judged_right": {name: f"{count.right} of {count.of}" for name, count in tally(results).items()},
         }
     about = {"bench": "quality", "model": "flipbook", "device": "CPU", "torch": torch.__version__}
     print(json.dumps({**about, **vars(options), "levels": levels}))

@@ -1,10 +1,10 @@
-"""Where each millisecond of the fast decoder goes, and what bounds it: the table of docs/decoder.md.
+"""The time of each part of the fast decoder and its lower bound: the tables of docs/decoder.md.
 
     python -m benchmarks.bench_roofline --vae wan2.1 --size 1280x720 --frames 81
     python -m benchmarks.bench_roofline --vae cogvideox --size 720x480 --frames 49
 
-One clip on one stream, a pair of events around every convolution, pass and attention. Bounds are those of an
-H200: 790 TFLOP/s of a large half-precision matrix product and 4.8 TB/s of memory.
+Decodes one clip on one stream with a pair of events around every convolution, pass and attention. The bounds
+are those of an H200: 790 TFLOP/s of a large half-precision matrix product and 4.8 TB/s of memory.
 """
 
 import argparse
@@ -22,9 +22,9 @@ from filmgate.pipeline.bench.vaes import build_vae, random_latents
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.fast import cogvideox, layers, network
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork
-from filmgate.pipeline.decode.fast.decoder import FastCogVideoX, FastWan, laid_out, relay_of
-from filmgate.pipeline.decode.fast.group_passes import Conditioning, Memory
-from filmgate.pipeline.decode.fast.passes import Activation, Layout, Pending
+from filmgate.pipeline.decode.fast.decoder import FastCogVideoX, FastWan, cached_network, two_stream_network
+from filmgate.pipeline.decode.fast.group_passes import CausalCache, Modulation
+from filmgate.pipeline.decode.fast.passes import ConvOutput, InputLayout, InputSpec
 
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ FLOPS_PER_SECOND = 790e12
 BYTES_PER_SECOND = 4.8e12
 
 
-class Moment:
-    """A point on the device's clock, or the host's where there is no device."""
+class Timestamp:
+    """A point in time on the GPU, or on the host if there is no GPU."""
 
     def __init__(self) -> None:
         self._event = torch.cuda.Event(enable_timing=True) if torch.cuda.is_available() else None
@@ -41,7 +41,7 @@ class Moment:
         if self._event is not None:
             self._event.record()
 
-    def seconds_until(self, other: "Moment") -> float:
+    def seconds_until(self, other: "Timestamp") -> float:
         if self._event is None or other._event is None:  # noqa: SLF001 - its own class
             return other._at - self._at  # noqa: SLF001
         return self._event.elapsed_time(other._event) / 1000  # noqa: SLF001
@@ -52,18 +52,18 @@ class Part:
     """All calls of one kind at one shape."""
 
     flops: float = 0.0
-    moved: float = 0.0
-    spans: list[tuple[Moment, Moment]] = field(default_factory=list)
+    bytes_moved: float = 0.0
+    spans: list[tuple[Timestamp, Timestamp]] = field(default_factory=list)
 
     def seconds(self) -> float:
         return sum(start.seconds_until(stop) for start, stop in self.spans)
 
     def row(self, name: str, whole: float) -> str:
         seconds = self.seconds()
-        by_flops, by_bytes = self.flops / FLOPS_PER_SECOND, self.moved / BYTES_PER_SECOND
+        by_flops, by_bytes = self.flops / FLOPS_PER_SECOND, self.bytes_moved / BYTES_PER_SECOND
         rate = f"{self.flops / seconds / 1e12:.0f} TFLOP/s" if self.flops else ""
         if by_bytes > by_flops:
-            rate = f"{self.moved / seconds / 1e12:.1f} TB/s"
+            rate = f"{self.bytes_moved / seconds / 1e12:.1f} TB/s"
         bound = "arithmetic" if by_flops >= by_bytes else "memory"
         at_best = max(by_flops, by_bytes)
         return (
@@ -73,23 +73,23 @@ class Part:
 
 
 class Meter:
-    """Times calls by name."""
+    """Measures calls by name."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Part] = {}
 
-    def timed(self, name: str, call: Callable[[], T], *, flops: float = 0.0, moved: float = 0.0) -> T:
+    def timed(self, name: str, call: Callable[[], T], *, flops: float = 0.0, bytes_moved: float = 0.0) -> T:
         part = self.parts.setdefault(name, Part())
-        start = Moment()
+        start = Timestamp()
         result = call()
-        part.spans.append((start, Moment()))
+        part.spans.append((start, Timestamp()))
         part.flops += flops
-        part.moved += moved
+        part.bytes_moved += bytes_moved
         return result
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Every convolution, pass and attention of the network goes through this meter."""
+        """Patch the network to measure every convolution, pass and attention."""
         convolve, combine, attend = layers.convolve, layers.combine, layers.attend  # type: ignore[attr-defined]
 
         def convolution(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
@@ -97,19 +97,21 @@ class Meter:
             out, into, *kernel = weight.shape
             name = f"convolution {into} to {out}, {width}x{height}"
             flops = 2.0 * count * height * width * out * into * kernel[0] * kernel[1]
-            moved = 2.0 * count * height * width * (into + out)
-            return self.timed(name, lambda: convolve(frames, weight, padding), flops=flops, moved=moved)
+            bytes_moved = 2.0 * count * height * width * (into + out)
+            return self.timed(
+                name, lambda: convolve(frames, weight, padding), flops=flops, bytes_moved=bytes_moved
+            )
 
         def one_pass(
-            pending: Pending, activation: Activation | None, *, keep: bool
+            output: ConvOutput, spec: InputSpec | None, *, keep: bool
         ) -> tuple[Tensor, list[Tensor]]:
-            _, height, width, channels = pending.shape
-            read = [*pending.maps, *([] if pending.residual is None else [pending.residual])]
-            cache = None if activation is None else activation.cache
-            moved = sum(t.nbytes for t in read) + (0 if cache is None else 2 * cache.nbytes)
-            name = f"between, {channels} channels, {width}x{height}"
-            kept, inputs = self.timed(name, lambda: combine(pending, activation, keep=keep), moved=moved)
-            self.parts[name].moved += sum(t.nbytes for t in (kept, *inputs))
+            _, height, width, channels = output.shape
+            read = [*output.maps, *([] if output.residual is None else [output.residual])]
+            cache = None if spec is None else spec.cache
+            bytes_moved = sum(t.nbytes for t in read) + (0 if cache is None else 2 * cache.nbytes)
+            name = f"combine, {channels} channels, {width}x{height}"
+            kept, inputs = self.timed(name, lambda: combine(output, spec, keep=keep), bytes_moved=bytes_moved)
+            self.parts[name].bytes_moved += sum(t.nbytes for t in (kept, *inputs))
             return kept, inputs
 
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -128,55 +130,59 @@ class Meter:
 
     @contextmanager
     def _attached_to_groups(self) -> Iterator[None]:
-        """The two passes around a norm of CogVideoX."""
-        gather, condition = cogvideox.gather, cogvideox.condition  # type: ignore[attr-defined]
+        """Patch the two passes around each norm of CogVideoX."""
+        to_frames_and_sums, normalise = cogvideox.to_frames_and_sums, cogvideox.normalise  # type: ignore[attr-defined]
 
-        def first_pass(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor, Tensor]:
-            _, height, width, channels = pending.shape
-            read = [*pending.maps, *([] if pending.residual is None else [pending.residual])]
-            name, moved = f"gather, {channels} channels, {width}x{height}", sum(t.nbytes for t in read)
-            kept, sums = self.timed(name, lambda: gather(pending, groups, times), moved=moved)
-            self.parts[name].moved += kept.nbytes + sums.nbytes
+        def first_pass(output: ConvOutput, groups: int, repeats: int = 1) -> tuple[Tensor, Tensor]:
+            _, height, width, channels = output.shape
+            read = [*output.maps, *([] if output.residual is None else [output.residual])]
+            name, bytes_moved = f"sums, {channels} channels, {width}x{height}", sum(t.nbytes for t in read)
+            kept, sums = self.timed(
+                name, lambda: to_frames_and_sums(output, groups, repeats), bytes_moved=bytes_moved
+            )
+            self.parts[name].bytes_moved += kept.nbytes + sums.nbytes
             return kept, sums
 
         def second_pass(
-            frames: Tensor, conditioning: Conditioning, layout: Layout, memory: Memory | None = None
+            frames: Tensor, modulation: Modulation, layout: InputLayout, cache: CausalCache | None = None
         ) -> list[Tensor]:
             _, height, width, channels = frames.shape
-            name = f"condition, {channels} channels, {width}x{height}"
-            moved = frames.nbytes + (0 if memory is None else 2 * memory.cache.nbytes)
-            inputs = self.timed(name, lambda: condition(frames, conditioning, layout, memory), moved=moved)
-            self.parts[name].moved += sum(t.nbytes for t in inputs)
+            name = f"normalise, {channels} channels, {width}x{height}"
+            bytes_moved = frames.nbytes + (0 if cache is None else 2 * cache.frames.nbytes)
+            inputs = self.timed(
+                name, lambda: normalise(frames, modulation, layout, cache), bytes_moved=bytes_moved
+            )
+            self.parts[name].bytes_moved += sum(t.nbytes for t in inputs)
             return inputs
 
         with (
-            mock.patch.object(cogvideox, "gather", first_pass),
-            mock.patch.object(cogvideox, "condition", second_pass),
+            mock.patch.object(cogvideox, "to_frames_and_sums", first_pass),
+            mock.patch.object(cogvideox, "normalise", second_pass),
         ):
             yield
 
 
 def on_one_stream(vae: Vae, dtype: torch.dtype) -> FastWan | FastCogVideoX:
-    """The VAE's network, a step at a time."""
+    """The VAE on the fast path, without the second stream."""
     if type(vae).__name__ == "AutoencoderKLCogVideoX":
-        return FastCogVideoX(vae, laid_out(vae, dtype, CogVideoXNetwork))
-    return FastWan(vae, relay_of(vae, dtype).network)
+        return FastCogVideoX(vae, cached_network(vae, dtype, CogVideoXNetwork))
+    return FastWan(vae, two_stream_network(vae, dtype).network)
 
 
 @torch.inference_mode()
 def measure(vae_name: str, size: tuple[int, int], frames: int, device: torch.device) -> tuple[float, Meter]:
-    """Seconds of the whole clip, and the meter that saw its parts."""
+    """The seconds of the whole clip, and the meter with those of its parts."""
     vae = build_vae(vae_name, device, torch.bfloat16)
-    family = on_one_stream(vae, torch.float16 if device.type == "cuda" else torch.float32)
-    latents = family.to_vae_latents(random_latents(vae_name, size, frames, vae))
+    fast = on_one_stream(vae, torch.float16 if device.type == "cuda" else torch.float32)
+    latents = fast.to_vae_latents(random_latents(vae_name, size, frames, vae))
     seconds, meter = 0.0, Meter()
-    for meter in (Meter(), Meter()):  # the first one warms up
+    for meter in (Meter(), Meter()):  # the first is a warm-up
         cache = None
         with meter.attached():
-            start = Moment()
-            for first, last in family.spans(latents.shape[2]):
-                _, cache = family.step(latents[:, :, first:last], cache)
-            stop = Moment()
+            start = Timestamp()
+            for first, last in fast.chunk_ranges(latents.shape[2]):
+                _, cache = fast.step(latents[:, :, first:last], cache)
+            stop = Timestamp()
         if device.type == "cuda":
             torch.cuda.synchronize()
         seconds = start.seconds_until(stop)

@@ -4,7 +4,7 @@ import torch
 from diffusers import WanPipeline
 from training.flipbook.export import build_scheduler, export
 from training.flipbook.networks import build_text_encoder, build_transformer, build_vae
-from training.flipbook.words import build_tokenizer
+from training.flipbook.tokenizer import build_tokenizer
 
 
 def export_untrained(folder, sizes):

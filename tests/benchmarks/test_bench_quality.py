@@ -1,4 +1,4 @@
-"""The instrument behind the figures of docs/denoiser.md."""
+"""The quality benchmark behind the figures of docs/denoiser.md."""
 
 import math
 import re
@@ -17,11 +17,11 @@ def clip(value):
     return np.full((2, 4, 4, 3), value, dtype=np.uint8)
 
 
-def test_equal_clips_are_infinitely_near():
+def test_the_psnr_of_equal_clips_is_infinite():
     assert psnr(clip(7), clip(7)) == math.inf
 
 
-def test_a_level_of_difference_in_every_pixel_is_48_decibels():
+def test_a_difference_of_one_level_in_every_pixel_is_48_decibels():
     assert psnr(clip(7), clip(8)) == pytest.approx(48.13, abs=0.01)
     assert psnr(clip(0), clip(255)) == 0
 

@@ -1,4 +1,4 @@
-"""The decode benchmark: its variants make the same clip, and its instruments count right."""
+"""The decode benchmark: its variants write the same clip, and its measurements are correct."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from filmgate.cli import app
 from filmgate.errors import UsageError
 from filmgate.pipeline.bench import measure
 from filmgate.pipeline.bench.decode import (
+    DECODE_ALONE,
     EXACT,
-    FLOOR,
     LOOPS,
     OVERLAPPED,
     PLAIN,
@@ -44,8 +44,8 @@ def test_the_loops_write_equal_bytes(bench):
     assert bench.pair().is_equal
 
 
-def test_diffusers_makes_the_same_picture(bench):
-    """Rounding to 8-bit RGB on the way costs 0.16 of 255. A lossy encoder's own noise is ten times that."""
+def test_the_diffusers_variant_writes_the_same_picture(bench):
+    """Rounding to 8-bit RGB causes a difference of 0.16 of 255. A lossy encoder causes ten times that."""
     assert 0 < bench.luma_difference() < 0.25
 
 
@@ -60,7 +60,7 @@ def test_every_variant_is_timed(bench, variant):
     assert (measured.peak_device_bytes, measured.gpu) == (None, None)
 
 
-def test_the_timeline_shows_every_lane_of_both_loops_and_draws(bench):
+def test_the_timeline_has_every_lane_of_both_loops(bench):
     pair = bench.pair()
     for spans in pair.spans.values():
         assert {span.lane for span in spans} == set(LANES)
@@ -70,7 +70,7 @@ def test_the_timeline_shows_every_lane_of_both_loops_and_draws(bench):
     assert drawing.tag.endswith("svg")
 
 
-def test_phases_are_each_their_own_median():
+def test_the_median_is_taken_per_phase():
     rounds = [Phases(1, 5, 1, 7), Phases(2, 4, 1, 9), Phases(3, 6, 1, 8)]
     assert median_phases(rounds) == Phases(2, 5, 1, 8)
 
@@ -78,25 +78,25 @@ def test_phases_are_each_their_own_median():
 TINY = ["bench", "decode", "--vae", "wan-tiny", "--size", "32x32", "--frames", "9", "--rounds", "1"]
 
 
-def test_every_figure_is_said_and_kept_as_soon_as_it_is_there(tmp_path, monkeypatch):
-    """Cut off while the third variant runs: the first two are in the file and on stderr."""
+def test_each_result_is_printed_and_written_as_soon_as_it_is_measured(tmp_path, monkeypatch):
+    """Interrupted during the third variant: the first two are in the file and on stderr."""
     measure = DecodeBench.measure
 
-    def cut_off(self, variant):
+    def interrupt(self, variant):
         if variant == PLAIN:
             raise KeyboardInterrupt
         return measure(self, variant)
 
-    monkeypatch.setattr(DecodeBench, "measure", cut_off)
+    monkeypatch.setattr(DecodeBench, "measure", interrupt)
     done = CliRunner().invoke(app, [*TINY, "--out", str(tmp_path / "kept.json")])
     kept = json.loads((tmp_path / "kept.json").read_text())
-    said = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    printed = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     assert done.exit_code != 0
-    assert list(kept["results"]) == [name for line in said for name in line] == [OVERLAPPED, FLOOR]
+    assert list(kept["results"]) == [name for line in printed for name in line] == [OVERLAPPED, DECODE_ALONE]
     assert kept["ratios"]["overlapped_to_decode_alone"] > 0
 
 
-def test_the_whole_bench_is_one_json_object_and_one_drawing(tmp_path):
+def test_the_benchmark_prints_one_json_object_and_draws_one_timeline(tmp_path):
     done = CliRunner().invoke(app, [*TINY, "--json", "--timeline", str(tmp_path / "loops.svg")])
     result = json.loads(done.stdout)
     assert list(result["results"]) == [v for v in VARIANTS if not v.startswith("exact")]
@@ -106,13 +106,13 @@ def test_the_whole_bench_is_one_json_object_and_one_drawing(tmp_path):
     assert ET.parse(tmp_path / "loops.svg").getroot().tag.endswith("svg")
 
 
-def test_the_table_shows_what_a_loop_spends_around_the_decoder():
+def test_the_table_shows_the_phases_of_a_loop():
     done = CliRunner().invoke(app, [*TINY, "--variants", OVERLAPPED])
     assert re.search(r"setup \d+\.\d+ s, decode \d+\.\d+ s, drain \d+\.\d+ s, publish", done.stdout)
 
 
-def test_the_floor_writes_nothing(bench, tmp_path):
-    assert bench._run(FLOOR, bench.draw(), tmp_path / "clip.mp4") is None
+def test_the_decoder_alone_writes_no_file(bench, tmp_path):
+    assert bench._run(DECODE_ALONE, bench.draw(), tmp_path / "clip.mp4") is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,7 +130,7 @@ def test_busy_share_is_the_union_over_the_span(intervals, share):
     assert busy_share(intervals) == pytest.approx(share)
 
 
-def test_a_trace_tells_work_copies_and_waiting_apart():
+def test_a_trace_separates_work_copies_and_waiting():
     events = [
         {"cat": "kernel", "name": "conv", "ts": 0.0, "dur": 50.0},
         {"cat": "gpu_memset", "name": "Memset (Device)", "ts": 51.0, "dur": 9.0},
@@ -161,33 +161,33 @@ def test_a_trace_tells_work_copies_and_waiting_apart():
     ]
 
 
-def test_of_several_profiled_rounds_the_middle_one_is_shown_beside_all(monkeypatch):
+def test_the_median_of_several_profiled_rounds_is_reported(monkeypatch):
     uses = iter([GpuUse(0.99, 1, 0.01), GpuUse(0.97, 2, 0.03), GpuUse(0.98, 3, 0.02)])
     monkeypatch.setattr(measure, "read_trace", lambda _: next(uses))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.profiler, "ProfilerActivity", SimpleNamespace(CUDA=ProfilerActivity.CPU))
     runs = []
     use = measure.profile_gpu(lambda: runs.append(torch.ones(2).sum()), rounds=3)
-    assert len(runs) == 6  # each round is warmed up
+    assert len(runs) == 6  # each round has a warm-up
     assert (use.kernel_utilisation, use.bytes_to_host, use.waiting) == (0.98, 3, 0.02)
     assert use.all_utilisations == (0.99, 0.97, 0.98)
 
 
-def test_host_memory_is_never_less_than_what_is_held():
+def test_peak_host_memory_is_at_least_the_resident_memory():
     with HostMemory() as memory:
         pass
     assert memory.peak_bytes >= resident_bytes() // 2
 
 
 @pytest.mark.parametrize(("size", "frames", "option"), [((30, 32), 9, "--size"), ((32, 32), 8, "--frames")])
-def test_sizes_a_vae_cannot_make_are_refused(bench, size, frames, option):
+def test_sizes_that_a_vae_does_not_support_are_refused(bench, size, frames, option):
     with pytest.raises(UsageError) as caught:
         random_latents("wan-tiny", size, frames, bench.vae)
     assert caught.value.option == option
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 720), (-8, 8)])
-def test_a_picture_without_pixels_is_refused_with_the_option(size):
+def test_an_empty_picture_is_refused_and_the_option_named(size):
     with pytest.raises(UsageError, match="multiples of 8") as caught:
         random_latents("wan2.1", size, 5, None)
     assert caught.value.option == "--size"

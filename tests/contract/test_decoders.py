@@ -1,4 +1,4 @@
-"""One suite over every VAE: what streams out is what diffusers' own decode gives."""
+"""One suite over every VAE: the streamed frames are those of diffusers' decode."""
 
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -31,15 +31,15 @@ def decoded(vae, latents, rung=WHOLE_FRAME, latents_per_chunk=1):
 
 @torch.inference_mode()
 def by_diffusers(vae, latents):
-    """[3, T, H, W] from the VAE's own decode, with the time step LTX 0.9.5 asks for."""
+    """[3, T, H, W] from the VAE's own decode, with the timestep that LTX 0.9.5 needs."""
     needs_time = getattr(vae.config, "timestep_conditioning", False)
-    moment = (torch.tensor([LtxDecoder.DECODE_TIMESTEP]),) if needs_time else ()
-    return vae.decode(latents, *moment, return_dict=False)[0][0].clamp(-1, 1)
+    timestep = (torch.tensor([LtxDecoder.DECODE_TIMESTEP]),) if needs_time else ()
+    return vae.decode(latents, *timestep, return_dict=False)[0][0].clamp(-1, 1)
 
 
 @contextmanager
-def own_modes(vae, tile=None):
-    """diffusers' framewise mode, and its tiling with tiles of `tile` pixels; undone at the end."""
+def diffusers_modes(vae, tile=None):
+    """Enable diffusers' framewise mode, and its tiling with tiles of `tile` pixels, for the block."""
     before = dict(vars(vae))
     if hasattr(vae, "use_framewise_decoding"):
         vae.use_framewise_decoding = True
@@ -57,20 +57,20 @@ def own_modes(vae, tile=None):
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("name", EXACT)
-def test_causal_vaes_stream_bit_for_bit_what_decode_gives(vae, name, frames):
+def test_causal_vaes_stream_the_exact_bits_of_decode(vae, name, frames):
     latents = vae_latents(vae(name), name, frames)
     assert torch.equal(decoded(vae(name), latents), by_diffusers(vae(name), latents))
 
 
 @pytest.mark.parametrize(("frames", "together"), [(1, 2), (4, 2), (5, 2), (6, 4), (4, 9)])
 @pytest.mark.parametrize("name", ["wan2.1", "wan2.2"])
-def test_wan_decodes_several_latent_frames_a_chunk_to_the_same_frames(vae, name, frames, together):
+def test_wan_decodes_several_latent_frames_per_chunk_to_the_same_frames(vae, name, frames, together):
     latents = vae_latents(vae(name), name, frames)
     frames_together = decoded(vae(name), latents, latents_per_chunk=together)
     torch.testing.assert_close(frames_together, by_diffusers(vae(name), latents), rtol=0, atol=1e-5)
 
 
-def test_the_first_frame_comes_alone_and_the_chunks_after_it_are_full(vae):
+def test_the_first_chunk_is_one_frame_and_later_chunks_are_full(vae):
     latents = vae_latents(vae("wan2.1"), "wan2.1", 6)
     decoder = open_decoder(vae("wan2.1"), latents_per_chunk=2)
     chunks = [chunk.shape[1] for chunk in decode_frames(decoder, latents)]
@@ -79,41 +79,41 @@ def test_the_first_frame_comes_alone_and_the_chunks_after_it_are_full(vae):
 
 
 @pytest.mark.parametrize("name", [n for n in RECIPES if "wan" not in n])
-def test_other_vaes_keep_the_chunks_they_have(vae, name):
+def test_latents_per_chunk_does_not_change_other_vaes(vae, name):
     latents = vae_latents(vae(name), name, 3)
     assert open_decoder(vae(name), 4).shape(latents) == open_decoder(vae(name)).shape(latents)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_channels_last_weights_decode_to_the_same_frames(name):
-    plain, relaid = build_vae(name), build_vae(name)
-    use_channels_last(relaid)
+    plain, converted = build_vae(name), build_vae(name)
+    use_channels_last(converted)
     latents = vae_latents(plain, name, 3)
     rung = open_decoder(plain).rungs(latents)[0]
     expected = decoded(plain, latents, rung, latents_per_chunk=2)
-    torch.testing.assert_close(decoded(relaid, latents, rung, 2), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(decoded(converted, latents, rung, 2), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("frames", [1, 3, 5, 6, 7, 8])
 @pytest.mark.parametrize("name", WINDOWED)
-def test_windowed_vaes_stream_their_own_framewise_mode(vae, name, frames):
+def test_windowed_vaes_stream_the_frames_of_framewise_decoding(vae, name, frames):
     latents = vae_latents(vae(name), name, frames)
-    with own_modes(vae(name)):
+    with diffusers_modes(vae(name)):
         expected = by_diffusers(vae(name), latents)
     assert torch.equal(decoded(vae(name), latents), expected)
 
 
 @pytest.mark.parametrize(("name", "tile", "size"), [("ltx", 64, (2, 3)), ("hunyuanvideo", 32, (5, 5))])
 @pytest.mark.parametrize("frames", [2, 7])
-def test_windowed_vaes_stream_their_own_tiled_framewise_mode(vae, name, tile, size, frames):
+def test_windowed_vaes_stream_the_frames_of_tiled_framewise_decoding(vae, name, tile, size, frames):
     latents = vae_latents(vae(name), name, frames, size=size)
-    with own_modes(vae(name), tile):
+    with diffusers_modes(vae(name), tile):
         expected = by_diffusers(vae(name), latents)
     assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile)), expected)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 5])
-def test_svd_chunks_are_what_decode_gives_for_each_chunk(vae, batch):
+def test_svd_chunks_equal_decode_of_each_chunk(vae, batch):
     latents = vae_latents(vae("svd"), "svd", 5)
     with torch.inference_mode():
         parts = latents[0].transpose(0, 1).split(batch)
@@ -122,14 +122,14 @@ def test_svd_chunks_are_what_decode_gives_for_each_chunk(vae, batch):
     assert torch.equal(frames, expected.transpose(0, 1).clamp(-1, 1))
 
 
-def test_svd_starts_with_as_many_frames_as_fit_one_chunk(vae):
+def test_the_svd_ladder_starts_with_the_largest_batch(vae):
     decoder = open_decoder(vae("svd"))
     assert [r.batch_frames for r in decoder.rungs(vae_latents(vae("svd"), "svd", 5))] == [5, 4, 2, 1]
     assert [r.batch_frames for r in decoder.rungs(torch.zeros(1, 4, 25, 2, 2))] == [14, 8, 4, 2, 1]
 
 
 @pytest.mark.parametrize("name", WHOLE_CLIP)
-def test_whole_clip_vaes_yield_what_decode_gives(vae, name):
+def test_whole_clip_vaes_yield_the_frames_of_decode(vae, name):
     latents = vae_latents(vae(name), name, 3)
     assert torch.equal(decoded(vae(name), latents), by_diffusers(vae(name), latents))
 
@@ -137,7 +137,7 @@ def test_whole_clip_vaes_yield_what_decode_gives(vae, name):
 @pytest.mark.parametrize(("name", "tile", "size"), [("hunyuanvideo1.5", 64, (3, 5)), ("mochi", 32, (5, 5))])
 def test_whole_clip_vaes_tile_as_diffusers_does(vae, name, tile, size):
     latents = vae_latents(vae(name), name, 2, size=size)
-    with own_modes(vae(name), tile):
+    with diffusers_modes(vae(name), tile):
         expected = by_diffusers(vae(name), latents)
     assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile)), expected)
 
@@ -152,17 +152,17 @@ def test_hunyuanvideo_15_tiles_from_the_start_and_cosmos_never(vae):
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_shape_is_known_before_decoding(vae, name, frames):
     latents = vae_latents(vae(name), name, frames)
-    promised = open_decoder(vae(name)).shape(latents)
+    predicted = open_decoder(vae(name)).shape(latents)
     chunks = list(decode_frames(open_decoder(vae(name)), latents))
-    assert sum(chunk.shape[1] for chunk in chunks) == promised.frames
-    assert {tuple(chunk.shape[2:]) for chunk in chunks} == {(promised.height, promised.width)}
-    assert max(chunk.shape[1] for chunk in chunks) <= promised.chunk_frames
+    assert sum(chunk.shape[1] for chunk in chunks) == predicted.frames
+    assert {tuple(chunk.shape[2:]) for chunk in chunks} == {(predicted.height, predicted.width)}
+    assert max(chunk.shape[1] for chunk in chunks) <= predicted.chunk_frames
 
 
 @pytest.mark.parametrize(("name", "tile"), [("wan2.1", 32), ("wan2.2", 64)])
-def test_wan_tiles_stream_and_equal_diffusers_own_tiles(vae, name, tile):
+def test_wan_tiles_stream_and_equal_diffusers_tiles(vae, name, tile):
     latents = vae_latents(vae(name), name, 3, size=(5, 7))
-    with own_modes(vae(name), tile):
+    with diffusers_modes(vae(name), tile):
         expected = by_diffusers(vae(name), latents)
     with torch.inference_mode():
         chunks = list(open_decoder(vae(name)).chunks(latents, Rung("tiles", tile)))
@@ -171,26 +171,26 @@ def test_wan_tiles_stream_and_equal_diffusers_own_tiles(vae, name, tile):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_caches_parked_on_the_host_give_the_same_frames(vae, name):
+def test_offloaded_caches_give_the_same_frames(vae, name):
     latents = vae_latents(vae(name), name, 4, size=(4, 5))
     tile = 32 if name != "wan2.2" else 64
-    beside = decoded(vae(name), latents, Rung("tiles", tile))
-    assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile, is_parked=True)), beside)
+    on_device = decoded(vae(name), latents, Rung("tiles", tile))
+    assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile, is_cache_offloaded=True)), on_device)
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_two_clips_on_one_vae_do_not_disturb_each_other(vae, name):
+def test_two_clips_can_share_a_vae(vae, name):
     one, other = (vae_latents(vae(name), name, frames, size=(2, 2), seed=frames) for frames in (3, 5))
     alone = [torch.cat(list(decode_frames(open_decoder(vae(name)), z)), dim=1) for z in (one, other)]
     decoder = open_decoder(vae(name))
     streams = [decode_frames(decoder, z) for z in (one, other)]
-    turns = list(zip_longest(*streams))
-    together = [torch.cat([c for c in clip if c is not None], dim=1) for clip in zip(*turns, strict=True)]
+    rounds = list(zip_longest(*streams))
+    together = [torch.cat([c for c in clip if c is not None], dim=1) for clip in zip(*rounds, strict=True)]
     assert all(torch.equal(t, a) for t, a in zip(together, alone, strict=True))
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_callers_vae_is_left_as_it_was(vae, name):
+def test_decoding_does_not_change_the_vae(vae, name):
     latents = vae_latents(vae(name), name, 2, size=(2, 3))
     decoder = open_decoder(vae(name))
     before = {key: value for key, value in vars(vae(name)).items() if not key.startswith("_")}
@@ -198,13 +198,13 @@ def test_the_callers_vae_is_left_as_it_was(vae, name):
     for rung in [decoder.rungs(latents)[0], *tiles]:
         decoded(vae(name), latents, rung)
     assert {key: value for key, value in vars(vae(name)).items() if not key.startswith("_")} == before
-    cache = getattr(vae(name), "_feat_map", None)  # Wan's own, which a decode of ours never fills
+    cache = getattr(vae(name), "_feat_map", None)  # Wan's own cache, which the decoder must not fill
     assert not any(isinstance(entry, torch.Tensor) for entry in cache or [])
 
 
 @pytest.mark.parametrize("name", ["wan2.1", "cogvideox", "ltx", "hunyuanvideo", "mochi"])
-def test_a_vae_with_tiling_enabled_starts_on_tiles(vae, name):
+def test_a_vae_with_tiling_enabled_starts_with_tiles(vae, name):
     latents = torch.zeros(1, 4, 2, 64, 64)
-    with own_modes(vae(name), 128):
+    with diffusers_modes(vae(name), 128):
         assert open_decoder(vae(name)).rungs(latents)[0].tile_pixels is not None
     assert open_decoder(vae(name)).rungs(latents)[0] == WHOLE_FRAME

@@ -1,4 +1,4 @@
-"""The fast decoder without a GPU: in float32 it computes what the VAE does, and knows when to step aside."""
+"""The fast decoder without a GPU: its frames match the VAE's; on failure the exact decoder is used."""
 
 import copy
 import threading
@@ -13,20 +13,25 @@ from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attentio
 from filmgate.errors import DecodeError, UsageError
 from filmgate.pipeline import clip_writer as ending
 from filmgate.pipeline.clip_writer import Ending, make_ready, stream_frames
-from filmgate.pipeline.decode import open_decoder, uses_fast
+from filmgate.pipeline.decode import is_fast_decoder, open_decoder
 from filmgate.pipeline.decode.base import Rung
 from filmgate.pipeline.decode.fast import group_passes, passes
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_fast, why_not_fast
-from filmgate.pipeline.decode.fast.group_kernels import condition_on_gpu, gather_on_gpu, settle_on_gpu
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_measured, open_fast, unsupported_reason
+from filmgate.pipeline.decode.fast.group_kernels import (
+    normalise_on_gpu,
+    scale_and_shift_on_gpu,
+    to_frames_and_sums_on_gpu,
+)
 from filmgate.pipeline.decode.fast.kernels import add_taps_on_gpu, combine_on_gpu
-from filmgate.pipeline.decode.fast.layers import QUERIES, Upsample, attend
-from filmgate.pipeline.decode.fast.passes import Layout, Pending, Source, input_shapes
+from filmgate.pipeline.decode.fast.layers import MAX_QUERIES, Upsample, attend
+from filmgate.pipeline.decode.fast.passes import ConvOutput, InputLayout, OutputLayout, input_shapes
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.transfer.colour import Rgb24
 from filmgate.pipeline.transfer.rings import HostChunk
 from filmgate.settings import PipelineSettings
+from filmgate.telemetry.logs import JsonFormatter
 from tests.zoo_vaes import COGVIDEOX, build_vae, draw_latents
 
 FAST = ("wan2.1", "wan2.2", "cogvideox")
@@ -46,7 +51,7 @@ def frames_of(decoder, latents, *, fast=True):
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3, 4, 5, 7])
-def test_in_float32_it_decodes_what_the_vae_decodes(name, frames):
+def test_float32_frames_match_those_of_the_vae(name, frames):
     vae = build_vae(name)
     latents = draw_latents(name, vae, frames)
     decoder = open_fast(vae, torch.float32)
@@ -58,13 +63,13 @@ def test_in_float32_it_decodes_what_the_vae_decodes(name, frames):
 @pytest.mark.parametrize(
     ("name", "frames"), [("wan2.1", 3), ("wan2.2", 3), ("cogvideox", 2), ("cogvideox", 5)]
 )
-def test_the_kernels_write_over_nothing_that_is_still_needed(name, frames, monkeypatch):
-    """The whole network through the kernels themselves, by Triton's interpreter: they work in place."""
+def test_the_kernels_overwrite_only_tensors_that_are_no_longer_needed(name, frames, monkeypatch):
+    """Runs the whole network with the kernels, which work in place, in Triton's interpreter."""
     monkeypatch.setattr(passes, "combine_in_torch", combine_on_gpu)
     monkeypatch.setattr(passes, "add_taps_in_torch", add_taps_on_gpu)
-    monkeypatch.setattr(group_passes, "gather_in_torch", gather_on_gpu)
-    monkeypatch.setattr(group_passes, "settle_in_torch", settle_on_gpu)
-    monkeypatch.setattr(group_passes, "condition_in_torch", condition_on_gpu)
+    monkeypatch.setattr(group_passes, "to_frames_and_sums_in_torch", to_frames_and_sums_on_gpu)
+    monkeypatch.setattr(group_passes, "scale_and_shift_in_torch", scale_and_shift_on_gpu)
+    monkeypatch.setattr(group_passes, "normalise_in_torch", normalise_on_gpu)
     vae = build_vae(name)
     latents = draw_latents(name, vae, frames, size=(2, 2))
     decoder = open_fast(vae, torch.float32)
@@ -74,12 +79,12 @@ def test_the_kernels_write_over_nothing_that_is_still_needed(name, frames, monke
 
 
 @torch.inference_mode()
-def test_tiles_are_the_exact_decoders_tiles(name):
+def test_tiles_match_those_of_the_exact_decoder(name):
     vae = build_vae(name)
     latents = draw_latents(name, vae, 4, size=(6, 9))
     decoder = open_fast(vae, torch.float32)
-    for is_parked in (False, True):
-        rung = Rung("tiles", 64, is_parked=is_parked)
+    for is_offloaded in (False, True):
+        rung = Rung("tiles", 64, is_cache_offloaded=is_offloaded)
         fast, expected = (
             torch.cat([chunk.clone() for chunk in one.chunks(one.to_vae_latents(latents), rung)], dim=1)
             for one in (decoder, decoder.exact)
@@ -87,7 +92,7 @@ def test_tiles_are_the_exact_decoders_tiles(name):
         torch.testing.assert_close(fast, expected, rtol=0, atol=2e-5)
 
 
-def test_half_precision_is_closer_to_float32_than_bfloat16_layers_are(name):
+def test_half_precision_is_closer_to_float32_than_bfloat16_layers(name):
     exact = build_vae(name)
     half = copy.deepcopy(exact).to(torch.bfloat16)
     latents = draw_latents(name, exact, 3)
@@ -98,7 +103,7 @@ def test_half_precision_is_closer_to_float32_than_bfloat16_layers_are(name):
     assert (ours - truth).norm() < (theirs - truth).norm() / 2
 
 
-def test_two_clips_at_once_are_what_each_is_alone(name):
+def test_two_clips_at_once_equal_each_decoded_alone(name):
     vae = build_vae(name)
     decoder = open_fast(vae, torch.float32)
     clips = [draw_latents(name, vae, 4, seed=seed) for seed in (1, 2)]
@@ -113,12 +118,12 @@ def test_two_clips_at_once_are_what_each_is_alone(name):
 
 @pytest.fixture
 def fast_on_cpu(monkeypatch):
-    """`auto` takes the fast decoder, as it does on a GPU."""
+    """`auto` uses the fast decoder, as on a GPU."""
     monkeypatch.setattr("filmgate.pipeline.clip_writer.open_decoder", lambda vae, *_: open_fast(vae))
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
-def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog, tmp_path):
+def test_the_exact_decoder_takes_over_when_values_overflow_float16(name, caplog, tmp_path):
     vae = build_vae(name).to(torch.bfloat16)
     with torch.no_grad():
         for weight in vae.decoder.up_blocks[1].resnets[0].conv1.parameters():
@@ -128,17 +133,17 @@ def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
     assert "beyond half precision at frame 0" in caplog.text
-    twin = open_fast(vae).exact
-    ready, _ = make_ready(twin, latents, vae.device, vae.dtype)
-    exact = torch.cat(list(decode_frames(twin, ready)), dim=1)
+    fallback = open_fast(vae).exact
+    ready, _ = make_ready(fallback, latents, vae.device, vae.dtype)
+    exact = torch.cat(list(decode_frames(fallback, ready)), dim=1)
     expected = torch.empty(9, *exact.shape[2:], 3, dtype=torch.uint8)
     Rgb24().convert(exact, expected)
     assert np.array_equal(np.concatenate(list(stream_frames(vae, latents))), expected.numpy())
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
-def test_a_decoder_may_be_done_before_anybody_looks_at_its_frames(monkeypatch, tmp_path):
-    """The flag of a chunk is read by another thread, at any time after the decoder went on."""
+def test_the_decoder_may_finish_before_the_first_chunk_is_checked(monkeypatch, tmp_path):
+    """Another thread reads the flag of a chunk at any time after the decoder has continued."""
     wait = HostChunk.wait
 
     def late(chunk):
@@ -153,7 +158,7 @@ def test_a_decoder_may_be_done_before_anybody_looks_at_its_frames(monkeypatch, t
     monkeypatch.setattr(HostChunk, "wait", late)
     monkeypatch.setattr(ending, "_watched", watched)
     vae = build_vae("wan2.1").to(torch.bfloat16)
-    breaking(monkeypatch, at=1)
+    return_nan(monkeypatch, at=1)
     report = Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert min(asdict(report.phases).values()) >= 0
@@ -161,21 +166,21 @@ def test_a_decoder_may_be_done_before_anybody_looks_at_its_frames(monkeypatch, t
 
 
 @pytest.mark.usefixtures("fast_on_cpu")
-def test_frames_before_the_first_that_is_no_number_are_kept(monkeypatch):
+def test_frames_before_the_first_non_finite_one_are_kept(monkeypatch):
     vae = build_vae("wan2.1").to(torch.bfloat16)
     latents = draw_latents("wan2.1", vae, 4)
     expected = np.concatenate(list(stream_frames(vae, latents)))
-    breaking(monkeypatch, at=2)
+    return_nan(monkeypatch, at=2)
     found = np.concatenate(list(stream_frames(vae, latents)))
     assert len(found) == len(expected) == 13
-    assert np.array_equal(found[:5], expected[:5])  # two chunks of the fast decoder, once
+    assert np.array_equal(found[:5], expected[:5])  # two chunks of the fast decoder, each once
     monkeypatch.undo()
-    exact = np.concatenate(list(stream_frames(vae, latents)))  # on a CPU the exact decoder
+    exact = np.concatenate(list(stream_frames(vae, latents)))  # a CPU uses the exact decoder
     assert np.array_equal(found[5:], exact[5:])
 
 
-def breaking(monkeypatch, at):
-    """From its chunk `at` on the fast decoder's frames are not numbers."""
+def return_nan(monkeypatch, at):
+    """Make the frames of the fast decoder NaN from chunk `at` on."""
     chunks = FastDecoder.chunks
 
     def broken(self, latents, rung):
@@ -185,7 +190,7 @@ def breaking(monkeypatch, at):
     monkeypatch.setattr(FastDecoder, "chunks", broken)
 
 
-def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
+def test_non_finite_frames_of_the_exact_decoder_are_an_error(tmp_path):
     vae = build_vae("wan2.1")
     with torch.no_grad():
         vae.decoder.conv_out.bias.fill_(float("nan"))
@@ -193,7 +198,7 @@ def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
         Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
 
 
-def test_changed_weights_are_laid_out_again(name):
+def test_the_network_is_rebuilt_when_weights_change(name):
     vae = build_vae(name)
     latents = draw_latents(name, vae, 2)
     before = frames_of(open_fast(vae, torch.float32), latents)
@@ -206,84 +211,93 @@ def test_changed_weights_are_laid_out_again(name):
 
 
 @pytest.fixture
-def proven(monkeypatch):
-    """This machine counts as one the fast decoder has been measured on."""
-    monkeypatch.setattr("filmgate.pipeline.decode.why_not_fast", lambda _: None)
-    monkeypatch.setattr("filmgate.pipeline.decode.is_proven", lambda _: True)
+def measured(monkeypatch):
+    """The fast decoder counts as measured on this machine."""
+    monkeypatch.setattr("filmgate.pipeline.decode.unsupported_reason", lambda _: None)
+    monkeypatch.setattr("filmgate.pipeline.decode.is_measured", lambda _: True)
 
 
-@pytest.mark.usefixtures("proven")
-def test_without_room_for_its_weights_the_exact_decoder_takes_over(monkeypatch, caplog):
+@pytest.mark.usefixtures("measured")
+def test_the_exact_decoder_is_used_if_the_weights_do_not_fit(monkeypatch, caplog):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr("filmgate.pipeline.decode.fast.decoder.Network", full)
-    assert not uses_fast(open_decoder(build_vae("wan2.1")))
-    assert "no room for the fast decoder" in caplog.text
+    assert not is_fast_decoder(open_decoder(build_vae("wan2.1")))
+    assert "not enough GPU memory for the fast decoder" in caplog.text
 
 
-@pytest.mark.usefixtures("proven")
-def test_where_kernels_cannot_be_built_the_exact_decoder_takes_over_and_it_is_said_once(monkeypatch, caplog):
+@pytest.mark.usefixtures("measured")
+def test_the_exact_decoder_is_used_and_logged_once_if_kernels_cannot_be_built(monkeypatch, caplog):
     def fails(*_, **__):
         raise RuntimeError("Failed to find C compiler")
 
     monkeypatch.setattr(passes, "combine_in_torch", fails)
     vae = build_vae("wan2.1")
-    assert not uses_fast(open_decoder(vae))
-    assert not uses_fast(open_decoder(vae))
-    assert caplog.text.count("Failed to find C compiler") == 1
+    assert not is_fast_decoder(open_decoder(vae))
+    assert not is_fast_decoder(open_decoder(vae))
+    (record,) = caplog.records
+    assert "the fast decoder cannot be built" in record.message
+    assert str(record.cause) == "Failed to find C compiler"
+    assert "C compiler" not in JsonFormatter().format(record)  # an exception's text is never logged
 
 
-@pytest.mark.usefixtures("proven")
-def test_it_is_tried_once_and_used_where_it_decodes_what_the_vae_decodes(name, monkeypatch):
+@pytest.mark.usefixtures("measured")
+def test_a_fast_decoder_that_passes_its_self_test_is_used_and_not_tested_again(name, monkeypatch):
     vae = build_vae(name).to(torch.bfloat16)
-    assert uses_fast(open_decoder(vae))
-    breaking(monkeypatch, at=0)
-    assert uses_fast(open_decoder(vae))  # not tried again
-    assert not uses_fast(open_decoder(build_vae(name).to(torch.bfloat16)))
+    assert is_fast_decoder(open_decoder(vae))
+    return_nan(monkeypatch, at=0)
+    assert is_fast_decoder(open_decoder(vae))  # not tested again
+    assert not is_fast_decoder(open_decoder(build_vae(name).to(torch.bfloat16)))
 
 
-@pytest.mark.usefixtures("proven")
-@pytest.mark.parametrize("harm", [lambda frames: frames * 1.2, lambda frames: frames * float("nan")])
-def test_a_kernel_that_computes_something_else_is_not_used(harm, monkeypatch, caplog):
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("corrupt", [lambda frames: frames * 1.2, lambda frames: frames * float("nan")])
+def test_a_fast_decoder_that_fails_its_self_test_is_not_used(corrupt, monkeypatch, caplog):
     healthy = passes.add_taps_in_torch
-    monkeypatch.setattr(passes, "add_taps_in_torch", lambda *given: harm(healthy(*given)))
-    assert not uses_fast(open_decoder(build_vae("wan2.1")))
-    assert "off the exact one here and is not used" in caplog.text
+    monkeypatch.setattr(passes, "add_taps_in_torch", lambda *args: corrupt(healthy(*args)))
+    assert not is_fast_decoder(open_decoder(build_vae("wan2.1")))
+    assert "the fast decoder failed its self-test" in caplog.text
 
 
-def test_without_a_gpu_there_is_none_and_asking_for_it_says_why():
+def test_without_a_gpu_the_error_says_why_the_fast_decoder_is_not_available():
     vae = build_vae("wan2.1")
-    assert not uses_fast(open_decoder(vae))
-    assert why_not_fast(vae) == "it needs a GPU"
-    with pytest.raises(UsageError, match="there is no fast decoder here: it needs a GPU"):
+    assert not is_fast_decoder(open_decoder(vae))
+    assert unsupported_reason(vae) == "it needs a GPU"
+    with pytest.raises(UsageError, match="the fast decoder is not available: it needs a GPU"):
         open_decoder(vae, choice="fast")
-    assert why_not_fast(build_vae("ltx")) == "AutoencoderKLLTXVideo has none"
+    assert unsupported_reason(build_vae("ltx")) == "AutoencoderKLLTXVideo has none"
 
 
 @pytest.mark.parametrize(
-    ("config", "obstacle"),
+    ("config", "reason"),
     [
         ({}, None),
-        ({"block_out_channels": (8, 8, 12, 12)}, "its channels or their groups are no powers of two"),
-        ({"block_out_channels": (4, 4, 4, 4)}, "its channels or their groups are no powers of two"),
-        ({"act_fn": "gelu"}, "it activates by gelu"),
+        (
+            {"block_out_channels": (8, 8, 12, 12)},
+            "its channels and norm groups must be powers of two, with at least 8 channels",
+        ),
+        (
+            {"block_out_channels": (4, 4, 4, 4)},
+            "its channels and norm groups must be powers of two, with at least 8 channels",
+        ),
+        ({"act_fn": "gelu"}, "its activation is gelu, not silu or swish"),
     ],
 )
-def test_a_configuration_of_cogvideox_it_does_not_know_is_named(config, obstacle):
+def test_an_unsupported_cogvideox_configuration_is_named(config, reason):
     vae = AutoencoderKLCogVideoX(**COGVIDEOX | config).to(torch.bfloat16)
-    assert why_not_fast(vae, torch.device("cuda")) == obstacle
+    assert unsupported_reason(vae, torch.device("cuda")) == reason
 
 
-def test_so_are_parts_of_cogvideox_it_does_not_know():
+def test_an_unsupported_cogvideox_layer_is_named():
     vae = build_vae("cogvideox").to(torch.bfloat16)
     vae.decoder.up_blocks[0].resnets[0].conv2.pad_mode = "replicate"
-    assert "copies of its first frame" in (why_not_fast(vae, torch.device("cuda")) or "")
+    assert "copies of the first frame" in (unsupported_reason(vae, torch.device("cuda")) or "")
     wide = AutoencoderKLCogVideoX(**COGVIDEOX | {"block_out_channels": (8, 8, 8, 16)}).to(torch.bfloat16)
     wide.decoder.up_blocks[1].resnets[0].use_conv_shortcut = True
-    assert "a convolution over time" in (why_not_fast(wide, torch.device("cuda")) or "")
+    assert "a convolution over time" in (unsupported_reason(wide, torch.device("cuda")) or "")
     vae.num_latent_frames_batch_size = 4
-    assert why_not_fast(vae, torch.device("cuda")) == "it decodes 4 latent frames together, not 2"
+    assert unsupported_reason(vae, torch.device("cuda")) == "it decodes 4 latent frames per chunk, not 2"
 
 
 @pytest.mark.parametrize(
@@ -295,9 +309,9 @@ def test_so_are_parts_of_cogvideox_it_does_not_know():
         ("cogvideox", (8, 9), False),
     ],
 )
-def test_each_family_is_proven_on_the_gpus_it_was_measured_on(name, capability, expected, monkeypatch):
+def test_auto_uses_the_fast_decoder_on_measured_gpus_only(name, capability, expected, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert is_proven(build_vae(name)) is expected
+    assert is_measured(build_vae(name)) is expected
 
 
 @pytest.mark.parametrize(
@@ -310,7 +324,7 @@ def test_each_family_is_proven_on_the_gpus_it_was_measured_on(name, capability, 
         {"latent_channels": 3, "use_post_quant_conv": True},
     ],
 )
-def test_any_cogvideox_is_decoded_as_its_own_layers_do(config):
+def test_every_supported_cogvideox_matches_its_own_layers(config):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         vae = AutoencoderKLCogVideoX(**COGVIDEOX | config).eval()
@@ -321,21 +335,21 @@ def test_any_cogvideox_is_decoded_as_its_own_layers_do(config):
     )
 
 
-def test_what_cannot_be_had_is_refused_before_anything_is_denoised(model):
-    with pytest.raises(UsageError, match="no fast decoder here: it needs a GPU") as caught:
+def test_an_unavailable_fast_decoder_is_refused_before_denoising(model):
+    with pytest.raises(UsageError, match="the fast decoder is not available: it needs a GPU") as caught:
         Renderer(model("wan2.1"), PipelineSettings(device="cpu", decoder="fast"))
     assert caught.value.option == "pipeline.decoder"
 
 
-def test_where_the_vae_will_run_counts_not_where_it_waits():
+def test_an_offloaded_vae_is_judged_by_the_device_it_will_run_on():
     vae = build_vae("wan2.1").to(torch.bfloat16)
-    assert why_not_fast(vae, torch.device("cuda")) is None  # offloaded to the host until it is needed
+    assert unsupported_reason(vae, torch.device("cuda")) is None  # offloaded to the host until decoding
 
 
-def test_upsampling_by_phases_is_upsampling_and_then_convolving():
+def test_upsampling_by_phases_equals_upsampling_then_convolving():
     resample = build_vae("wan2.1").decoder.up_blocks[2].upsamplers[0]
     picture = torch.randn(2, 5, 7, resample.dim)
-    phases = Upsample(resample, torch.float32)(Pending(Source.FRAMES, (picture,)), tape=None)
+    phases = Upsample(resample, torch.float32)(ConvOutput(OutputLayout.FRAMES, (picture,)), caches=None)
     conv = resample.resample[1]
     large = interpolate(picture.permute(0, 3, 1, 2), scale_factor=2, mode="nearest-exact")
     expected = conv2d(large, conv.weight, conv.bias, padding=1).permute(0, 2, 3, 1)
@@ -347,8 +361,8 @@ def test_upsampling_by_phases_is_upsampling_and_then_convolving():
             torch.testing.assert_close(part, expected[:, down::2, right::2])
 
 
-@pytest.mark.parametrize("pixels", [5, QUERIES + 3])
-def test_attention_in_parts_is_attention(pixels):
+@pytest.mark.parametrize("pixels", [5, MAX_QUERIES + 3])
+def test_attention_in_parts_equals_attention(pixels):
     query, key, value = torch.randn(3, 1, pixels, 8).unbind(0)
     torch.testing.assert_close(
         attend(query * 8**-0.5, key, value),
@@ -358,7 +372,7 @@ def test_attention_in_parts_is_attention(pixels):
     )
 
 
-def test_slots_have_a_map_for_every_product():
-    assert input_shapes(Layout.SLOTS, (4, 6, 8, 96)) == [(1, 6, 8, 96)] * 6
-    assert input_shapes(Layout.STACKED, (2, 6, 8, 96)) == [(2, 6, 8, 288)]
-    assert input_shapes(Layout.FRAMES, (4, 6, 8, 96)) == [(4, 6, 8, 96)]
+def test_the_points_layout_has_one_map_per_product():
+    assert input_shapes(InputLayout.POINTS, (4, 6, 8, 96)) == [(1, 6, 8, 96)] * 6
+    assert input_shapes(InputLayout.STACKED, (2, 6, 8, 96)) == [(2, 6, 8, 288)]
+    assert input_shapes(InputLayout.FRAMES, (4, 6, 8, 96)) == [(4, 6, 8, 96)]

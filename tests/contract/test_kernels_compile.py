@@ -1,4 +1,4 @@
-"""Kernels are compiled to what a GPU runs, without a GPU: the interpreter takes more than the compiler."""
+"""The kernels compile for Hopper, without a GPU. The interpreter accepts code that the compiler rejects."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 NUMBERS = {"height", "width", "zoom", "programs", "count", "size", "columns", "channel_step", "frame_step"}
-HALVES = {"residual", "kept", "looked_up", "cache", "given", "maps"}
+HALVES = {"residual", "kept", "y_and_b", "cache", "frames_in", "maps"}
 BYTES = {"sound"}
 
 
@@ -23,44 +23,45 @@ def type_of(kernel_name, name):
         return "fp32"
     if name in BYTES or (kernel_name, name) == ("_to_yuv", "out"):
         return "*u8"
-    halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_soften", "out")
+    halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_softmax", "out")
     return "*fp16" if halves else "*fp32"
 
 
-for module, kernel_name, warps, form in json.loads(sys.argv[1]):
+for module, kernel_name, warps, constants in json.loads(sys.argv[1]):
     kernel = getattr(import_module(f"filmgate.pipeline.{module}"), kernel_name)
     names = kernel.arg_names
-    signature = {name: "constexpr" if name in form else type_of(kernel_name, name) for name in names}
-    constants = {(names.index(name),): value for name, value in form.items()}
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    signature = {name: "constexpr" if name in constants else type_of(kernel_name, name) for name in names}
+    constexprs = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
     built = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
     print(kernel_name, len(built.asm["cubin"]))
 """
 FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "transfer.colour_kernel"
-COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "activates": True, "has_cache": True}
+COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "has_norm": True, "has_cache": True}
 WIDE = {"channels": 96, "lanes": 128, "pixels": 16}
 NARROW = {"channels": 384, "lanes": 512, "pixels": 2}
-GATHER = {"has_bias": True, "channels": 128, "groups": 32, "pixels": 16, "rounds": 4}
-CONDITION = {"has_cache": True, "channels": 128, "pixels": 16}
-FORMS = [
-    (FAST, "_combine", 8, COMBINE | {"frames": 4, "source": 1, "layout": 2, **WIDE}),
-    (FAST, "_combine", 2, COMBINE | {"frames": 1, "source": 2, "layout": 1, **NARROW}),
+TO_FRAMES = {"has_bias": True, "has_residual": True, "channels": 128, "groups": 32, "pixels": 16, "rounds": 4}
+UPSAMPLED = TO_FRAMES | {"has_residual": False}
+NORMALISE = {"has_cache": True, "channels": 128, "pixels": 16}
+KERNELS = [
+    (FAST, "_combine", 8, COMBINE | {"frames": 4, "output_layout": 1, "input_layout": 2, **WIDE}),
+    (FAST, "_combine", 2, COMBINE | {"frames": 1, "output_layout": 2, "input_layout": 1, **NARROW}),
     (FAST, "_add_taps", 4, {"frames": 4, "channels": 3, "width": 16, "pixels": 256}),
-    (FAST, "_soften", 16, {"lanes": 16384}),
-    (GROUPS, "_gather", 4, GATHER | {"frames": 4, "times": 1, "source": 1, "has_residual": True}),
-    (GROUPS, "_gather", 4, GATHER | {"frames": 2, "times": 2, "source": 2, "has_residual": False}),
-    (GROUPS, "_settle", 8, {"groups": 32, "channels": 512, "block": 4096}),
-    (GROUPS, "_condition", 4, CONDITION | {"frames": 4, "latents": 2, "layout": 2, "begins": False}),
-    (GROUPS, "_condition", 4, CONDITION | {"frames": 1, "latents": 1, "layout": 0, "begins": True}),
+    (FAST, "_softmax", 16, {"lanes": 16384}),
+    (GROUPS, "_to_frames_and_sums", 4, TO_FRAMES | {"frames": 4, "repeats": 1, "output_layout": 1}),
+    (GROUPS, "_to_frames_and_sums", 4, UPSAMPLED | {"frames": 2, "repeats": 2, "output_layout": 2}),
+    (GROUPS, "_scale_and_shift", 8, {"groups": 32, "channels": 512, "block": 4096}),
+    (GROUPS, "_normalise", 4, NORMALISE | {"frames": 4, "latents": 2, "layout": 2, "is_start": False}),
+    (GROUPS, "_normalise", 4, NORMALISE | {"frames": 1, "latents": 1, "layout": 0, "is_start": True}),
     (COLOURS, "_to_yuv", 4, {"columns": 512}),
 ]  # fmt: skip
 
 
 def test_the_kernels_compile_for_hopper(tmp_path):
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILE, json.dumps(FORMS)]
+    command = [sys.executable, "-c", COMPILE, json.dumps(KERNELS)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     sizes = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, _ in sizes] == [name for _, name, *_ in FORMS]
+    assert [name for name, _ in sizes] == [name for _, name, *_ in KERNELS]
     assert all(int(size) > 0 for _, size in sizes)

@@ -1,4 +1,4 @@
-"""The frame pipeline on a real GPU. Run by hand, as tests/gpu/README.md says."""
+"""The frame pipeline on a real GPU. Run by hand; see tests/gpu/README.md."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ def test_both_loops_write_the_same_bytes(vae, latents, tmp_path):
     assert (tmp_path / "plain.mp4").read_bytes() == (tmp_path / "overlapped.mp4").read_bytes()
 
 
-def test_the_hot_loop_never_synchronises_by_accident(vae, latents):
+def test_the_hot_loop_does_not_synchronise(vae, latents):
     decoder, ready = prepare(vae, latents)
     rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 4))
     seen = []
@@ -49,7 +49,7 @@ def test_the_hot_loop_never_synchronises_by_accident(vae, latents):
 
 
 def _forbidding_synchronisation(chunks):
-    """From the first chunk to the last; what comes after the last, draining both streams, is meant."""
+    """Between the first chunk and the last. Draining both streams after the last chunk is intended."""
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield from chunks
@@ -58,7 +58,7 @@ def _forbidding_synchronisation(chunks):
 
 
 @pytest.mark.parametrize("layout", [Yuv420(), Rgb24()])
-def test_colours_are_the_same_on_gpu_and_cpu(layout):
+def test_colours_are_equal_on_gpu_and_cpu(layout):
     frames = torch.rand(3, 4, 64, 96) * 2.2 - 1.1
     shape = (4, *layout.frame_shape(64, 96))
     on_cpu, on_gpu = torch.empty(shape, dtype=torch.uint8), torch.empty(shape, dtype=torch.uint8, device=CUDA)
@@ -76,7 +76,7 @@ def test_streamed_frames_are_the_decoded_frames(vae, latents):
     assert torch.equal(streamed, expected.cpu())
 
 
-def test_a_slow_encoder_loses_nothing_and_races_nothing(vae, latents):
+def test_a_slow_encoder_receives_every_frame_intact(vae, latents):
     decoder, ready = prepare(vae, latents)
     expected, received = [], []
     for carry, into, pause in ((carry_plain, expected, 0.0), (carry_overlapped, received, 0.03)):
@@ -90,7 +90,7 @@ def test_a_slow_encoder_loses_nothing_and_races_nothing(vae, latents):
     assert all((a == b).all() for a, b in zip(expected, received, strict=True))
 
 
-def test_out_of_memory_goes_down_the_ladder_and_finishes(vae, tmp_path):
+def test_a_clip_finishes_on_a_lower_rung_when_memory_runs_out(vae, tmp_path):
     latents = random_latents("wan2.1", (1280, 720), 17, vae)
     total = torch.cuda.get_device_properties(CUDA).total_memory
     torch.cuda.empty_cache()
@@ -130,7 +130,7 @@ def test_cancel_stops_the_gpu_within_two_chunks(vae, tmp_path):
     assert not (tmp_path / "clip.mp4").exists()
 
 
-def test_frames_that_are_not_numbers_are_refused(vae, latents, tmp_path):
+def test_non_finite_frames_are_refused(vae, latents, tmp_path):
     bias = vae.decoder.conv_out.bias
     kept = bias.detach().clone()
     with torch.no_grad():
@@ -144,7 +144,7 @@ def test_frames_that_are_not_numbers_are_refused(vae, latents, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_device_memory_is_flat_in_clip_length(vae, tmp_path):
+def test_device_memory_does_not_grow_with_clip_length(vae, tmp_path):
     peaks = []
     for frames in (17, 65):
         latents = random_latents("wan2.1", (832, 480), frames, vae)

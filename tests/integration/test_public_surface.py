@@ -110,9 +110,9 @@ def spoilt(latents, value):
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_latents_that_are_not_numbers_are_refused(vae, name, value, tmp_path):
     latents = spoilt(draw_latents(name, vae(name)), value)
-    with pytest.raises(DecodeError, match="the latents hold NaN or infinity"):
+    with pytest.raises(DecodeError, match="the latents contain NaN or infinity"):
         filmgate.save_video(vae(name), latents, tmp_path / "clip.mp4")
-    with pytest.raises(DecodeError, match="the latents hold NaN or infinity"):
+    with pytest.raises(DecodeError, match="the latents contain NaN or infinity"):
         next(filmgate.stream_frames(vae(name), latents))
     assert list(tmp_path.iterdir()) == []
 
@@ -122,7 +122,7 @@ def test_the_wrong_number_of_channels_is_named(vae, name, tmp_path):
     latents = draw_latents(name, vae(name))
     axis = 2 if name in TIME_FIRST else 1
     more = torch.cat([latents, latents], dim=axis)
-    expected = f"the VAE has {latents.shape[axis]} latent channels, the latents {more.shape[axis]}"
+    expected = f"needs {latents.shape[axis]} latent channels, but the latents have {more.shape[axis]}"
     with pytest.raises(UsageError, match=expected):
         filmgate.save_video(vae(name), more, tmp_path / "clip.mp4")
 
@@ -136,7 +136,7 @@ def test_a_batch_of_two_is_refused(vae, name, tmp_path):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_no_frames_at_all_are_refused(vae, name, tmp_path):
-    with pytest.raises(UsageError, match="hold no frame"):
+    with pytest.raises(UsageError, match="the latents are empty"):
         filmgate.save_video(vae(name), draw_latents(name, vae(name), 0), tmp_path / "clip.mp4")
 
 
@@ -156,5 +156,5 @@ def test_a_frame_rate_that_is_none_is_refused(vae, fps, tmp_path):
 def test_a_vae_nobody_has_driven_is_named(tmp_path):
     from diffusers import AutoencoderKL
 
-    with pytest.raises(ModelError, match="AutoencoderKL is not a video VAE Filmgate can decode"):
+    with pytest.raises(ModelError, match="Filmgate cannot decode with AutoencoderKL;"):
         filmgate.save_video(AutoencoderKL(), torch.zeros(1, 4, 1, 4, 4), tmp_path / "clip.mp4")

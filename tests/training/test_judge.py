@@ -1,49 +1,49 @@
-"""The judge is right about clips whose truth is known; only then may it judge a model."""
+"""The judge is right about rendered clips, whose content is known."""
 
 from random import Random
 
 import numpy as np
 import pytest
 from training.flipbook.judge import count_turns, judge_clip, winding
-from training.flipbook.marks import Answer, tally
-from training.flipbook.prompts import write_questions
-from training.flipbook.renderer import Format, Renderer, plan_shot
+from training.flipbook.prompts import write_eval_prompts
+from training.flipbook.renderer import Format, Renderer, plan_scenes
+from training.flipbook.scoring import EvalResult, tally
 from training.flipbook.sheet import to_pixels
 
 
 @pytest.fixture(scope="module")
-def answers():
+def results():
     renderer, rng = Renderer(), Random(11)
-    answers = []
-    for question in write_questions(20):
-        clip = renderer.draw(plan_shot([question.scene], Format(96, 96, 33), rng))[0]
-        answers.append(Answer(question, judge_clip(to_pixels(clip))))
-    return answers
+    results = []
+    for prompt in write_eval_prompts(20):
+        clip = renderer.draw(plan_scenes([prompt.scene], Format(96, 96, 33), rng))[0]
+        results.append(EvalResult(prompt, judge_clip(to_pixels(clip))))
+    return results
 
 
-def test_the_judge_is_right_about_the_renderers_own_clips(answers):
-    table = tally(answers)
+def test_the_judge_is_right_about_rendered_clips(results):
+    table = tally(results)
     assert set(table) == {"setting", "colour", "motion", "shape", "both present", "relation"}
-    wrong = [name for answer in answers for name, is_right in answer.score().items() if not is_right]
+    wrong = [name for result in results for name, is_right in result.score().items() if not is_right]
     assert len(wrong) <= 1, wrong
 
 
-def test_the_judge_finds_nothing_right_in_noise(answers):
+def test_the_judge_rejects_noise(results):
     noise = np.random.default_rng(0).integers(0, 256, (9, 96, 96, 3), dtype=np.uint8)
-    verdict = judge_clip(noise)
+    measured = judge_clip(noise)
     scores = [
         value
-        for a in answers[:8]
-        for name, value in Answer(a.question, verdict).score().items()
+        for a in results[:8]
+        for name, value in EvalResult(a.prompt, measured).score().items()
         if name in {"colour", "motion"}
     ]
     assert sum(scores) <= 2
 
 
-def test_the_judge_tells_answers_apart(answers):
+def test_the_judge_rejects_clips_of_other_prompts(results):
     swapped = [
-        Answer(first.question, second.verdict)
-        for first, second in zip(answers, answers[4:] + answers[:4], strict=True)
+        EvalResult(first.prompt, second.measured)
+        for first, second in zip(results, results[4:] + results[:4], strict=True)
     ]
     table = tally(swapped)
     assert table["colour"].per_cent < 40
@@ -51,7 +51,7 @@ def test_the_judge_tells_answers_apart(answers):
     assert table["shape"].per_cent < 40
 
 
-def test_turns_and_winding_are_counted():
+def test_turns_and_winding_are_measured():
     time = np.linspace(0, 2 * np.pi, 33)
     assert count_turns(np.cos(2 * time), 0.1) == 3
     assert count_turns(time, 0.1) == 0

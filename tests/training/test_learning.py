@@ -1,24 +1,24 @@
-"""The parts of training that can be wrong without crashing: schedules, noise, averages, optimisers."""
+"""Parts of the training whose errors would not crash it: schedules, noise, averages, optimisers."""
 
 import pytest
 import torch
 from training.flipbook.export import build_scheduler
 from training.flipbook.flow import (
     SHIFT,
-    Painter,
+    Denoiser,
     RunningAverage,
     blend,
     sample_noise_level,
     shift_noise_level,
 )
-from training.flipbook.muon import Duet, Muon, Rates, orthogonalize
+from training.flipbook.muon import Muon, MuonWithAdamW, Rates, orthogonalize
 from training.flipbook.networks import TINY
 from training.flipbook.time_box import TimeBox, learning_rate_scale
 
 
 def test_a_time_box_covers_its_part_of_the_schedule():
     now = [100.0]
-    box = TimeBox(50, begins_at=0.4, until=0.8, clock=lambda: now[0])
+    box = TimeBox(50, starts_at=0.4, until=0.8, clock=lambda: now[0])
     assert box.progress == 0.4
     now[0] += 25
     assert box.progress == pytest.approx(0.6)
@@ -28,7 +28,7 @@ def test_a_time_box_covers_its_part_of_the_schedule():
     assert box.is_over
 
 
-def test_the_learning_rate_warms_up_holds_and_falls_to_nothing():
+def test_the_learning_rate_warms_up_holds_and_decays_to_zero():
     def scale(progress, step):
         return learning_rate_scale(progress, step, warmup_steps=10, hold_until=0.5)
 
@@ -38,7 +38,7 @@ def test_the_learning_rate_warms_up_holds_and_falls_to_nothing():
     assert scale(1.0, 500) == pytest.approx(0.0)
 
 
-def test_noise_levels_are_shifted_as_the_scheduler_shifts_them():
+def test_noise_levels_are_shifted_as_in_the_scheduler():
     scheduler = build_scheduler()
     scheduler.set_timesteps(10)
     plain = torch.linspace(1 - 1 / 1000, 1 / 1000, 11)[:-1]
@@ -50,31 +50,31 @@ def test_noise_levels_are_shifted_as_the_scheduler_shifts_them():
     assert levels.median() > 0.6
 
 
-def test_following_the_true_velocity_leads_from_noise_to_the_clip():
-    """The sign and scale that training uses are those the shipped solver expects."""
+def test_the_true_velocity_leads_from_noise_to_the_clip():
+    """Training uses the sign and scale that the shipped solver expects."""
     clip, noise = torch.randn(1, 4, 6), torch.randn(1, 4, 6)
     scheduler = build_scheduler()
     scheduler.set_timesteps(10)
-    place = noise
+    position = noise
     for time in scheduler.timesteps:
         level = scheduler.sigmas[scheduler.step_index or 0].view(1)
-        torch.testing.assert_close(place, blend(clip, noise, level), atol=2e-2, rtol=0)
-        place = scheduler.step(noise - clip, time, place).prev_sample
-    torch.testing.assert_close(place, clip, atol=1e-4, rtol=0)
+        torch.testing.assert_close(position, blend(clip, noise, level), atol=2e-2, rtol=0)
+        position = scheduler.step(noise - clip, time, position).prev_sample
+    torch.testing.assert_close(position, clip, atol=1e-4, rtol=0)
 
 
-def test_the_average_follows_its_painter():
-    painter = Painter(TINY, torch.device("cpu"))
-    average = RunningAverage(painter, decay=0.9)
+def test_the_average_follows_the_weights():
+    denoiser = Denoiser(TINY, torch.device("cpu"))
+    average = RunningAverage(denoiser, decay=0.9)
     with torch.no_grad():
-        for weight in painter.parameters():
+        for weight in denoiser.parameters():
             weight.add_(1)
-    before = average.painter.parameters()[0].clone()
-    average.follow(painter, step=1000)
-    torch.testing.assert_close(average.painter.parameters()[0] - before, torch.full_like(before, 0.1))
+    before = average.denoiser.parameters()[0].clone()
+    average.update(denoiser, step=1000)
+    torch.testing.assert_close(average.denoiser.parameters()[0] - before, torch.full_like(before, 0.1))
 
 
-def test_wide_random_matrices_come_out_orthogonal():
+def test_wide_random_matrices_become_orthogonal():
     values = torch.linalg.svdvals(orthogonalize(torch.randn(2, 16, 48)))
     assert values.min() > 0.3
     assert values.max() < 1.4
@@ -82,7 +82,7 @@ def test_wide_random_matrices_come_out_orthogonal():
 
 @pytest.mark.parametrize("shape", [(3, 32, 32), (2, 16, 48)])
 def test_orthogonalized_matrices_have_singular_values_near_one(shape):
-    """Of what is not lost already: five rounds do not lift a singular value of nearly nothing."""
+    """Five rounds do not raise a singular value that is almost zero, so these start at 0.05."""
     left, _, right = torch.linalg.svd(torch.randn(shape), full_matrices=False)
     spread = torch.linspace(0.05, 1, shape[-2])
     values = torch.linalg.svdvals(orthogonalize(left * spread @ right))
@@ -90,8 +90,8 @@ def test_orthogonalized_matrices_have_singular_values_near_one(shape):
     assert values.max() < 1.4
 
 
-def test_muon_makes_each_update_orthogonal_whatever_its_shape():
-    """Alone or padded into a stack with larger ones, wide, tall, or a convolution in another layout."""
+def test_muon_orthogonalizes_updates_of_any_shape():
+    """Alone or padded to a stack, wide or tall, or a convolution in another memory layout."""
     torch.manual_seed(0)
     shapes = [(8, 36), (36, 8), (8, 4, 3, 3), (12, 6)]
     weights = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
@@ -118,12 +118,12 @@ def solve_regression(optimizer, weight, bias):
     return loss
 
 
-def test_a_duet_solves_a_small_regression_and_goes_on_from_its_state():
+def test_muon_with_adamw_solves_a_regression_and_resumes_from_its_state():
     torch.manual_seed(0)
     weight, bias = torch.nn.Parameter(torch.zeros(16, 8)), torch.nn.Parameter(torch.zeros(8))
-    duet = Duet([weight], [weight, bias], Rates(matrices=0.1, others=0.1))
-    assert solve_regression(duet, weight, bias) < 0.05
-    again = Duet([weight], [weight, bias], Rates(matrices=0.1, others=0.1))
-    again.load_state_dict(duet.state_dict())
-    muon, same = list(duet.players)[1], list(again.players)[1]
+    optimizer = MuonWithAdamW([weight], [weight, bias], Rates(matrices=0.1, others=0.1))
+    assert solve_regression(optimizer, weight, bias) < 0.05
+    again = MuonWithAdamW([weight], [weight, bias], Rates(matrices=0.1, others=0.1))
+    again.load_state_dict(optimizer.state_dict())
+    muon, same = list(optimizer.optimizers)[1], list(again.optimizers)[1]
     assert torch.equal(muon.state[weight]["momentum"], same.state[weight]["momentum"])

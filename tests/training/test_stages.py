@@ -1,6 +1,4 @@
-"""Every training stage at toy size, one after another: stop, go on, export, reload, run through stock
-diffusers.
-"""
+"""Every training stage at toy size, in order: stop, resume, export, and run with stock diffusers."""
 
 import json
 
@@ -8,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from diffusers import DiffusionPipeline, WanPipeline
-from training.flipbook import parcel
+from training.flipbook import archive
 from training.flipbook.build_pool import PoolPlan, build_pool
 from training.flipbook.distill import DistillTrainer, Guidance
 from training.flipbook.export import assemble, check_folder, export
-from training.flipbook.make import Stage, newest_result
+from training.flipbook.make import Stage, latest_result
 from training.flipbook.networks import (
     TINY,
     Sizes,
@@ -23,10 +21,10 @@ from training.flipbook.networks import (
 )
 from training.flipbook.renderer import Format
 from training.flipbook.restore import restore
+from training.flipbook.tokenizer import build_tokenizer
 from training.flipbook.train_transformer import FlowPlan, FlowTrainer
 from training.flipbook.train_vae import VaePlan, VaeTrainer, finish_vae, load_vae
-from training.flipbook.words import build_tokenizer
-from training.flipbook.workshop import Workshop
+from training.flipbook.training_run import TrainingRun
 
 TOY = Format(64, 64, 9)
 VAE_PLAN = VaePlan(32, 2, 1, crop_from=(TOY,), whole=TOY, is_compiled=False)
@@ -34,64 +32,64 @@ FLOW_PLAN = FlowPlan(batch=4, warmup_steps=2, is_compiled=False)
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory):
-    """A workshop in which every stage has run for a moment."""
+def run(tmp_path_factory):
+    """A training run in which every stage has run for a moment."""
     torch.set_num_threads(1)
-    workshop = Workshop.open(tmp_path_factory.mktemp("flipbook"))
-    vae = VaeTrainer(workshop, TINY, VAE_PLAN)
+    run = TrainingRun.open(tmp_path_factory.mktemp("flipbook"))
+    vae = VaeTrainer(run, TINY, VAE_PLAN)
     vae.train(1.0, until=0.9)
     vae.train(0.5)
-    finish_vae(workshop, vae, clips=8)
-    build_pool(workshop, PoolPlan(clips=8, batch=4, shares=((TOY, 1.0),)), 60)
-    FlowTrainer(workshop, TINY, FLOW_PLAN).train(1.0, until=0.5)
-    DistillTrainer(workshop, TINY, FLOW_PLAN, Guidance()).train(0.5)
-    return workshop
+    finish_vae(run, vae, clips=8)
+    build_pool(run, PoolPlan(clips=8, batch=4, shares=((TOY, 1.0),)), 60)
+    FlowTrainer(run, TINY, FLOW_PLAN).train(1.0, until=0.5)
+    DistillTrainer(run, TINY, FLOW_PLAN, Guidance()).train(0.5)
+    return run
 
 
 @pytest.fixture(scope="module")
-def model(workshop):
-    folder = workshop.folder / "model"
-    export(assemble(workshop, TINY, DistillTrainer.checkpoint), folder)
+def model(run):
+    folder = run.folder / "model"
+    export(assemble(run, TINY, DistillTrainer.checkpoint), folder)
     return folder
 
 
-def test_a_stopped_stage_goes_on_where_it_stopped(workshop):
-    trainer = FlowTrainer(workshop, TINY, FLOW_PLAN)
+def test_a_stopped_stage_resumes_where_it_stopped(run):
+    trainer = FlowTrainer(run, TINY, FLOW_PLAN)
     trainer.resume()
-    saved = workshop.require(FlowTrainer.checkpoint)
+    saved = run.require(FlowTrainer.checkpoint)
     assert trainer.step == saved["step"] > 0
     assert trainer.progress == 0.5
-    for name, weight in trainer.painter.transformer.state_dict().items():
-        assert torch.equal(weight, saved["painter"]["transformer"][name])
-    momenta = [state for player in trainer.optimizer.players for state in player.state.values()]
-    assert len(momenta) == len(trainer.painter.parameters())
+    for name, weight in trainer.denoiser.transformer.state_dict().items():
+        assert torch.equal(weight, saved["denoiser"]["transformer"][name])
+    momenta = [state for player in trainer.optimizer.optimizers for state in player.state.values()]
+    assert len(momenta) == len(trainer.denoiser.parameters())
 
 
-def test_the_vae_goes_on_where_it_stopped(workshop):
-    trainer = VaeTrainer(workshop, TINY, VAE_PLAN)
+def test_the_vae_resumes_where_it_stopped(run):
+    trainer = VaeTrainer(run, TINY, VAE_PLAN)
     trainer.resume()
     assert trainer.step > 0
     assert trainer.progress == 1.0
 
 
-def test_the_saved_vae_is_the_trained_one(workshop):
-    trainer = VaeTrainer(workshop, TINY, VAE_PLAN)
+def test_the_saved_vae_is_the_trained_one(run):
+    trainer = VaeTrainer(run, TINY, VAE_PLAN)
     trainer.resume()
-    saved = load_vae(workshop).state_dict()
+    saved = load_vae(run).state_dict()
     for name, weight in trainer.vae.state_dict().items():
         assert torch.equal(weight, saved[name]), name
 
 
-def test_a_loss_that_is_no_number_ends_the_stage(workshop):
+def test_a_loss_that_is_not_finite_ends_the_stage(run):
     with pytest.raises(SystemExit, match="diverged"):
-        workshop.log_loss("transformer", float("nan"), step=3)
+        run.log_loss("transformer", float("nan"), step=3)
 
 
-def test_latents_are_normalised_by_the_saved_statistics(workshop):
-    config = json.loads((workshop.folder / "vae" / "config.json").read_text())
+def test_latents_are_normalised_by_the_saved_statistics(run):
+    config = json.loads((run.folder / "vae" / "config.json").read_text())
     assert len(config["latents_std"]) == TINY.latent_channels
     assert min(config["latents_std"]) > 0
-    tokens = workshop.require("pool")[0]["tokens"].float()
+    tokens = run.require("pool")[0]["tokens"].float()
     assert tokens.abs().mean() < 3
 
 
@@ -118,10 +116,10 @@ def test_the_same_seed_gives_the_same_clip(model):
     assert np.array_equal(*clips)
 
 
-def test_a_fresh_machine_goes_on_from_the_exported_folder(model, workshop, tmp_path):
-    fresh = Workshop.open(tmp_path)
+def test_a_new_machine_resumes_from_the_exported_folder(model, run, tmp_path):
+    fresh = TrainingRun.open(tmp_path)
     restore(model, fresh, progress=0.6)
-    (tmp_path / "pool.pt").symlink_to(workshop.folder / "pool.pt")
+    (tmp_path / "pool.pt").symlink_to(run.folder / "pool.pt")
     trainer = FlowTrainer(fresh, TINY, FLOW_PLAN)
     trainer.resume()
     assert trainer.progress == 0.6
@@ -129,41 +127,41 @@ def test_a_fresh_machine_goes_on_from_the_exported_folder(model, workshop, tmp_p
     assert (tmp_path / "vae" / "config.json").exists()
 
 
-def test_a_parcel_arrives_as_it_was_sent(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(parcel, "PART_BYTES", 100_000)
-    parts = parcel.pack([model], tmp_path, "model")
+def test_an_unpacked_archive_equals_the_packed_folder(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "PART_BYTES", 100_000)
+    parts = archive.pack([model], tmp_path, "model")
     assert len(parts) > 1
     assert max(part.stat().st_size for part in parts) <= 100_000
-    parcel.unpack(tmp_path, "model", tmp_path / "arrived")
+    archive.unpack(tmp_path, "model", tmp_path / "unpacked")
     for path in model.rglob("*.*"):
-        assert (tmp_path / "arrived" / "model" / path.relative_to(model)).read_bytes() == path.read_bytes()
+        assert (tmp_path / "unpacked" / "model" / path.relative_to(model)).read_bytes() == path.read_bytes()
 
 
-def test_what_is_judged_and_packed_is_the_farthest_that_the_run_has_come(tmp_path):
-    with pytest.raises(SystemExit, match="nothing to pack"):
-        newest_result(tmp_path)
-    for name in ("vae", "draft", "model", "polished"):
+def test_the_latest_result_is_evaluated_and_packed(tmp_path):
+    with pytest.raises(SystemExit, match="no result in"):
+        latest_result(tmp_path)
+    for name in ("vae", "draft", "model", "finetuned"):
         (tmp_path / name).mkdir()
-        assert newest_result(tmp_path) == tmp_path / name
+        assert latest_result(tmp_path) == tmp_path / name
         assert str(tmp_path / name) in Stage.parse("evaluate").command(tmp_path, tmp_path, [])
 
 
-def test_the_shipped_sizes_fit_into_40_megabytes():
+def test_the_shipped_networks_fit_into_40_megabytes():
     sizes = Sizes()
     models = build_vae(sizes), build_transformer(sizes), build_text_encoder(sizes, len(build_tokenizer()))
     assert 2 * count_parameters(*models) < 39.5e6
 
 
-def test_a_stage_on_the_command_line_becomes_its_command(tmp_path):
-    words = Stage.parse("transformer:400@0.7").command(tmp_path, tmp_path, ["--no-compile"])
-    assert words[2:] == [
+def test_a_stage_is_translated_to_its_command(tmp_path):
+    command = Stage.parse("transformer:400@0.7").command(tmp_path, tmp_path, ["--no-compile"])
+    assert command[2:] == [
         "training.flipbook.train_transformer", "--work", str(tmp_path), "--seconds", "400", "--until", "0.7",
         "--no-compile",
     ]  # fmt: skip
-    words = Stage.parse("polish:480").command(tmp_path, tmp_path / "out", [])
-    assert words[2:] == [
-        "training.flipbook.polish", "--work", str(tmp_path), "--out", str(tmp_path / "out"),
+    command = Stage.parse("finetune:480").command(tmp_path, tmp_path / "out", [])
+    assert command[2:] == [
+        "training.flipbook.finetune_decoder", "--work", str(tmp_path), "--out", str(tmp_path / "out"),
         "--seconds", "480",
     ]  # fmt: skip
-    with pytest.raises(SystemExit, match="no stage is called"):
+    with pytest.raises(SystemExit, match="unknown stage"):
         Stage.parse("paint:3")

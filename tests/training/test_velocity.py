@@ -1,21 +1,19 @@
-"""Training runs the transformer on tokens with folded padding; these hold it against the stock pipeline's
-way.
-"""
+"""The training forward pass, on tokens with folded padding, matches the stock pipeline."""
 
 import pytest
 import torch
 from diffusers import WanPipeline
 from training.flipbook.export import build_scheduler
 from training.flipbook.networks import TINY, build_text_encoder, build_transformer, build_vae
+from training.flipbook.tokenizer import build_tokenizer, tokenize
 from training.flipbook.velocity import (
-    TEXT_SLOTS,
-    cut_tokens,
+    TEXT_LENGTH,
     encode_prompts,
-    join_tokens,
+    from_tokens,
     predict_velocity,
     rotary_tables,
+    to_tokens,
 )
-from training.flipbook.words import build_tokenizer, tokenize
 
 PROMPTS = ["a red ball bounces on the grass", "", "zog the unknown"]
 
@@ -33,17 +31,17 @@ def pipeline():
 
 @pytest.fixture(scope="module")
 def prompt(pipeline):
-    return encode_prompts(pipeline.text_encoder, *tokenize(pipeline.tokenizer, PROMPTS, TEXT_SLOTS))
+    return encode_prompts(pipeline.text_encoder, *tokenize(pipeline.tokenizer, PROMPTS, TEXT_LENGTH))
 
 
-def test_short_text_is_encoded_as_the_pipeline_encodes_it_padded(pipeline, prompt):
+def test_short_text_is_encoded_as_in_the_pipeline(pipeline, prompt):
     stock, _ = pipeline.encode_prompt(PROMPTS, do_classifier_free_guidance=False, max_sequence_length=512)
-    torch.testing.assert_close(prompt.embeddings, stock[:, :TEXT_SLOTS], atol=1e-5, rtol=1e-4)
-    assert stock[:, TEXT_SLOTS:].abs().max() == 0
+    torch.testing.assert_close(prompt.embeddings, stock[:, :TEXT_LENGTH], atol=1e-5, rtol=1e-4)
+    assert stock[:, TEXT_LENGTH:].abs().max() == 0
 
 
 @pytest.mark.parametrize("grid", [(3, 4, 4), (2, 4, 6), (1, 6, 2)])
-def test_velocity_is_the_stock_transformers(pipeline, prompt, grid):
+def test_velocity_matches_the_stock_transformer(pipeline, prompt, grid):
     latents = torch.randn(3, TINY.latent_channels, *grid)
     time = torch.tensor([0.0, 421.5, 999.0])
     embeddings, _ = pipeline.encode_prompt(
@@ -51,11 +49,11 @@ def test_velocity_is_the_stock_transformers(pipeline, prompt, grid):
     )
     stock = pipeline.transformer(latents, time, embeddings).sample
     rotary = rotary_tables(pipeline.transformer, grid)
-    ours = predict_velocity(pipeline.transformer, cut_tokens(latents), time, prompt, rotary)
+    ours = predict_velocity(pipeline.transformer, to_tokens(latents), time, prompt, rotary)
     assert stock.std() > 0.1
-    torch.testing.assert_close(join_tokens(ours, TINY.latent_channels, grid), stock, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(from_tokens(ours, TINY.latent_channels, grid), stock, atol=2e-5, rtol=1e-4)
 
 
-def test_tokens_are_joined_as_they_were_cut():
+def test_from_tokens_inverts_to_tokens():
     latents = torch.randn(2, 8, 3, 4, 6)
-    assert torch.equal(join_tokens(cut_tokens(latents), 8, (3, 4, 6)), latents)
+    assert torch.equal(from_tokens(to_tokens(latents), 8, (3, 4, 6)), latents)

@@ -1,4 +1,4 @@
-"""Training runs the VAE in one pass; these hold that pass against the stock, chunked one."""
+"""The one-pass VAE of the training matches the stock VAE, which works in chunks."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_decoding_whole_latents_gives_the_stock_clip(vae, latent_frames):
     torch.testing.assert_close(decode_latents(vae, latents).clamp(-1, 1), stock, atol=2e-5, rtol=1e-4)
 
 
-def test_channels_last_weights_change_nothing(vae):
+def test_channels_last_weights_give_the_same_frames(vae):
     latents = torch.randn(1, TINY.latent_channels, 2, 2, 2)
     before = decode_latents(vae, latents)
     use_channels_last(vae)

@@ -1,6 +1,4 @@
-"""The eight settings, muted so that the actors stand out. Each painter fills a batch of clips of one
-setting.
-"""
+"""Paints the eight settings in muted colours. Each painter fills a batch of clips of one setting."""
 
 import math
 from collections.abc import Callable
@@ -12,22 +10,18 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """The pixels to paint: clip count, device, coordinates (shorter side = 1, origin at the centre) and
-    times.
-    """
+    """The pixels to paint: coordinates (shorter side = 1, origin at the centre) and times."""
 
     clips: int
     x: Tensor  # [1, 1, 1, width]
     y: Tensor  # [1, 1, height, 1]
     half_height: float
     seconds: Tensor  # [1, frames, 1, 1]
-    dice: torch.Generator
+    generator: torch.Generator
 
     def random(self, low: float, high: float, *shape: int) -> Tensor:
-        """One random number per clip, or a table of them, always drawn on the host so that any device
-        agrees.
-        """
-        table = torch.rand(self.clips, *(shape or (1, 1, 1)), generator=self.dice)
+        """One random number per clip, or a table of them. Drawn on the host: equal on every device."""
+        table = torch.rand(self.clips, *(shape or (1, 1, 1)), generator=self.generator)
         return (low + (high - low) * table).to(self.x.device)
 
     @property
@@ -60,7 +54,7 @@ def below(canvas: Canvas, edge: Tensor, softness: float = 0.006) -> Tensor:
 
 
 def ridge(canvas: Canvas, level: float, height: float, wavelength: float) -> Tensor:
-    """A rolling skyline of two sines, different in every clip."""
+    """The sum of two sines as a skyline, different in every clip."""
     shift, other = canvas.random(0, math.tau), canvas.random(0, math.tau)
     wave = torch.sin(canvas.x * (math.tau / wavelength) + shift)
     ripple = torch.sin(canvas.x * (math.tau / wavelength * 2.3) + other)
@@ -73,7 +67,7 @@ def ridge(canvas: Canvas, level: float, height: float, wavelength: float) -> Ten
 
 
 def specks(canvas: Canvas, cell: float, radius: float, drift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """One soft dot per grid cell, optionally drifting down: its coverage and a random number of its own."""
+    """One soft dot per grid cell, optionally moving down: its coverage and a random number per dot."""
     tables = canvas.random(0, 1, 4, 32, 32)
     u = (canvas.x / cell).expand(canvas.clips, -1, canvas.y.shape[2], -1)
     v = (canvas.y / cell).expand(canvas.clips, -1, -1, canvas.x.shape[3])
@@ -81,14 +75,14 @@ def specks(canvas: Canvas, cell: float, radius: float, drift: Tensor | None = No
         u, v = torch.broadcast_tensors(u, v - drift / cell)
     column, row = u.floor(), v.floor()
     index = (row.long() % 32) * 32 + column.long() % 32
-    mine = (
+    indices = (
         tables.flatten(2)
         .gather(2, index.flatten(1).unsqueeze(1).expand(-1, 4, -1))
         .view(-1, 4, *index.shape[1:])
     )
-    size = radius * (0.45 + 0.55 * mine[:, 2])
-    distance = torch.hypot(u - column - 0.2 - 0.6 * mine[:, 0], v - row - 0.2 - 0.6 * mine[:, 1]) * cell
-    return ((size - distance) / 0.006 + 0.5).clamp(0, 1), mine[:, 3]
+    size = radius * (0.45 + 0.55 * indices[:, 2])
+    distance = torch.hypot(u - column - 0.2 - 0.6 * indices[:, 0], v - row - 0.2 - 0.6 * indices[:, 1]) * cell
+    return ((size - distance) / 0.006 + 0.5).clamp(0, 1), indices[:, 3]
 
 
 PLAIN_TONES = (
@@ -109,10 +103,10 @@ def paint_plain(canvas: Canvas) -> Tensor:
 
 def paint_night(canvas: Canvas) -> Tensor:
     sky = fade(canvas.depth, 0x252A55, 0x343869, 0x524F86).expand(canvas.clips, -1, -1, -1, -1)
-    stars, luck = specks(canvas, 0.105, 0.011)
-    faint, fate = specks(canvas, 0.085, 0.008)
-    sky = cover(sky, rgb(0xF2EFDD, canvas.x), stars * (luck > 0.35) * 0.95)
-    sky = cover(sky, rgb(0xB9BCE0, canvas.x), faint * (fate > 0.4) * 0.55)
+    stars, chance = specks(canvas, 0.105, 0.011)
+    faint, faint_chance = specks(canvas, 0.085, 0.008)
+    sky = cover(sky, rgb(0xF2EFDD, canvas.x), stars * (chance > 0.35) * 0.95)
+    sky = cover(sky, rgb(0xB9BCE0, canvas.x), faint * (faint_chance > 0.4) * 0.55)
     hill = below(canvas, ridge(canvas, 0.93, 0.02, 0.9))
     return cover(sky, rgb(0x2A2B52, canvas.x), hill)
 
@@ -142,12 +136,12 @@ def paint_meadow(canvas: Canvas) -> Tensor:
         hill = ridge(canvas, level, height, length)
         shade = 1 - 0.5 * ((canvas.y - hill) / 0.5).clamp(0, 0.35)
         sky = cover(sky, rgb(code, canvas.x) * shade.unsqueeze(1), below(canvas, hill))
-    blooms, luck = specks(canvas, 0.13, 0.014)
+    blooms, chance = specks(canvas, 0.13, 0.014)
     return cover(
         sky,
         rgb(0xEFEFDC, canvas.x),
         blooms
-        * (luck > 0.45)
+        * (chance > 0.45)
         * below(canvas, canvas.half_height * torch.full_like(blooms[:, :, :1, :1], 0.68)),
     )
 
@@ -162,13 +156,13 @@ def paint_snow(canvas: Canvas) -> Tensor:
         hill = ridge(canvas, level, height, length)
         shade = 1 - 0.22 * ((canvas.y - hill) / 0.5).clamp(0, 0.4)
         picture = cover(picture, rgb(code, canvas.x) * shade.unsqueeze(1), below(canvas, hill))
-    flakes, luck = specks(canvas, 0.17, 0.017, drift=0.16 * canvas.seconds)
+    flakes, chance = specks(canvas, 0.17, 0.017, drift=0.16 * canvas.seconds)
     picture = picture.expand(-1, -1, flakes.shape[1], -1, -1)
-    return cover(picture, rgb(0xFAFCFF, canvas.x), flakes * (luck > 0.3) * 0.9)
+    return cover(picture, rgb(0xFAFCFF, canvas.x), flakes * (chance > 0.3) * 0.9)
 
 
 def skyline(canvas: Canvas, level: float, spread: float, width: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of houses: their coverage, the position across a house (0..1), and the roof's height."""
+    """A row of houses: coverage, horizontal position in the house (0 to 1), and height of the roof."""
     heights = canvas.random(0, 1, 64)
     place = (canvas.x + canvas.random(0, 1)) / width + 24
     index = place.floor().long().clamp(0, 63)

@@ -1,11 +1,9 @@
-"""Many ways to say one scene: synonyms, word orders, articles, two spellings, and words the model must
-ignore.
-"""
+"""Captions of a scene: synonyms, word orders, articles, two spellings, and words without meaning."""
 
 from dataclasses import dataclass
 from random import Random
 
-from training.flipbook.world import NATURAL_COLOUR, Actor, Scene
+from training.flipbook.scenes import NATURAL_COLOUR, Actor, Scene
 
 OBJECT_WORDS = {
     "ball": ("ball", "sphere", "beach ball", "ball"),
@@ -49,7 +47,7 @@ SIZE_WORDS = {
     "large": ("large", "big", "huge", "giant", "large"),
 }
 
-# (it ..., ...ing)
+# The third person and the present participle.
 MOTION_WORDS = {
     "left": (
         ("drifts left", "drifting left"), ("moves to the left", "moving to the left"),
@@ -125,7 +123,7 @@ MOTION_WORDS = {
     ),
 }  # fmt: skip
 
-# What some objects do when they travel: what people type, and it needs a direction to be drawn.
+# The verbs that people use for the movement of some objects. They need a direction.
 OWN_VERBS = {
     "fish": ("swims", "swimming"), "bird": ("flies", "flying"), "car": ("drives", "driving"),
     "boat": ("sails", "sailing"), "ball": ("rolls", "rolling"), "ring": ("rolls", "rolling"),
@@ -187,7 +185,7 @@ RELATION_WORDS = {
     "in front of": ("in front of", "before", "in the foreground of"),
 }
 
-# {it} the actor, {does} / {doing} its motion, {where} the setting.
+# {it}: the actor; {does}, {doing}: its motion; {where}: the setting.
 PHRASINGS = (
     "{it} {does} {where}", "{it} {does} {where}", "{it} {does} {where}", "{it} {doing} {where}",
     "{it} is {doing} {where}", "{where}, {it} {does}", "{where} {it} {does}", "{it} {where} {does}",
@@ -219,7 +217,7 @@ HELD_OUT_PAIR_PHRASINGS = (
     "a short film of {it} {rel} {other} {where}",
 )  # fmt: skip
 
-# Said about anything and shown in nothing: what the model learns to pass over.
+# Words without visible meaning, which the model learns to ignore.
 FILLERS = (
     "beautiful", "lovely", "cute", "nice", "shiny", "bright", "cartoon", "happy", "pretty", "cheerful",
     "colorful",
@@ -232,11 +230,11 @@ FILLERS = (
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How much of a scene a caption may leave out or dress up."""
+    """How much of a scene a caption may omit or vary."""
 
     is_complete: bool = False
     is_held_out: bool = False
-    own_verb_share: float = 0.35  # how often a fish swims where a ball drifts
+    own_verb_share: float = 0.35  # how often an object uses its own verb
 
 
 def write_caption(scene: Scene, rng: Random, wording: Wording = Wording()) -> str:
@@ -252,7 +250,7 @@ def write_caption(scene: Scene, rng: Random, wording: Wording = Wording()) -> st
         words |= _name_second(scene, rng, wording)
     text = _choose_phrasing(scene, rng, wording).format(**words)
     if not (wording.is_complete or wording.is_held_out):
-        text = _disturb(text, rng)
+        text = _add_noise_words(text, rng)
     return _tidy(text, rng)
 
 
@@ -316,8 +314,8 @@ def _name_actor(actor: Actor, rng: Random, wording: Wording) -> str:
     return f"{article} {size} {colour} {noun}"
 
 
-def _disturb(text: str, rng: Random) -> str:
-    """Drop a filler in, sometimes a word nobody knows, so that neither matters later."""
+def _add_noise_words(text: str, rng: Random) -> str:
+    """Insert fillers and invented words, so the model learns to ignore both."""
     words = text.split()
     for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
         filler = rng.choice(FILLERS) if rng.random() < 0.5 else _invent_word(rng)

@@ -1,6 +1,6 @@
-"""The clip formats the model is trained on. All of them are cut into the same number of tokens.
+"""The clip formats of the training. All have the same number of tokens.
 
-One token count means one compiled graph for every format, and batches of equal cost.
+With one token count, one compiled graph serves every format, and all batches take the same time.
 """
 
 from training.flipbook.networks import PATCH, SPACE_STRIDE, TIME_STRIDE
@@ -8,7 +8,7 @@ from training.flipbook.renderer import Format
 
 TOKENS = 576
 
-# How often each is drawn: the default clip half of the time, then wide, tall, short and long ones.
+# The share of each format: half are the default clip, the others wide, tall, short or long.
 SHARES = {
     Format(256, 256, 33): 0.50,
     Format(384, 192, 29): 0.11,
@@ -22,7 +22,7 @@ SHARES = {
 
 
 def latent_grid(size: Format) -> tuple[int, int, int]:
-    """Latent frames, height and width of a clip."""
+    """The latent frames, height and width of a clip."""
     return (size.frames - 1) // TIME_STRIDE + 1, size.height // SPACE_STRIDE, size.width // SPACE_STRIDE
 
 

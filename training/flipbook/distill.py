@@ -1,6 +1,7 @@
-"""Stage 4: guidance moves into the weights: a student learns to say at once what its teacher says with it.
+"""Stage 4: distils classifier-free guidance into the weights.
 
-Afterwards one forward a step is enough: `guidance_scale=1.0` at half the cost.
+A student learns the guided velocity of its teacher. The model then needs one forward pass per step
+(`guidance_scale=1.0`) instead of two.
 """
 
 import argparse
@@ -15,51 +16,51 @@ from training.flipbook.flow import Example, blend, shift_noise_level
 from training.flipbook.muon import Rates
 from training.flipbook.networks import Sizes
 from training.flipbook.train_transformer import FlowPlan, FlowTrainer
-from training.flipbook.workshop import Workshop
+from training.flipbook.training_run import TrainingRun
 
 
 @dataclass(frozen=True, slots=True)
 class Guidance:
-    """How far the teacher leans towards the prompt."""
+    """The guidance scale of the teacher."""
 
     scale: float = 3.0
 
 
 class DistillTrainer(FlowTrainer):
-    """The same loop with another target: the guided velocity of the averaged model."""
+    """The loop of FlowTrainer with another target: the guided velocity of the averaged model."""
 
     checkpoint = "student_training"
 
-    def __init__(self, workshop: Workshop, sizes: Sizes, plan: FlowPlan, guidance: Guidance) -> None:
-        super().__init__(workshop, sizes, plan)
+    def __init__(self, run: TrainingRun, sizes: Sizes, plan: FlowPlan, guidance: Guidance) -> None:
+        super().__init__(run, sizes, plan)
         self.guidance = guidance
-        learned = workshop.require(FlowTrainer.checkpoint)["average"]
-        self.painter.load_state_dict(learned)
-        self.average.painter.load_state_dict(learned)
-        self.teacher = self.painter.clone().freeze()
+        trained = run.require(FlowTrainer.checkpoint)["average"]
+        self.denoiser.load_state_dict(trained)
+        self.average.denoiser.load_state_dict(trained)
+        self.teacher = self.denoiser.clone().freeze()
 
-    def find_loss(self) -> Tensor:
+    def compute_loss(self) -> Tensor:
         example = self.pool.sample(self.plan.batch)
         device = example.tokens.device
         level = shift_noise_level(torch.rand(self.plan.batch, device=device))
         noisy = blend(example.tokens, torch.randn_like(example.tokens), level)
-        with self.workshop.autocast():
-            prompt = self.painter.read(example)
-            velocity = self.run(
-                self.painter.transformer, noisy, 1000 * level, prompt.embeddings, prompt.bias, example.rotary
+        with self.run.autocast():
+            prompt = self.denoiser.encode_prompt(example)
+            velocity = self.forward(
+                self.denoiser.transformer, noisy, 1000 * level, prompt.embeddings, prompt.bias, example.rotary
             )
-            target = self.guide(example, noisy, level)
+            target = self.guided_velocity(example, noisy, level)
         return F.mse_loss(velocity.float(), target)
 
     @torch.no_grad()
-    def guide(self, example: Example, noisy: Tensor, level: Tensor) -> Tensor:
-        """The teacher's velocity with the prompt, pushed away from the one without."""
-        everyone = torch.ones(len(noisy), dtype=torch.bool, device=noisy.device)
-        answers = []
-        for version in (example, example.without_text(everyone)):
-            prompt = self.teacher.read(version)
-            answers.append(
-                self.run(
+    def guided_velocity(self, example: Example, noisy: Tensor, level: Tensor) -> Tensor:
+        """The teacher's velocity with classifier-free guidance."""
+        every_clip = torch.ones(len(noisy), dtype=torch.bool, device=noisy.device)
+        velocities = []
+        for version in (example, example.without_text(every_clip)):
+            prompt = self.teacher.encode_prompt(version)
+            velocities.append(
+                self.forward(
                     self.teacher.transformer,
                     noisy,
                     1000 * level,
@@ -68,8 +69,8 @@ class DistillTrainer(FlowTrainer):
                     example.rotary,
                 ).float()
             )
-        told, untold = answers
-        return untold + self.guidance.scale * (told - untold)
+        conditional, unconditional = velocities
+        return unconditional + self.guidance.scale * (conditional - unconditional)
 
 
 def main() -> None:
@@ -77,7 +78,10 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument(
-        "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
+        "--until",
+        type=float,
+        default=1.0,
+        help="position in the whole schedule at which this call ends, 0 to 1",
     )
     parser.add_argument("--guidance", type=float, default=Guidance().scale)
     parser.add_argument("--no-compile", action="store_true")
@@ -89,7 +93,7 @@ def main() -> None:
         average_decay=0.995,
         is_compiled=not options.no_compile,
     )
-    trainer = DistillTrainer(Workshop.open(options.work), Sizes(), plan, Guidance(options.guidance))
+    trainer = DistillTrainer(TrainingRun.open(options.work), Sizes(), plan, Guidance(options.guidance))
     trainer.resume()
     trainer.train(options.seconds, options.until)
 

@@ -1,5 +1,6 @@
-"""Stage 7: the model folder answers held-out prompts, denoised by stock diffusers and decoded as
-`filmgate generate` does, and the judge measures the clips.
+"""Stage 7: evaluates a model folder on held-out prompts.
+
+Stock diffusers denoises, the decoder of `filmgate generate` decodes, and the judge measures the clips.
 """
 
 import argparse
@@ -21,10 +22,10 @@ from torch import Tensor
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from training.flipbook.judge import judge_clip
-from training.flipbook.marks import Answer, describe_miss, print_table, tally
-from training.flipbook.prompts import Question, write_questions, write_verb_questions
+from training.flipbook.prompts import EvalPrompt, write_eval_prompts, write_verb_prompts
 from training.flipbook.renderer import Format
-from training.flipbook.sheet import lay_out, pick_frames, to_pixels
+from training.flipbook.scoring import EvalResult, describe_miss, print_table, tally
+from training.flipbook.sheet import draw_sheet, pick_frames, to_pixels
 from training.flipbook.time_box import Every, TimeBox
 from training.flipbook.whole_clip import use_channels_last
 
@@ -36,8 +37,8 @@ Frames = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Exam:
-    """Who is asked, where, and how."""
+class Evaluation:
+    """The model to evaluate and how to run it."""
 
     model: Path = MODEL
     device: str = "cpu"
@@ -46,11 +47,11 @@ class Exam:
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
-    """One answer with its number among the questions, and five small frames of the clip."""
+class EvaluatedClip:
+    """The result of one prompt with the number of the prompt, and five small frames of the clip."""
 
     number: int
-    answer: Answer
+    result: EvalResult
     strip: Frames
 
 
@@ -65,7 +66,7 @@ def load_pipeline(folder: Path, device: str) -> WanPipeline:
 def generate(
     pipeline: WanPipeline, prompts: Sequence[str], size: Format, *, seed: int, guidance: float = 1.0
 ) -> list[Frames]:
-    """Clips as uint8 [frames, height, width, 3], each from its own seed so that batching changes nothing."""
+    """Clips as uint8 [frames, height, width, 3]. Each has its own seed, so batching changes nothing."""
     generators = [torch.Generator().manual_seed(seed + index) for index in range(len(prompts))]
     latents = pipeline(
         list(prompts),
@@ -81,42 +82,42 @@ def generate(
 
 
 def decode(pipeline: WanPipeline, latents: Tensor) -> Frames:
-    """Several latent frames at a time: the stock decode up to rounding, in a third of the time."""
+    """Decode with several latent frames per chunk: a third of the time, equal to diffusers up to rounding."""
     decoder = open_decoder(pipeline.vae, latents_per_chunk=2 if latents.device.type == "cpu" else 8)
     ready = decoder.to_vae_latents(latents.to(pipeline.vae.dtype))
     return to_pixels(torch.cat(list(decode_frames(decoder, ready)), dim=1))
 
 
 @cache
-def _candidate(exam: Exam) -> WanPipeline:
-    """One pipeline a process."""
-    return load_pipeline(exam.model, exam.device)
+def _pipeline(evaluation: Evaluation) -> WanPipeline:
+    """One pipeline per process."""
+    return load_pipeline(evaluation.model, evaluation.device)
 
 
-def answer_batch(exam: Exam, first: int, questions: Sequence[Question]) -> list[Paper]:
-    """Answer questions that follow one another; a question's number is its seed."""
-    prompts = [question.prompt for question in questions]
-    clips = generate(_candidate(exam), prompts, exam.size, seed=first, guidance=exam.guidance)
+def evaluate_batch(evaluation: Evaluation, first: int, prompts: Sequence[EvalPrompt]) -> list[EvaluatedClip]:
+    """Evaluate consecutive prompts. The number of a prompt is its seed."""
+    texts = [prompt.text for prompt in prompts]
+    clips = generate(_pipeline(evaluation), texts, evaluation.size, seed=first, guidance=evaluation.guidance)
     return [
-        Paper(first + index, Answer(question, judge_clip(clip)), pick_frames(clip, 5)[:, ::2, ::2])
-        for index, (question, clip) in enumerate(zip(questions, clips, strict=True))
+        EvaluatedClip(first + index, EvalResult(prompt, judge_clip(clip)), pick_frames(clip, 5)[:, ::2, ::2])
+        for index, (prompt, clip) in enumerate(zip(prompts, clips, strict=True))
     ]
 
 
-def answer_all(
-    exam: Exam, questions: Sequence[Question], batch: int, processes: int = 1
-) -> Iterator[list[Paper]]:
-    """Batches as they are judged: in order from one process, in any order from several."""
-    starts = range(0, len(questions), batch)
+def evaluate_all(
+    evaluation: Evaluation, prompts: Sequence[EvalPrompt], batch: int, processes: int = 1
+) -> Iterator[list[EvaluatedClip]]:
+    """Yield batches as they are judged: in order with one process, in any order with several."""
+    starts = range(0, len(prompts), batch)
     if processes == 1:
         for first in starts:
-            yield answer_batch(exam, first, questions[first : first + batch])
+            yield evaluate_batch(evaluation, first, prompts[first : first + batch])
         return
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(processes,))
     try:
-        asked = [pool.submit(answer_batch, exam, n, questions[n : n + batch]) for n in starts]
-        for task in as_completed(asked):
+        tasks = [pool.submit(evaluate_batch, evaluation, n, prompts[n : n + batch]) for n in starts]
+        for task in as_completed(tasks):
             yield task.result()
     finally:
         pool.shutdown(cancel_futures=True)
@@ -128,33 +129,33 @@ def _share_cores(processes: int) -> None:
 
 @dataclass(slots=True)
 class Report:
-    """The papers so far, and the folder in which whoever cannot wait finds their table and contact sheet."""
+    """The clips evaluated so far; `write` stores their table and contact sheet in the folder `out`."""
 
     out: Path | None
-    papers: list[Paper] = field(default_factory=list)
+    clips: list[EvaluatedClip] = field(default_factory=list)
 
-    def add(self, papers: Sequence[Paper]) -> None:
-        self.papers = sorted([*self.papers, *papers], key=lambda paper: paper.number)
+    def add(self, clips: Sequence[EvaluatedClip]) -> None:
+        self.clips = sorted([*self.clips, *clips], key=lambda clip: clip.number)
 
     @property
-    def answers(self) -> list[Answer]:
-        return [paper.answer for paper in self.papers]
+    def results(self) -> list[EvalResult]:
+        return [clip.result for clip in self.clips]
 
     def write(self) -> None:
         if self.out is None:
             return
         self.out.mkdir(parents=True, exist_ok=True)
-        shown = self.papers[:SHEET_CLIPS]
-        captions = [paper.answer.question.prompt for paper in shown]
-        lay_out([paper.strip for paper in shown], captions, 2).save(self.out / "sheet.png")
-        misses = [describe_miss(answer) for answer in self.answers if not all(answer.score().values())]
+        shown = self.clips[:SHEET_CLIPS]
+        captions = [clip.result.prompt.text for clip in shown]
+        draw_sheet([clip.strip for clip in shown], captions, 2).save(self.out / "sheet.png")
+        misses = [describe_miss(result) for result in self.results if not all(result.score().values())]
         report = {
-            "prompts": len(self.papers),
+            "prompts": len(self.clips),
             "steps": STEPS,
-            "table": {name: asdict(mark) for name, mark in tally(self.answers).items()},
+            "table": {name: asdict(count) for name, count in tally(self.results).items()},
             "misses": misses,
-            "numbers": [paper.number for paper in self.papers],
-            "scenes": [asdict(answer.question.scene) for answer in self.answers],
+            "numbers": [clip.number for clip in self.clips],
+            "scenes": [asdict(result.prompt.scene) for result in self.results],
         }
         (self.out / "report.json").write_text(json.dumps(report, indent=1))
 
@@ -164,34 +165,39 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="stop early, with what is judged by then"
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="stop after this many seconds and report the prompts judged so far",
     )
-    parser.add_argument("--batch", type=int, default=1, help="prompts denoised together")
-    parser.add_argument("--processes", type=int, default=1, help="batches answered at a time")
+    parser.add_argument("--batch", type=int, default=1, help="prompts per batch")
+    parser.add_argument("--processes", type=int, default=1, help="batches evaluated in parallel")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--guidance", type=float, default=1.0, help="above 1 for a model that was not distilled"
+        "--guidance", type=float, default=1.0, help="above 1 for a model without distilled guidance"
     )
     parser.add_argument(
-        "--own-verbs", action="store_true", help="ask of swimming fish and driving cars alone"
+        "--own-verbs", action="store_true", help="use only prompts with own verbs, such as a swimming fish"
     )
     parser.add_argument("--out", type=Path, help="folder for report.json and a contact sheet")
     options = parser.parse_args()
 
-    exam = Exam(options.model, options.device, options.guidance)
+    evaluation = Evaluation(options.model, options.device, options.guidance)
     report, box, writing = Report(options.out), TimeBox(options.seconds), Every(10)
-    questions = (write_verb_questions if options.own_verbs else write_questions)(options.prompts)
-    for papers in answer_all(exam, questions, options.batch, options.processes):
-        report.add(papers)
-        for paper in papers:
-            if not all(paper.answer.score().values()):
-                print(describe_miss(paper.answer), flush=True)
+    prompts = (write_verb_prompts if options.own_verbs else write_eval_prompts)(options.prompts)
+    for clips in evaluate_all(evaluation, prompts, options.batch, options.processes):
+        report.add(clips)
+        for clip in clips:
+            if not all(clip.result.score().values()):
+                print(describe_miss(clip.result), flush=True)
         if writing.is_due():
             report.write()
         if box.is_over:
             break
-    print(f"{len(report.papers)} held-out prompts, {STEPS} steps, in {box.elapsed:.0f} s on {exam.device}")
-    print_table(tally(report.answers))
+    print(
+        f"{len(report.clips)} held-out prompts, {STEPS} steps, in {box.elapsed:.0f} s on {evaluation.device}"
+    )
+    print_table(tally(report.results))
     report.write()
 
 

@@ -1,6 +1,4 @@
-"""Stage 5: the trained parts become one diffusers folder in half precision, which stock diffusers loads and
-runs.
-"""
+"""Stage 5: exports the trained networks as a diffusers folder in half precision, and runs it once."""
 
 import argparse
 import json
@@ -11,62 +9,62 @@ import torch
 from diffusers import DiffusionPipeline, UniPCMultistepScheduler, WanPipeline
 
 from training.flipbook.distill import DistillTrainer
-from training.flipbook.flow import SHIFT, Painter
+from training.flipbook.flow import SHIFT, Denoiser
 from training.flipbook.networks import Sizes
+from training.flipbook.tokenizer import build_tokenizer
 from training.flipbook.train_transformer import FlowTrainer
 from training.flipbook.train_vae import load_vae
-from training.flipbook.words import build_tokenizer
-from training.flipbook.workshop import Workshop
+from training.flipbook.training_run import TrainingRun
 
-MOST_BYTES = 40_000_000
+MAX_BYTES = 40_000_000
 
 
 def build_scheduler() -> UniPCMultistepScheduler:
-    """The solver Wan ships with; its second order is what makes ten steps enough."""
+    """The solver that Wan ships with. It is of second order, so ten steps are enough."""
     return UniPCMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=SHIFT, num_train_timesteps=1000
     )
 
 
-def assemble(workshop: Workshop, sizes: Sizes, checkpoint: str) -> WanPipeline:
-    """The pipeline of a checkpoint's averaged weights."""
-    painter = Painter(sizes, workshop.device)
-    painter.load_state_dict(workshop.require(checkpoint)["average"])
-    painter.freeze()
+def assemble(run: TrainingRun, sizes: Sizes, checkpoint: str) -> WanPipeline:
+    """The pipeline with the averaged weights of a checkpoint."""
+    denoiser = Denoiser(sizes, run.device)
+    denoiser.load_state_dict(run.require(checkpoint)["average"])
+    denoiser.freeze()
     return WanPipeline(
         tokenizer=build_tokenizer(),
-        text_encoder=painter.text_encoder,
-        vae=load_vae(workshop),
+        text_encoder=denoiser.text_encoder,
+        vae=load_vae(run),
         scheduler=build_scheduler(),
-        transformer=painter.transformer,
+        transformer=denoiser.transformer,
     )
 
 
 def export(pipeline: WanPipeline, folder: Path) -> int:
-    """Write the folder; returns the bytes of its weights."""
+    """Write the folder and return the size of its weights in bytes."""
     shutil.rmtree(folder, ignore_errors=True)
     for part in (pipeline.text_encoder, pipeline.transformer, pipeline.vae):
         part.to("cpu").half()
     pipeline.save_pretrained(folder)
-    _mend(folder / "model_index.json", tokenizer=["transformers", "PreTrainedTokenizerFast"])
-    # Stored in half precision but run in full unless asked otherwise, as diffusers does with the others.
-    _mend(folder / "text_encoder" / "config.json", dtype="float32")
-    _mend(folder / "vae" / "config.json")
+    _edit_json(folder / "model_index.json", tokenizer=["transformers", "PreTrainedTokenizerFast"])
+    # Stored in half precision, but loaded in float32 by default, as diffusers does with the other parts.
+    _edit_json(folder / "text_encoder" / "config.json", dtype="float32")
+    _edit_json(folder / "vae" / "config.json")
     weights = list(folder.rglob("*.safetensors"))
     for path in weights:
         path.chmod(0o644)
     return sum(path.stat().st_size for path in weights)
 
 
-def _mend(path: Path, **values: object) -> None:
-    """Set values, and forget the path the part was once loaded from."""
+def _edit_json(path: Path, **values: object) -> None:
+    """Set values, and remove the path from which the part was loaded."""
     config = {**json.loads(path.read_text()), **values}
     config.pop("_name_or_path", None)
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def check_folder(folder: Path) -> None:
-    """Load the folder the way a user would and run the default call for a few frames."""
+    """Load the folder as a user would, and generate a few frames."""
     pipeline = DiffusionPipeline.from_pretrained(folder, local_files_only=True)
     assert isinstance(pipeline, WanPipeline)
     pipeline.set_progress_bar_config(disable=True)
@@ -88,13 +86,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: the folder `model` in the work folder")
     parser.add_argument("--undistilled", action="store_true", help="export stage 3 instead of stage 4")
     options = parser.parse_args()
-    workshop = Workshop.open(options.work)
+    run = TrainingRun.open(options.work)
     folder = options.out or options.work / "model"
     trainer = FlowTrainer if options.undistilled else DistillTrainer
-    size = export(assemble(workshop, Sizes(), trainer.checkpoint), folder)
-    assert size <= MOST_BYTES, f"{size} bytes of weights are more than the package may carry"
+    size = export(assemble(run, Sizes(), trainer.checkpoint), folder)
+    assert size <= MAX_BYTES, (
+        f"the weights have {size} bytes, more than the package may contain ({MAX_BYTES})"
+    )
     check_folder(folder)
-    workshop.log("export", megabytes=size / 1e6, folder=str(folder))
+    run.log("export", megabytes=size / 1e6, folder=str(folder))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""What the two transformer stages share: the pool in memory, noise levels, the model pair and its running
-average.
-"""
+"""What both transformer stages share: the pool in memory, noise levels, the networks and their average."""
 
 import copy
 from dataclasses import dataclass
@@ -12,17 +10,17 @@ from torch import Tensor
 from training.flipbook.clip_formats import latent_grid
 from training.flipbook.networks import Sizes, build_text_encoder, build_transformer
 from training.flipbook.renderer import Format
-from training.flipbook.velocity import Prompt, encode_prompts, rotary_tables
-from training.flipbook.words import build_tokenizer
-from training.flipbook.workshop import Workshop
+from training.flipbook.tokenizer import build_tokenizer
+from training.flipbook.training_run import TrainingRun
+from training.flipbook.velocity import EncodedPrompt, encode_prompts, rotary_tables
 
-END_TOKEN = 1  # an empty prompt is this token alone
-SHIFT = 3.0  # noise levels lean towards noise, in training as in sampling
+END_TOKEN = 1  # an empty prompt consists of this token
+SHIFT = 3.0  # shifts noise levels towards noise, in training and in sampling
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
-    """All pooled clips of one format."""
+class FormatPool:
+    """All clips of the pool that have one format."""
 
     tokens: Tensor
     ids: Tensor
@@ -32,7 +30,7 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A batch to learn from: clean tokens and one caption of each clip."""
+    """A training batch: clean tokens and one caption per clip."""
 
     tokens: Tensor
     ids: Tensor
@@ -40,7 +38,7 @@ class Example:
     rotary: tuple[Tensor, Tensor]
 
     def without_text(self, chosen: Tensor) -> "Example":
-        """The same clips with an empty prompt wherever `chosen` is true."""
+        """The same clips with an empty prompt where `chosen` is true."""
         empty = torch.zeros_like(self.ids)
         empty[:, 0] = END_TOKEN
         ids = torch.where(chosen.unsqueeze(1), empty, self.ids)
@@ -49,34 +47,34 @@ class Example:
 
 
 class Pool:
-    """Latents on the device, sampled without a word to the host."""
+    """Latents on the device, sampled without synchronising with the host."""
 
-    def __init__(self, workshop: Workshop, transformer: Any) -> None:
-        self.shelves = []
-        for part in workshop.require("pool"):
+    def __init__(self, run: TrainingRun, transformer: Any) -> None:
+        self.by_format = []
+        for part in run.require("pool"):
             grid = latent_grid(Format(*part["format"]))
             tables = rotary_tables(transformer, grid)
-            self.shelves.append(Shelf(part["tokens"], part["ids"], part["lengths"], tables))
-        self.clips = sum(len(shelf.tokens) for shelf in self.shelves)
+            self.by_format.append(FormatPool(part["tokens"], part["ids"], part["lengths"], tables))
+        self.clips = sum(len(part.tokens) for part in self.by_format)
 
     def sample(self, batch: int) -> Example:
-        """A batch of one format, formats in proportion to their clips."""
-        weights = torch.tensor([float(len(shelf.tokens)) for shelf in self.shelves])
-        shelf = self.shelves[int(torch.multinomial(weights, 1))]
-        device = shelf.tokens.device
-        rows = torch.randint(len(shelf.tokens), (batch,), device=device)
-        column = torch.randint(shelf.ids.shape[1], (batch,), device=device)
-        ids, lengths = shelf.ids[rows, column].long(), shelf.lengths[rows, column].long()
-        return Example(shelf.tokens[rows].float(), ids, lengths, shelf.rotary)
+        """A batch of one format; formats are chosen in proportion to their clips."""
+        weights = torch.tensor([float(len(part.tokens)) for part in self.by_format])
+        chosen_pool = self.by_format[int(torch.multinomial(weights, 1))]
+        device = chosen_pool.tokens.device
+        rows = torch.randint(len(chosen_pool.tokens), (batch,), device=device)
+        column = torch.randint(chosen_pool.ids.shape[1], (batch,), device=device)
+        ids, lengths = chosen_pool.ids[rows, column].long(), chosen_pool.lengths[rows, column].long()
+        return Example(chosen_pool.tokens[rows].float(), ids, lengths, chosen_pool.rotary)
 
 
 def shift_noise_level(level: Tensor, shift: float = SHIFT) -> Tensor:
-    """The warp that the schedulers' `flow_shift` applies."""
+    """The shift that the schedulers' `flow_shift` applies."""
     return shift * level / (1 + (shift - 1) * level)
 
 
 def sample_noise_level(batch: int, device: torch.device) -> Tensor:
-    """Mostly the middle of the path, where there is most to learn, and now and then anywhere."""
+    """80 % logit-normal around the middle of the path, 20 % uniform; both shifted."""
     middle = torch.sigmoid(torch.randn(batch, device=device))
     anywhere = torch.rand(batch, device=device)
     chosen = torch.rand(batch, device=device) < 0.2
@@ -84,12 +82,12 @@ def sample_noise_level(batch: int, device: torch.device) -> Tensor:
 
 
 def blend(clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
-    """The straight path from clip (level 0) to noise (level 1)."""
+    """The point at `level` on the straight path from clip (0) to noise (1)."""
     return torch.lerp(clean, noise, level.view(-1, 1, 1))
 
 
-class Painter:
-    """Text encoder and transformer: what is trained, averaged, distilled and exported together."""
+class Denoiser:
+    """Text encoder and transformer, which are trained, averaged, distilled and exported together."""
 
     def __init__(self, sizes: Sizes, device: torch.device) -> None:
         tokenizer = build_tokenizer()
@@ -106,25 +104,25 @@ class Painter:
         self.text_encoder.load_state_dict(state["text_encoder"])
         self.transformer.load_state_dict(state["transformer"])
 
-    def freeze(self) -> "Painter":
+    def freeze(self) -> "Denoiser":
         for module in (self.text_encoder, self.transformer):
             module.eval().requires_grad_(False)
         return self
 
-    def clone(self) -> "Painter":
+    def clone(self) -> "Denoiser":
         return copy.deepcopy(self)
 
-    def read(self, example: Example) -> Prompt:
+    def encode_prompt(self, example: Example) -> EncodedPrompt:
         return encode_prompts(self.text_encoder, example.ids, example.lengths)
 
 
 class RunningAverage:
-    """An exponential average of a painter's weights: smoother than any one step."""
+    """An exponential moving average of a denoiser's weights."""
 
-    def __init__(self, painter: Painter, decay: float) -> None:
-        self.painter, self.decay = painter.clone().freeze(), decay
+    def __init__(self, denoiser: Denoiser, decay: float) -> None:
+        self.denoiser, self.decay = denoiser.clone().freeze(), decay
 
     @torch.no_grad()
-    def follow(self, painter: Painter, step: int) -> None:
+    def update(self, denoiser: Denoiser, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.painter.parameters(), painter.parameters(), 1 - decay)
+        torch._foreach_lerp_(self.denoiser.parameters(), denoiser.parameters(), 1 - decay)

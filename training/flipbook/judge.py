@@ -1,7 +1,6 @@
-"""Measures the pixels of a clip: which setting, which colours, how they moved. It never sees the prompt.
+"""The judge: measures the setting, colours, motion and shapes of a clip from its pixels, without the prompt.
 
-Proven on the renderer's own clips first (tests/training/test_judge.py): a judge that is wrong about the
-truth has nothing to say about a model.
+tests/training/test_judge.py checks it on rendered clips, whose content is known.
 """
 
 import math
@@ -15,30 +14,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.flipbook.renderer import Format, Renderer, Shot, mix_tones
-from training.flipbook.shapes import name_shape
-from training.flipbook.world import COLOURS, SETTINGS
+from training.flipbook.renderer import Format, Renderer, ScenePlan, mix_tones
+from training.flipbook.scenes import COLOURS, SETTINGS
+from training.flipbook.shapes import classify_shape
 
-SHORTER_SIDE = 96  # pixels: enough to see, quick to measure
-NEAR = 0.075  # how far in OKLab a pixel may be from a colour's tones and still be of that colour
-MARGIN = 0.02  # and how much nearer than to anything its setting contains
-LEAST_AREA = 0.006  # share of the frame below which nobody would call it an object
+SHORTER_SIDE = 96  # pixels at which clips are measured
+NEAR = 0.075  # maximum OKLab distance of a pixel from the tones of its colour
+MARGIN = 0.02  # by which a pixel must be nearer to its colour than to any colour of the setting
+MIN_AREA = 0.006  # minimum share of the frame that counts as an object
 BACKDROP_SAMPLES = 24
-LEVELS = 52  # steps of each channel in the table of colours
+LEVELS = 52  # per channel of the colour lookup table
 
 Curve = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """One colour's region over time: centre in units of the shorter side, area as a share of the frame."""
+class ColourRegion:
+    """The region of one colour over time: centre in shorter sides of the frame, area as a share of it."""
 
     colour: str
     x: Curve
     y: Curve
     area: Curve
-    unrest: float  # how much the region changes besides moving
-    shape: str | None  # the object whose outline it is most like, if there is anything to see
+    variation: float  # how much the region changes apart from its movement
+    shape: str | None  # the object with the most similar outline, if the region is large enough
 
     @property
     def is_present(self) -> bool:
@@ -46,34 +45,34 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the pixels say. Sightings run from the largest region to the smallest."""
+class Measurement:
+    """The content of a clip. Regions are ordered from the largest to the smallest."""
 
     setting: str
-    sightings: tuple[Sighting, ...]
+    regions: tuple[ColourRegion, ...]
 
     @property
     def colour(self) -> str | None:
-        return self.sightings[0].colour if self.sightings else None
+        return self.regions[0].colour if self.regions else None
 
     @property
     def motion(self) -> str | None:
-        return name_motion(self.sightings[0]) if self.sightings else None
+        return classify_motion(self.regions[0]) if self.regions else None
 
     @property
     def shape(self) -> str | None:
-        return self.sightings[0].shape if self.sightings else None
+        return self.regions[0].shape if self.regions else None
 
-    def find(self, colour: str) -> Sighting | None:
-        return next((seen for seen in self.sightings if seen.colour == colour), None)
+    def find(self, colour: str) -> ColourRegion | None:
+        return next((region for region in self.regions if region.colour == colour), None)
 
 
 def is_large_enough(area: Curve) -> bool:
-    return float(np.median(area)) >= LEAST_AREA
+    return float(np.median(area)) >= MIN_AREA
 
 
 def to_oklab(rgb: Tensor) -> Tensor:
-    """sRGB in 0 .. 1, last axis 3, to OKLab, in which distance is what the eye calls distance."""
+    """sRGB in 0 .. 1, last axis 3, to OKLab, a perceptually uniform colour space."""
     linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055).clamp_min(0) ** 2.4)
     cones = linear @ torch.tensor(
         [
@@ -93,7 +92,7 @@ def to_oklab(rgb: Tensor) -> Tensor:
 
 @cache
 def colour_tones() -> Tensor:
-    """The tones an object of each colour is painted in, lit and in shade: [colours, tones, 3] in OKLab."""
+    """The tones of each colour, lit and in shade: [colours, tones, 3] in OKLab."""
     tones = []
     for colour in COLOURS:
         painted = mix_tones(colour)[1:4]
@@ -102,27 +101,29 @@ def colour_tones() -> Tensor:
     return torch.stack(tones)
 
 
-def judge_clip(frames: npt.NDArray[np.uint8]) -> Verdict:
+def judge_clip(frames: npt.NDArray[np.uint8]) -> Measurement:
     """frames: uint8 [frames, height, width, 3]."""
     rgb = shrink(frames)
     lab = to_oklab(rgb)
-    setting = name_setting(lab)
-    regions = find_regions(rgb, setting)
-    sightings = [_sight(colour, region, lab) for colour, region in zip(COLOURS, regions, strict=True)]
-    present = sorted((seen for seen in sightings if seen.is_present), key=lambda seen: -seen.area.mean())
-    return Verdict(setting, tuple(present))
+    setting = classify_setting(lab)
+    masks = colour_masks(rgb, setting)
+    regions = [_measure_region(colour, mask, lab) for colour, mask in zip(COLOURS, masks, strict=True)]
+    present = sorted(
+        (region for region in regions if region.is_present), key=lambda region: -region.area.mean()
+    )
+    return Measurement(setting, tuple(present))
 
 
 def shrink(frames: npt.NDArray[np.uint8]) -> Tensor:
-    """sRGB [frames, height, width, 3] in 0 .. 1 with the shorter side at the judge's size."""
+    """Resize to SHORTER_SIDE: sRGB [frames, height, width, 3] in 0 .. 1."""
     picture = torch.from_numpy(np.ascontiguousarray(frames)).float().div(255).permute(0, 3, 1, 2)
     scale = SHORTER_SIDE / min(picture.shape[2:])
     size = (round(picture.shape[2] * scale), round(picture.shape[3] * scale))
     return F.interpolate(picture, size, mode="area").permute(0, 2, 3, 1)
 
 
-def find_regions(rgb: Tensor, setting: str) -> Tensor:
-    """Which pixels are of which colour: bool [colours, frames, height, width]."""
+def colour_masks(rgb: Tensor, setting: str) -> Tensor:
+    """The pixels of each colour: bool [colours, frames, height, width]."""
     steps = (rgb * (LEVELS - 1)).round().long()
     index = (steps[..., 0] * LEVELS + steps[..., 1]) * LEVELS + steps[..., 2]
     colour = colour_lookup(setting)[index]
@@ -131,7 +132,7 @@ def find_regions(rgb: Tensor, setting: str) -> Tensor:
 
 @cache
 def nearest_colours() -> tuple[Tensor, Tensor, Tensor]:
-    """Every coarse sRGB value in OKLab, how far it is from the nearest colour, and which that is."""
+    """Every coarse sRGB value in OKLab, with the distance to the nearest colour and its index."""
     axis = torch.linspace(0, 1, LEVELS)
     pixels = to_oklab(torch.cartesian_prod(axis, axis, axis))
     tones = colour_tones()
@@ -141,7 +142,7 @@ def nearest_colours() -> tuple[Tensor, Tensor, Tensor]:
 
 @cache
 def colour_lookup(setting: str) -> Tensor:
-    """The colour of every coarse sRGB value in this setting, or -1 where the setting explains it better."""
+    """The colour of every coarse sRGB value in this setting, or -1 if it belongs to the setting."""
     pixels, nearest, index = nearest_colours()
     near = (nearest < NEAR).nonzero().squeeze(1)
     to_backdrop = torch.cdist(pixels[near], backdrop_palette(setting)).amin(1)
@@ -151,41 +152,41 @@ def colour_lookup(setting: str) -> Tensor:
     return colours
 
 
-def _sight(colour: str, region: Tensor, lab: Tensor) -> Sighting:
-    shorter = min(region.shape[1:])
-    mask = region.double()
-    total = mask.sum((1, 2)).clamp_min(1e-6)
-    rows = torch.arange(region.shape[1]).double().view(1, -1, 1)
-    columns = torch.arange(region.shape[2]).double().view(1, 1, -1)
-    x = (mask * columns).sum((1, 2)) / total / shorter
-    y = (mask * rows).sum((1, 2)) / total / shorter
-    area = mask.mean((1, 2)).numpy()
-    shape = name_shape(region) if is_large_enough(area) else None
-    return Sighting(colour, x.numpy(), y.numpy(), area, _measure_unrest(region, lab), shape)
+def _measure_region(colour: str, mask: Tensor, lab: Tensor) -> ColourRegion:
+    shorter = min(mask.shape[1:])
+    weights = mask.double()
+    total = weights.sum((1, 2)).clamp_min(1e-6)
+    rows = torch.arange(mask.shape[1]).double().view(1, -1, 1)
+    columns = torch.arange(mask.shape[2]).double().view(1, 1, -1)
+    x = (weights * columns).sum((1, 2)) / total / shorter
+    y = (weights * rows).sum((1, 2)) / total / shorter
+    area = weights.mean((1, 2)).numpy()
+    shape = classify_shape(mask) if is_large_enough(area) else None
+    return ColourRegion(colour, x.numpy(), y.numpy(), area, _measure_variation(mask, lab), shape)
 
 
-def _measure_unrest(region: Tensor, lab: Tensor, gap: int = 3) -> float:
-    """Rim that comes and goes, and colours that change inside: high for what turns, low for what rests."""
-    if len(region) <= gap:
+def _measure_variation(mask: Tensor, lab: Tensor, gap: int = 3) -> float:
+    """Changes of the outline and of the colours inside: high for a spinning object, low for a still one."""
+    if len(mask) <= gap:
         return 0.0
-    now, later = region[:-gap], region[gap:]
-    rim = (now ^ later).float().sum((1, 2)) / (now | later).float().sum((1, 2)).clamp_min(1)
+    now, later = mask[:-gap], mask[gap:]
+    outline = (now ^ later).float().sum((1, 2)) / (now | later).float().sum((1, 2)).clamp_min(1)
     both = (now & later).float()
     shade = ((lab[:-gap] - lab[gap:]).norm(dim=3) * both).sum((1, 2)) / both.sum((1, 2)).clamp_min(1)
-    return float((rim + 3 * shade).median())
+    return float((outline + 3 * shade).median())
 
 
-def name_motion(seen: Sighting) -> str:  # noqa: PLR0911 - a decision tree is its returns
-    """A small decision tree over the path. Lengths are shares of the frame's shorter side."""
-    visible = seen.area > 0.2 * np.median(seen.area)
-    x, y = smooth(seen.x[visible]), smooth(seen.y[visible])
-    growth = np.median(seen.area[-3:]) / max(1e-6, np.median(seen.area[:3]))
+def classify_motion(region: ColourRegion) -> str:  # noqa: PLR0911 - a decision tree
+    """Classify the path with a small decision tree. Lengths are shares of the frame's shorter side."""
+    visible = region.area > 0.2 * np.median(region.area)
+    x, y = smooth(region.x[visible]), smooth(region.y[visible])
+    growth = np.median(region.area[-3:]) / max(1e-6, np.median(region.area[:3]))
     wide, high = np.ptp(x), np.ptp(y)
     if growth > 2.2 or growth < 0.45:
         return "grow" if growth > 1 else "shrink"
     if max(wide, high) < 0.075:
-        return "spin" if seen.unrest > 0.07 else "still"
-    if wide > 0.15 and high > 0.15 and winding(x, y) > 0.55 * math.pi * len(seen.x) / 16:
+        return "spin" if region.variation > 0.07 else "still"
+    if wide > 0.15 and high > 0.15 and winding(x, y) > 0.55 * math.pi * len(region.x) / 16:
         return "orbit"
     if wide > 0.25 and high > 0.12 and count_turns(y, 0.06) >= 1:
         return "zigzag"
@@ -206,40 +207,40 @@ def smooth(curve: Curve) -> Curve:
 
 
 def winding(x: Curve, y: Curve) -> float:
-    """The angle swept around the middle of the path."""
+    """The angle that the path covers around its centre."""
     centre_x, centre_y = (x.max() + x.min()) / 2, (y.max() + y.min()) / 2
     angle = np.unwrap(np.arctan2(y - centre_y, x - centre_x))
     return float(abs(angle[-1] - angle[0]))
 
 
-def count_turns(curve: Curve, least: float) -> int:
-    """How often the curve turns back by at least so much."""
+def count_turns(curve: Curve, threshold: float) -> int:
+    """How often the curve changes direction by at least `threshold`."""
     turns, extreme, heading = 0, curve[0], 0
     for value in curve[1:]:
         if heading == 0:
-            heading = int(np.sign(value - extreme)) if abs(value - extreme) >= least else 0
+            heading = int(np.sign(value - extreme)) if abs(value - extreme) >= threshold else 0
             extreme = value if heading else extreme
         elif (value - extreme) * heading > 0:
             extreme = value
-        elif (extreme - value) * heading >= least:
+        elif (extreme - value) * heading >= threshold:
             turns, heading, extreme = turns + 1, -heading, value
     return turns
 
 
 def has_landed(y: Curve) -> bool:
-    """Fast at first, at rest at the end."""
+    """Whether the object rests at the end of its fall."""
     tail = max(2, len(y) // 6)
     return bool(abs(y[-1] - y[-1 - tail]) < 0.07 * np.ptp(y))
 
 
-def name_setting(lab: Tensor) -> str:
-    features, labels = known_backdrops()
+def classify_setting(lab: Tensor) -> str:
+    features, labels = reference_backdrops()
     nearest = int(torch.cdist(describe_backdrop(lab).unsqueeze(0), features).argmin())
     return labels[nearest]
 
 
 def describe_backdrop(lab: Tensor) -> Tensor:
-    """Colours down both edges of the frame, where actors seldom are, at their median over time."""
+    """Median colours over time along the left and right edges, where actors are rare."""
     still = lab.median(dim=0).values
     strip = max(2, still.shape[1] // 10)
     edges = torch.stack([still[:, :strip].mean(1), still[:, -strip:].mean(1)])  # [2, height, 3]
@@ -248,8 +249,8 @@ def describe_backdrop(lab: Tensor) -> Tensor:
 
 
 @cache
-def known_backdrops() -> tuple[Tensor, list[str]]:
-    """Descriptions of empty settings, square, wide and tall."""
+def reference_backdrops() -> tuple[Tensor, list[str]]:
+    """Features and names of empty settings, rendered square, wide and tall."""
     features, labels = [], []
     for clip, setting in _draw_empty_settings():
         features.append(describe_backdrop(clip))
@@ -259,10 +260,10 @@ def known_backdrops() -> tuple[Tensor, list[str]]:
 
 @cache
 def backdrop_palette(setting: str) -> Tensor:
-    """Colours an empty setting has by itself, in light and in an actor's shadow: [colours, 3]."""
+    """The colours of an empty setting, in light and in the shadow of an actor: [colours, 3]."""
     pixels = torch.cat([clip[0].reshape(-1, 3) for clip, name in _draw_empty_settings() if name == setting])
     light, a, b = ((pixels / 0.016).round().long() + 128).unbind(1)
-    packed = ((light << 16) + (a << 8) + b).unique()  # rows as one number each: far quicker to sort
+    packed = ((light << 16) + (a << 8) + b).unique()  # one number per row, which is faster to sort
     coarse = (torch.stack([packed >> 16, packed >> 8 & 255, packed & 255], dim=1) - 128) * 0.016
     shadow = torch.tensor([0.92, 1.0, 1.0])
     return torch.cat([coarse, coarse * shadow])
@@ -274,7 +275,7 @@ def _draw_empty_settings() -> list[tuple[Tensor, str]]:
     clips = []
     for size in (Format(96, 96, 2), Format(192, 96, 2), Format(96, 192, 2)):
         names = [setting for setting in SETTINGS for _ in range(BACKDROP_SAMPLES // 3)]
-        drawn = renderer.draw(Shot(names, [], size, rng.getrandbits(31)))
+        drawn = renderer.draw(ScenePlan(names, [], size, rng.getrandbits(31)))
         pixels = ((drawn + 1) * 127.5).round().byte().permute(0, 2, 3, 4, 1).numpy()
         clips += [(to_oklab(shrink(frames)), name) for frames, name in zip(pixels, names, strict=True)]
     return clips

@@ -1,7 +1,7 @@
-"""The whole training from one command, or the part of it that fits into one call on a rented machine.
+"""Runs all training stages, or those that fit into one call on a rented machine.
 
-A stage is named with its seconds and, where it takes two calls, with the place in its schedule to stop at:
-`vae:260 pool:95 transformer:120@0.28`, then `transformer:315 distill:80 export pack`, then `polish:480`.
+A stage is given with its seconds and, if it takes two calls, with the position in its schedule to stop at:
+`vae:260 pool:95 transformer:120@0.28`, then `transformer:315 distill:80 export pack`, then `finetune:480`.
 """
 
 import argparse
@@ -19,17 +19,17 @@ MODULES = {
     "distill": "distill",
     "draft": "export",
     "export": "export",
-    "polish": "polish",
+    "finetune": "finetune_decoder",
     "evaluate": "evaluate",
-    "pack": "parcel",
+    "pack": "archive",
 }
-COMPILED = {"smoke", "vae", "transformer", "distill", "polish"}
-WHOLE = "vae:260 pool:95 transformer:435 distill:80 export polish:480 evaluate"
+COMPILED = {"smoke", "vae", "transformer", "distill", "finetune"}
+WHOLE = "vae:260 pool:95 transformer:435 distill:80 export finetune:480 evaluate"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage, as asked for on the command line."""
+    """One stage from the command line."""
 
     name: str
     seconds: float | None = None
@@ -40,41 +40,41 @@ class Stage:
         name, _, rest = text.partition(":")
         seconds, _, until = rest.partition("@")
         if name not in MODULES:
-            raise SystemExit(f"no stage is called {name!r}: choose from {', '.join(MODULES)}")
+            raise SystemExit(f"unknown stage {name!r}; choose one of: {', '.join(MODULES)}")
         return cls(name, float(seconds) if seconds else None, float(until) if until else None)
 
     def command(self, work: Path, out: Path, extra: list[str]) -> list[str]:
-        words = [sys.executable, "-m", f"training.flipbook.{MODULES[self.name]}"]
+        command = [sys.executable, "-m", f"training.flipbook.{MODULES[self.name]}"]
         if self.name == "evaluate":
-            words += ["--model", str(newest_result(work)), "--batch", "10", "--processes", "4"]
-            return [*words, "--out", str(out)]
+            command += ["--model", str(latest_result(work)), "--batch", "10", "--processes", "4"]
+            return [*command, "--out", str(out)]
         if self.name == "pack":
-            return [*words, "pack", str(newest_result(work)), "--out", str(out), "--name", "flipbook"]
-        words += ["--work", str(work)]
-        if self.name in {"smoke", "polish"}:
-            words += ["--out", str(out)]
+            return [*command, "pack", str(latest_result(work)), "--out", str(out), "--name", "flipbook"]
+        command += ["--work", str(work)]
+        if self.name in {"smoke", "finetune"}:
+            command += ["--out", str(out)]
         if self.name == "draft":
-            words += ["--undistilled", "--out", str(work / "draft")]
+            command += ["--undistilled", "--out", str(work / "draft")]
         if self.seconds is not None:
-            words += ["--seconds", f"{self.seconds:g}"]
+            command += ["--seconds", f"{self.seconds:g}"]
         if self.until is not None:
-            words += ["--until", f"{self.until:g}"]
-        return words + (extra if self.name in COMPILED else [])
+            command += ["--until", f"{self.until:g}"]
+        return command + (extra if self.name in COMPILED else [])
 
 
-def newest_result(work: Path) -> Path:
-    """The farthest the run has come: the polished model, the model, its undistilled draft, or the VAE."""
-    for name in ("polished", "model", "draft", "vae"):
+def latest_result(work: Path) -> Path:
+    """The result of the last stage: the fine-tuned model, the model, its undistilled draft, or the VAE."""
+    for name in ("finetuned", "model", "draft", "vae"):
         if (work / name).exists():
             return work / name
-    raise SystemExit(f"nothing to pack in {work}: run a stage first")
+    raise SystemExit(f"no result in {work}; run a stage first")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("stages", nargs="*", help=f"default, the whole: {WHOLE}")
+    parser.add_argument("stages", nargs="*", help=f"default: {WHOLE}")
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument("--out", type=Path, default=Path("out/flipbook/report"))
     parser.add_argument(
@@ -86,9 +86,9 @@ def main() -> None:
     extra = ["--no-compile"] if options.no_compile else []
     options.out.mkdir(parents=True, exist_ok=True)
     for stage in map(Stage.parse, stages):
-        began = time.monotonic()
+        started = time.monotonic()
         subprocess.run(stage.command(options.work, options.out, extra), check=True)
-        print(f"{stage.name} took {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{stage.name} took {time.monotonic() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal before they are applied; and its duet with AdamW, which
-takes what is no matrix.
-"""
+"""Muon, an optimiser that orthogonalizes the momentum of matrices, combined with AdamW for other weights."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Coefficients of the quintic Newton-Schulz step (Jordan et al., 2024): they pull singular values towards one.
+# Coefficients of the quintic Newton-Schulz step (Jordan et al., 2024): it moves singular values towards one.
 A, B, C = 3.4445, -4.7750, 2.0315
 
 
 def orthogonalize(matrices: Tensor, rounds: int = 5) -> Tensor:
-    """The nearest semi-orthogonal matrices to a stack of wide ones, roughly: singular values end near one.
+    """Approximate the nearest semi-orthogonal matrices to a stack of wide ones: singular values near one.
 
-    Rows and columns of nothing but zeros stay so, and change nothing for the others.
+    Rows and columns of zeros stay zero and do not affect the others.
     """
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -26,25 +24,26 @@ def orthogonalize(matrices: Tensor, rounds: int = 5) -> Tensor:
     return x.to(matrices.dtype)
 
 
-def find_extent(weight: Tensor) -> tuple[int, int]:
-    """Rows and columns of a weight as a wide matrix; a convolution is one of outputs by everything else."""
+def matrix_shape(weight: Tensor) -> tuple[int, int]:
+    """The rows and columns of a weight as a wide matrix. A convolution has its outputs as rows."""
     rows, columns = len(weight), weight[0].numel()
     return min(rows, columns), max(rows, columns)
 
 
-def open_windows(stack: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """A view into each page of the stack that has the shape of its weight."""
-    windows = []
+def views_like(stack: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    """A view of each matrix of the stack in the shape of its weight."""
+    views = []
     for page, weight in zip(stack, weights, strict=True):
-        rows, columns = find_extent(weight)
-        window = page[:rows, :columns]
-        windows.append((window if len(weight) == rows else window.mT).unflatten(1, weight.shape[1:]))
-    return windows
+        rows, columns = matrix_shape(weight)
+        view = page[:rows, :columns]
+        views.append((view if len(weight) == rows else view.mT).unflatten(1, weight.shape[1:]))
+    return views
 
 
 class Muon(torch.optim.Optimizer):
-    """For weight matrices and convolutions, all in one stack, the smaller ones padded: a hundred kernels a
-    step instead of thousands. The step is scaled to the size AdamW would take.
+    """For matrices and convolutions, padded to one stack: a hundred kernels per step instead of thousands.
+
+    Updates are scaled to the size of AdamW's.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # noqa: ARG002 - the base class asks for it
+    def step(self, closure: None = None) -> None:  # noqa: ARG002 - the signature of the base class
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             for weight in weights:
@@ -64,17 +63,17 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
             ahead = torch._foreach_lerp(gradients, buffers, group["momentum"])  # noqa: SLF001 - no public name
             torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
-            turned = self._turn(weights, ahead)
-            torch._foreach_add_(weights, open_windows(turned, weights), alpha=-group["lr"])
+            updates = self._orthogonal_updates(weights, ahead)
+            torch._foreach_add_(weights, views_like(updates, weights), alpha=-group["lr"])
 
     @staticmethod
-    def _turn(weights: list[Tensor], ahead: Sequence[Tensor]) -> Tensor:
-        """The stack of updates, orthogonal and scaled."""
-        extents = [find_extent(weight) for weight in weights]
-        rows, columns = (max(side) for side in zip(*extents, strict=True))
+    def _orthogonal_updates(weights: list[Tensor], ahead: Sequence[Tensor]) -> Tensor:
+        """The stack of orthogonalized, scaled updates."""
+        shapes = [matrix_shape(weight) for weight in weights]
+        rows, columns = (max(side) for side in zip(*shapes, strict=True))
         stack = ahead[0].new_zeros(len(weights), rows, columns)
-        torch._foreach_copy_(open_windows(stack, weights), ahead)
-        scales = torch.tensor([0.2 * wide**0.5 for _, wide in extents]).to(stack.device, non_blocking=True)
+        torch._foreach_copy_(views_like(stack, weights), ahead)
+        scales = torch.tensor([0.2 * wide**0.5 for _, wide in shapes]).to(stack.device, non_blocking=True)
         return orthogonalize(stack) * scales.view(-1, 1, 1)
 
 
@@ -87,8 +86,8 @@ class Rates:
     weight_decay: float = 0.0
 
 
-class Duet:
-    """Muon for the matrices and AdamW for the others, led by one schedule."""
+class MuonWithAdamW:
+    """Muon for the matrices and AdamW for the other weights, with one schedule."""
 
     def __init__(self, matrices: Sequence[Tensor], everything: Sequence[Tensor], rates: Rates) -> None:
         taken = {id(weight) for weight in matrices}
@@ -101,22 +100,22 @@ class Duet:
             fused=others[0].is_cuda,
         )
         muon = Muon(matrices, lr=rates.matrices, weight_decay=rates.weight_decay)
-        self.players = {adam: rates.others, muon: rates.matrices}
+        self.optimizers = {adam: rates.others, muon: rates.matrices}
 
     def zero_grad(self) -> None:
-        for player in self.players:
-            player.zero_grad(set_to_none=True)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
 
     def step(self, scale: float) -> None:
-        """`scale` is the schedule's: 1 at its peak."""
-        for player, peak in self.players.items():
-            for group in player.param_groups:
+        """`scale` is the learning rate relative to its peak."""
+        for optimizer, peak in self.optimizers.items():
+            for group in optimizer.param_groups:
                 group["lr"] = peak * scale
-            player.step()
+            optimizer.step()
 
     def state_dict(self) -> list[dict[str, Any]]:
-        return [player.state_dict() for player in self.players]
+        return [optimizer.state_dict() for optimizer in self.optimizers]
 
     def load_state_dict(self, state: list[dict[str, Any]]) -> None:
-        for player, saved in zip(self.players, state, strict=True):
-            player.load_state_dict(saved)
+        for optimizer, saved in zip(self.optimizers, state, strict=True):
+            optimizer.load_state_dict(saved)

@@ -1,4 +1,4 @@
-"""The three networks of Flipbook, in the exact diffusers Wan layout, and how large each one is."""
+"""The three networks of Flipbook, in the diffusers Wan layout, and their sizes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +9,12 @@ from transformers import UMT5Config, UMT5EncoderModel
 
 TIME_STRIDE = 4
 SPACE_STRIDE = 16
-PATCH = 2  # the transformer sees one token per 2 x 2 latents: 32 x 32 pixels
+PATCH = 2  # one token per 2 x 2 latent pixels: 32 x 32 pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Widths and depths. The defaults are the model that ships; tests build smaller ones."""
+    """Widths and depths. The defaults are those of the shipped model; tests use smaller ones."""
 
     latent_channels: int = 24
     encoder_width: int = 16
@@ -69,12 +69,12 @@ def build_transformer(sizes: Sizes) -> WanTransformer3DModel:
         num_layers=sizes.layers,
         rope_max_seq_len=1024,
     )
-    _start_quiet(transformer)
+    _initialise(transformer)
     return transformer
 
 
-def _start_quiet(transformer: WanTransformer3DModel) -> None:
-    """Every block begins as the identity and the output at zero, as is usual for diffusion transformers."""
+def _initialise(transformer: WanTransformer3DModel) -> None:
+    """Every block starts as the identity and the output as zero, as is usual for diffusion transformers."""
     width = transformer.config.num_attention_heads * transformer.config.attention_head_dim
     for module in transformer.modules():
         if isinstance(module, torch.nn.Linear):

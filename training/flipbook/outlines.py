@@ -1,6 +1,4 @@
-"""Signed distances, negative inside, of the few forms every object is built from. Coordinates: x right, y
-down.
-"""
+"""Signed distance functions, negative inside, of the shapes that objects consist of. x: right, y: down."""
 
 import math
 from collections.abc import Sequence
@@ -16,20 +14,20 @@ def disc(x: Tensor, y: Tensor, centre: Point, radius: float) -> Tensor:
 
 
 def ellipse(x: Tensor, y: Tensor, centre: Point, radii: Point) -> Tensor:
-    """Exact on the rim and of the right slope there, which is all that anti-aliasing asks for."""
+    """Exact in value and slope at the outline, which is enough for anti-aliasing."""
     u, v = (x - centre[0]) / radii[0], (y - centre[1]) / radii[1]
     level = torch.hypot(u, v)
     slope = torch.hypot(u / radii[0], v / radii[1]).clamp_min(1e-4)
     return level * (level - 1) / slope
 
 
-def block(x: Tensor, y: Tensor, centre: Point, half: Point, rounding: float = 0.0) -> Tensor:
+def rectangle(x: Tensor, y: Tensor, centre: Point, half: Point, rounding: float = 0.0) -> Tensor:
     u = (x - centre[0]).abs() - half[0] + rounding
     v = (y - centre[1]).abs() - half[1] + rounding
     return torch.hypot(u.clamp_min(0), v.clamp_min(0)) + torch.maximum(u, v).clamp_max(0) - rounding
 
 
-def stroke(x: Tensor, y: Tensor, start: Point, end: Point, width: float) -> Tensor:
+def segment(x: Tensor, y: Tensor, start: Point, end: Point, width: float) -> Tensor:
     dx, dy = end[0] - start[0], end[1] - start[1]
     along = (((x - start[0]) * dx + (y - start[1]) * dy) / (dx * dx + dy * dy)).clamp(0, 1)
     return torch.hypot(x - start[0] - along * dx, y - start[1] - along * dy) - width
@@ -50,7 +48,7 @@ def polygon(x: Tensor, y: Tensor, corners: Sequence[Point], rounding: float = 0.
 
 
 def starburst(count: int, outer: float, inner: float, turn: float = 0.0) -> list[Point]:
-    """Corners of a star with `count` points, the first one upwards."""
+    """The corners of a star with `count` points, the first one at the top."""
     radii = [outer, inner] * count
     angles = [turn - math.pi / 2 + math.pi * index / count for index in range(2 * count)]
     return [
@@ -60,17 +58,17 @@ def starburst(count: int, outer: float, inner: float, turn: float = 0.0) -> list
 
 
 def arc(start: float, end: float, steps: int = 32) -> list[float]:
-    """Angles from start to end, both included."""
+    """Angles from start to end, inclusive."""
     return [start + (end - start) * step / (steps - 1) for step in range(steps)]
 
 
-def either(*distances: Tensor) -> Tensor:
+def union(*distances: Tensor) -> Tensor:
     return torch.stack(distances).amin(0)
 
 
-def without(distance: Tensor, *holes: Tensor) -> Tensor:
+def difference(distance: Tensor, *holes: Tensor) -> Tensor:
     return torch.stack([distance, *(-hole for hole in holes)]).amax(0)
 
 
-def within(distance: Tensor, *frames: Tensor) -> Tensor:
+def intersection(distance: Tensor, *frames: Tensor) -> Tensor:
     return torch.stack([distance, *frames]).amax(0)

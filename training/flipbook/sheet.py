@@ -1,6 +1,4 @@
-"""Contact sheets: one command to look at what the renderer draws, and the layout that the model's own sheet
-shares.
-"""
+"""Contact sheets of rendered scenes; the evaluation uses the same layout."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,8 +10,8 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from training.flipbook.captions import write_caption
-from training.flipbook.renderer import Format, Renderer, plan_shot
-from training.flipbook.world import OBJECTS, SETTINGS, Actor, Scene, sample_training_scene
+from training.flipbook.renderer import Format, Renderer, plan_scenes
+from training.flipbook.scenes import OBJECTS, SETTINGS, Actor, Scene, sample_training_scene
 
 CAPTION_PIXELS = 16
 
@@ -23,8 +21,8 @@ def to_pixels(clip: Tensor) -> np.ndarray:
     return ((clip.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 3, 0).cpu().numpy()
 
 
-def lay_out(strips: Sequence[np.ndarray], captions: Sequence[str], columns: int) -> Image.Image:
-    """One strip of frames per clip with its caption underneath, in a grid."""
+def draw_sheet(strips: Sequence[np.ndarray], captions: Sequence[str], columns: int) -> Image.Image:
+    """A grid with one strip of frames per clip and its caption underneath."""
     tiles = [np.concatenate(list(strip), axis=1) for strip in strips]
     height, width = tiles[0].shape[0] + CAPTION_PIXELS, tiles[0].shape[1] + 4
     rows = -(-len(tiles) // columns)
@@ -42,7 +40,7 @@ def pick_frames(clip: np.ndarray, count: int) -> np.ndarray:
 
 
 def catalogue_scenes() -> list[Scene]:
-    """Every object once, every setting at least twice."""
+    """Every object once and every setting at least twice."""
     colours = (
         "red",
         "orange",
@@ -85,11 +83,11 @@ def main() -> None:
     renderer = Renderer()
     strips, captions = [], []
     for scene in scenes:
-        clip = renderer.draw(plan_shot([scene], Format(options.pixels, options.pixels, 33), rng))[0]
+        clip = renderer.draw(plan_scenes([scene], Format(options.pixels, options.pixels, 33), rng))[0]
         strips.append(pick_frames(to_pixels(clip), options.frames_shown))
         captions.append(write_caption(scene, rng))
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    lay_out(strips, captions, options.columns).save(options.out)
+    draw_sheet(strips, captions, options.columns).save(options.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Every stage for a few seconds at its real batch size: does it run here, how fast, in how much memory?
+"""Runs every stage for a few seconds at its real batch size, and reports its speed and memory.
 
-Sections that fail are reported and the rest still runs: a call on a rented machine must answer everything.
+A section that fails is reported, and the next ones still run: one call on a rented machine tests everything.
 """
 
 import argparse
@@ -18,21 +18,21 @@ from training.flipbook import build_pool, evaluate, export
 from training.flipbook.clip_formats import SHARES
 from training.flipbook.distill import DistillTrainer, Guidance
 from training.flipbook.networks import TINY, Sizes
-from training.flipbook.renderer import Format, Renderer, plan_shot
+from training.flipbook.renderer import Format, Renderer, plan_scenes
 from training.flipbook.sheet import catalogue_scenes, to_pixels
 from training.flipbook.time_box import TimeBox
 from training.flipbook.train_transformer import FlowPlan, FlowTrainer
 from training.flipbook.train_vae import VaePlan, VaeTrainer, finish_vae
-from training.flipbook.workshop import Workshop
+from training.flipbook.training_run import TrainingRun
 
 TOY = Format(64, 64, 9)
 
 
 @dataclass(frozen=True, slots=True)
 class Smoke:
-    """Real sizes on a GPU; on a CPU the same code at toy sizes."""
+    """Uses real sizes on a GPU, and toy sizes on a CPU."""
 
-    workshop: Workshop
+    run: TrainingRun
     out: Path
     is_real: bool
     compiles: bool
@@ -58,82 +58,84 @@ class Smoke:
         return FlowPlan(is_compiled=False, batch=256 if self.is_real else 4)
 
     def time_steps(self, name: str, step: Callable[[], object], seconds: float) -> None:
-        """Log the first step (allocation, tuning, compilation) apart from the pace that follows."""
-        workshop = self.workshop
-        if workshop.device.type == "cuda":
+        """Log the first step, which allocates, tunes and compiles, and the speed of the following ones."""
+        run = self.run
+        if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
         first = TimeBox(1)
         step()
-        workshop.synchronize()
+        run.synchronize()
         first_seconds = first.elapsed
         box, count = TimeBox(seconds), 0
         while not box.is_over:
             step()
-            workshop.synchronize()
+            run.synchronize()
             count += 1
         pace = count / box.elapsed
-        workshop.log(
+        run.log(
             name, first_seconds=first_seconds, steps_per_second=pace, steps_in_300_seconds=300 * pace,
-            peak_gib=workshop.peak_gib(),
+            peak_gib=run.peak_gib(),
         )  # fmt: skip
 
 
 def try_renderer(smoke: Smoke) -> None:
-    renderer, rng = Renderer(smoke.workshop.device), Random(0)
-    stills = renderer.draw(plan_shot(catalogue_scenes(), Format(128, 128, 5), rng))
+    renderer, rng = Renderer(smoke.run.device), Random(0)
+    stills = renderer.draw(plan_scenes(catalogue_scenes(), Format(128, 128, 5), rng))
     rows = [torch.cat(list(stills[row : row + 6, :, -1:]), dim=3) for row in range(0, 18, 6)]
     Image.fromarray(to_pixels(torch.cat(rows, dim=2))[0]).save(smoke.out / "catalogue.png")
     batch = smoke.pool_plan.batch
     for size in list(SHARES)[:2]:
         scenes = [build_pool.sample_training_scene(rng) for _ in range(batch)]
-        shot = plan_shot(scenes, size, rng)
+        scene_plan = plan_scenes(scenes, size, rng)
         smoke.time_steps(
-            f"render {size.width}x{size.height} x{batch}", lambda shot=shot: renderer.draw(shot), 2
+            f"render {size.width}x{size.height} x{batch}",
+            lambda scene_plan=scene_plan: renderer.draw(scene_plan),
+            2,
         )  # type: ignore[misc]
 
 
 def try_vae(smoke: Smoke) -> None:
-    trainer = VaeTrainer(smoke.workshop, smoke.sizes, smoke.vae_plan)
+    trainer = VaeTrainer(smoke.run, smoke.sizes, smoke.vae_plan)
     smoke.time_steps("vae crops eager", trainer.train_step, 5)
     trainer.progress = 0.9
     smoke.time_steps("vae whole eager", trainer.train_step, 4)
     trainer.save()
-    finish_vae(smoke.workshop, trainer, clips=64 if smoke.is_real else 8)
+    finish_vae(smoke.run, trainer, clips=64 if smoke.is_real else 8)
 
 
 def try_pool(smoke: Smoke) -> None:
-    build_pool.build_pool(smoke.workshop, smoke.pool_plan, 30)
+    build_pool.build_pool(smoke.run, smoke.pool_plan, 30)
 
 
 def try_flow(smoke: Smoke) -> None:
-    trainer = FlowTrainer(smoke.workshop, smoke.sizes, smoke.flow_plan)
+    trainer = FlowTrainer(smoke.run, smoke.sizes, smoke.flow_plan)
     smoke.time_steps("flow eager", trainer.train_step, 4)
     trainer.save()
-    student = DistillTrainer(smoke.workshop, smoke.sizes, smoke.flow_plan, Guidance())
+    student = DistillTrainer(smoke.run, smoke.sizes, smoke.flow_plan, Guidance())
     smoke.time_steps("distill eager", student.train_step, 2)
     student.save()
 
 
 def try_export(smoke: Smoke) -> None:
-    folder = smoke.workshop.folder / "model"
-    pipeline = export.assemble(smoke.workshop, smoke.sizes, DistillTrainer.checkpoint)
-    smoke.workshop.log("export", megabytes=export.export(pipeline, folder) / 1e6)
+    folder = smoke.run.folder / "model"
+    pipeline = export.assemble(smoke.run, smoke.sizes, DistillTrainer.checkpoint)
+    smoke.run.log("export", megabytes=export.export(pipeline, folder) / 1e6)
     export.check_folder(folder)
     if smoke.is_real:
-        pipeline = evaluate.load_pipeline(folder, smoke.workshop.device.type)
+        pipeline = evaluate.load_pipeline(folder, smoke.run.device.type)
         prompts = ["a red ball"] * 16
         box = TimeBox(1)
         evaluate.generate(pipeline, prompts, evaluate.DEFAULT_FORMAT, seed=0)
-        smoke.workshop.log("generate", clips_per_second=len(prompts) / box.elapsed)
+        smoke.run.log("generate", clips_per_second=len(prompts) / box.elapsed)
 
 
 def try_compiled_flow(smoke: Smoke) -> None:
-    trainer = FlowTrainer(smoke.workshop, smoke.sizes, replace(smoke.flow_plan, is_compiled=smoke.compiles))
+    trainer = FlowTrainer(smoke.run, smoke.sizes, replace(smoke.flow_plan, is_compiled=smoke.compiles))
     smoke.time_steps("flow compiled", trainer.train_step, 6)
 
 
 def try_compiled_vae(smoke: Smoke) -> None:
-    trainer = VaeTrainer(smoke.workshop, smoke.sizes, replace(smoke.vae_plan, is_compiled=smoke.compiles))
+    trainer = VaeTrainer(smoke.run, smoke.sizes, replace(smoke.vae_plan, is_compiled=smoke.compiles))
     smoke.time_steps("vae crops compiled", trainer.train_step, 6)
 
 
@@ -145,26 +147,26 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument("--out", type=Path, default=Path("out/smoke"))
     parser.add_argument(
-        "--seconds", type=float, default=150, help="sections that would begin later are left out"
+        "--seconds", type=float, default=150, help="sections that would start later are skipped"
     )
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     box = TimeBox(options.seconds)
-    workshop = Workshop.open(options.work / "smoke")
+    run = TrainingRun.open(options.work / "smoke")
     options.out.mkdir(parents=True, exist_ok=True)
-    smoke = Smoke(workshop, options.out, workshop.device.type == "cuda", not options.no_compile)
+    smoke = Smoke(run, options.out, run.device.type == "cuda", not options.no_compile)
     failed = []
     for section in SECTIONS:
         if box.is_over:
-            workshop.log("smoke", left_out=section.__name__)
+            run.log("smoke", skipped=section.__name__)
             continue
-        began = time.monotonic()
+        started = time.monotonic()
         try:
             section(smoke)
-        except Exception:  # noqa: BLE001 - the process edge: say what broke, go on with the next question
+        except Exception:  # noqa: BLE001 - the process edge: report it and run the next section
             traceback.print_exc()
             failed.append(section.__name__)
-        workshop.log("smoke", section=section.__name__, took_seconds=time.monotonic() - began)
+        run.log("smoke", section=section.__name__, took_seconds=time.monotonic() - started)
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}")
 

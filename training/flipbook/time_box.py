@@ -1,6 +1,4 @@
-"""Training by the clock: a stage is told how many seconds it has, and its schedule ends exactly when they
-do.
-"""
+"""Training by wall-clock time: a stage has a number of seconds, and its schedule ends when they are over."""
 
 import math
 import time
@@ -10,13 +8,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class TimeBox:
-    """Wall-clock seconds for this call, and which part of the whole schedule they cover.
+    """The seconds of this call, and the part of the whole schedule that they cover.
 
-    A stage that needs two calls runs the first with `until=0.5`, and the second takes over where it stopped.
+    A stage that needs two calls runs the first with `until=0.5`. The second continues from there.
     """
 
     seconds: float
-    begins_at: float = 0.0
+    starts_at: float = 0.0
     until: float = 1.0
     clock: Callable[[], float] = time.monotonic
     started: float = field(init=False)
@@ -34,23 +32,23 @@ class TimeBox:
 
     @property
     def progress(self) -> float:
-        """Where the whole schedule stands, 0 to 1."""
+        """The position in the whole schedule, 0 to 1."""
         share = min(1.0, self.elapsed / self.seconds)
-        return self.begins_at + (self.until - self.begins_at) * share
+        return self.starts_at + (self.until - self.starts_at) * share
 
 
 def learning_rate_scale(progress: float, step: int, *, warmup_steps: int, hold_until: float) -> float:
-    """A warm-up by steps, a plateau, and a cosine down to nothing at the end of the schedule."""
+    """A warm-up by steps, a plateau, then a cosine to zero at the end of the schedule."""
     warmup = min(1.0, (step + 1) / warmup_steps)
     if progress <= hold_until:
         return warmup
-    fall = (progress - hold_until) / (1 - hold_until)
-    return warmup * 0.5 * (1 + math.cos(math.pi * min(1.0, fall)))
+    decay = (progress - hold_until) / (1 - hold_until)
+    return warmup * 0.5 * (1 + math.cos(math.pi * min(1.0, decay)))
 
 
 @dataclass(slots=True)
 class Every:
-    """True once per interval: for logs and checkpoints."""
+    """`is_due` is true once per interval, for logs and checkpoints."""
 
     seconds: float
     last: float = field(default_factory=time.monotonic)
@@ -64,7 +62,7 @@ class Every:
 
 
 class Pace:
-    """Steps per second since the last look."""
+    """Steps per second since the last `read`."""
 
     def __init__(self) -> None:
         self._since, self._steps = time.monotonic(), 0

@@ -1,6 +1,4 @@
-"""Stage 3: flow matching. Text encoder and transformer learn, from the pool, which way from noise to a
-clip.
-"""
+"""Stage 3: trains the text encoder and the transformer by flow matching on the pool."""
 
 import argparse
 from dataclasses import dataclass
@@ -11,19 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.flipbook.flow import Painter, Pool, RunningAverage, blend, sample_noise_level
-from training.flipbook.muon import Duet, Rates
+from training.flipbook.flow import Denoiser, Pool, RunningAverage, blend, sample_noise_level
+from training.flipbook.muon import MuonWithAdamW, Rates
 from training.flipbook.networks import Sizes
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
+from training.flipbook.training_run import TrainingRun
 from training.flipbook.velocity import run_transformer
-from training.flipbook.workshop import Workshop
 
 RATES = Rates(matrices=3e-3, others=1e-3, weight_decay=0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
-    """How the transformer is trained."""
+    """Hyperparameters of the transformer."""
 
     batch: int = 256
     rates: Rates = RATES
@@ -35,26 +33,26 @@ class FlowPlan:
 
 
 class FlowTrainer:
-    """Painter, average, optimisers and place in the schedule; everything needed to stop and go on."""
+    """The denoiser, its average, its optimisers and its position in the schedule. Can be resumed."""
 
     checkpoint = "transformer_training"
 
-    def __init__(self, workshop: Workshop, sizes: Sizes, plan: FlowPlan) -> None:
-        self.workshop, self.plan = workshop, plan
-        self.painter = Painter(sizes, workshop.device)
-        self.average = RunningAverage(self.painter, plan.average_decay)
-        matrices = [weight for weight in self.painter.transformer.blocks.parameters() if weight.ndim == 2]
-        self.optimizer = Duet(matrices, self.painter.parameters(), plan.rates)
-        self.pool = Pool(workshop, self.painter.transformer)
+    def __init__(self, run: TrainingRun, sizes: Sizes, plan: FlowPlan) -> None:
+        self.run, self.plan = run, plan
+        self.denoiser = Denoiser(sizes, run.device)
+        self.average = RunningAverage(self.denoiser, plan.average_decay)
+        matrices = [weight for weight in self.denoiser.transformer.blocks.parameters() if weight.ndim == 2]
+        self.optimizer = MuonWithAdamW(matrices, self.denoiser.parameters(), plan.rates)
+        self.pool = Pool(run, self.denoiser.transformer)
         self.step, self.progress = 0, 0.0
-        self.run = torch.compile(run_transformer, dynamic=False) if plan.is_compiled else run_transformer
+        self.forward = torch.compile(run_transformer, dynamic=False) if plan.is_compiled else run_transformer
 
     def resume(self) -> None:
-        state = self.workshop.load(self.checkpoint)
+        state = self.run.load(self.checkpoint)
         if state is None:
             return
-        self.painter.load_state_dict(state["painter"])
-        self.average.painter.load_state_dict(state["average"])
+        self.denoiser.load_state_dict(state["denoiser"])
+        self.average.denoiser.load_state_dict(state["average"])
         if state["optimizer"] is not None:
             self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.progress = state["step"], state["progress"]
@@ -62,14 +60,14 @@ class FlowTrainer:
 
     def save(self) -> None:
         state: dict[str, Any] = {
-            "painter": self.painter.state_dict(),
-            "average": self.average.painter.state_dict(),
+            "denoiser": self.denoiser.state_dict(),
+            "average": self.average.denoiser.state_dict(),
             "optimizer": self.optimizer.state_dict(),
         }
-        self.workshop.save(self.checkpoint, {**state, "step": self.step, "progress": self.progress})
+        self.run.save(self.checkpoint, {**state, "step": self.step, "progress": self.progress})
 
-    def find_loss(self) -> Tensor:
-        """Squared error of the velocity at a random place on a random clip's path."""
+    def compute_loss(self) -> Tensor:
+        """Squared error of the velocity at a random noise level of random clips."""
         example = self.pool.sample(self.plan.batch)
         device = example.tokens.device
         example = example.without_text(
@@ -78,36 +76,36 @@ class FlowTrainer:
         noise = torch.randn_like(example.tokens)
         level = sample_noise_level(self.plan.batch, device)
         noisy = blend(example.tokens, noise, level)
-        with self.workshop.autocast():
-            prompt = self.painter.read(example)
-            velocity = self.run(
-                self.painter.transformer, noisy, 1000 * level, prompt.embeddings, prompt.bias, example.rotary
+        with self.run.autocast():
+            prompt = self.denoiser.encode_prompt(example)
+            velocity = self.forward(
+                self.denoiser.transformer, noisy, 1000 * level, prompt.embeddings, prompt.bias, example.rotary
             )
         return F.mse_loss(velocity.float(), noise - example.tokens)
 
     def train_step(self) -> Tensor:
-        loss = self.find_loss()
+        loss = self.compute_loss()
         self.optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.painter.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self.denoiser.parameters(), 1.0)
         plan = self.plan
         scale = learning_rate_scale(
             self.progress, self.step, warmup_steps=plan.warmup_steps, hold_until=plan.hold_until
         )
         self.optimizer.step(scale)
-        self.average.follow(self.painter, self.step)
+        self.average.update(self.denoiser, self.step)
         self.step += 1
         return loss.detach()
 
     def train(self, seconds: float, until: float = 1.0) -> None:
         box = TimeBox(seconds, self.progress, until)
         logging, saving, pace = Every(5), Every(60), Pace()
-        total, count = torch.zeros((), device=self.workshop.device), 0
+        total, count = torch.zeros((), device=self.run.device), 0
         while not box.is_over:
             self.progress = box.progress
             total, count = total + self.train_step(), count + 1
             if logging.is_due():
-                self.workshop.log_loss(
+                self.run.log_loss(
                     self.checkpoint.split("_")[0],
                     (total / count).item(),
                     step=self.step,
@@ -126,13 +124,16 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument(
-        "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
+        "--until",
+        type=float,
+        default=1.0,
+        help="position in the whole schedule at which this call ends, 0 to 1",
     )
     parser.add_argument("--batch", type=int, default=FlowPlan().batch)
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(batch=options.batch, is_compiled=not options.no_compile)
-    trainer = FlowTrainer(Workshop.open(options.work), Sizes(), plan)
+    trainer = FlowTrainer(TrainingRun.open(options.work), Sizes(), plan)
     trainer.resume()
     trainer.train(options.seconds, options.until)
 

@@ -1,4 +1,4 @@
-"""Stage 1: the VAE learns to fold clips 16 x 16 x 4 and to unfold them again, from nothing, by the clock."""
+"""Stage 1: trains the VAE from scratch, with a compression of 16 x 16 x 4, for a number of seconds."""
 
 import argparse
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from diffusers import AutoencoderKLWan
 from torch import Tensor
 
 from training.flipbook.networks import Sizes, build_vae
-from training.flipbook.renderer import Format, Renderer, Shot, Window, plan_shot
+from training.flipbook.renderer import Format, Renderer, ScenePlan, Window, plan_scenes
+from training.flipbook.scenes import sample_held_out_scene, sample_training_scene
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
+from training.flipbook.training_run import TrainingRun
 from training.flipbook.whole_clip import decode_latents, encode_clips, use_channels_last
-from training.flipbook.workshop import Workshop
-from training.flipbook.world import sample_held_out_scene, sample_training_scene
 
 SQUARE = Format(256, 256, 33)
 STATISTICS_CLIPS = 512
-LEAST_STD = 0.1  # a channel the encoder gave up must not be blown up to noise
+MIN_STD = 0.1  # a channel that the encoder does not use must not be amplified to noise
 
 
 @dataclass(frozen=True, slots=True)
 class VaePlan:
-    """How the VAE is trained. Crops first; the last part of the schedule sees whole frames."""
+    """Hyperparameters of the VAE. Trains on crops first, and on whole frames at the end of the schedule."""
 
     crop: int = 128
     crop_batch: int = 8
@@ -38,9 +38,10 @@ class VaePlan:
     is_compiled: bool = True
 
 
-def weigh_reconstruction(output: Tensor, target: Tensor, edge_weight: float) -> Tensor:
-    """Absolute and squared error, and the error of differences: crisp edges, and no flicker from frame to
-    frame.
+def reconstruction_loss(output: Tensor, target: Tensor, edge_weight: float) -> Tensor:
+    """Absolute and squared error, and the error of differences along x, y and time.
+
+    The differences keep edges sharp and prevent flicker between frames.
     """
     error = output.float() - target
     edges = sum(error.diff(dim=axis).abs().mean() for axis in (2, 3, 4))
@@ -48,7 +49,7 @@ def weigh_reconstruction(output: Tensor, target: Tensor, edge_weight: float) -> 
 
 
 def autoencode(vae: AutoencoderKLWan, clips: Tensor) -> tuple[Tensor, Tensor]:
-    """The reconstruction and the mean KL divergence of the latents from a unit Gaussian."""
+    """The reconstruction, and the mean KL divergence of the latents from a unit Gaussian."""
     mean, log_variance = encode_clips(vae, clips)
     mean, log_variance = mean.float(), log_variance.float()
     latents = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
@@ -56,12 +57,12 @@ def autoencode(vae: AutoencoderKLWan, clips: Tensor) -> tuple[Tensor, Tensor]:
     return decode_latents(vae, latents), divergence
 
 
-def aim_windows(shot: Shot, crop: int, rng: Random) -> Window:
-    """Corners of crops that mostly contain an actor: its place in a random frame, off centre by chance."""
-    size, cast = shot.size, shot.layers[0]  # the rearmost layer has one actor of every clip
+def choose_windows(scene_plan: ScenePlan, crop: int, rng: Random) -> Window:
+    """Crops that mostly contain an actor: around its position in a random frame, with a random offset."""
+    size, layer = scene_plan.size, scene_plan.layers[0]  # the rearmost layer has one actor per clip
     shorter = min(size.width, size.height)
     corners = []
-    for pose in cast.poses:
+    for pose in layer.poses:
         frame = rng.randrange(size.frames)
         x = size.width / 2 + shorter * float(pose[0, frame]) - crop * rng.uniform(0.2, 0.8)
         y = size.height / 2 + shorter * float(pose[1, frame]) - crop * rng.uniform(0.2, 0.8)
@@ -73,14 +74,14 @@ def aim_windows(shot: Shot, crop: int, rng: Random) -> Window:
 
 
 class VaeTrainer:
-    """The network, its optimiser and its place in the schedule; everything needed to stop and go on."""
+    """The VAE, its optimiser and its position in the schedule. Can be resumed."""
 
-    def __init__(self, workshop: Workshop, sizes: Sizes, plan: VaePlan) -> None:
-        self.workshop, self.plan = workshop, plan
-        self.vae = build_vae(sizes).to(workshop.device)
+    def __init__(self, run: TrainingRun, sizes: Sizes, plan: VaePlan) -> None:
+        self.run, self.plan = run, plan
+        self.vae = build_vae(sizes).to(run.device)
         use_channels_last(self.vae)
-        self.renderer = Renderer(workshop.device)
-        fused = workshop.device.type == "cuda"
+        self.renderer = Renderer(run.device)
+        fused = run.device.type == "cuda"
         self.optimizer = torch.optim.AdamW(
             self.vae.parameters(), lr=plan.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=fused
         )
@@ -89,7 +90,7 @@ class VaeTrainer:
         self._compiled = torch.compile(autoencode, dynamic=False) if plan.is_compiled else autoencode
 
     def resume(self) -> None:
-        state = self.workshop.load("vae_training")
+        state = self.run.load("vae_training")
         if state is None:
             return
         self.vae.load_state_dict(state["vae"])
@@ -99,23 +100,25 @@ class VaeTrainer:
 
     def save(self) -> None:
         state = {"vae": self.vae.state_dict(), "optimizer": self.optimizer.state_dict()}
-        self.workshop.save("vae_training", {**state, "step": self.step, "progress": self.progress})
+        self.run.save("vae_training", {**state, "step": self.step, "progress": self.progress})
 
     def draw_batch(self, *, whole: bool) -> Tensor:
         plan = self.plan
         count = plan.whole_batch if whole else plan.crop_batch
         size = plan.whole if whole else self.rng.choice(plan.crop_from)
         scenes = [sample_training_scene(self.rng) for _ in range(count)]
-        shot = plan_shot(scenes, size, self.rng)
-        return self.renderer.draw(shot, None if whole else aim_windows(shot, self.plan.crop, self.rng))
+        scene_plan = plan_scenes(scenes, size, self.rng)
+        return self.renderer.draw(
+            scene_plan, None if whole else choose_windows(scene_plan, self.plan.crop, self.rng)
+        )
 
     def train_step(self) -> Tensor:
         whole = self.progress >= self.plan.crops_until
         clips = self.draw_batch(whole=whole)
-        run = autoencode if whole else self._compiled
-        with self.workshop.autocast():
-            output, divergence = run(self.vae, clips)
-        loss = weigh_reconstruction(output, clips, self.plan.edge_weight) + self.plan.kl_weight * divergence
+        forward = autoencode if whole else self._compiled
+        with self.run.autocast():
+            output, divergence = forward(self.vae, clips)
+        loss = reconstruction_loss(output, clips, self.plan.edge_weight) + self.plan.kl_weight * divergence
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.vae.parameters(), 1.0)
@@ -134,7 +137,7 @@ class VaeTrainer:
             loss = self.train_step()
             if logging.is_due():
                 pace_now = pace.read(self.step)
-                self.workshop.log_loss(
+                self.run.log_loss(
                     "vae", loss.item(), step=self.step, progress=self.progress, steps_per_second=pace_now
                 )
             if saving.is_due():
@@ -147,21 +150,22 @@ class VaeTrainer:
 def measure_reconstruction(
     vae: AutoencoderKLWan, renderer: Renderer, clips: int, size: Format
 ) -> dict[str, float]:
-    """PSNR over held-out renders, its worst clip, and how much more the picture jumps at chunk borders than
-    inside.
+    """The PSNR of held-out clips, that of the worst clip, and the flicker at chunk borders.
+
+    Flicker is the change of the error from frame to frame at chunk borders, relative to that inside chunks.
     """
     rng = Random(99)
     scores, border, inside = [], [], []
     for _ in range(clips):
-        target = renderer.draw(plan_shot([sample_held_out_scene(rng, pair_share=0.3)], size, rng))
+        target = renderer.draw(plan_scenes([sample_held_out_scene(rng, pair_share=0.3)], size, rng))
         mean, _ = encode_clips(vae, target)
         output = decode_latents(vae, mean).clamp(-1, 1).float()
         error = (output - target) / 2
         scores.append(-10 * torch.log10(error.square().mean()).item())
-        jump = error.diff(dim=2).abs().mean(dim=(0, 1, 3, 4))
-        at_border = torch.arange(len(jump), device=jump.device) % 4 == 0
-        border.append(jump[at_border].mean().item())
-        inside.append(jump[~at_border].mean().item())
+        change = error.diff(dim=2).abs().mean(dim=(0, 1, 3, 4))
+        at_border = torch.arange(len(change), device=change.device) % 4 == 0
+        border.append(change[at_border].mean().item())
+        inside.append(change[~at_border].mean().item())
     flicker = sum(border) / sum(inside)
     return {"psnr_db": sum(scores) / len(scores), "worst_db": min(scores), "chunk_border_flicker": flicker}
 
@@ -170,39 +174,32 @@ def measure_reconstruction(
 def measure_latents(
     vae: AutoencoderKLWan, renderer: Renderer, clips: int, size: Format
 ) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of every latent channel over fresh training scenes."""
+    """The mean and standard deviation of every latent channel over training scenes."""
     rng = Random(7)
     samples = []
     for _ in range(0, clips, 8):
         scenes = [sample_training_scene(rng) for _ in range(8)]
-        mean, _ = encode_clips(vae, renderer.draw(plan_shot(scenes, size, rng)))
+        mean, _ = encode_clips(vae, renderer.draw(plan_scenes(scenes, size, rng)))
         samples.append(mean.float())
     latents = torch.cat(samples).transpose(0, 1).flatten(1)
-    return latents.mean(1).tolist(), latents.std(1).clamp_min(LEAST_STD).tolist()
+    return latents.mean(1).tolist(), latents.std(1).clamp_min(MIN_STD).tolist()
 
 
-def finish_vae(workshop: Workshop, trainer: VaeTrainer, clips: int = STATISTICS_CLIPS) -> Path:
-    """Measure the VAE, write its latents' statistics into its configuration and save it as a diffusers
-    folder.
-    """
+def finish_vae(run: TrainingRun, trainer: VaeTrainer, clips: int = STATISTICS_CLIPS) -> Path:
+    """Measure the VAE, add the statistics of its latents to its configuration, and save it for diffusers."""
     size = trainer.plan.whole
-    with workshop.autocast():
+    with run.autocast():
         mean, std = measure_latents(trainer.vae, trainer.renderer, clips, size)
     trainer.vae.register_to_config(latents_mean=mean, latents_std=std)
-    workshop.log("vae", latent_std_least=min(std), latent_std_most=max(std))
-    workshop.log("vae", **measure_reconstruction(trainer.vae, trainer.renderer, max(4, clips // 16), size))
-    folder = workshop.folder / "vae"
+    run.log("vae", latent_std_min=min(std), latent_std_max=max(std))
+    run.log("vae", **measure_reconstruction(trainer.vae, trainer.renderer, max(4, clips // 16), size))
+    folder = run.folder / "vae"
     trainer.vae.save_pretrained(folder)
     return folder
 
 
-def load_vae(workshop: Workshop) -> Any:
-    vae = (
-        AutoencoderKLWan.from_pretrained(workshop.folder / "vae")
-        .to(workshop.device)
-        .eval()
-        .requires_grad_(False)
-    )
+def load_vae(run: TrainingRun) -> Any:
+    vae = AutoencoderKLWan.from_pretrained(run.folder / "vae").to(run.device).eval().requires_grad_(False)
     use_channels_last(vae)
     return vae
 
@@ -211,19 +208,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
     parser.add_argument(
-        "--seconds", type=float, required=True, help="wall-clock seconds for the training itself"
+        "--seconds", type=float, required=True, help="wall-clock seconds of the training loop"
     )
     parser.add_argument(
-        "--until", type=float, default=1.0, help="where in the whole schedule this call ends, 0 to 1"
+        "--until",
+        type=float,
+        default=1.0,
+        help="position in the whole schedule at which this call ends, 0 to 1",
     )
     parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
-    workshop = Workshop.open(options.work)
-    trainer = VaeTrainer(workshop, Sizes(), VaePlan(is_compiled=not options.no_compile))
+    run = TrainingRun.open(options.work)
+    trainer = VaeTrainer(run, Sizes(), VaePlan(is_compiled=not options.no_compile))
     trainer.resume()
     trainer.train(options.seconds, options.until)
     if options.until >= 1.0:
-        finish_vae(workshop, trainer)
+        finish_vae(run, trainer)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""The transformer as training runs it: on latents already cut into tokens, with the text's padding folded up.
+"""The forward pass of the transformer for training: on tokens, with the padding of the text folded.
 
-Stock `WanPipeline` pads every prompt to 512 embeddings of zeros, and all of them take part in
-cross-attention. They are equal, so one stands for all when its score is raised by the logarithm of their
-number: the same result from a tenth of the keys. tests/training/test_velocity.py holds this against the stock
-forward.
+Stock `WanPipeline` pads every prompt to 512 embeddings with zeros, which all take part in cross-attention.
+They are equal, so one key replaces all of them if its score is raised by the logarithm of their number: the
+same result with a tenth of the keys. tests/training/test_velocity.py compares it with the stock forward pass.
 """
 
 import math
@@ -18,52 +17,48 @@ from torch import Tensor
 from training.flipbook.networks import PATCH
 
 PIPELINE_TEXT_LENGTH = 512
-TEXT_SLOTS = 48  # words of a prompt, the last slot being the folded padding
+TEXT_LENGTH = 48  # tokens per prompt; the last one stands for the folded padding
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """Embedded prompts: [batch, slots, width], and what to add to each slot's attention score: [batch, 1,
-    1, slots].
-    """
+class EncodedPrompt:
+    """Encoded prompts [batch, tokens, width], and the attention bias of each token [batch, 1, 1, tokens]."""
 
     embeddings: Tensor
     bias: Tensor
 
 
-def fold_padding(embeddings: Tensor, lengths: Tensor) -> Prompt:
-    """Zero everything behind each prompt's end and let the last slot stand for all 512 - length paddings."""
-    slots = torch.arange(embeddings.shape[1], device=embeddings.device)
-    is_word = slots < lengths.unsqueeze(1)
+def fold_padding(embeddings: Tensor, lengths: Tensor) -> EncodedPrompt:
+    """Set everything after each prompt to zero. The last token stands for all 512 - length paddings."""
+    positions = torch.arange(embeddings.shape[1], device=embeddings.device)
+    is_word = positions < lengths.unsqueeze(1)
     bias = torch.full(is_word.shape, -math.inf, device=embeddings.device).masked_fill(is_word, 0.0)
     bias[:, -1] = torch.log((PIPELINE_TEXT_LENGTH - lengths).float())
-    return Prompt(embeddings * is_word.unsqueeze(2), bias[:, None, None, :])
+    return EncodedPrompt(embeddings * is_word.unsqueeze(2), bias[:, None, None, :])
 
 
-def encode_prompts(text_encoder: Any, ids: Tensor, lengths: Tensor) -> Prompt:
-    """ids: [batch, slots], the last slot always padding."""
+def encode_prompts(text_encoder: Any, ids: Tensor, lengths: Tensor) -> EncodedPrompt:
+    """ids: [batch, tokens]; the last token is always padding."""
     mask = (torch.arange(ids.shape[1], device=ids.device) < lengths.unsqueeze(1)).long()
     return fold_padding(text_encoder(ids, mask).last_hidden_state, lengths)
 
 
-def cut_tokens(latents: Tensor) -> Tensor:
-    """[batch, channels, t, h, w] to tokens [batch, t * h/2 * w/2, channels * 4], the order of the stock
-    patch embedding.
-    """
+def to_tokens(latents: Tensor) -> Tensor:
+    """[batch, channels, t, h, w] to [batch, t * h/2 * w/2, channels * 4], as the stock patch embedding."""
     batch, channels, t, h, w = latents.shape
     x = latents.view(batch, channels, t, h // PATCH, PATCH, w // PATCH, PATCH)
     return x.permute(0, 2, 3, 5, 1, 4, 6).reshape(batch, t * h * w // PATCH**2, channels * PATCH**2)
 
 
-def join_tokens(tokens: Tensor, channels: int, grid: tuple[int, int, int]) -> Tensor:
-    """The inverse of `cut_tokens`; grid: latent frames, height, width."""
+def from_tokens(tokens: Tensor, channels: int, grid: tuple[int, int, int]) -> Tensor:
+    """The inverse of `to_tokens`; grid: latent frames, height, width."""
     t, h, w = grid
     x = tokens.view(-1, t, h // PATCH, w // PATCH, channels, PATCH, PATCH)
     return x.permute(0, 4, 1, 2, 5, 3, 6).reshape(-1, channels, t, h, w)
 
 
 def rotary_tables(transformer: WanTransformer3DModel, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of every token's place, one per pair of features: [1, 1, tokens, head_width / 2]."""
+    """Cosines and sines of every token's position, per pair of features: [1, 1, tokens, head_width / 2]."""
     like = torch.empty(1, 1, *grid, device=transformer.rope.freqs_cos.device)
     cos, sin = transformer.rope(like)
     return cos[:, :, 0, 0::2].unsqueeze(1).float(), sin[:, :, 0, 1::2].unsqueeze(1).float()
@@ -73,10 +68,10 @@ def predict_velocity(
     transformer: WanTransformer3DModel,
     tokens: Tensor,
     time: Tensor,
-    prompt: Prompt,
+    prompt: EncodedPrompt,
     rotary: tuple[Tensor, Tensor],
 ) -> Tensor:
-    """Velocity (noise minus clip) of noisy tokens; time runs from 0 to 1000 as the schedulers count it."""
+    """The velocity (noise minus clip) of noisy tokens; time runs from 0 to 1000, as in the schedulers."""
     return run_transformer(transformer, tokens, time, prompt.embeddings, prompt.bias, rotary)
 
 
@@ -96,7 +91,7 @@ def run_transformer(
     shift, scale = (transformer.scale_shift_table + embedded_time.unsqueeze(1)).chunk(2, dim=1)
     x = (transformer.norm_out(x.float()) * (1 + scale) + shift).type_as(x)
     y = transformer.proj_out(x)
-    # The output projection puts the place within a patch before the channel, the tokens the other way round.
+    # The output projection orders position in the patch before channel; tokens have the opposite order.
     return y.unflatten(2, (PATCH**2, -1)).transpose(2, 3).flatten(2)
 
 

@@ -1,8 +1,8 @@
-"""The VAE run over a whole clip at once, as training wants it: one pass, no feature cache, easy to compile.
+"""The VAE on a whole clip in one pass, for training: without a feature cache, and easy to compile.
 
-`AutoencoderKLWan` walks a clip in chunks and carries features from one to the next. Its convolutions are
-causal, so a single pass computes the same numbers, as long as the first frame keeps its own way through the
-temporal resampling. tests/training/test_whole_clip.py holds the two against each other.
+`AutoencoderKLWan` processes a clip in chunks and passes features from one to the next. Its convolutions are
+causal, so a single pass computes the same numbers if the first frame skips the temporal resampling.
+tests/training/test_whole_clip.py compares both.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def encode_clips(vae: AutoencoderKLWan, clips: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def decode_latents(vae: AutoencoderKLWan, latents: Tensor) -> Tensor:
-    """Clips of the latents, not clamped, so that a pixel out of range still has a gradient."""
+    """The clips of the latents, not clamped: a pixel out of range keeps its gradient."""
     decoder = vae.decoder
     x = _run_middle(decoder.mid_block, decoder.conv_in(vae.post_quant_conv(latents)))
     for block in decoder.up_blocks:
@@ -75,7 +75,7 @@ def _per_frame(layer: Any, x: Tensor) -> Tensor:
 
 
 def use_channels_last(vae: AutoencoderKLWan) -> None:
-    """Weights in the layout tensor cores and oneDNN want; activations follow. The numbers stay the same."""
+    """Store weights channels-last, the fastest layout for tensor cores and oneDNN. Results do not change."""
     for module in vae.modules():
         if isinstance(module, torch.nn.Conv3d):
             module.weight.data = module.weight.data.to(memory_format=torch.channels_last_3d)

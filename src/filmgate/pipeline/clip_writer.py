@@ -16,7 +16,7 @@ from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import DecoderChoice, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.decode.latents import Verdict, refuse_unless_finite
+from filmgate.pipeline.decode.latents import FiniteCheck, require_finite
 from filmgate.pipeline.encode.clip_file import ClipFile, ClipMemory, ClipTarget, OnFragment, discarding
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.encode.growing_file import GrowingFile
@@ -151,7 +151,7 @@ class Ending:
     ) -> Iterator[Tensor]:
         # Begins when the first chunk is asked for: the GPU must not wait for files, encoders and threads.
         ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
-        yield from decode_frames(decoder, ready, on_rung, lambda: refuse_unless_finite(verdict), start)
+        yield from decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start)
 
     def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
         try:
@@ -181,7 +181,7 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
 
     def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
         ready, verdict = make_ready(decoder, latents, device, vae.dtype)
-        refuse_unless_finite(verdict)
+        require_finite(verdict)
         rings = Rings(streams, layout, decoder.shape(ready), (2, 4))
         carry_overlapped(decode_frames(decoder, ready, start=start), rings, consume, control)
 
@@ -199,7 +199,7 @@ def prepare(
     device = bring_to_device(vae)
     decoder = open_decoder(vae, latents_per_chunk, choice)
     ready, verdict = make_ready(decoder, latents, device, vae.dtype)
-    refuse_unless_finite(verdict)
+    require_finite(verdict)
     return decoder, ready
 
 
@@ -211,10 +211,10 @@ def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
 @torch.inference_mode()
 def make_ready(
     decoder: VideoDecoder, latents: Tensor, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Verdict]:
+) -> tuple[Tensor, FiniteCheck]:
     """The latents as the VAE wants them, where it is, and whether they are numbers, which is known later."""
     ready = decoder.to_vae_latents(latents.to(device=device, dtype=dtype))
-    return ready, Verdict(ready)
+    return ready, FiniteCheck(ready)
 
 
 def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:

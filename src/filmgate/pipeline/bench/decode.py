@@ -1,4 +1,4 @@
-"""`filmgate bench decode`: latents to MP4 four ways in one run, with the decoder alone as the floor."""
+"""`filmgate bench decode`: latents to MP4 in several variants, with the decoder alone as the lower bound."""
 
 import statistics
 import tempfile
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
 from filmgate.pipeline.clip_writer import ClipReport, Ending, Phases, prepare
-from filmgate.pipeline.decode import DecoderChoice, open_decoder, uses_fast
+from filmgate.pipeline.decode import DecoderChoice, is_fast_decoder, open_decoder
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.clip_file import clip_file
@@ -25,15 +25,16 @@ from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
 from filmgate.pipeline.transfer.rings import Rings
 from filmgate.pipeline.transfer.timeline import Span, Timeline
 
-DIFFUSERS, PLAIN, OVERLAPPED, FLOOR = "diffusers", "plain", "overlapped", "decode_alone"
-EXACT, EXACT_FLOOR = "exact", "exact_alone"  # overlapped, and alone, with the VAE's own layers
-VARIANTS = (OVERLAPPED, FLOOR, EXACT, EXACT_FLOOR, PLAIN, DIFFUSERS)  # a benchmark may be cut off
+DIFFUSERS, PLAIN, OVERLAPPED, DECODE_ALONE = "diffusers", "plain", "overlapped", "decode_alone"
+EXACT, EXACT_ALONE = "exact", "exact_alone"  # overlapped, and alone, with the exact decoder
+# The most important first: a run may be interrupted.
+VARIANTS = (OVERLAPPED, DECODE_ALONE, EXACT, EXACT_ALONE, PLAIN, DIFFUSERS)
 LOOPS = (OVERLAPPED, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One variant: median seconds, and the most memory it held."""
+    """One variant: median seconds and peak memory."""
 
     seconds: float
     all_seconds: tuple[float, ...]
@@ -46,14 +47,14 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both loops on the same latents: who worked when, and whether they wrote the same bytes."""
+    """Both loops on the same latents: their timelines, and whether they wrote the same bytes."""
 
     spans: dict[str, list[Span]]
     is_equal: bool
 
 
 class DecodeBench:
-    """Measures the variants on one VAE and one clip; latents are drawn anew for every timed round."""
+    """Measures the variants on one VAE and one clip shape, with new random latents for every timed round."""
 
     def __init__(
         self,
@@ -69,8 +70,8 @@ class DecodeBench:
         self._options = options
         self._rounds = rounds
         self._is_cuda = vae.device.type == "cuda"
-        self._is_warm = False  # the decoder alone is warm once a loop has run
-        self.is_fast = uses_fast(open_decoder(vae, choice=decoder))
+        self._is_warm = False  # running a loop also warms up the decoder alone
+        self.is_fast = is_fast_decoder(open_decoder(vae, choice=decoder))
         self._endings = {
             EXACT: Ending(vae, options, carry=carry_overlapped, decoder="exact"),
             PLAIN: Ending(vae, options, carry=carry_plain, decoder=decoder),
@@ -79,18 +80,18 @@ class DecodeBench:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """What there is to compare: the exact decoder apart only where another one is used."""
-        return VARIANTS if self.is_fast else tuple(v for v in VARIANTS if v not in (EXACT, EXACT_FLOOR))
+        """The variants to compare; those of the exact decoder only if `decoder` chooses the fast one."""
+        return VARIANTS if self.is_fast else tuple(v for v in VARIANTS if v not in (EXACT, EXACT_ALONE))
 
     def measure(self, variant: str) -> Measured:
-        """Warm up once, time `rounds` runs, then profile as many of the loops on a GPU.
+        """Warm up once, time `rounds` runs, then on a GPU profile the same number of runs of a loop.
 
-        A single round is for memory: it is neither warmed up nor profiled.
+        A single round measures memory only: it is neither warmed up nor profiled.
         """
         is_timed = self._rounds > 1
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "clip.mp4"
-            if is_timed and not (variant in (FLOOR, EXACT_FLOOR) and self._is_warm):
+            if is_timed and not (variant in (DECODE_ALONE, EXACT_ALONE) and self._is_warm):
                 self._run(variant, self.draw(), path)
             self._is_warm |= is_timed and variant in self._endings
             if self._is_cuda:
@@ -110,7 +111,7 @@ class DecodeBench:
         return Measured(statistics.median(seconds), seconds, first, phases, peak, memory.peak_bytes, gpu)
 
     def pair(self) -> Pair:
-        """One run of each loop on the same latents, recorded and compared byte for byte."""
+        """Run each loop once on the same latents, record its timeline and compare the files byte for byte."""
         latents, spans = self.draw(), {}
         with tempfile.TemporaryDirectory() as folder:
             paths = {name: Path(folder) / f"{name}.mp4" for name in LOOPS}
@@ -119,9 +120,9 @@ class DecodeBench:
             return Pair(spans, paths[PLAIN].read_bytes() == paths[OVERLAPPED].read_bytes())
 
     def luma_difference(self) -> float:
-        """Mean difference between our clip and diffusers', of 255.
+        """Mean difference of luma, of 255, between our clip and the one of diffusers.
 
-        In lossless clips: a lossy encoder turns rounding into noise of its own.
+        Both clips are lossless: a lossy encoder would amplify rounding differences.
         """
         latents = self.draw()
         lossless = replace(self._options, crf=0)
@@ -150,8 +151,8 @@ class DecodeBench:
         return time.perf_counter() - started, report
 
     def _run(self, variant: str, latents: Tensor, path: Path) -> ClipReport | None:
-        if variant in (FLOOR, EXACT_FLOOR):
-            choice = "exact" if variant == EXACT_FLOOR else self._decoder
+        if variant in (DECODE_ALONE, EXACT_ALONE):
+            choice = "exact" if variant == EXACT_ALONE else self._decoder
             decoder, ready = prepare(self.vae, latents, choice=choice)
             for _ in decode_frames(decoder, ready):
                 pass
@@ -168,7 +169,7 @@ class DecodeBench:
 
 @torch.inference_mode()
 def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeOptions) -> None:
-    """What a diffusers user writes: decode everything, bring floats to the host, scale, encode RGB frames."""
+    """The usual diffusers code: decode the clip, copy floats to the host, scale, encode RGB frames."""
     _, ready = prepare(vae, latents, choice="exact")
     video = vae.decode(ready, return_dict=False)[0]
     floats = (video / 2 + 0.5).clamp(0, 1)[0].permute(1, 2, 3, 0).cpu().float().numpy()
@@ -186,7 +187,7 @@ def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeO
 
 
 def median_phases(rounds: list[Phases]) -> Phases:
-    """Each phase's own median."""
+    """The median of each phase."""
     return Phases(**{name: statistics.median(getattr(r, name) for r in rounds) for name in Phases.__slots__})
 
 

@@ -1,4 +1,4 @@
-"""The lanes of the plain and the overlapped loop as one SVG, under each other and on one time axis."""
+"""Draws the timelines of the plain and the overlapped loop as one SVG with a common time axis."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ STYLE = "font-family='ui-sans-serif, system-ui, sans-serif' font-size='13' fill=
 
 
 def draw_timeline(loops: Mapping[str, Sequence[Span]], caption: str) -> str:
-    """An SVG document: one block of lanes per loop, same scale, so that the gaps can be compared."""
+    """An SVG document with one block of lanes per loop, all at the same scale."""
     end = max((span.stop for spans in loops.values() for span in spans), default=1.0)
     scale = (WIDTH - LEFT - 20) / end
     body, top = [], 34
@@ -44,6 +44,6 @@ def _axis(y: float, end: float, scale: float) -> str:
     return "".join(_text(LEFT + t * scale, y, f"{t:g} s", anchor="middle") for t in ticks)
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", weight: str = "400") -> str:
-    safe = words.replace("&", "&amp;").replace("<", "&lt;")
+def _text(x: float, y: float, text: str, anchor: str = "start", weight: str = "400") -> str:
+    safe = text.replace("&", "&amp;").replace("<", "&lt;")
     return f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}' font-weight='{weight}'>{safe}</text>"

@@ -1,4 +1,4 @@
-"""Instruments: kernel utilisation and copied bytes from the profiler, peak host memory from a sampler."""
+"""Kernel utilisation and copied bytes from the profiler; peak host memory from a sampling thread."""
 
 import gc
 import json
@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import torch
 
-TURN_MICROSECONDS = 20.0
+MAX_KERNEL_GAP_MICROSECONDS = 20.0  # between two kernels that were queued in time
 KERNELS_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """What one kernel took in all its launches."""
+    """The total time of one kernel over all its launches."""
 
     name: str
     milliseconds: float
@@ -27,10 +27,11 @@ class KernelTime:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """Union of kernel intervals over the span from first to last, and bytes copied to the host.
+    """How busy the GPU was from its first kernel to its last, and the bytes copied to the host.
 
-    `waiting` is the share of the span in pauses longer than the turn from one kernel to the next: what the
-    device spent waiting for the host. Of several rounds the middle one is shown, beside what each came to.
+    `kernel_utilisation` is the share of the time in which a kernel runs. `waiting` is the share in which the
+    GPU waits for the host: pauses longer than MAX_KERNEL_GAP_MICROSECONDS. With several rounds the figures
+    are those of the median round, and `all_utilisations` lists every round.
     """
 
     kernel_utilisation: float
@@ -41,9 +42,9 @@ class GpuUse:
 
 
 def profile_gpu(run: Callable[[], object], rounds: int = 1) -> GpuUse:
-    """Run twice a round under the profiler and read the device's own record of the second run.
+    """Run twice per round under the profiler and read the trace of the second run.
 
-    The first launches after the profiler starts take longer on the host; they are not the program's.
+    The first launches after the profiler starts are slower on the host, so the first run is a warm-up.
     """
     uses: list[GpuUse] = []
     from torch.profiler import ProfilerActivity, profile, schedule
@@ -54,23 +55,23 @@ def profile_gpu(run: Callable[[], object], rounds: int = 1) -> GpuUse:
         def read(profiler: profile) -> None:
             profiler.export_chrome_trace(str(trace))
             uses.append(read_trace(json.loads(trace.read_text())["traceEvents"]))
-            gc.collect()  # now, not in the middle of the next round: it walks all that torch loaded
+            gc.collect()  # here rather than during the next round: a full collection takes a while
 
-        rhythm = schedule(wait=0, warmup=1, active=1, repeat=rounds)
+        steps = schedule(wait=0, warmup=1, active=1, repeat=rounds)
         with (
             warnings.catch_warnings(),
-            profile(activities=[ProfilerActivity.CUDA], schedule=rhythm, on_trace_ready=read) as profiler,
+            profile(activities=[ProfilerActivity.CUDA], schedule=steps, on_trace_ready=read) as profiler,
         ):
-            warnings.filterwarnings("ignore", message=".*Profiler clears events")  # they are read by then
+            warnings.filterwarnings("ignore", message=".*Profiler clears events")  # they have been read
             for _ in range(2 * rounds):
                 run()
                 torch.cuda.synchronize()
                 profiler.step()
-    return middle(uses)
+    return median_round(uses)
 
 
-def middle(uses: Sequence[GpuUse]) -> GpuUse:
-    """The round of median utilisation, and what every round came to."""
+def median_round(uses: Sequence[GpuUse]) -> GpuUse:
+    """The round with the median utilisation, with the utilisations of all rounds."""
     ordered = sorted(uses, key=lambda use: use.kernel_utilisation)
     return replace(
         ordered[(len(ordered) - 1) // 2], all_utilisations=tuple(use.kernel_utilisation for use in uses)
@@ -78,7 +79,7 @@ def middle(uses: Sequence[GpuUse]) -> GpuUse:
 
 
 def read_trace(events: Iterable[Mapping[str, Any]]) -> GpuUse:
-    """What the device did, from the profiler's events. Clearing memory is work; copies run beside it."""
+    """GPU use from the profiler's events. Clearing memory counts as work, copies do not."""
     work: list[tuple[float, float]] = []
     spent: dict[str, list[float]] = {}
     copied = 0
@@ -92,31 +93,31 @@ def read_trace(events: Iterable[Mapping[str, Any]]) -> GpuUse:
         (KernelTime(name, sum(times) / 1000, len(times)) for name, times in spent.items()),
         key=lambda kernel: -kernel.milliseconds,
     )
-    waiting = pause_share(work, TURN_MICROSECONDS)
+    waiting = pause_share(work, MAX_KERNEL_GAP_MICROSECONDS)
     return GpuUse(busy_share(work), copied, waiting, tuple(kernels[:KERNELS_LISTED]))
 
 
 def busy_share(intervals: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of the intervals over the span they cover."""
+    """The share of the time between the first start and the last stop that some interval covers."""
     ordered = sorted(intervals)
     return 1 - pause_share(ordered) if ordered else 0.0
 
 
-def pause_share(intervals: Iterable[tuple[float, float]], over: float = 0.0) -> float:
-    """The share of the span that lies in pauses longer than `over`."""
+def pause_share(intervals: Iterable[tuple[float, float]], longer_than: float = 0.0) -> float:
+    """The share of the time between the first start and the last stop that is in longer pauses."""
     ordered = sorted(intervals)
     if not ordered:
         return 0.0
     paused, stop = 0.0, ordered[0][1]
     for next_start, next_stop in ordered[1:]:
-        if next_start - stop > over:
+        if next_start - stop > longer_than:
             paused += next_start - stop
         stop = max(stop, next_stop)
     return paused / (stop - ordered[0][0])
 
 
 class HostMemory:
-    """Samples this process's resident memory while a block runs; `peak_bytes` afterwards."""
+    """Samples the resident memory of this process while a `with` block runs; `peak_bytes` is the maximum."""
 
     INTERVAL_SECONDS = 0.01
 
@@ -135,13 +136,13 @@ class HostMemory:
 
     def _sample(self) -> None:
         is_over = False
-        while not is_over:  # once more at the end: a run may be shorter than the interval
+        while not is_over:  # and once at the end: a run may be shorter than the interval
             is_over = self._stop.wait(self.INTERVAL_SECONDS)
             self.peak_bytes = max(self.peak_bytes, resident_bytes())
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """The resident memory of this process."""
     import resource
 
     pages = int(Path("/proc/self/statm").read_text().split()[1])

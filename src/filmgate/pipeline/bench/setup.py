@@ -1,4 +1,4 @@
-"""What a decode benchmark runs on: a random-weight VAE by name, or a real model's."""
+"""Opens the decode benchmark on a VAE with random weights, or on the VAE of a real model."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ from filmgate.settings import PipelineSettings
 def open_bench(
     name: str, size: str, frames: int, rounds: int, settings: PipelineSettings
 ) -> tuple[DecodeBench, dict[str, object]]:
-    """The benchmark, and the words that go with its figures."""
+    """The benchmark, and the settings to report with its figures."""
     device = choose_device(settings.device)
     dtype = choose_dtype(settings.dtype, device)
     width, height = Size.parse(size)

@@ -1,4 +1,4 @@
-"""Full-size VAEs from their released configs, with random weights: right for time and memory, no download."""
+"""Full-size VAEs from released configurations with random weights: real time and memory, no download."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +12,13 @@ from filmgate.pipeline.decode.base import Vae
 
 @dataclass(frozen=True, slots=True)
 class VaeRecipe:
-    """A diffusers class, the arguments of the released checkpoint, and its compression."""
+    """A diffusers VAE class, its configuration and its compression."""
 
     class_name: str
     channels: int
     temporal: int
     spatial: int
-    is_time_first: bool = False  # the pipeline's latents are [batch, time, channels, ...]
+    is_time_first: bool = False  # pipeline latents are [batch, time, channels, ...]
     config: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ VAES = {
 
 
 def build_vae(name: str, device: torch.device, dtype: torch.dtype) -> Vae:
-    """The VAE on its device, in eval mode; the same weights every time."""
+    """The VAE on `device`, in eval mode, with the same weights on every call."""
     import diffusers
 
     recipe = recipe_of(name)
@@ -79,13 +79,18 @@ def build_vae(name: str, device: torch.device, dtype: torch.dtype) -> Vae:
 
 
 def random_latents(name: str, size: tuple[int, int], frames: int, vae: Vae) -> Tensor:
-    """Pipeline latents of the right shape, fresh on every call."""
+    """Random pipeline latents for a clip of this size, different on every call."""
     recipe = recipe_of(name)
     width, height = size
     if min(size) < 1 or width % recipe.spatial or height % recipe.spatial:
-        raise UsageError(f"{name} needs a width and height in multiples of {recipe.spatial}", option="--size")
+        raise UsageError(
+            f"width and height must be positive multiples of {recipe.spatial} for {name}", option="--size"
+        )
     if (frames - 1) % recipe.temporal:
-        raise UsageError(f"{name} makes {recipe.temporal}k+1 frames", option="--frames")
+        raise UsageError(
+            f"the number of frames must be a multiple of {recipe.temporal}, plus 1, for {name}",
+            option="--frames",
+        )
     length = (frames - 1) // recipe.temporal + 1
     shape = [1, recipe.channels, length, height // recipe.spatial, width // recipe.spatial]
     if recipe.is_time_first:
@@ -95,5 +100,5 @@ def random_latents(name: str, size: tuple[int, int], frames: int, vae: Vae) -> T
 
 def recipe_of(name: str) -> VaeRecipe:
     if name not in VAES:
-        raise UsageError(f"there is no VAE {name!r}; known: {', '.join(VAES)}", option="--vae")
+        raise UsageError(f"unknown VAE {name!r}; choose one of: {', '.join(VAES)}", option="--vae")
     return VAES[name]

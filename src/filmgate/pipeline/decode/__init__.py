@@ -1,4 +1,4 @@
-"""From latents to frames: picks the decoder that fits a diffusers VAE."""
+"""From latents to frames: `open_decoder` chooses the decoder for a diffusers VAE."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -8,15 +8,14 @@ import torch
 from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_proven, open_trusted, why_not_fast
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_measured, open_tested, unsupported_reason
 from filmgate.pipeline.decode.independent import IndependentDecoder
 from filmgate.pipeline.decode.whole import WholeClipDecoder
 from filmgate.pipeline.decode.windowed import LtxDecoder, WindowedDecoder
 
 
 def _wan(vae: Vae, latents_per_chunk: int = 1) -> VideoDecoder:
-    family = Wan(vae, latents_per_chunk)
-    return CausalDecoder(family, family.patch, starts_tiled=vae.use_tiling)
+    return CausalDecoder(Wan(vae, latents_per_chunk), starts_tiled=vae.use_tiling)
 
 
 def _cogvideox(vae: Vae) -> VideoDecoder:
@@ -35,13 +34,12 @@ DECODERS: dict[str, Callable[[Vae], VideoDecoder]] = {
 }
 
 
-def uses_fast(decoder: VideoDecoder) -> bool:
-    """Whether this decoder has kernels of its own."""
+def is_fast_decoder(decoder: VideoDecoder) -> bool:
     return isinstance(decoder, FastDecoder)
 
 
-def exact_twin(decoder: VideoDecoder) -> VideoDecoder | None:
-    """The decoder to go on with should this one's frames not be numbers, where there is one."""
+def fallback_decoder(decoder: VideoDecoder) -> VideoDecoder | None:
+    """The exact decoder behind a fast one, for clips whose fast frames contain NaN or infinity."""
     return decoder.exact if isinstance(decoder, FastDecoder) else None
 
 
@@ -49,31 +47,33 @@ DecoderChoice = Literal["auto", "exact", "fast"]
 
 
 def check_choice(vae: Vae, choice: DecoderChoice, device: torch.device | None = None) -> None:
-    """Refuse a fast decoder that cannot be had, before anything is denoised for it."""
-    if choice == "fast" and (obstacle := why_not_fast(vae, device)) is not None:
-        raise UsageError(f"there is no fast decoder here: {obstacle}; use auto", option="pipeline.decoder")
+    """Raise UsageError if the fast decoder is required but not available. Call before denoising."""
+    if choice == "fast" and (reason := unsupported_reason(vae, device)) is not None:
+        raise UsageError(
+            f"the fast decoder is not available: {reason}; set pipeline.decoder to auto",
+            option="pipeline.decoder",
+        )
 
 
 def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "auto") -> VideoDecoder:
-    """The decoder for this VAE, where it is now; raises ModelError for a class nobody has driven yet.
+    """The decoder for this VAE on its current device; raises ModelError for an unsupported VAE class.
 
-    `exact` runs the VAE's own layers. `fast` is closer to a float32 decode than they are and a multiple
-    quicker; `auto` takes it on GPUs it has been measured on. It steps aside where a trial fails.
+    `exact` runs the VAE's own layers. `fast` is several times faster and closer to a float32 decode; `auto`
+    uses it on GPUs on which it has been measured. If the fast decoder fails its self-test, the exact one is
+    returned instead.
 
-    One latent frame a chunk runs the operations of `vae.decode` on the same shapes, so the frames are equal,
-    and takes the least memory. Two a chunk are faster on a CPU, which Wan's VAEs allow: the frames are then
-    within 1e-5 of `vae.decode`. Other VAEs keep the chunks they have.
+    `latents_per_chunk` applies to Wan only. One latent frame per chunk runs the operations of `vae.decode` on
+    the same shapes: the frames are equal, and memory use is lowest. Two per chunk are faster on a CPU, and
+    the frames are within 1e-5 of `vae.decode`.
     """
     name = type(vae).__name__
     check_choice(vae, choice)
-    if choice == "fast" or (choice == "auto" and why_not_fast(vae) is None and is_proven(vae)):
-        fast = open_trusted(vae)
+    if choice == "fast" or (choice == "auto" and unsupported_reason(vae) is None and is_measured(vae)):
+        fast = open_tested(vae)
         if fast is not None:
             return fast
     if name == "AutoencoderKLWan":
         return _wan(vae, latents_per_chunk)
     if name not in DECODERS:
-        raise ModelError(
-            f"{name} is not a video VAE Filmgate can decode; known: {', '.join(sorted(DECODERS))}"
-        )
+        raise ModelError(f"Filmgate cannot decode with {name}; supported VAEs: {', '.join(sorted(DECODERS))}")
     return DECODERS[name](vae)

@@ -1,4 +1,4 @@
-"""What every decoder is: latent frames in, chunks of pixel frames out, on a rung of the memory ladder."""
+"""The decoder port: latent frames in, chunks of pixel frames out, on one rung of the memory ladder."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,41 +7,41 @@ from typing import Any, Protocol
 from torch import Tensor
 
 Vae = Any
-"""A diffusers autoencoder. diffusers ships no types; the decoders check what they drive."""
+"""A diffusers autoencoder. diffusers ships no types; the decoders check the attributes they use."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClipShape:
-    """What a decode will yield, known before it starts."""
+    """The size of a decoded clip, known before decoding starts."""
 
     frames: int
     height: int
     width: int
-    chunk_frames: int  # the longest chunk: what one ring slot must hold
+    chunk_frames: int  # frames in the longest chunk; a ring slot holds this many
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One way to decode, from the most memory (first) to the least (last)."""
+    """One way to decode. The rungs of a ladder run from the most memory to the least."""
 
     name: str
-    tile_pixels: int | None = None  # None: the whole frame at once
-    is_parked: bool = False  # tile caches wait in host memory between chunks
-    batch_frames: int | None = None  # frames decoded together, where the VAE leaves the choice
+    tile_pixels: int | None = None  # None: whole frames
+    is_cache_offloaded: bool = False  # tile caches move to host memory between chunks
+    batch_frames: int | None = None  # frames per VAE call, for VAEs that allow any number
 
 
 WHOLE_FRAME = Rung("whole frame")
 
 
 class VideoDecoder(Protocol):
-    """Drives one VAE. Holds no state between calls, so clips may be decoded on it at the same time."""
+    """Drives one VAE. Keeps no state between calls: several clips can be decoded at the same time."""
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        """Pipeline latents (`output_type="latent"`) as the VAE wants them: de-normalised, [1, C, T, h, w]."""
+        """Convert pipeline latents (`output_type="latent"`) to the VAE's: de-normalised, [1, C, T, h, w]."""
         ...
 
     def shape(self, latents: Tensor) -> ClipShape:
-        """The clip these VAE latents will become."""
+        """The size of the clip that these VAE latents decode to."""
         ...
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:

@@ -1,6 +1,6 @@
 """Causal VAEs with a convolution cache (Wan 2.1 and 2.2, CogVideoX): exact, chunk by chunk.
 
-Each stream owns its cache, one per tile, so nothing is kept on the VAE and two clips can share it.
+Each clip has its own cache, one per tile. The VAE stores nothing, so several clips can share it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,52 +10,55 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import shift_and_scale, single
+from filmgate.pipeline.decode.latents import as_single_clip, denormalise
 from filmgate.pipeline.decode.tiles import TileGrid
 
 Cache = Any
-"""Whatever the VAE's own layers keep between chunks: tensors in lists or dicts."""
+"""What the VAE's layers keep between chunks: tensors in lists or dicts."""
 
-OVERLAP = 4  # a tile overlaps its neighbour by a quarter, as diffusers' 256/192 does
+LatentRange = tuple[int, int]
+"""The first latent frame of a chunk, and the one after its last."""
+
+OVERLAP_DIVISOR = 4  # neighbouring tiles overlap by a quarter, as with diffusers' 256/192
 
 
 class CausalVae(Protocol):
-    """How one family is driven: which latent frames go together, and what one step does with its cache."""
+    """How one VAE class is driven: which latent frames form a chunk, and how a chunk is decoded."""
 
+    patch: int  # pixels per decoded value along each side: `finish` unfolds them
     spatial_scale: int  # decoded pixels per latent pixel, before `finish`
-    tile_pixels: tuple[int, ...]  # tile sizes worth trying, in finished pixels
-    prepares_clip: bool  # `prepare` runs once on the latents of a clip, not once per span
+    tile_pixels: tuple[int, ...]  # tile sizes of the memory ladder, in pixels after `finish`
+    prepares_whole_clip: bool  # `prepare` runs once per clip instead of once per chunk
 
     def to_vae_latents(self, latents: Tensor) -> Tensor: ...
-    def spans(self, latent_frames: int) -> list[tuple[int, int]]: ...
-    def frames_of(self, span: tuple[int, int]) -> int: ...
+    def chunk_ranges(self, latent_frames: int) -> list[LatentRange]: ...
+    def frame_count(self, chunk: LatentRange) -> int: ...
     def prepare(self, latents: Tensor) -> Tensor: ...
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]: ...
     def finish(self, frames: Tensor) -> Tensor: ...
 
 
 class CausalDecoder:
-    """Streams any CausalVae, whole frames or tiles."""
+    """Streams any CausalVae in whole frames or tiles."""
 
-    def __init__(self, family: CausalVae, patch: int = 1, *, starts_tiled: bool = False) -> None:
-        self._family = family
-        self._patch = patch
+    def __init__(self, vae: CausalVae, *, starts_tiled: bool = False) -> None:
+        self._vae = vae
         self._starts_tiled = starts_tiled
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        return self._family.to_vae_latents(latents)
+        return self._vae.to_vae_latents(latents)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, frames, height, width = latents.shape
-        counts = [self._family.frames_of(span) for span in self._family.spans(frames)]
-        scale = self._family.spatial_scale * self._patch
+        counts = [self._vae.frame_count(chunk) for chunk in self._vae.chunk_ranges(frames)]
+        scale = self._vae.spatial_scale * self._vae.patch
         return ClipShape(sum(counts), height * scale, width * scale, max(counts))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
         shape = self.shape(latents)
         tiled = [
-            Rung(f"{size} px tiles" + (", caches on the host" if n else ""), size, is_parked=n > 0)
-            for n, size in enumerate(self._family.tile_pixels)
+            Rung(f"{size} px tiles" + (", caches on the host" if n else ""), size, is_cache_offloaded=n > 0)
+            for n, size in enumerate(self._vae.tile_pixels)
             if size < max(shape.height, shape.width)
         ]
         return tiled if self._starts_tiled and tiled else [WHOLE_FRAME, *tiled]
@@ -63,45 +66,44 @@ class CausalDecoder:
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         decoded = self._whole(latents) if rung.tile_pixels is None else self._tiled(latents, rung)
         for frames in decoded:
-            yield self._family.finish(frames)[0].clamp_(-1, 1)
+            yield self._vae.finish(frames)[0].clamp_(-1, 1)
 
     def _cut(self, latents: Tensor) -> Iterator[Tensor]:
-        return (latents[:, :, start:stop] for start, stop in self._family.spans(latents.shape[2]))
+        return (latents[:, :, start:stop] for start, stop in self._vae.chunk_ranges(latents.shape[2]))
 
     def _whole(self, latents: Tensor) -> Iterator[Tensor]:
-        # Where diffusers runs an operation on the whole clip, so do we: on other shapes a CPU may add up in
-        # another order, and the frames would differ in their last bits.
-        family = self._family
-        if family.prepares_clip:
-            return self.whole_frames(self._cut(family.prepare(latents)))
-        return self.whole_frames(family.prepare(span) for span in self._cut(latents))
+        # Operations that diffusers runs on the whole clip run on the whole clip here too: on other shapes a
+        # CPU may sum in another order, which changes the last bits of the frames.
+        if self._vae.prepares_whole_clip:
+            return self.decode_whole_frames(self._cut(self._vae.prepare(latents)))
+        return self.decode_whole_frames(self._vae.prepare(chunk) for chunk in self._cut(latents))
 
-    def whole_frames(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
-        """The frames of each prepared span, [1, c, n, height, width]."""
+    def decode_whole_frames(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The frames [1, c, n, height, width] of each chunk of prepared latents."""
         cache: Cache | None = None
-        for span in spans:
-            frames, cache = self._family.step(span, cache)
+        for chunk in chunks:
+            frames, cache = self._vae.step(chunk, cache)
             yield frames
 
     def _tiled(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         assert rung.tile_pixels is not None
-        scale = self._family.spatial_scale
-        tile = rung.tile_pixels // (scale * self._patch)
+        scale = self._vae.spatial_scale
+        tile = rung.tile_pixels // (scale * self._vae.patch)
         height, width = latents.shape[-2:]
-        grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP, 1), scale)
+        grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP_DIVISOR, 1), scale)
         caches: dict[int, Cache] = {}
-        for span in self._cut(latents):
+        for chunk in self._cut(latents):
             tiles = []
-            for n, part in enumerate(grid.cut(span)):
-                cache = _moved(caches.get(n), span.device) if rung.is_parked else caches.get(n)
-                frames, cache = self._family.step(self._family.prepare(part), cache)
-                caches[n] = _moved(cache, torch.device("cpu")) if rung.is_parked else cache
+            for n, part in enumerate(grid.cut(chunk)):
+                cache = _moved(caches.get(n), chunk.device) if rung.is_cache_offloaded else caches.get(n)
+                frames, cache = self._vae.step(self._vae.prepare(part), cache)
+                caches[n] = _moved(cache, torch.device("cpu")) if rung.is_cache_offloaded else cache
                 tiles.append(frames)
             yield grid.blend(tiles)
 
 
 def _moved(cache: Cache, device: torch.device) -> Cache:
-    """The cache with every tensor on `device`; other entries (None, Wan's "Rep" marks) pass through."""
+    """The cache with every tensor on `device`; other entries (None, Wan's "Rep" strings) are unchanged."""
     if isinstance(cache, Tensor):
         return cache.to(device)
     if isinstance(cache, dict):
@@ -112,13 +114,14 @@ def _moved(cache: Cache, device: torch.device) -> Cache:
 
 
 class Wan:
-    """AutoencoderKLWan: the first latent frame is one frame, every later one four.
+    """AutoencoderKLWan: the first latent frame decodes to one frame, every later one to four.
 
-    The first goes alone, since it takes another way through the decoder; later ones may go together.
+    The first latent frame is a separate chunk, because the decoder treats it differently. Later ones can
+    be decoded together.
     """
 
     tile_pixels: tuple[int, ...] = (256, 128)
-    prepares_clip = True
+    prepares_whole_clip = True
 
     def __init__(self, vae: Vae, latents_per_chunk: int = 1) -> None:
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
@@ -133,16 +136,16 @@ class Wan:
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
-        latents = single(latents, config.z_dim)
-        return shift_and_scale(latents, mean=config.latents_mean, std=config.latents_std)
+        latents = as_single_clip(latents, config.z_dim)
+        return denormalise(latents, mean=config.latents_mean, std=config.latents_std)
 
-    def spans(self, latent_frames: int) -> list[tuple[int, int]]:
-        together = self._latents_per_chunk
-        later = range(1, latent_frames, together)
-        return [(0, 1), *((start, min(start + together, latent_frames)) for start in later)]
+    def chunk_ranges(self, latent_frames: int) -> list[LatentRange]:
+        count = self._latents_per_chunk
+        later = range(1, latent_frames, count)
+        return [(0, 1), *((start, min(start + count, latent_frames)) for start in later)]
 
-    def frames_of(self, span: tuple[int, int]) -> int:
-        return 1 if span[0] == 0 else (span[1] - span[0]) * self._temporal_scale
+    def frame_count(self, chunk: LatentRange) -> int:
+        return 1 if chunk[0] == 0 else (chunk[1] - chunk[0]) * self._temporal_scale
 
     def prepare(self, latents: Tensor) -> Tensor:
         prepared: Tensor = self._vae.post_quant_conv(latents)
@@ -160,33 +163,34 @@ class Wan:
 
 
 class CogVideoX:
-    """AutoencoderKLCogVideoX: two latent frames a chunk, an odd one goes with the first."""
+    """AutoencoderKLCogVideoX: two latent frames per chunk; an odd one joins the first chunk."""
 
     patch = 1
-    prepares_clip = False
+    prepares_whole_clip = False
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
-        self._together = vae.num_latent_frames_batch_size
+        self._latents_per_chunk = vae.num_latent_frames_batch_size
         self._temporal_scale = int(vae.config.temporal_compression_ratio)
         self.spatial_scale = 2 ** (len(vae.config.block_out_channels) - 1)
-        whole = min(vae.tile_sample_min_height, vae.tile_sample_min_width)
-        self.tile_pixels: tuple[int, ...] = (whole, whole // 2)
+        largest = min(vae.tile_sample_min_height, vae.tile_sample_min_width)
+        self.tile_pixels: tuple[int, ...] = (largest, largest // 2)
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
-        latents = single(latents, config.latent_channels, channel_axis=2)
+        latents = as_single_clip(latents, config.latent_channels, channel_axis=2)
         return 1 / float(config.scaling_factor) * latents.transpose(1, 2)
 
-    def spans(self, latent_frames: int) -> list[tuple[int, int]]:
-        first = min(self._together + latent_frames % self._together, latent_frames)
-        starts = range(first, latent_frames, self._together)
-        return [(0, first), *((start, start + self._together) for start in starts)]
+    def chunk_ranges(self, latent_frames: int) -> list[LatentRange]:
+        count = self._latents_per_chunk
+        first = min(count + latent_frames % count, latent_frames)
+        starts = range(first, latent_frames, count)
+        return [(0, first), *((start, start + count) for start in starts)]
 
-    def frames_of(self, span: tuple[int, int]) -> int:
-        latent_frames = span[1] - span[0]
-        has_lone_frame = span[0] == 0 and latent_frames % 2 == 1
-        return latent_frames * self._temporal_scale - (self._temporal_scale - 1) * has_lone_frame
+    def frame_count(self, chunk: LatentRange) -> int:
+        latent_frames = chunk[1] - chunk[0]
+        has_odd_frame = chunk[0] == 0 and latent_frames % 2 == 1
+        return latent_frames * self._temporal_scale - (self._temporal_scale - 1) * has_odd_frame
 
     def prepare(self, latents: Tensor) -> Tensor:
         return latents if self._vae.post_quant_conv is None else self._vae.post_quant_conv(latents)

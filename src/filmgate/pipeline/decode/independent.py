@@ -1,4 +1,4 @@
-"""Stable Video Diffusion's decoder: chunks of frames that know nothing of each other."""
+"""The decoder of Stable Video Diffusion: chunks of frames that do not depend on each other."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import single
+from filmgate.pipeline.decode.latents import as_single_clip
 
-TOGETHER = (14, 8, 4, 2, 1)  # fewer frames together flicker more, so the ladder starts high
+BATCH_FRAMES = (14, 8, 4, 2, 1)  # smaller batches flicker more, so the ladder starts with the largest
 
 
 class IndependentDecoder:
-    """AutoencoderKLTemporalDecoder: latents [1, T, C, h, w], a chosen number of frames at a time."""
+    """AutoencoderKLTemporalDecoder: latents [1, T, C, h, w], decoded in batches of any number of frames."""
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
@@ -20,15 +20,15 @@ class IndependentDecoder:
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
-        latents = single(latents, config.latent_channels, channel_axis=2)
+        latents = as_single_clip(latents, config.latent_channels, channel_axis=2)
         return latents.transpose(1, 2) / float(config.scaling_factor)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, frames, height, width = latents.shape
-        return ClipShape(frames, height * self._scale, width * self._scale, min(TOGETHER[0], frames))
+        return ClipShape(frames, height * self._scale, width * self._scale, min(BATCH_FRAMES[0], frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        sizes = sorted({min(n, latents.shape[2]) for n in TOGETHER}, reverse=True)
+        sizes = sorted({min(n, latents.shape[2]) for n in BATCH_FRAMES}, reverse=True)
         return [Rung(f"{n} frames at a time", batch_frames=n) for n in sizes]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:

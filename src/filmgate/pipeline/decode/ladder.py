@@ -1,7 +1,6 @@
-"""The memory ladder: out of memory means one rung down and on with the clip, never a thrown-away latent."""
+"""The memory ladder: when GPU memory runs out, decoding continues on the next rung of the same clip."""
 
 import gc
-import logging
 from collections.abc import Callable, Iterator
 
 import torch
@@ -9,8 +8,9 @@ from torch import Tensor
 
 from filmgate.errors import OutOfMemory
 from filmgate.pipeline.decode.base import Rung, VideoDecoder
+from filmgate.telemetry.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log("decode")
 
 
 @torch.inference_mode()
@@ -21,10 +21,11 @@ def decode_frames(
     check: Callable[[], None] | None = None,
     start: int = 0,
 ) -> Iterator[Tensor]:
-    """Every frame from `start` once, in order, on the highest rung that fits; OutOfMemory below the last.
+    """Yield every frame from `start` once, in order, on the highest rung that fits in memory.
 
-    A lower rung starts the clip again to rebuild its caches, and stays silent up to where the higher one got.
-    `check` may refuse the latents: it is asked once there is work queued, and before a frame is handed on.
+    A lower rung decodes the clip from the start to rebuild its caches, and yields only frames that have not
+    been yielded yet. `check` runs after each chunk is queued and before it is yielded; it may raise to reject
+    the latents. Raises OutOfMemory if the last rung does not fit.
     """
     tried: list[str] = []
     done = start
@@ -33,7 +34,7 @@ def decode_frames(
             on_rung(rung)
         at = 0
         chunks = decoder.chunks(latents, rung)
-        while not isinstance(frames := _next(chunks), _Full):
+        while not isinstance(frames := _next_chunk(chunks), _NoMemory):
             if check is not None:
                 check()
             if frames is None:
@@ -42,9 +43,9 @@ def decode_frames(
             if at > done:
                 fresh, done = at - done, at
                 yield frames[:, -fresh:]
-            del frames  # the decoder may need these bytes for the next chunk
+            del frames  # the decoder may need this memory for the next chunk
         tried.append(rung.name)
-        log.warning("decode: rung %r ran out of GPU memory at frame %d, one rung down", rung.name, done)
+        log.warning("GPU memory ran out on this rung of the memory ladder", rung=rung.name, frame=done)
         del chunks
         release_memory()
     raise OutOfMemory(
@@ -53,20 +54,20 @@ def decode_frames(
     )
 
 
-class _Full:
-    """What a chunk that does not fit turns into."""
+class _NoMemory:
+    """Returned instead of a chunk that does not fit in memory."""
 
 
-def _next(chunks: Iterator[Tensor]) -> Tensor | _Full | None:
-    # The exception must be gone before memory is released: its traceback holds the layers' tensors.
+def _next_chunk(chunks: Iterator[Tensor]) -> Tensor | _NoMemory | None:
+    # The exception must be gone before memory is released: its traceback references the layers' tensors.
     try:
         return next(chunks, None)
     except torch.OutOfMemoryError:
-        return _Full()
+        return _NoMemory()
 
 
 def release_memory() -> None:
-    """Give back to the driver what nobody holds any more."""
+    """Return unused GPU memory to the driver."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

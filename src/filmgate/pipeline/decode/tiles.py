@@ -1,4 +1,4 @@
-"""Overlapping spatial tiles: cut latents, blend decoded tiles; diffusers' `tiled_decode` arithmetic."""
+"""Overlapping spatial tiles: cuts latents and blends decoded tiles, as diffusers' `tiled_decode` does."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class TileGrid:
     scale: int  # decoded pixels per latent pixel
 
     def cut(self, latents: Tensor) -> Iterator[Tensor]:
-        """The tiles of [..., h, w], row by row."""
+        """The tiles of latents [..., h, w], row by row."""
         for top, left in product(range(0, self.height, self.stride), range(0, self.width, self.stride)):
             yield latents[..., top : top + self.tile, left : left + self.tile]
 
     def blend(self, tiles: list[Tensor]) -> Tensor:
-        """One frame from decoded tiles in the order of `cut`; overlaps fade. Overwrites the tiles."""
+        """Blend decoded tiles, in the order of `cut`, into one frame. Overwrites the tiles."""
         overlap, keep = (self.tile - self.stride) * self.scale, self.stride * self.scale
         columns = len(range(0, self.width, self.stride))
         rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
@@ -40,7 +40,7 @@ class TileGrid:
 
 
 def fade(before: Tensor, after: Tensor, extent: int, dim: int) -> None:
-    """Fade the end of `before` into the start of `after`, in place, over `extent` entries of `dim`."""
+    """Cross-fade the end of `before` into the start of `after`, in place, over `extent` entries of `dim`."""
     extent = min(before.shape[dim], after.shape[dim], extent)
     if extent == 0:
         return

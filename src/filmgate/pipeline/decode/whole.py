@@ -1,4 +1,4 @@
-"""VAEs that cannot stream (HunyuanVideo 1.5, Mochi, Cosmos): the whole clip at once, then out in chunks."""
+"""VAEs that cannot stream (HunyuanVideo 1.5, Mochi, Cosmos): decode the clip at once, then yield chunks."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import single
+from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.windowed import tiled
 
 CHUNK_FRAMES = 8
-SIGMA_DATA = 0.5  # Cosmos scales its latents by its scheduler's sigma_data instead of a VAE factor
+SIGMA_DATA = 0.5  # Cosmos scales latents by its scheduler's sigma_data instead of a VAE factor
 
 
 class WholeClipDecoder:
-    """Decodes in one call; memory grows with the clip, which is why these VAEs tile early."""
+    """Decodes in one call. Memory grows with the length of the clip."""
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
@@ -22,12 +22,12 @@ class WholeClipDecoder:
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
-        latents = single(latents, config.latent_channels)
+        latents = as_single_clip(latents, config.latent_channels)
         factor = SIGMA_DATA if type(self._vae).__name__ == "AutoencoderKLCosmos" else config.scaling_factor
         mean, std = getattr(config, "latents_mean", None), getattr(config, "latents_std", None)
         if mean is None or std is None:
             return latents / factor
-        shape = (1, latents.shape[1], -1, 1, 1)  # Cosmos keeps one value per latent frame as well
+        shape = (1, latents.shape[1], -1, 1, 1)  # Cosmos has one value per channel and latent frame
         shift = torch.tensor(mean).view(shape)[:, :, : latents.shape[2]].to(latents)
         width = torch.tensor(std).view(shape)[:, :, : latents.shape[2]].to(latents)
         return latents * width / factor + shift
@@ -53,12 +53,12 @@ class WholeClipDecoder:
             yield part.clamp(-1, 1)
 
     def _builds_attention_masks(self) -> bool:
-        """HunyuanVideo 1.5 masks every pair of latent pixels: 25 GB at 720p, so it always tiles."""
+        """HunyuanVideo 1.5 masks all pairs of latent pixels (25 GB at 720p), so it always uses tiles."""
         return type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
 
 
 def ratios(vae: Vae) -> tuple[int, int]:
-    """Temporal and spatial compression, under the names the different VAEs give them."""
-    # The config first: diffusers warns when a value that is only there is read from the VAE itself.
+    """Temporal and spatial compression of any VAE class."""
+    # diffusers warns when a value that exists only in the config is read from the VAE, so look there first.
     holder = vae.config if "spatial_compression_ratio" in vae.config else vae
     return int(holder.temporal_compression_ratio), int(holder.spatial_compression_ratio)

@@ -1,4 +1,4 @@
-"""VAEs with overlapping windows in time (LTX-Video, HunyuanVideo): equal to their own framewise mode."""
+"""VAEs with overlapping windows in time (LTX-Video, HunyuanVideo): equal to diffusers' framewise decoding."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from filmgate.errors import UsageError
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import single
+from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.tiles import fade
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The VAE's own window sizes, in latent frames and in pixel frames."""
+    """The window sizes of the VAE, in latent frames and in pixel frames."""
 
     latent_length: int
     latent_stride: int
@@ -30,7 +30,7 @@ class Windows:
 
 
 class WindowedDecoder:
-    """Decodes window by window; only the last window is kept, to fade into the next."""
+    """Decodes window by window. Keeps only the last window, to cross-fade it into the next."""
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
@@ -38,7 +38,7 @@ class WindowedDecoder:
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
-        return single(latents, config.latent_channels) / float(config.scaling_factor)
+        return as_single_clip(latents, config.latent_channels) / float(config.scaling_factor)
 
     def shape(self, latents: Tensor) -> ClipShape:
         _, _, latent_frames, height, width = latents.shape
@@ -71,7 +71,7 @@ class WindowedDecoder:
             before, done, start = frames, done + keep, start + windows.latent_stride
 
     def _trimmed(self, frames: Tensor) -> Tensor:
-        """A later window without the frame it repeats: HunyuanVideo repeats its first."""
+        """A later window without its repeated frame: in HunyuanVideo the first frame."""
         return frames[:, :, 1:]
 
     def _decode(self, window: Tensor, rung: Rung) -> Tensor:
@@ -84,7 +84,7 @@ class WindowedDecoder:
 
 
 class LtxDecoder(WindowedDecoder):
-    """LTX-Video: not causal, so windows approximate the one-shot decode; from 0.9.1 on it also denoises."""
+    """LTX-Video: not causal, so windows approximate a whole-clip decode. From 0.9.1 on it also denoises."""
 
     DECODE_TIMESTEP = 0.05
     DECODE_NOISE_SCALE = 0.025
@@ -96,7 +96,7 @@ class LtxDecoder(WindowedDecoder):
                 "pipe._unpack_latents(latents, frames, height, width), counted in latent pixels",
                 option="latents",
             )
-        latents = single(latents, self._vae.config.latent_channels)
+        latents = as_single_clip(latents, self._vae.config.latent_channels)
         mean = self._vae.latents_mean.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         std = self._vae.latents_std.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
         latents = latents * std / self._vae.config.scaling_factor + mean
@@ -107,16 +107,16 @@ class LtxDecoder(WindowedDecoder):
         return (1 - self.DECODE_NOISE_SCALE) * latents + self.DECODE_NOISE_SCALE * noise
 
     def _trimmed(self, frames: Tensor) -> Tensor:
-        """LTX drops the last frame of a later window."""
+        """A later window without its last frame, which LTX drops."""
         return frames[:, :, :-1]
 
     def _decode(self, window: Tensor, rung: Rung) -> Tensor:
         frames: Tensor
-        moment = self._timestep(window)
+        timestep = self._timestep(window)
         if rung.tile_pixels is None:
-            frames = self._vae.decoder(window, moment)
+            frames = self._vae.decoder(window, timestep)
         else:
-            frames = tiled(self._vae, rung.tile_pixels).tiled_decode(window, moment, return_dict=False)[0]
+            frames = tiled(self._vae, rung.tile_pixels).tiled_decode(window, timestep, return_dict=False)[0]
         return frames
 
     def _timestep(self, window: Tensor) -> Tensor | None:
@@ -126,7 +126,7 @@ class LtxDecoder(WindowedDecoder):
 
 
 def tiled(vae: Vae, tile_pixels: int) -> Vae:
-    """The same VAE, same weights, with its own tile sizes: the caller's VAE is left as it is."""
+    """A copy of the VAE that shares its weights and has other tile sizes. The caller's VAE is not changed."""
     view = copy(vae)
     view.use_tiling = True
     view.tile_sample_min_height = view.tile_sample_min_width = tile_pixels

@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.decode import exact_twin
+from filmgate.pipeline.decode import fallback_decoder
 from filmgate.pipeline.decode.base import VideoDecoder
 from filmgate.pipeline.transfer.channel import Channel, ChannelClosed
 from filmgate.pipeline.transfer.rings import DeviceSlot, HostChunk, NotNumbers, Rings
@@ -93,7 +93,7 @@ def carry_with_twin(
         carry(decoder, counting, done)
         return
     except NotNumbers:
-        twin = exact_twin(decoder)
+        twin = fallback_decoder(decoder)
         if twin is None:
             raise
     log.warning("decode: numbers beyond half precision at frame %d, on with the exact decoder", done)

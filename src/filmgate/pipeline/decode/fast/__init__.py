@@ -1,11 +1,9 @@
-"""Decoders at the chip's speed: half precision, frames last-channel, causal convolutions by Winograd.
+"""Fast decoders: half precision, channels-last frames, causal convolutions by Winograd over time.
 
-    latent frame -> conv_in -> [combine -> convolutions] ... -> head -> frames
-                                   ^
-    combine: one pass that adds up the last convolution's maps (and bias, and residual), normalises,
-    activates, moves the causal cache on, and writes what the next convolution reads
+    latents -> stem -> [combine -> convolutions] ... -> head -> frames
 
-In Wan everything between two convolutions is one `combine` (passes.py). CogVideoX normalises over a whole
-chunk, so there it is `gather`, `settle` and `condition` (group_passes.py). docs/decoder.md has where each
-millisecond goes.
+`combine` is the one pass between two convolutions. It converts the feature maps of the last convolution to
+frames (with bias and residual), normalises, activates, updates the causal cache, and writes the inputs of the
+next convolution (passes.py). CogVideoX normalises over a whole chunk and needs two passes (group_passes.py).
+docs/decoder.md lists the time of each part.
 """

@@ -1,12 +1,11 @@
-"""VAEs on the fast path: the same chunks, and the exact decoder behind it should numbers run out.
+"""Fast decoders for Wan and CogVideoX, each with the exact decoder as its fallback.
 
-float16 has eight times bfloat16's precision and a fraction of its range. Norms keep what convolutions read in
-that range; should weights ever leave it, a frame shows it as NaN, and whoever carries the frames goes on with
-the exact decoder.
+float16 has eight times the precision of bfloat16, but a smaller range. Norms keep the inputs of convolutions
+in that range. If a clip leaves it, its frames contain NaN, and the caller continues with the exact decoder.
 """
 
 import importlib.util
-import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -17,51 +16,52 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, CogVideoX, Wan
-from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, why_not_cogvideox
-from filmgate.pipeline.decode.fast.layers import Caches, Tape
+from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, unsupported_cogvideox
+from filmgate.pipeline.decode.fast.layers import CacheCursor, Caches
 from filmgate.pipeline.decode.fast.network import Network
-from filmgate.pipeline.decode.fast.relay import Relay
-from filmgate.pipeline.decode.latents import single
+from filmgate.pipeline.decode.fast.two_streams import TwoStreamNetwork
+from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.telemetry.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log("decode")
 
 T = TypeVar("T")
 
-TRIAL_SIZE = (12, 16)  # rows and columns of the latents it is tried on
-TOLERATED = 0.1  # relative norm from the exact decoder there: bfloat16's own rounding makes 0.01 to 0.03
+SELF_TEST_SIZE = (12, 16)  # rows and columns of the latents
+MAX_SELF_TEST_ERROR = 0.1  # relative norm; rounding to bfloat16 alone causes 0.01 to 0.03
 HALF = torch.float16
 
 
 class FastWan(Wan):
-    """Wan, one latent frame a step, through a Network instead of the VAE's own layers."""
+    """Wan, one latent frame per step, through a Network instead of the VAE's own layers."""
 
     def __init__(self, vae: Vae, network: Network) -> None:
         super().__init__(vae)
         self._network = network
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        """As the pipeline has them: the network scales and shifts them by its first weights."""
-        return single(latents, self._vae.config.z_dim)
+        """The pipeline latents as they are: the first weights of the network denormalise them."""
+        return as_single_clip(latents, self._vae.config.z_dim)
 
     def prepare(self, latents: Tensor) -> Tensor:
-        """Left as they are: the network's first weights do this too."""
+        """The latents as they are: the network includes post_quant_conv."""
         return latents
 
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         caches: list[Caches] = [[], []] if cache is None else cache
-        lower, upper = (Tape(half) for half in caches)
+        lower, upper = (CacheCursor(half) for half in caches)
         return self._network.upper(self._network.lower(latents, lower), upper), caches
 
 
-class RelayDecoder(CausalDecoder):
-    """Whole frames by a Relay; tiles are small and many, and go step by step."""
+class TwoStreamDecoder(CausalDecoder):
+    """Decodes whole frames on two streams. Tiles are small and many, and run step by step on one."""
 
-    def __init__(self, family: FastWan, relay: Relay, *, starts_tiled: bool) -> None:
-        super().__init__(family, family.patch, starts_tiled=starts_tiled)
-        self._relay = relay
+    def __init__(self, vae: FastWan, network: TwoStreamNetwork, *, starts_tiled: bool) -> None:
+        super().__init__(vae, starts_tiled=starts_tiled)
+        self._network = network
 
-    def whole_frames(self, spans: Iterable[Tensor]) -> Iterator[Tensor]:
-        return self._relay.decode(spans)
+    def decode_whole_frames(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        return self._network.decode(chunks)
 
 
 class FastCogVideoX(CogVideoX):
@@ -72,20 +72,24 @@ class FastCogVideoX(CogVideoX):
         self._network = network
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
-        """As the pipeline has them, channels first: the network scales them, before it rounds."""
-        return single(latents, self._vae.config.latent_channels, channel_axis=2).transpose(1, 2)
+        """The pipeline latents with channels first: the network scales them, before it rounds."""
+        channels = self._vae.config.latent_channels
+        return as_single_clip(latents, channels, channel_axis=2).transpose(1, 2)
 
     def prepare(self, latents: Tensor) -> Tensor:
-        """Left as they are: the network's first weights do this too."""
+        """The latents as they are: the network includes post_quant_conv."""
         return latents
 
     def step(self, latents: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         caches: Caches = [] if cache is None else cache
-        return self._network(latents, Tape(caches)), caches
+        return self._network(latents, CacheCursor(caches)), caches
 
 
 class FastDecoder:
-    """Streams on fast rungs alone. `exact` reads its own latents; it is for clips beyond float16's range."""
+    """A VideoDecoder with fast rungs only.
+
+    `exact` is the fallback for clips that leave the range of float16. It has its own `to_vae_latents`.
+    """
 
     def __init__(self, fast: CausalDecoder, exact: CausalDecoder) -> None:
         self._fast = fast
@@ -105,135 +109,141 @@ class FastDecoder:
 
 
 def _open_wan(vae: Vae, dtype: torch.dtype) -> FastDecoder:
-    relay, exact = relay_of(vae, dtype), Wan(vae)
+    network = two_stream_network(vae, dtype)
     return FastDecoder(
-        RelayDecoder(FastWan(vae, relay.network), relay, starts_tiled=vae.use_tiling),
-        CausalDecoder(exact, exact.patch, starts_tiled=vae.use_tiling),
+        TwoStreamDecoder(FastWan(vae, network.network), network, starts_tiled=vae.use_tiling),
+        CausalDecoder(Wan(vae), starts_tiled=vae.use_tiling),
     )
 
 
 def _open_cogvideox(vae: Vae, dtype: torch.dtype) -> FastDecoder:
-    network = laid_out(vae, dtype, CogVideoXNetwork)
-    families = FastCogVideoX(vae, network), CogVideoX(vae)
-    return FastDecoder(*(CausalDecoder(family, starts_tiled=vae.use_tiling) for family in families))
+    network = cached_network(vae, dtype, CogVideoXNetwork)
+    return FastDecoder(
+        CausalDecoder(FastCogVideoX(vae, network), starts_tiled=vae.use_tiling),
+        CausalDecoder(CogVideoX(vae), starts_tiled=vae.use_tiling),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """One class of VAEs on the fast path."""
+class SupportedVae:
+    """A VAE class that has a fast decoder."""
 
     open: Callable[[Vae, torch.dtype], FastDecoder]
-    trial_shape: Callable[[Vae], tuple[int, ...]]  # of a small clip's latents, as its pipeline returns them
-    obstacle: Callable[[Vae], str | None]  # what in a configuration it does not know
-    proven_on: frozenset[tuple[int, int]]  # compute capabilities it has been measured on: docs/decoder.md
+    self_test_shape: Callable[[Vae], tuple[int, ...]]  # of the pipeline latents of a small clip
+    unsupported: Callable[[Vae], str | None]  # why a configuration of the class has no fast decoder
+    measured_on: frozenset[tuple[int, int]]  # compute capabilities in docs/decoder.md
 
 
-FAMILIES = {
-    "AutoencoderKLWan": Family(
+SUPPORTED_VAES = {
+    "AutoencoderKLWan": SupportedVae(
         _open_wan,
-        trial_shape=lambda vae: (1, vae.config.z_dim, 3, *TRIAL_SIZE),
-        obstacle=lambda _: None,
-        proven_on=frozenset({(9, 0)}),
+        self_test_shape=lambda vae: (1, vae.config.z_dim, 3, *SELF_TEST_SIZE),
+        unsupported=lambda _: None,
+        measured_on=frozenset({(9, 0)}),
     ),
-    "AutoencoderKLCogVideoX": Family(
+    "AutoencoderKLCogVideoX": SupportedVae(
         _open_cogvideox,
-        trial_shape=lambda vae: (1, 5, vae.config.latent_channels, *TRIAL_SIZE),
-        obstacle=why_not_cogvideox,
-        proven_on=frozenset({(9, 0)}),
+        self_test_shape=lambda vae: (1, 5, vae.config.latent_channels, *SELF_TEST_SIZE),
+        unsupported=unsupported_cogvideox,
+        measured_on=frozenset({(9, 0)}),
     ),
 }
 
 
 def open_fast(vae: Vae, dtype: torch.dtype = HALF) -> FastDecoder:
-    """The fast decoder of this VAE, with weights laid out once for all clips."""
-    return family_of(vae).open(vae, dtype)
+    """The fast decoder of this VAE. Its weights are converted once for all clips."""
+    return _supported(vae).open(vae, dtype)
 
 
-def family_of(vae: Vae) -> Family:
-    return FAMILIES[type(vae).__name__]
+def _supported(vae: Vae) -> SupportedVae:
+    return SUPPORTED_VAES[type(vae).__name__]
 
 
-def open_trusted(vae: Vae) -> FastDecoder | None:
-    """The fast decoder, unless it failed its trial or the GPU has no room for another copy of the weights."""
-    if not _trusted.get(vae, True):
+def open_tested(vae: Vae) -> FastDecoder | None:
+    """The fast decoder, or None if its self-test failed or its weights do not fit into GPU memory."""
+    if not _self_tests.get(vae, True):
         return None
     try:
         decoder = open_fast(vae)
-        if vae not in _trusted:
-            _trusted[vae] = is_like_exact(decoder, vae)
+        if vae not in _self_tests:
+            _self_tests[vae] = passes_self_test(decoder, vae)
     except torch.OutOfMemoryError:
-        log.warning("decode: the GPU has no room for the fast decoder's weights; the exact one takes over")
+        log.warning("not enough GPU memory for the fast decoder's weights; using the exact decoder")
         return None
     except Exception as exc:  # noqa: BLE001 - Triton and its C compiler fail in many ways; exact needs neither
-        log.warning("decode: the fast decoder cannot be built here; the exact one takes over: %s", exc)
-        _trusted[vae] = False
+        log.warning("the fast decoder cannot be built; using the exact decoder", error=exc)
+        _self_tests[vae] = False
         return None
-    return decoder if _trusted[vae] else None
+    return decoder if _self_tests[vae] else None
 
 
-_trusted: WeakKeyDictionary[Vae, bool] = WeakKeyDictionary()
+_self_tests: WeakKeyDictionary[Vae, bool] = WeakKeyDictionary()
 
 
 @torch.inference_mode()
-def is_like_exact(decoder: FastDecoder, vae: Vae) -> bool:
+def passes_self_test(decoder: FastDecoder, vae: Vae) -> bool:
     """Whether it decodes a small clip, on this GPU and with these weights, as the exact decoder does.
 
-    Kernels are compiled on the user's machine, by a compiler and for a driver we have not seen. What they
-    compute depends on the number of channels, not on the picture's size: a small clip speaks for all.
+    Kernels are compiled on the user's machine, by a compiler and for a driver that were not tested. They
+    depend on the number of channels, not on the size of the picture, so one small clip is enough.
     """
-    draw = torch.Generator().manual_seed(0)
-    noise = torch.randn(family_of(vae).trial_shape(vae), generator=draw).to(vae.device, vae.dtype)
+    generator = torch.Generator().manual_seed(0)
+    shape = _supported(vae).self_test_shape(vae)
+    noise = torch.randn(shape, generator=generator).to(vae.device, vae.dtype)
     fast, exact = (
         torch.cat([chunk.float() for chunk in one.chunks(one.to_vae_latents(noise), WHOLE_FRAME)], dim=1)
         for one in (decoder, decoder.exact)
     )
     error = float((fast - exact).norm() / exact.norm())
-    if error <= TOLERATED:
+    if error <= MAX_SELF_TEST_ERROR:
         return True
-    log.warning("decode: the fast decoder is %.3g off the exact one here and is not used", error)
+    logged = round(error, 4) if math.isfinite(error) else None
+    log.warning("the fast decoder failed its self-test; using the exact decoder", relative_error=logged)
     return False
 
 
-def why_not_fast(vae: Vae, device: torch.device | None = None) -> str | None:
-    """What keeps this VAE off the fast path, or None; `device` is where it will run, if not where it is."""
-    family = FAMILIES.get(type(vae).__name__)
-    if family is None:
+def unsupported_reason(vae: Vae, device: torch.device | None = None) -> str | None:
+    """Why this VAE has no fast decoder, or None if it has one.
+
+    `device` is where the VAE will run, if it is not there yet.
+    """
+    supported = SUPPORTED_VAES.get(type(vae).__name__)
+    if supported is None:
         return f"{type(vae).__name__} has none"
-    if (obstacle := family.obstacle(vae)) is not None:
-        return obstacle
+    if (reason := supported.unsupported(vae)) is not None:
+        return reason
     if (device or vae.device).type != "cuda":
         return "it needs a GPU"
     if vae.dtype not in (torch.bfloat16, torch.float16):
-        return f"the VAE is in {str(vae.dtype).removeprefix('torch.')}, which asks for more precision"
+        return f"the VAE is in {str(vae.dtype).removeprefix('torch.')}, which is more precise"
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     return None
 
 
-def is_proven(vae: Vae) -> bool:
-    """Whether it has been measured, faster and more precise, on this GPU."""
-    return torch.cuda.get_device_capability(vae.device) in family_of(vae).proven_on
+def is_measured(vae: Vae) -> bool:
+    """Whether speed and precision have been measured on GPUs of this compute capability."""
+    return torch.cuda.get_device_capability(vae.device) in _supported(vae).measured_on
 
 
-_laid_out: WeakKeyDictionary[Vae, tuple[object, Any]] = WeakKeyDictionary()
+_networks: WeakKeyDictionary[Vae, tuple[object, Any]] = WeakKeyDictionary()
 
 
-def laid_out(vae: Vae, dtype: torch.dtype, lay_out: Callable[[Vae, torch.dtype], T]) -> T:
-    """The VAE's network, laid out again only when its weights have changed."""
+def cached_network(vae: Vae, dtype: torch.dtype, build: Callable[[Vae, torch.dtype], T]) -> T:
+    """The network of this VAE, built again only when the VAE's weights have changed."""
     modules = [vae.decoder, *([] if vae.post_quant_conv is None else [vae.post_quant_conv])]
     parameters = [parameter for module in modules for parameter in module.parameters()]
     versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
-    state = (dtype, versions)
-    known = _laid_out.get(vae)
-    if known is None or known[0] != state:
+    key = (dtype, versions)
+    cached = _networks.get(vae)
+    if cached is None or cached[0] != key:
         with torch.inference_mode():
-            known = _laid_out[vae] = (state, lay_out(vae, dtype))
+            cached = _networks[vae] = (key, build(vae, dtype))
         if vae.device.type == "cuda":
-            torch.cuda.current_stream(vae.device).synchronize()  # from here on any stream may read them
-    network: T = known[1]
+            torch.cuda.current_stream(vae.device).synchronize()  # from now on any stream may read the weights
+    network: T = cached[1]
     return network
 
 
-def relay_of(vae: Vae, dtype: torch.dtype) -> Relay:
-    """Wan's network in two halves."""
-    return laid_out(vae, dtype, lambda vae, dtype: Relay(Network(vae, dtype), vae.device))
+def two_stream_network(vae: Vae, dtype: torch.dtype) -> TwoStreamNetwork:
+    return cached_network(vae, dtype, lambda vae, dtype: TwoStreamNetwork(Network(vae, dtype), vae.device))

@@ -1,8 +1,7 @@
-"""`gather`, `settle` and `condition` in Triton: one read of what was written, one write of what is next read.
+"""The functions of group_passes.py in Triton: each input is read once and each output written once.
 
-A program takes some pixels with all their channels and all frames of a group. Channels and their groups are
-powers of two. Nothing is compiled for one size of picture: a new size is as quick as the last. Imported on a
-GPU alone.
+A program handles some pixels with all their channels and all frames of a group. Channels and norm groups are
+powers of two. Nothing is compiled for a picture size. Imported only where a GPU is present.
 """
 
 import torch
@@ -10,33 +9,34 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from filmgate.pipeline.decode.fast.group_passes import Conditioning, GroupNorm, Memory
+from filmgate.pipeline.decode.fast.group_passes import CausalCache, GroupNorm, Modulation
 from filmgate.pipeline.decode.fast.kernels import (
-    TO_SLOTS,
+    TO_POINTS,
     Launcher,
-    add_up,
-    filled_up,
-    move_cache,
+    input_transform,
+    padded,
     read,
     read_frames,
-    split,
+    to_frames,
+    update_cache,
     write,
     write_frames,
 )
-from filmgate.pipeline.decode.fast.passes import MOST_FRAMES, Layout, Pending, input_shapes
+from filmgate.pipeline.decode.fast.passes import MAX_FRAMES, ConvOutput, InputLayout, input_shapes
 
-# A program's elements (pixels times channels) and its warps; those of `condition` by channels.
-GATHER_BLOCK = (1024, 2)
-CONDITION_BLOCKS = {128: (2048, 8)}
-OTHER_CONDITION_BLOCK = (2048, 4)
-ROUNDS = 4  # of pixels that a program of `gather` takes one after the other: fewer partial sums
-SUMS = 4096  # partial sums that `settle` reads at a time
-SETTLE_WARPS = 8
+# Elements (pixels times channels) and warps per program: the fastest of those measured. Those of `normalise`
+# depend on the number of channels.
+TO_FRAMES_BLOCK = (1024, 2)
+NORMALISE_BLOCKS = {128: (2048, 8)}
+OTHER_NORMALISE_BLOCK = (2048, 4)
+ROUNDS = 4  # blocks of pixels per program of `to_frames_and_sums`: more of them leave fewer partial sums
+SUMS_PER_ROUND = 4096  # partial sums that `scale_and_shift` reads at a time
+SCALE_AND_SHIFT_WARPS = 8
 
 
 @triton.jit
 def _add_to(total, squares, y0, y1, y2, y3, frames: tl.constexpr):
-    """Sums of the frames, pixel by pixel and channel by channel."""
+    """Add the frames to the sums of each pixel and channel."""
     total += y0
     squares += y0 * y0
     if frames > 1:
@@ -55,11 +55,11 @@ def _by_group(values, groups: tl.constexpr, channels: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=("height", "width"))
-def _gather(
+def _to_frames_and_sums(
     map0, map1, map2, map3, map4, map5,
     bias, residual, kept, sums,
     height, width,
-    frames: tl.constexpr, times: tl.constexpr, source: tl.constexpr,
+    frames: tl.constexpr, repeats: tl.constexpr, output_layout: tl.constexpr,
     has_bias: tl.constexpr, has_residual: tl.constexpr,
     channels: tl.constexpr, groups: tl.constexpr, pixels: tl.constexpr, rounds: tl.constexpr,
 ):  # fmt: skip
@@ -71,48 +71,48 @@ def _gather(
         pixel = (tl.program_id(0) * rounds + n) * pixels + tl.arange(0, pixels)
         mask = (pixel < height * width)[:, None] & (channel < channels)[None, :]
         at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
-        y0, y1, y2, y3 = add_up(
+        y0, y1, y2, y3 = to_frames(
             map0, map1, map2, map3, map4, map5, pixel, channel, at, step, mask,
-            height, width, frames, source, channels,
+            height, width, frames, output_layout, channels,
         )  # fmt: skip
-        if has_bias:  # beyond the last pixel nothing may be added to the sums
+        if has_bias:  # lanes beyond the last pixel must add nothing to the sums
             b = tl.where(mask, tl.load(bias + channel)[None, :], 0.0)
             y0, y1, y2, y3 = y0 + b, y1 + b, y2 + b, y3 + b
         if has_residual:
             r0, r1, r2, r3 = read_frames(residual, at, step, mask, frames)
             y0, y1, y2, y3 = y0 + r0, y1 + r1, y2 + r2, y3 + r3
-        if times == 2:
+        if repeats == 2:
             write_frames(kept, at, step, mask, y0, y0, y1, y1, frames * 2)
         else:
             write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
         total, squares = _add_to(total, squares, y0, y1, y2, y3, frames)
     programs = tl.num_programs(0)
     at_sum = tl.arange(0, groups) * programs + tl.program_id(0)
-    tl.store(sums + at_sum, _by_group(total, groups, channels) * times)
-    tl.store(sums + groups * programs + at_sum, _by_group(squares, groups, channels) * times)
+    tl.store(sums + at_sum, _by_group(total, groups, channels) * repeats)
+    tl.store(sums + groups * programs + at_sum, _by_group(squares, groups, channels) * repeats)
 
 
-_launch_gather = Launcher(_gather)
+_launch_to_frames_and_sums = Launcher(_to_frames_and_sums)
 
 
-def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor, Tensor]:
-    """One launch; see `gather`. A program keeps to its own pixels, so it may write over what it reads."""
-    frames, height, width, channels = pending.shape
-    assert frames * times <= MOST_FRAMES
-    first = pending.maps[0]
-    kept = pending.residual if pending.residual is not None else first
-    if times > 1 or kept.shape != pending.shape:
-        kept = first.new_empty(frames * times, height, width, channels)
-    elements, warps = GATHER_BLOCK
+def to_frames_and_sums_on_gpu(output: ConvOutput, groups: int, repeats: int = 1) -> tuple[Tensor, Tensor]:
+    """One launch; see `to_frames_and_sums`. A program reads and writes its own pixels only, so in place."""
+    frames, height, width, channels = output.shape
+    assert frames * repeats <= MAX_FRAMES
+    first = output.maps[0]
+    kept = output.residual if output.residual is not None else first
+    if repeats > 1 or kept.shape != output.shape:
+        kept = first.new_empty(frames * repeats, height, width, channels)
+    elements, warps = TO_FRAMES_BLOCK
     pixels = max(elements // channels, 1)
     programs = triton.cdiv(height * width, pixels * ROUNDS)
     sums = first.new_empty(2, groups, programs, dtype=torch.float32)
-    optional = (pending.bias, pending.residual)
-    _launch_gather(
+    optional = (output.bias, output.residual)
+    _launch_to_frames_and_sums(
         programs,
         warps,
         (
-            *filled_up(pending.maps, first),
+            *padded(output.maps, first),
             *(first if tensor is None else tensor for tensor in optional),
             kept,
             sums,
@@ -120,10 +120,10 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
         height,
         width,
         frames,
-        times,
-        int(pending.source),
-        pending.bias is not None,
-        pending.residual is not None,
+        repeats,
+        int(output.layout),
+        output.bias is not None,
+        output.residual is not None,
         channels,
         groups,
         pixels,
@@ -133,11 +133,11 @@ def gather_on_gpu(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor
 
 
 @triton.jit(do_not_specialize=("programs", "count", "epsilon"))
-def _settle(
-    sums, gamma, beta, settled, programs, count, epsilon,
+def _scale_and_shift(
+    sums, gamma, beta, scale_and_shift, programs, count, epsilon,
     groups: tl.constexpr, channels: tl.constexpr, block: tl.constexpr,
 ):  # fmt: skip
-    """One group of channels. Double precision: a mean far from zero leaves little of the squares."""
+    """One group of channels. Double precision: the variance is a small difference of large sums."""
     group = tl.program_id(0)
     total = tl.zeros((block,), tl.float64)
     squares = tl.zeros((block,), tl.float64)
@@ -151,41 +151,41 @@ def _settle(
     each: tl.constexpr = channels // groups
     channel = group * each + tl.arange(0, each)
     scale = tl.load(gamma + channel) / tl.sqrt(variance + epsilon)
-    write(settled, channel, scale, channel < channels)
-    write(settled + channels, channel, tl.load(beta + channel) - mean * scale, channel < channels)
+    write(scale_and_shift, channel, scale, channel < channels)
+    write(scale_and_shift + channels, channel, tl.load(beta + channel) - mean * scale, channel < channels)
 
 
-_launch_settle = Launcher(_settle)
+_launch_scale_and_shift = Launcher(_scale_and_shift)
 
 
-def settle_on_gpu(sums: Tensor, norm: GroupNorm, count: int) -> Tensor:
-    """One launch; see `settle`."""
+def scale_and_shift_on_gpu(sums: Tensor, norm: GroupNorm, count: int) -> Tensor:
+    """One launch; see `scale_and_shift`."""
     channels = len(norm.gamma)
-    settled = sums.new_empty(2, channels)
-    tensors = (sums, norm.gamma, norm.beta, settled)
-    values = (sums.shape[-1], count, norm.epsilon, norm.groups, channels, SUMS)
-    _launch_settle(norm.groups, SETTLE_WARPS, tensors, *values)
-    return settled
+    scale_and_shift = sums.new_empty(2, channels)
+    tensors = (sums, norm.gamma, norm.beta, scale_and_shift)
+    values = (sums.shape[-1], count, norm.epsilon, norm.groups, channels, SUMS_PER_ROUND)
+    _launch_scale_and_shift(norm.groups, SCALE_AND_SHIFT_WARPS, tensors, *values)
+    return scale_and_shift
 
 
 @triton.jit
-def _look_up(looked_up, at, step, mask, channels: tl.constexpr):
-    return read(looked_up, at + step, mask), read(looked_up, at + step + channels, mask)
+def _read_y_and_b(y_and_b, at, step, mask, channels: tl.constexpr):
+    return read(y_and_b, at + step, mask), read(y_and_b, at + step + channels, mask)
 
 
 @triton.jit
-def _activate(frame, scale, shift, y, b):
-    conditioned = (frame * scale + shift) * y + b
-    return conditioned * tl.sigmoid(conditioned)
+def _modulate(frame, scale, shift, y, b):
+    modulated = (frame * scale + shift) * y + b
+    return modulated * tl.sigmoid(modulated)
 
 
 @triton.jit(do_not_specialize=("height", "width", "zoom"))
-def _condition(
-    given, settled, looked_up, cache,
+def _normalise(
+    frames_in, scale_and_shift, y_and_b, cache,
     in0, in1, in2, in3, in4, in5,
     height, width, zoom,
     frames: tl.constexpr, latents: tl.constexpr, layout: tl.constexpr,
-    has_cache: tl.constexpr, begins: tl.constexpr,
+    has_cache: tl.constexpr, is_start: tl.constexpr,
     channels: tl.constexpr, pixels: tl.constexpr,
 ):  # fmt: skip
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
@@ -194,32 +194,32 @@ def _condition(
     at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
     step = height.to(tl.int64) * width * channels
     columns = width // zoom
-    place = (pixel // width // zoom) * columns + pixel % width // zoom
-    look = place.to(tl.int64)[:, None] * (2 * channels) + channel[None, :]
-    look_step = (height // zoom).to(tl.int64) * columns * (2 * channels)
+    latent_pixel = (pixel // width // zoom) * columns + pixel % width // zoom
+    latent_at = latent_pixel.to(tl.int64)[:, None] * (2 * channels) + channel[None, :]
+    latent_step = (height // zoom).to(tl.int64) * columns * (2 * channels)
 
-    y0, y1, y2, y3 = read_frames(given, at, step, mask, frames)
-    scale = tl.load(settled + channel)[None, :]
-    shift = tl.load(settled + channels + channel)[None, :]
-    y, b = _look_up(looked_up, look, 0, mask, channels)
-    y0 = _activate(y0, scale, shift, y, b)
+    y0, y1, y2, y3 = read_frames(frames_in, at, step, mask, frames)
+    scale = tl.load(scale_and_shift + channel)[None, :]
+    shift = tl.load(scale_and_shift + channels + channel)[None, :]
+    y, b = _read_y_and_b(y_and_b, latent_at, 0, mask, channels)
+    y0 = _modulate(y0, scale, shift, y, b)
     if frames > 1:
         if latents == frames:
-            y, b = _look_up(looked_up, look, look_step, mask, channels)
-        y1 = _activate(y1, scale, shift, y, b)
+            y, b = _read_y_and_b(y_and_b, latent_at, latent_step, mask, channels)
+        y1 = _modulate(y1, scale, shift, y, b)
     if frames > 2:
         if latents > 1:
-            y, b = _look_up(looked_up, look, latents // 2 * look_step, mask, channels)
-        y2 = _activate(y2, scale, shift, y, b)
+            y, b = _read_y_and_b(y_and_b, latent_at, latents // 2 * latent_step, mask, channels)
+        y2 = _modulate(y2, scale, shift, y, b)
         if latents == frames:
-            y, b = _look_up(looked_up, look, 3 * look_step, mask, channels)
-        y3 = _activate(y3, scale, shift, y, b)
+            y, b = _read_y_and_b(y_and_b, latent_at, 3 * latent_step, mask, channels)
+        y3 = _modulate(y3, scale, shift, y, b)
 
-    if layout == TO_SLOTS:
-        c0, c1 = move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
-        if begins:
+    if layout == TO_POINTS:
+        c0, c1 = update_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
+        if is_start:
             c0, c1 = y0, y0
-        split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
+        input_transform(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
     else:
         if has_cache:
             write(cache, at, y0, mask)
@@ -227,30 +227,30 @@ def _condition(
         write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
 
 
-_launch_condition = Launcher(_condition)
+_launch_normalise = Launcher(_normalise)
 
 
-def condition_on_gpu(
-    frames: Tensor, conditioning: Conditioning, layout: Layout, memory: Memory | None = None
+def normalise_on_gpu(
+    frames: Tensor, modulation: Modulation, layout: InputLayout, cache: CausalCache | None = None
 ) -> list[Tensor]:
-    """One launch; see `condition`."""
+    """One launch; see `normalise`."""
     count, height, width, channels = frames.shape
-    latents, small_height, _, _ = conditioning.looked_up.shape
+    latents, small_height, _, _ = modulation.y_and_b.shape
     inputs = [frames]
-    if memory is not None:
+    if cache is not None:
         shape = (count, height, width, channels)
         inputs = [frames.new_empty(shape) for shape in input_shapes(layout, shape)]
-    elements, warps = CONDITION_BLOCKS.get(channels, OTHER_CONDITION_BLOCK)
+    elements, warps = NORMALISE_BLOCKS.get(channels, OTHER_NORMALISE_BLOCK)
     pixels = max(elements // channels, 1)
-    _launch_condition(
+    _launch_normalise(
         triton.cdiv(height * width, pixels),
         warps,
         (
             frames,
-            conditioning.settled,
-            conditioning.looked_up,
-            frames if memory is None else memory.cache,
-            *filled_up(inputs, frames),
+            modulation.scale_and_shift,
+            modulation.y_and_b,
+            frames if cache is None else cache.frames,
+            *padded(inputs, frames),
         ),
         height,
         width,
@@ -258,8 +258,8 @@ def condition_on_gpu(
         count,
         latents,
         int(layout),
-        memory is not None,
-        memory is not None and memory.begins,
+        cache is not None,
+        cache is not None and cache.is_start,
         channels,
         pixels,
     )

@@ -1,9 +1,13 @@
-"""What stands between two convolutions where a norm is over a whole chunk: `gather`, `settle`, `condition`.
+"""What runs between two convolutions when a norm covers a whole chunk (CogVideoX).
 
-A GroupNorm cannot begin before the chunk's last frame is there, so what `combine` does in one pass takes two,
-with the statistics between them. Here in torch; group_kernels.py has it in Triton.
+A GroupNorm needs the statistics of all frames of the chunk, so the work of `combine` takes two passes:
 
-Frames are [frames, height, width, channels] and come in groups of one, two or four, as Winograd takes them.
+    to_frames_and_sums   per group of frames: convert the convolution's output, add up partial statistics
+    scale_and_shift      per chunk: the affine form of the norm, from all partial statistics
+    normalise            per group of frames: norm, modulation by the latents, SiLU, next convolution's input
+
+Here in torch; group_kernels.py has them in Triton. Frames are [frames, height, width, channels] and come in
+groups of one, two or four, the numbers that the Winograd transforms take.
 """
 
 from collections.abc import Sequence
@@ -13,13 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from filmgate.pipeline.decode.fast.passes import CACHED_FRAMES, Layout, Pending, add_up
+from filmgate.pipeline.decode.fast.passes import CACHED_FRAMES, ConvOutput, InputLayout, to_frames
 from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
 
 
 @dataclass(frozen=True, slots=True)
 class GroupNorm:
-    """A norm's weights, in float32."""
+    """The weights of a norm, in float32."""
 
     gamma: Tensor
     beta: Tensor
@@ -28,66 +32,69 @@ class GroupNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditioning:
-    """What a norm makes of a group of frames: (frames * scale + shift) * y + b.
+class Modulation:
+    """What a norm computes for a group of frames: (frames * scale + shift) * y + b.
 
-    `settled` [2, channels] holds scale and shift, `looked_up` [n, h, w, 2 * channels] y and b for each latent
-    pixel of the group's n latent frames. Neither y nor b is ever written out at the frames' size.
+    `scale_and_shift` is [2, channels]. `y_and_b` [n, h, w, 2 * channels] holds y and b for each latent pixel
+    of the group's n latent frames. Neither y nor b is ever stored at the size of the frames.
     """
 
-    settled: Tensor
-    looked_up: Tensor
+    scale_and_shift: Tensor
+    y_and_b: Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """A causal convolution's last two inputs, moved on. A clip begins with copies of its first frame."""
+class CausalCache:
+    """The last two inputs of a causal convolution; `normalise` updates them.
 
-    cache: Tensor
-    begins: bool
-
-
-def gather(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor, Tensor]:
-    """The frames a convolution left behind, each `times` in a row, and partial sums [2, groups, n] of them.
-
-    The sums are of values and of their squares, over some pixels each. Written over the residual, or over
-    what was read, where shapes allow.
+    At the start of a clip (`is_start`) copies of the first frame take the place of the frames before it.
     """
-    if pending.maps[0].is_cuda:
-        from filmgate.pipeline.decode.fast.group_kernels import gather_on_gpu
 
-        gathered = gather_on_gpu(pending, groups, times)
+    frames: Tensor
+    is_start: bool
+
+
+def to_frames_and_sums(output: ConvOutput, groups: int, repeats: int = 1) -> tuple[Tensor, Tensor]:
+    """The frames of a convolution's output, each repeated `repeats` times, and their partial sums.
+
+    The sums [2, groups, n] are those of the values and of their squares; each covers some of the pixels.
+    Frames overwrite the residual, or the maps, where shapes allow.
+    """
+    if output.maps[0].is_cuda:
+        from filmgate.pipeline.decode.fast.group_kernels import to_frames_and_sums_on_gpu
+
+        frames_and_sums = to_frames_and_sums_on_gpu(output, groups, repeats)
     else:
-        gathered = gather_in_torch(pending, groups, times)
-    pending.maps, pending.residual = (), None
-    return gathered
+        frames_and_sums = to_frames_and_sums_in_torch(output, groups, repeats)
+    output.maps, output.residual = (), None
+    return frames_and_sums
 
 
-def gather_in_torch(pending: Pending, groups: int, times: int = 1) -> tuple[Tensor, Tensor]:
-    """The reference: what the kernel does, in float32, one step at a time."""
-    frames = add_up(pending)
-    if pending.bias is not None:
-        frames = frames + pending.bias.float()
-    if pending.residual is not None:
-        frames = frames + pending.residual.float()
-    frames = frames.repeat_interleave(times, dim=0)
+def to_frames_and_sums_in_torch(output: ConvOutput, groups: int, repeats: int = 1) -> tuple[Tensor, Tensor]:
+    """The reference for the kernel: in float32, one step at a time."""
+    frames = to_frames(output)
+    if output.bias is not None:
+        frames = frames + output.bias.float()
+    if output.residual is not None:
+        frames = frames + output.residual.float()
+    frames = frames.repeat_interleave(repeats, dim=0)
     grouped = frames.reshape(*frames.shape[:-1], groups, -1)
     sums = torch.stack([part.sum((0, 1, 2, 4)) for part in (grouped, grouped.square())])
-    return frames.to(pending.maps[0].dtype), sums.unsqueeze(-1)
+    return frames.to(output.maps[0].dtype), sums.unsqueeze(-1)
 
 
-def settle(sums: Sequence[Tensor], norm: GroupNorm, count: int) -> Tensor:
-    """Scale and shift [2, channels] of a chunk with `count` values in each group of channels."""
+def scale_and_shift(sums: Sequence[Tensor], norm: GroupNorm, count: int) -> Tensor:
+    """Scale and shift [2, channels] of a norm over a chunk with `count` values per group of channels."""
     together = sums[0] if len(sums) == 1 else torch.cat(list(sums), dim=-1)
     if together.is_cuda:
-        from filmgate.pipeline.decode.fast.group_kernels import settle_on_gpu
+        from filmgate.pipeline.decode.fast.group_kernels import scale_and_shift_on_gpu
 
-        return settle_on_gpu(together, norm, count)
-    return settle_in_torch(together, norm, count)
+        return scale_and_shift_on_gpu(together, norm, count)
+    return scale_and_shift_in_torch(together, norm, count)
 
 
-def settle_in_torch(sums: Tensor, norm: GroupNorm, count: int) -> Tensor:
-    """The reference. Double precision: a mean far from zero leaves little of the squares."""
+def scale_and_shift_in_torch(sums: Tensor, norm: GroupNorm, count: int) -> Tensor:
+    """The reference for the kernel. Double precision: the variance is a small difference of large sums."""
     mean, square = sums.double().sum(-1) / count
     inverse = ((square - mean.square()).clamp_min(0) + norm.epsilon).rsqrt()
     each = len(norm.gamma) // norm.groups
@@ -95,37 +102,37 @@ def settle_in_torch(sums: Tensor, norm: GroupNorm, count: int) -> Tensor:
     return torch.stack([scale, norm.beta - mean.repeat_interleave(each) * scale]).float()
 
 
-def condition(
-    frames: Tensor, conditioning: Conditioning, layout: Layout, memory: Memory | None = None
+def normalise(
+    frames: Tensor, modulation: Modulation, layout: InputLayout, cache: CausalCache | None = None
 ) -> list[Tensor]:
-    """A group of frames normalised, conditioned and activated: what the next convolution reads.
+    """Normalise, modulate and activate a group of frames: the inputs of the next convolution.
 
-    Slots are tensors of their own, so that each can go once it has been read. Frames without a memory are
-    written over those given.
+    With InputLayout.POINTS the inputs are separate tensors, so each can be freed once it has been read.
+    Without a cache the result may overwrite the frames.
     """
     if frames.is_cuda:
-        from filmgate.pipeline.decode.fast.group_kernels import condition_on_gpu
+        from filmgate.pipeline.decode.fast.group_kernels import normalise_on_gpu
 
-        return condition_on_gpu(frames, conditioning, layout, memory)
-    return condition_in_torch(frames, conditioning, layout, memory)
+        return normalise_on_gpu(frames, modulation, layout, cache)
+    return normalise_in_torch(frames, modulation, layout, cache)
 
 
-def condition_in_torch(
-    frames: Tensor, conditioning: Conditioning, layout: Layout, memory: Memory | None = None
+def normalise_in_torch(
+    frames: Tensor, modulation: Modulation, layout: InputLayout, cache: CausalCache | None = None
 ) -> list[Tensor]:
-    """The reference."""
-    scale, shift = conditioning.settled
-    y, b = _at_size_of(frames, conditioning.looked_up.float()).chunk(2, dim=-1)
+    """The reference for the kernel."""
+    scale, shift = modulation.scale_and_shift
+    y, b = _at_size_of(frames, modulation.y_and_b.float()).chunk(2, dim=-1)
     active = silu((frames.float() * scale + shift) * y + b)
-    if memory is None:
+    if cache is None:
         return [active.to(frames.dtype)]
-    before = active[:1].expand(CACHED_FRAMES, -1, -1, -1) if memory.begins else memory.cache.float()
+    before = active[:1].expand(CACHED_FRAMES, -1, -1, -1) if cache.is_start else cache.frames.float()
     together = torch.cat([before, active])
-    memory.cache.copy_(together[-CACHED_FRAMES:])
-    if layout is Layout.FRAMES:
+    cache.frames.copy_(together[-CACHED_FRAMES:])
+    if layout is InputLayout.FRAMES:
         return [active.to(frames.dtype)]
-    split = together.new_tensor(TRANSFORMS[len(frames)].split)
-    return list(torch.split(torch.einsum("sf,fhwc->shwc", split, together).to(frames.dtype), 1))
+    transform = together.new_tensor(TRANSFORMS[len(frames)].input_transform)
+    return list(torch.split(torch.einsum("pf,fhwc->phwc", transform, together).to(frames.dtype), 1))
 
 
 def _at_size_of(frames: Tensor, maps: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""`combine`, `add_taps` and `soften` in Triton: one read of what there is, one write of what is next read.
+"""`combine`, `add_taps` and `softmax` in Triton: each input is read once and each output written once.
 
-A program takes a few pixels with all their channels and all their frames, so the norm over channels, the sum
-over slots and the move of the cache need nothing from any other program. Frames come in ones, twos and fours;
-helpers carry four values and leave those beyond `frames` to the compiler. Imported on a GPU alone.
+A program handles a few pixels with all their channels and frames, so the norm over channels, the output
+transform and the cache update need no data from other programs. The number of frames is one, two or four.
+Helpers return four values; the compiler removes those beyond `frames`. Imported only where a GPU is present.
 """
 
 from collections.abc import Sequence
@@ -15,28 +15,28 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
-    MOST_FRAMES,
-    TINY,
-    Activation,
-    Layout,
-    Pending,
-    Source,
+    MAX_FRAMES,
+    NORM_EPSILON,
+    ConvOutput,
+    InputLayout,
+    InputSpec,
+    OutputLayout,
     input_shapes,
 )
 from filmgate.pipeline.decode.fast.winograd import FAR, NEAR
 
-# A program's elements (pixels times lanes) and its warps, by lanes: the best of those tried. A pair that
-# suits one width may run another at half its speed.
+# Elements (pixels times lanes) and warps per program, by lanes: the fastest of those measured. A pair that is
+# best for one width can run at half speed for another.
 BLOCKS = {128: (512, 2), 256: (512, 2), 512: (1024, 2), 1024: (2048, 4)}
 OTHER_BLOCK = (2048, 8)
-PIXELS = 256  # a program's of `add_taps`
-ROW_PER_WARP = 1024  # values of a row of `soften`
+PIXELS = 256  # per program of `add_taps`
+VALUES_PER_WARP = 1024  # of a row of `softmax`
 
-SLOTS = tl.constexpr(int(Source.SLOTS))
-PHASES = tl.constexpr(int(Source.PHASES))
+FROM_POINTS = tl.constexpr(int(OutputLayout.POINTS))
+FROM_PHASES = tl.constexpr(int(OutputLayout.PHASES))
 TO_NOTHING = tl.constexpr(-1)
-TO_FRAMES = tl.constexpr(int(Layout.FRAMES))
-TO_SLOTS = tl.constexpr(int(Layout.SLOTS))
+TO_FRAMES = tl.constexpr(int(InputLayout.FRAMES))
+TO_POINTS = tl.constexpr(int(InputLayout.POINTS))
 A = tl.constexpr(float(NEAR))
 B = tl.constexpr(float(FAR))
 AA = tl.constexpr(float(NEAR**2))
@@ -45,7 +45,7 @@ AAA = tl.constexpr(float(NEAR**3))
 BBB = tl.constexpr(float(FAR**3))
 AABB = tl.constexpr(float((NEAR * FAR) ** 2))
 AA_PLUS_BB = tl.constexpr(float(NEAR**2 + FAR**2))
-EPSILON = tl.constexpr(TINY)
+EPSILON = tl.constexpr(NORM_EPSILON)
 
 
 @triton.jit
@@ -80,8 +80,8 @@ def write_frames(pointer, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
 
 
 @triton.jit
-def join(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
-    """Winograd's output transform: maps of slots to frames."""
+def output_transform(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
+    """Winograd's output transform: one map per point to frames."""
     m0, m1 = read(map0, at, mask), read(map1, at, mask)
     m2, m3 = read(map2, at, mask), read(map3, at, mask)
     if frames == 2:
@@ -99,8 +99,8 @@ def join(map0, map1, map2, map3, map4, map5, at, mask, frames: tl.constexpr):
 
 
 @triton.jit
-def shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, channels: tl.constexpr):
-    """Sub-pixel phases to frames. A phase reads half a pixel further on: there is one more row and column."""
+def join_phases(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, channels: tl.constexpr):
+    """Sub-pixel phases to frames. Phases are shifted by half a pixel: they have one more row and column."""
     row, column = pixel // width, pixel % width
     down, right = row % 2, column % 2
     rows, columns = height // 2 + 1, width // 2 + 1
@@ -111,37 +111,37 @@ def shuffle(pointer, pixel, channel, mask, height, width, frames: tl.constexpr, 
 
 
 @triton.jit
-def add_up(
+def to_frames(
     map0, map1, map2, map3, map4, map5, pixel, channel, at, step, mask,
-    height, width, frames: tl.constexpr, source: tl.constexpr, channels: tl.constexpr,
+    height, width, frames: tl.constexpr, output_layout: tl.constexpr, channels: tl.constexpr,
 ):  # fmt: skip
-    """The frames a convolution left behind, before bias and residual."""
-    if source == SLOTS:
-        y0, y1, y2, y3 = join(map0, map1, map2, map3, map4, map5, at, mask, frames)
-    elif source == PHASES:
-        y0, y1, y2, y3 = shuffle(map0, pixel, channel, mask, height, width, frames, channels)
+    """The frames of a convolution's output, before bias and residual."""
+    if output_layout == FROM_POINTS:
+        y0, y1, y2, y3 = output_transform(map0, map1, map2, map3, map4, map5, at, mask, frames)
+    elif output_layout == FROM_PHASES:
+        y0, y1, y2, y3 = join_phases(map0, pixel, channel, mask, height, width, frames, channels)
     else:
         y0, y1, y2, y3 = read_frames(map0, at, step, mask, frames)
     return y0, y1, y2, y3
 
 
 @triton.jit
-def _activate(frame, gamma, root):
+def _rms_norm_silu(frame, gamma, root):
     norm = tl.sqrt(tl.sum(frame * frame, axis=1))
     scaled = frame * (root / tl.maximum(norm, EPSILON))[:, None] * gamma[None, :]
     return scaled * tl.sigmoid(scaled)
 
 
 @triton.jit
-def _begin_cache(cache, at, step, mask, y0):
-    """Nothing, and then the first frame."""
+def _start_cache(cache, at, step, mask, y0):
+    """Zeros, followed by the first frame."""
     write(cache, at, tl.zeros_like(y0), mask)
     write(cache, at + step, y0, mask)
 
 
 @triton.jit
-def move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
-    """What the cache held; it now holds the last two of what it held and the frames."""
+def update_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
+    """Return the cached frames and replace them by the last two of the cached and new frames."""
     c0, c1 = read(cache, at, mask), read(cache, at + step, mask)
     if frames == 1:
         write(cache, at, c1, mask)
@@ -156,8 +156,8 @@ def move_cache(cache, at, step, mask, y0, y1, y2, y3, frames: tl.constexpr):
 
 
 @triton.jit
-def split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
-    """Winograd's input transform: two cached and new frames to slots."""
+def input_transform(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr):
+    """Winograd's input transform: two cached frames and the new ones to one map per point."""
     if frames == 2:
         write(in0, at, c0 - y0, mask)
         write(in1, at, c1 + y0, mask)
@@ -178,7 +178,7 @@ def split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames
 def _stack(
     into, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames: tl.constexpr, channels: tl.constexpr
 ):
-    """Each frame behind the two before it, channel after channel."""
+    """Each frame behind the two frames before it, concatenated along the channels."""
     at = pixel.to(tl.int64)[:, None] * (3 * channels) + channel[None, :]
     _write_taps(into, at, channels, mask, c0, c1, y0)
     if frames > 1:
@@ -201,9 +201,9 @@ def _combine(
     bias, residual, kept, gamma, cache,
     in0, in1, in2, in3, in4, in5,
     height, width, root,
-    frames: tl.constexpr, source: tl.constexpr, layout: tl.constexpr,
+    frames: tl.constexpr, output_layout: tl.constexpr, input_layout: tl.constexpr,
     has_bias: tl.constexpr, has_residual: tl.constexpr, keep: tl.constexpr,
-    activates: tl.constexpr, has_cache: tl.constexpr,
+    has_norm: tl.constexpr, has_cache: tl.constexpr,
     channels: tl.constexpr, lanes: tl.constexpr, pixels: tl.constexpr,
 ):  # fmt: skip
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
@@ -212,9 +212,9 @@ def _combine(
     at = pixel.to(tl.int64)[:, None] * channels + channel[None, :]
     step = height.to(tl.int64) * width * channels
 
-    y0, y1, y2, y3 = add_up(
+    y0, y1, y2, y3 = to_frames(
         map0, map1, map2, map3, map4, map5, pixel, channel, at, step, mask,
-        height, width, frames, source, channels,
+        height, width, frames, output_layout, channels,
     )  # fmt: skip
     if has_bias:
         b = read(bias, channel, channel < channels)[None, :]
@@ -225,28 +225,29 @@ def _combine(
     if keep:
         write_frames(kept, at, step, mask, y0, y1, y2, y3, frames)
 
-    if activates:
+    if has_norm:
         g = read(gamma, channel, channel < channels)
-        y0, y1 = _activate(y0, g, root), _activate(y1, g, root)
-        y2, y3 = _activate(y2, g, root), _activate(y3, g, root)
-    if layout != TO_NOTHING:
-        if layout == TO_FRAMES:
+        y0, y1 = _rms_norm_silu(y0, g, root), _rms_norm_silu(y1, g, root)
+        y2, y3 = _rms_norm_silu(y2, g, root), _rms_norm_silu(y3, g, root)
+    if input_layout != TO_NOTHING:
+        if input_layout == TO_FRAMES:
             if has_cache:
-                _begin_cache(cache, at, step, mask, y0)
+                _start_cache(cache, at, step, mask, y0)
             write_frames(in0, at, step, mask, y0, y1, y2, y3, frames)
         else:
-            c0, c1 = move_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
-            if layout == TO_SLOTS:
-                split(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
+            c0, c1 = update_cache(cache, at, step, mask, y0, y1, y2, y3, frames)
+            if input_layout == TO_POINTS:
+                input_transform(in0, in1, in2, in3, in4, in5, at, mask, c0, c1, y0, y1, y2, y3, frames)
             else:
                 _stack(in0, pixel, channel, step, mask, c0, c1, y0, y1, y2, y3, frames, channels)
 
 
 class Launcher:
-    """Launches a kernel by what it was compiled to, past Triton's own look at every argument.
+    """Launches compiled kernels directly, without Triton's inspection of every argument.
 
-    That look takes the host 70 us a launch, longer than a small kernel runs. All it would find is in `values`
-    and the first tensor's dtype; every tensor starts at a multiple of 16 bytes, as torch's own do.
+    The inspection takes the host 70 us per launch, longer than a small kernel runs. Everything it inspects is
+    in `values` and in the dtype of the first tensor. Every tensor must start at a multiple of 16 bytes, as
+    tensors allocated by torch do.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -254,11 +255,11 @@ class Launcher:
         self._compiled: dict[tuple[object, ...], Any] = {}
 
     def __call__(self, programs: int, warps: int, tensors: tuple[Tensor, ...], *values: float) -> None:
-        form = (tensors[0].device, tensors[0].dtype, warps, *values)
-        compiled = self._compiled.get(form)
-        if compiled is None:  # Triton's interpreter compiles nothing and comes here every time
+        key = (tensors[0].device, tensors[0].dtype, warps, *values)
+        compiled = self._compiled.get(key)
+        if compiled is None:  # always so with Triton's interpreter, which compiles nothing
             launch = self._kernel[programs, 1, 1]
-            self._compiled[form] = launch(*tensors, *values, num_warps=warps)
+            self._compiled[key] = launch(*tensors, *values, num_warps=warps)
         else:
             compiled[programs, 1, 1](*tensors, *values)
 
@@ -266,35 +267,33 @@ class Launcher:
 _launch_combine = Launcher(_combine)
 
 
-def combine_on_gpu(
-    pending: Pending, activation: Activation | None, *, keep: bool
-) -> tuple[Tensor, list[Tensor]]:
+def combine_on_gpu(output: ConvOutput, spec: InputSpec | None, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
     """One launch; see `combine`."""
-    frames, height, width, channels = pending.shape
-    first = pending.maps[0]
-    kept, inputs = _targets(pending, activation, keep=keep)
+    frames, height, width, channels = output.shape
+    first = output.maps[0]
+    kept, inputs = _targets(output, spec, keep=keep)
     lanes = triton.next_power_of_2(channels)
     elements, warps = BLOCKS.get(lanes, OTHER_BLOCK)
     pixels = max(elements // lanes, 1)
-    cache = activation.cache if activation is not None else None
-    gamma = activation.gamma if activation is not None else None
-    optional = (pending.bias, pending.residual, kept, gamma, cache)
+    cache = spec.cache if spec is not None else None
+    gamma = spec.gamma if spec is not None else None
+    optional = (output.bias, output.residual, kept, gamma, cache)
     _launch_combine(
         triton.cdiv(height * width, pixels),
         warps,
         (
-            *filled_up(pending.maps, first),
+            *padded(output.maps, first),
             *(first if tensor is None else tensor for tensor in optional),
-            *filled_up(inputs, first),
+            *padded(inputs, first),
         ),
         height,
         width,
         channels**0.5,
         frames,
-        int(pending.source),
-        TO_NOTHING.value if activation is None else int(activation.layout),
-        pending.bias is not None,
-        pending.residual is not None,
+        int(output.layout),
+        TO_NOTHING.value if spec is None else int(spec.layout),
+        output.bias is not None,
+        output.residual is not None,
         keep,
         gamma is not None,
         cache is not None,
@@ -305,26 +304,26 @@ def combine_on_gpu(
     return kept, inputs
 
 
-def _targets(pending: Pending, activation: Activation | None, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
-    """Where a launch writes: over what it reads, where shapes allow. A program keeps to its own pixels."""
-    first = pending.maps[0]
-    kept = pending.residual if keep else None
+def _targets(output: ConvOutput, spec: InputSpec | None, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+    """The tensors to write, in place where shapes allow: a program reads and writes its own pixels only."""
+    first = output.maps[0]
+    kept = output.residual if keep else None
     if kept is None:
-        kept = first.new_empty(pending.shape if keep else (0,))
-    shapes = input_shapes(activation.layout, pending.shape) if activation is not None else []
-    if [tuple(one.shape) for one in pending.maps] == shapes:
-        return kept, list(pending.maps)
+        kept = first.new_empty(output.shape if keep else (0,))
+    shapes = input_shapes(spec.layout, output.shape) if spec is not None else []
+    if [tuple(one.shape) for one in output.maps] == shapes:
+        return kept, list(output.maps)
     return kept, [first.new_empty(shape) for shape in shapes]
 
 
-def filled_up(tensors: Sequence[Tensor], filler: Tensor) -> tuple[Tensor, ...]:
-    """As many tensors as a kernel takes; it leaves alone what its form has no use for."""
-    return *tensors, *[filler] * (MOST_FRAMES + CACHED_FRAMES - len(tensors))
+def padded(tensors: Sequence[Tensor], filler: Tensor) -> tuple[Tensor, ...]:
+    """Fill up to the number of tensors that a kernel takes. It does not access the extra ones."""
+    return *tensors, *[filler] * (MAX_FRAMES + CACHED_FRAMES - len(tensors))
 
 
 @triton.jit
 def _add_taps(
-    maps, bias, carry, sums, size,
+    maps, bias, overlap, sums, size,
     frames: tl.constexpr, channels: tl.constexpr, width: tl.constexpr, pixels: tl.constexpr,
 ):  # fmt: skip
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
@@ -332,7 +331,7 @@ def _add_taps(
     at = pixel.to(tl.int64) * width
     frame_step = size.to(tl.int64) * width
     for channel in tl.static_range(channels):
-        planes = carry + channel * 2 * size.to(tl.int64)
+        planes = overlap + channel * 2 * size.to(tl.int64)
         out = sums + channel * frames * size.to(tl.int64)
         this, following = read(planes, pixel, mask), read(planes, pixel + size, mask)
         b = tl.load(bias + channel)
@@ -345,20 +344,20 @@ def _add_taps(
         write(planes, pixel + size, following, mask)
 
 
-def add_taps_on_gpu(maps: Tensor, bias: Tensor, carry: Tensor) -> Tensor:
+def add_taps_on_gpu(maps: Tensor, bias: Tensor, overlap: Tensor) -> Tensor:
     """One launch; see `add_taps`."""
     frames, height, width, mapped = maps.shape
-    sums = carry.new_empty(len(bias), frames, height, width)
+    sums = overlap.new_empty(len(bias), frames, height, width)
     _add_taps[(triton.cdiv(height * width, PIXELS),)](
-        maps, bias, carry, sums, height * width,
+        maps, bias, overlap, sums, height * width,
         frames=frames, channels=len(bias), width=mapped, pixels=PIXELS,
     )  # fmt: skip
     return sums
 
 
 @triton.jit
-def _soften(scores, out, columns, lanes: tl.constexpr):
-    """One row: read once, written once."""
+def _softmax(scores, out, columns, lanes: tl.constexpr):
+    """One row per program, read once and written once."""
     column = tl.arange(0, lanes)
     mask = column < columns
     at = tl.program_id(0).to(tl.int64) * columns + column
@@ -367,11 +366,11 @@ def _soften(scores, out, columns, lanes: tl.constexpr):
     write(out, at, raised / tl.sum(raised, axis=0), mask)
 
 
-def soften_on_gpu(scores: Tensor, dtype: torch.dtype) -> Tensor:
-    """One launch; see `soften`."""
+def softmax_on_gpu(scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """One launch; see `softmax`."""
     columns = scores.shape[-1]
     lanes = triton.next_power_of_2(columns)
     out = torch.empty_like(scores, dtype=dtype)
-    warps = min(max(lanes // ROW_PER_WARP, 4), 32)
-    _soften[(scores.numel() // columns,)](scores, out, columns, lanes=lanes, num_warps=warps)
+    warps = min(max(lanes // VALUES_PER_WARP, 4), 32)
+    _softmax[(scores.numel() // columns,)](scores, out, columns, lanes=lanes, num_warps=warps)
     return out

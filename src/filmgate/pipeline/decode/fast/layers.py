@@ -1,4 +1,4 @@
-"""Wan's layers with weights laid out for the fast path: half precision, channels last, taps transformed."""
+"""Wan's layers with weights converted for the fast path: half precision, channels last, taps transformed."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,87 +10,88 @@ from torch.nn.functional import conv2d, linear, rms_norm
 
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
+    NORM_EPSILON,
     TAPS,
-    TINY,
-    Activation,
-    Layout,
-    Pending,
-    Source,
+    ConvOutput,
+    InputLayout,
+    InputSpec,
+    OutputLayout,
     add_taps,
     combine,
-    soften,
+    softmax,
 )
 from filmgate.pipeline.decode.fast.winograd import TRANSFORMS
 
 Module = Any
-"""A layer of diffusers' Wan decoder."""
+"""A layer of a diffusers decoder."""
 
-QUERIES = 4096  # attended to at a time: bounds the scores' memory at any size
+MAX_QUERIES = 4096  # per attention product: bounds the memory of the scores at any picture size
 
 
 Caches = list[Tensor | None]
 
 
-class Tape:
-    """One stream's causal caches, read and moved on in the order of the layers; none before the first."""
+class CacheCursor:
+    """Hands out the causal caches of one clip in the order of the layers; one cursor per chunk."""
 
     def __init__(self, caches: Caches) -> None:
-        self.is_first = not caches
+        self.is_first = not caches  # the first chunk of the clip
         self._caches = caches
         self._at = 0
 
-    def next(self, shape: tuple[int, ...], like: Tensor, *, is_begun: bool = False) -> Tensor:
-        """The next layer's cache: zeros until something was seen, or anything where the layer begins it."""
+    def next(self, shape: tuple[int, ...], like: Tensor, *, may_be_uninitialised: bool = False) -> Tensor:
+        """The cache of the next layer. A new one is zero, or uninitialised if the layer writes it first."""
         if self._at == len(self._caches):
             self._caches.append(None)
         if (cache := self._caches[self._at]) is None:
-            cache = like.new_empty(shape) if is_begun else like.new_zeros(shape)
+            cache = like.new_empty(shape) if may_be_uninitialised else like.new_zeros(shape)
             self._caches[self._at] = cache
         self._at += 1
         return cache
 
     def skip(self) -> None:
-        """Leave the next layer's cache untouched."""
+        """Leave the cache of the next layer unchanged."""
         if self._at == len(self._caches):
             self._caches.append(None)
         self._at += 1
 
 
 def convolve(frames: Tensor, weight: Tensor, padding: int) -> Tensor:
-    """A spatial convolution of frames [n, height, width, channels]; the same layout comes back."""
+    """A spatial convolution of frames [n, height, width, channels], with the result in the same layout."""
     return conv2d(frames.permute(0, 3, 1, 2), weight, padding=padding).permute(0, 2, 3, 1).contiguous()
 
 
 class CausalConvolution:
-    """A 3 x 3 x 3 causal convolution: by Winograd over several frames, stacked for a single one.
+    """A 3 x 3 x 3 causal convolution: by Winograd over several frames, stacked over a single one.
 
-    `frames` is what a chunk brings it, from the second chunk on; the first is a single frame everywhere.
+    `frames` is the number of frames per chunk from the second chunk on. The first chunk has one frame.
     """
 
     def __init__(self, conv: Module, frames: int, dtype: torch.dtype) -> None:
         taps = conv.weight.detach().float()
-        self._layout = Layout.STACKED if frames == 1 else Layout.SLOTS
+        self._layout = InputLayout.STACKED if frames == 1 else InputLayout.POINTS
         if frames == 1:
             weights = [torch.cat(taps.unbind(2), dim=1)]
         else:
-            weights = list(torch.einsum("st,oithw->soihw", taps.new_tensor(TRANSFORMS[frames].taps), taps))
+            transform = taps.new_tensor(TRANSFORMS[frames].filter_transform)
+            weights = list(torch.einsum("pt,oithw->poihw", transform, taps))
         self._weights = [weight.to(dtype).contiguous(memory_format=torch.channels_last) for weight in weights]
-        # The last tap alone: the slot at infinity, or the last third of the stacked channels.
-        newest = self._weights[-1][:, -taps.shape[1] :]
-        self._newest = newest.contiguous(memory_format=torch.channels_last)
+        # The last tap alone: the point at infinity, or the last third of the stacked channels.
+        last_tap = self._weights[-1][:, -taps.shape[1] :]
+        self._last_tap = last_tap.contiguous(memory_format=torch.channels_last)
         self.bias = conv.bias.detach().float()
 
-    def layout(self, *, is_first: bool) -> Layout:
-        """What it reads. The first chunk has nothing before it: one tap sees it, the others see zeros."""
-        return Layout.FRAMES if is_first else self._layout
+    def layout(self, *, is_first: bool) -> InputLayout:
+        """The layout of its input. In the first chunk only the last tap reads a frame, the others zeros."""
+        return InputLayout.FRAMES if is_first else self._layout
 
-    def __call__(self, inputs: list[Tensor], layout: Layout) -> Pending:
-        """What it makes of its inputs; each is given up once it has been read, to be written over."""
-        if layout is Layout.SLOTS:
+    def __call__(self, inputs: list[Tensor], layout: InputLayout) -> ConvOutput:
+        """Convolve the inputs and remove each from the list once it has been read, to free its memory."""
+        if layout is InputLayout.POINTS:
             maps = tuple(convolve(inputs.pop(0), weight, padding=1) for weight in self._weights)
-            return Pending(Source.SLOTS, maps, self.bias)
-        weight = self._newest if layout is Layout.FRAMES else self._weights[0]
-        return Pending(Source.FRAMES, (convolve(inputs.pop(), weight, padding=1),), self.bias)
+            return ConvOutput(OutputLayout.POINTS, maps, self.bias)
+        weight = self._last_tap if layout is InputLayout.FRAMES else self._weights[0]
+        return ConvOutput(OutputLayout.FRAMES, (convolve(inputs.pop(), weight, padding=1),), self.bias)
 
 
 class Residual:
@@ -105,20 +106,23 @@ class Residual:
             self._shortcut = block.conv_shortcut.weight.detach().flatten(1).to(dtype)
             self._bias = self._bias + block.conv_shortcut.bias.detach().float()
 
-    def __call__(self, pending: Pending, tape: Tape) -> Pending:
-        residual, middle = self._half(0, pending, tape, keep=True)
+    def __call__(self, previous: ConvOutput, caches: CacheCursor) -> ConvOutput:
+        residual, middle = self._norm_and_convolve(0, previous, caches, keep=True)
         if self._shortcut is not None:
             residual = linear(residual, self._shortcut)
-        _, pending = self._half(1, middle, tape, keep=False)
-        pending.bias, pending.residual = self._bias, residual
-        return pending
+        _, output = self._norm_and_convolve(1, middle, caches, keep=False)
+        output.bias, output.residual = self._bias, residual
+        return output
 
-    def _half(self, n: int, pending: Pending, tape: Tape, *, keep: bool) -> tuple[Tensor, Pending]:
-        _, height, width, channels = pending.shape
-        layout = self._convs[n].layout(is_first=tape.is_first)
+    def _norm_and_convolve(
+        self, n: int, previous: ConvOutput, caches: CacheCursor, *, keep: bool
+    ) -> tuple[Tensor, ConvOutput]:
+        _, height, width, channels = previous.shape
+        layout = self._convs[n].layout(is_first=caches.is_first)
         shape = (CACHED_FRAMES, height, width, channels)
-        cache = tape.next(shape, pending.maps[0], is_begun=layout is Layout.FRAMES)
-        kept, inputs = combine(pending, Activation(self._gammas[n], layout, cache), keep=keep)
+        starts = layout is InputLayout.FRAMES
+        cache = caches.next(shape, previous.maps[0], may_be_uninitialised=starts)
+        kept, inputs = combine(previous, InputSpec(self._gammas[n], layout, cache), keep=keep)
         return kept, self._convs[n](inputs, layout)
 
 
@@ -127,68 +131,68 @@ class Attention:
 
     def __init__(self, block: Module, dtype: torch.dtype) -> None:
         self._gamma = block.norm.gamma.detach().to(dtype).flatten()
-        # A query is divided by the root of its length: by its weights, once for all.
+        # Attention divides each query by the root of its length. The weights of the queries include this.
         scales = torch.ones(3 * len(self._gamma), device=self._gamma.device)
         scales[: len(self._gamma)] = len(self._gamma) ** -0.5
-        self._to_qkv, self._proj = as_matrix(block.to_qkv, dtype, scales), as_matrix(block.proj, dtype)
+        self._to_qkv, self._proj = as_linear(block.to_qkv, dtype, scales), as_linear(block.proj, dtype)
 
-    def __call__(self, pending: Pending, tape: Tape) -> Pending:  # noqa: ARG002 - a layer like the others
-        kept, _ = combine(pending, None, keep=True)
-        normal = rms_norm(kept, self._gamma.shape, self._gamma, TINY)
+    def __call__(self, previous: ConvOutput, caches: CacheCursor) -> ConvOutput:  # noqa: ARG002 - every layer's signature
+        kept, _ = combine(previous, None, keep=True)
+        normal = rms_norm(kept, self._gamma.shape, self._gamma, NORM_EPSILON)
         query, key, value = self._to_qkv(normal).flatten(1, 2).chunk(3, dim=-1)
         mixed = attend(query, key, value)
-        return Pending(Source.FRAMES, (self._proj(mixed.view(kept.shape)),), residual=kept)
+        return ConvOutput(OutputLayout.FRAMES, (self._proj(mixed.view(kept.shape)),), residual=kept)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """softmax(q k') v for one wide head, some queries at a time.
+    """softmax(q k') v for one wide head, at most MAX_QUERIES queries at a time.
 
-    No fused kernel takes 384 channels in one head at full speed, and two matrix products with a softmax in
-    float32 between them are more than twice as fast as the one that takes them at all.
+    No fused kernel runs at full speed with 384 channels in one head. Two matrix products with a float32
+    softmax between them are more than twice as fast as the only fused kernel that supports this width.
     """
     parts = []
-    for rows in torch.split(query, QUERIES, dim=1):
+    for rows in torch.split(query, MAX_QUERIES, dim=1):
         if query.is_cuda:
             scores = torch.bmm(rows, key.transpose(1, 2), out_dtype=torch.float32)
         else:
             scores = torch.bmm(rows.float(), key.float().transpose(1, 2))
-        parts.append(torch.bmm(soften(scores, value.dtype), value))
+        parts.append(torch.bmm(softmax(scores, value.dtype), value))
     return torch.cat(parts, dim=1)
 
 
 class Upsample:
-    """WanResample: twice the frames where it says so, then twice the height and width and a convolution.
+    """WanResample: doubles the frames in `upsample3d` mode, then doubles height and width and convolves.
 
-    Of the nine pixels the convolution reads in an upsampled picture only four differ, so each of the four
-    sub-pixel phases is a 2 x 2 convolution of the small picture.
+    Of the nine pixels that the convolution reads in the upsampled picture only four differ, so each of the
+    four sub-pixel phases is a 2 x 2 convolution of the small picture.
     """
 
     def __init__(self, resample: Module, dtype: torch.dtype) -> None:
-        is_doubling = resample.mode == "upsample3d"
-        self._time = Doubling(resample.time_conv, dtype) if is_doubling else None
-        self.times = 2 if is_doubling else 1
+        doubles_frames = resample.mode == "upsample3d"
+        self._double_frames = DoubleFrames(resample.time_conv, dtype) if doubles_frames else None
+        self.frame_factor = 2 if doubles_frames else 1
         conv = resample.resample[1]
         self._weight = (
             as_phases(conv.weight.detach().float()).to(dtype).contiguous(memory_format=torch.channels_last)
         )
         self._bias = conv.bias.detach().float()
 
-    def __call__(self, pending: Pending, tape: Tape) -> Pending:
-        if self._time is None:
-            frames, _ = combine(pending, None, keep=True)
-        elif tape.is_first:
-            tape.skip()  # the first frame stays single and is not remembered
-            frames, _ = combine(pending, None, keep=True)
+    def __call__(self, previous: ConvOutput, caches: CacheCursor) -> ConvOutput:
+        if self._double_frames is None:
+            frames, _ = combine(previous, None, keep=True)
+        elif caches.is_first:
+            caches.skip()  # the first frame is not doubled and not cached
+            frames, _ = combine(previous, None, keep=True)
         else:
-            _, height, width, channels = pending.shape
-            cache = tape.next((CACHED_FRAMES, height, width, channels), pending.maps[0])
-            _, (stacked,) = combine(pending, Activation(None, Layout.STACKED, cache), keep=False)
-            frames = self._time(stacked)
-        return Pending(Source.PHASES, (convolve(frames, self._weight, padding=1),), self._bias)
+            _, height, width, channels = previous.shape
+            cache = caches.next((CACHED_FRAMES, height, width, channels), previous.maps[0])
+            _, (stacked,) = combine(previous, InputSpec(None, InputLayout.STACKED, cache), keep=False)
+            frames = self._double_frames(stacked)
+        return ConvOutput(OutputLayout.PHASES, (convolve(frames, self._weight, padding=1),), self._bias)
 
 
-class Doubling:
-    """The convolution over time that makes two frames of one: a matrix for each of the two."""
+class DoubleFrames:
+    """The convolution over time that makes two frames of one, as one matrix for each of the two."""
 
     def __init__(self, conv: Module, dtype: torch.dtype) -> None:
         weight = torch.cat(conv.weight.detach().unbind(2), dim=1).flatten(1)
@@ -210,7 +214,7 @@ class Doubling:
 
 
 def as_phases(weight: Tensor) -> Tensor:
-    """[out, in, 3, 3] on an upsampled picture as [4 * out, in, 2, 2] on the picture itself."""
+    """Weights [out, in, 3, 3] for an upsampled picture as [4 * out, in, 2, 2] for the picture itself."""
     first, middle, last = weight.unbind(2)
     rows = (torch.stack([first, middle + last], 2), torch.stack([first + middle, last], 2))
     phases = []
@@ -221,55 +225,61 @@ def as_phases(weight: Tensor) -> Tensor:
     return torch.cat(phases)
 
 
-class Duplicate:
-    """DupUp3D: the shortcut around an upsampling block of Wan 2.2, pixels and channels repeated."""
+class DuplicateShortcut:
+    """DupUp3D: the shortcut around an upsampling block of Wan 2.2; repeats pixels and channels."""
 
     def __init__(self, shortcut: Module, device: torch.device) -> None:
-        self._times = shortcut.factor_t
+        self._frame_factor = shortcut.factor_t
         self._channels = shortcut.out_channels
         repeated = torch.arange(shortcut.out_channels * shortcut.factor, device=device)
-        self._from = repeated // shortcut.repeats
+        self._source_channels = repeated // shortcut.repeats
 
     def __call__(self, frames: Tensor, *, is_first: bool) -> Tensor:
         count, height, width, _ = frames.shape
-        spread = frames.index_select(-1, self._from)
-        whole = spread.view(count, height, width, self._channels, self._times, 2, 2)
+        spread = frames.index_select(-1, self._source_channels)
+        whole = spread.view(count, height, width, self._channels, self._frame_factor, 2, 2)
         whole = whole.permute(0, 4, 1, 5, 2, 6, 3)
-        whole = whole.reshape(count * self._times, height * 2, width * 2, self._channels)
-        return whole[self._times - 1 :] if is_first else whole
+        whole = whole.reshape(count * self._frame_factor, height * 2, width * 2, self._channels)
+        return whole[self._frame_factor - 1 :] if is_first else whole
 
 
 class Head:
-    """The last norm and convolution, its three taps beside each other: what is remembered is thin."""
+    """The last norm and convolution. Its three taps are computed together and summed by `add_taps`.
+
+    The cache holds sums of three channels instead of two full inputs.
+    """
 
     def __init__(self, decoder: Module, dtype: torch.dtype) -> None:
         self._gamma = decoder.norm_out.gamma.detach().float().flatten()
-        self._weight = taps_beside(decoder.conv_out, dtype)
+        self._weight = taps_as_channels(decoder.conv_out, dtype)
         self._bias = decoder.conv_out.bias.detach().float()
 
-    def __call__(self, pending: Pending, tape: Tape) -> Tensor:
-        _, (active,) = combine(pending, Activation(self._gamma, Layout.FRAMES), keep=False)
+    def __call__(self, previous: ConvOutput, caches: CacheCursor) -> Tensor:
+        _, (active,) = combine(previous, InputSpec(self._gamma, InputLayout.FRAMES), keep=False)
         maps = convolve(active, self._weight, padding=1)
         _, height, width, _ = maps.shape
-        carry = tape.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
-        return add_taps(maps, self._bias, carry).unsqueeze(0)
+        overlap = caches.next((len(self._bias), CACHED_FRAMES, height, width), self._bias)
+        return add_taps(maps, self._bias, overlap).unsqueeze(0)
 
 
-def at_home(device: torch.device) -> AbstractContextManager[object]:
-    """Triton launches on the thread's GPU, which need not be the VAE's."""
+def on_device(device: torch.device) -> AbstractContextManager[object]:
+    """Make `device` current: Triton launches on the thread's current GPU, which may be another one."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def taps_beside(conv: Module, dtype: torch.dtype) -> Tensor:
-    """A causal convolution's taps as one over space, channels in a multiple of 8, as cuDNN likes."""
+def taps_as_channels(conv: Module, dtype: torch.dtype) -> Tensor:
+    """The taps of a causal convolution as channels of one spatial convolution, padded to a multiple of 8.
+
+    cuDNN is faster with channels in multiples of 8.
+    """
     stacked = torch.cat(conv.weight.detach().float().unbind(2))
     spare = -len(stacked) % 8
     padded = torch.cat([stacked, stacked.new_zeros(spare, *stacked.shape[1:])])
     return padded.to(dtype).contiguous(memory_format=torch.channels_last)
 
 
-def as_matrix(conv: Module, dtype: torch.dtype, scales: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """A convolution of one pixel, as a matrix over its channels; `scales` multiply what comes out."""
+def as_linear(conv: Module, dtype: torch.dtype, scales: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """A 1 x 1 convolution as a linear layer over the channels; `scales` multiply its outputs."""
     matrix, bias = conv.weight.detach().flatten(1), conv.bias.detach()
     if scales is not None:
         matrix, bias = matrix.float() * scales[:, None], bias.float() * scales

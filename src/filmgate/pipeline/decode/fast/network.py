@@ -9,31 +9,31 @@ from torch.nn.functional import linear
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.fast.layers import (
     Attention,
+    CacheCursor,
     CausalConvolution,
-    Duplicate,
+    DuplicateShortcut,
     Head,
     Module,
     Residual,
-    Tape,
     Upsample,
-    at_home,
+    on_device,
 )
 from filmgate.pipeline.decode.fast.passes import (
     CACHED_FRAMES,
-    Activation,
-    Layout,
-    Pending,
-    Source,
+    ConvOutput,
+    InputLayout,
+    InputSpec,
+    OutputLayout,
     combine,
 )
 
-Layer = Callable[[Pending, Tape], Pending]
+Layer = Callable[[ConvOutput, CacheCursor], ConvOutput]
 
 
-class Entrance:
-    """The pipeline's latents, through post_quant_conv and over three frames through conv_in.
+class Stem:
+    """post_quant_conv and conv_in, applied to the latents of the pipeline.
 
-    The deviations and means the VAE's latents are scaled and shifted by are in post_quant_conv's weights.
+    The weights of post_quant_conv include the mean and standard deviation that denormalise the latents.
     """
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
@@ -43,14 +43,15 @@ class Entrance:
         self._bias = (vae.post_quant_conv.bias.detach().float() + matrix @ mean).to(dtype)
         self._conv = CausalConvolution(vae.decoder.conv_in, 1, dtype)
 
-    def __call__(self, latents: Tensor, tape: Tape) -> Pending:
+    def __call__(self, latents: Tensor, caches: CacheCursor) -> ConvOutput:
         pixels = latents[0].permute(1, 2, 3, 0)
         pixels = pixels.to(self._matrix.dtype, memory_format=torch.contiguous_format)
         frames = linear(pixels, self._matrix, self._bias)
-        layout = self._conv.layout(is_first=tape.is_first)
-        cache = tape.next((CACHED_FRAMES, *frames.shape[1:]), frames, is_begun=layout is Layout.FRAMES)
-        pending = Pending(Source.FRAMES, (frames,))
-        _, inputs = combine(pending, Activation(None, layout, cache), keep=False)
+        layout = self._conv.layout(is_first=caches.is_first)
+        starts = layout is InputLayout.FRAMES
+        cache = caches.next((CACHED_FRAMES, *frames.shape[1:]), frames, may_be_uninitialised=starts)
+        output = ConvOutput(OutputLayout.FRAMES, (frames,))
+        _, inputs = combine(output, InputSpec(None, layout, cache), keep=False)
         return self._conv(inputs, layout)
 
 
@@ -61,40 +62,41 @@ class UpBlock:
         self._resnets = [Residual(resnet, frames, dtype) for resnet in block.resnets]
         upsampler = block.upsampler if hasattr(block, "upsampler") else (block.upsamplers or [None])[0]
         self._upsample = Upsample(upsampler, dtype) if upsampler is not None else None
-        self.frames = frames if self._upsample is None else frames * self._upsample.times
+        self.frames = frames if self._upsample is None else frames * self._upsample.frame_factor
         shortcut = getattr(block, "avg_shortcut", None)
         device = block.resnets[0].conv1.weight.device
-        self._shortcut = Duplicate(shortcut, device) if shortcut is not None else None
+        self._shortcut = DuplicateShortcut(shortcut, device) if shortcut is not None else None
 
-    def __call__(self, pending: Pending, tape: Tape) -> Pending:
+    def __call__(self, output: ConvOutput, caches: CacheCursor) -> ConvOutput:
         around: Tensor | None = None
         if self._shortcut is not None:
-            entered, _ = combine(pending, None, keep=True)
-            around = self._shortcut(entered, is_first=tape.is_first)
-            pending = Pending(Source.FRAMES, (entered,))
+            entered, _ = combine(output, None, keep=True)
+            around = self._shortcut(entered, is_first=caches.is_first)
+            output = ConvOutput(OutputLayout.FRAMES, (entered,))
         for resnet in self._resnets:
-            pending = resnet(pending, tape)
+            output = resnet(output, caches)
         if self._upsample is not None:
-            pending = self._upsample(pending, tape)
+            output = self._upsample(output, caches)
         if around is not None:
-            pending.residual = around
-        return pending
+            output.residual = around
+        return output
 
 
 class Network:
-    """A Wan decoder with its weights laid out again. Holds no state of a clip: that is on its tapes.
+    """A Wan decoder with converted weights. Clips keep their state in the caches that they pass in.
 
-    It comes in two halves, so that the lower one may run ahead of the upper (relay.py). Cut below the last
-    two levels, both launch about as many kernels and what is handed over is small.
+    The network has two halves, so the lower one can run ahead of the upper (two_streams.py). The cut is below
+    the last two levels: both halves launch about the same number of kernels, and the tensors that pass from
+    one to the other are small.
     """
 
-    LEVELS_ABOVE = 2
+    UPPER_LEVELS = 2
 
     def __init__(self, vae: Vae, dtype: torch.dtype) -> None:
         decoder = vae.decoder
         mid = decoder.mid_block
         self._device: torch.device = vae.device
-        self._entrance = Entrance(vae, dtype)
+        self._stem = Stem(vae, dtype)
         layers: list[Layer] = [Residual(mid.resnets[0], 1, dtype)]
         for attention, resnet in zip(mid.attentions, mid.resnets[1:], strict=True):
             layers += [Attention(attention, dtype), Residual(resnet, 1, dtype)]
@@ -103,21 +105,21 @@ class Network:
             level = UpBlock(block, frames, dtype)
             layers.append(level)
             frames = level.frames
-        self._lower: Sequence[Layer] = layers[: -self.LEVELS_ABOVE]
-        self._upper: Sequence[Layer] = layers[-self.LEVELS_ABOVE :]
+        self._lower: Sequence[Layer] = layers[: -self.UPPER_LEVELS]
+        self._upper: Sequence[Layer] = layers[-self.UPPER_LEVELS :]
         self._head = Head(decoder, dtype)
 
-    def lower(self, latents: Tensor, tape: Tape) -> Pending:
-        """One latent frame [1, c, 1, h, w] up to the last two levels."""
-        with at_home(self._device):
-            pending = self._entrance(latents, tape)
+    def lower(self, latents: Tensor, caches: CacheCursor) -> ConvOutput:
+        """The layers below the last two levels, for one latent frame [1, c, 1, h, w]."""
+        with on_device(self._device):
+            output = self._stem(latents, caches)
             for layer in self._lower:
-                pending = layer(pending, tape)
-        return pending
+                output = layer(output, caches)
+        return output
 
-    def upper(self, pending: Pending, tape: Tape) -> Tensor:
-        """What `lower` left behind, to frames [1, 3, n, height, width]."""
-        with at_home(self._device):
+    def upper(self, output: ConvOutput, caches: CacheCursor) -> Tensor:
+        """The last two levels and the head: the output of `lower` to frames [1, c, n, height, width]."""
+        with on_device(self._device):
             for layer in self._upper:
-                pending = layer(pending, tape)
-            return self._head(pending, tape)
+                output = layer(output, caches)
+            return self._head(output, caches)

@@ -1,6 +1,4 @@
-"""Carries results between machines: packs files into parts of at most 15 MiB, and puts them together
-again.
-"""
+"""Moves results between machines: packs files into tar archives with parts of at most 15 MiB."""
 
 import argparse
 import io
@@ -12,9 +10,9 @@ PART_BYTES = 15 * 2**20
 
 def pack(sources: list[Path], out: Path, name: str) -> list[Path]:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as parcel:
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         for source in sources:
-            parcel.add(source, arcname=source.name)
+            archive.add(source, arcname=source.name)
     content = buffer.getbuffer()
     parts = []
     for number, start in enumerate(range(0, len(content), PART_BYTES)):
@@ -29,8 +27,8 @@ def unpack(folder: Path, name: str, out: Path) -> None:
     if not parts:
         raise SystemExit(f"no parts named {name}.tar.* in {folder}")
     content = io.BytesIO(b"".join(part.read_bytes() for part in parts))
-    with tarfile.open(fileobj=content) as parcel:
-        parcel.extractall(out, filter="data")
+    with tarfile.open(fileobj=content) as archive:
+        archive.extractall(out, filter="data")
 
 
 def main() -> None:

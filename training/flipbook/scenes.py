@@ -1,7 +1,6 @@
-"""The world Flipbook knows: objects, colours, sizes, motions, settings, relations, and scenes made of them.
+"""What Flipbook can show: objects, colours, sizes, motions, settings, relations, and scenes made of them.
 
-Every combination that the evaluation uses is kept out of training by a rule on the words themselves, so no
-list of held-out prompts has to travel with the code.
+A rule on the words of a scene decides which scenes training never shows. There is no list of held-out scenes.
 """
 
 import zlib
@@ -28,7 +27,7 @@ COLOURS = {
     "grey": 0x8D9096,
 }
 
-# What an object looks like when nobody names a colour.
+# The colour of an object if the caption names none.
 NATURAL_COLOUR = {
     "ball": "red", "box": "brown", "triangle": "orange", "star": "yellow", "ring": "purple", "heart": "red",
     "diamond": "teal", "car": "red", "boat": "blue", "fish": "orange", "bird": "blue", "tree": "green",
@@ -36,7 +35,7 @@ NATURAL_COLOUR = {
     "balloon": "red",
 }  # fmt: skip
 
-# Radius as a share of the shorter side of the frame.
+# The radius as a share of the shorter side of the frame.
 SIZES = {"small": 0.115, "medium": 0.155, "large": 0.205}
 PAIR_SIZES = {"small": 0.105, "medium": 0.135, "large": 0.165}
 
@@ -47,7 +46,7 @@ MOTIONS = (
 SETTINGS = ("plain", "night", "sea", "meadow", "snow", "city", "desert", "sunset")
 RELATIONS = ("left of", "right of", "above", "below", "behind", "in front of")
 
-# Beside one another there is room to move in place only.
+# Two objects have room only for motions that stay in place.
 PAIR_MOTIONS = {
     "left of": ("still", "bounce", "spin", "grow", "shrink"),
     "right of": ("still", "bounce", "spin", "grow", "shrink"),
@@ -57,7 +56,7 @@ PAIR_MOTIONS = {
     "in front of": ("still", "bounce", "sway"),
 }
 
-# A setting whose own colours would swallow the object's: drawn in training, never used to judge.
+# Colours that are too similar to the setting: used in training, never in the evaluation.
 CAMOUFLAGE = {
     ("white", "plain"), ("white", "snow"), ("white", "sea"), ("white", "desert"), ("white", "meadow"),
     ("white", "sunset"), ("grey", "city"), ("grey", "snow"), ("grey", "sunset"), ("grey", "sea"),
@@ -67,7 +66,7 @@ CAMOUFLAGE = {
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """One object on the stage and what it does."""
+    """One object in a scene and its motion."""
 
     object: str
     colour: str
@@ -77,7 +76,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A setting with one actor, or with two and how the first stands to the second."""
+    """A setting with one actor, or with two actors and the relation of the first to the second."""
 
     actors: tuple[Actor, ...]
     setting: str
@@ -93,14 +92,14 @@ class Scene:
 
     @property
     def is_judgeable(self) -> bool:
-        """Whether pixels can tell: no camouflage, and two actors of two different colours."""
+        """Whether the judge can measure it: no camouflage, and actors of different colours."""
         colours = [actor.colour for actor in self.actors]
         hidden = any((colour, self.setting) in CAMOUFLAGE for colour in colours)
         return not hidden and len(set(colours)) == len(colours)
 
 
 def is_reserved(*words: str) -> bool:
-    """One combination in ten belongs to the evaluation."""
+    """One combination in ten is reserved for the evaluation."""
     return zlib.crc32(" ".join(words).encode()) % 10 == 0
 
 

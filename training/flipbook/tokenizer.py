@@ -1,6 +1,6 @@
-"""The tokenizer: every word of the grammar is one piece, any other word falls apart into letters.
+"""The tokenizer: every word of the grammar is one token, any other word is split into letters.
 
-Case, accents and punctuation are dropped before that, so no prompt can surprise the text encoder.
+Case, accents and punctuation are removed first.
 """
 
 import string
@@ -17,7 +17,7 @@ SPACE = "▁"
 
 
 def collect_words() -> list[str]:
-    """Every word the grammar can say, sorted, so that the vocabulary never depends on chance."""
+    """Every word of the grammar, sorted, so the vocabulary is always the same."""
     tables = (captions.OBJECT_WORDS, captions.COLOUR_WORDS, captions.SIZE_WORDS, captions.SETTING_WORDS)
     phrases = [phrase for table in tables for phrases in table.values() for phrase in phrases]
     phrases += [phrase for forms in captions.MOTION_WORDS.values() for form in forms for phrase in form]
@@ -58,11 +58,12 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def tokenize(tokenizer: PreTrainedTokenizerFast, prompts: list[str], slots: int) -> tuple[Tensor, Tensor]:
-    """Ids [prompts, slots] with the last slot left free, and how many of them are words (the end mark
-    included).
+def tokenize(tokenizer: PreTrainedTokenizerFast, prompts: list[str], length: int) -> tuple[Tensor, Tensor]:
+    """Ids [prompts, length] with padding at the end, at least one, and the number of tokens before it.
+
+    The number includes the end token.
     """
     batch = tokenizer(
-        prompts, padding="max_length", max_length=slots - 1, truncation=True, return_tensors="pt"
+        prompts, padding="max_length", max_length=length - 1, truncation=True, return_tensors="pt"
     )
     return F.pad(batch.input_ids, (0, 1)), batch.attention_mask.sum(1)
