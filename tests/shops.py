@@ -97,15 +97,21 @@ class Shop(Counter):
             assert not thread.is_alive()
 
 
-@pytest.fixture
-def shop(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+@contextmanager
+def open_shop(folder):
+    database = Database(f"sqlite:///{folder / 'filmgate.db'}")
     migrate(database)
-    keyring = FileKeyring(tmp_path / "keys")
+    keyring = FileKeyring(folder / "keys")
     settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
     yield Shop(
         open_queue(database, keyring, settings),
         open_book(database, keyring),
-        LocalStore(tmp_path / "objects", keyring),
+        LocalStore(folder / "objects", keyring),
     )
     database.close()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with open_shop(tmp_path) as shop:
+        yield shop

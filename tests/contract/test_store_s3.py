@@ -89,7 +89,7 @@ def test_with_a_late_head_all_parts_but_the_first_leave_early(far, proxy):
             time.sleep(0.01)
         numbers.extend(sent())
 
-    far.put(CLIP, frames(), late_head=lambda: b"index")
+    far.put(CLIP, frames(), late_head=lambda: b"index", head_bytes=5)
     assert (sorted(numbers), sent()[-1]) == (["2", "3", "4"], "1")
     assert read(far, CLIP, 0, 6) == b"indexx"
 

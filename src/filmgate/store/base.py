@@ -67,12 +67,14 @@ class ObjectStore(Protocol):
         *,
         is_durable: bool = True,
         late_head: Callable[[], bytes] | None = None,
+        head_bytes: int = 0,
     ) -> StoredObject:
         """Publish the stream under the name: all of it, durable, or nothing. Replaces an older object in
         one step. Raises StoreFull, and whatever `chunks` raises; both leave no trace.
 
-        Without `is_durable` (live fragments, previews) a power cut may lose it, nothing else can. What
-        `late_head` returns once `chunks` has ended belongs in front of them; no digest is known then.
+        Without `is_durable` (live fragments, previews) a power cut may lose it, nothing else can.
+        With `late_head`, the object starts with the `head_bytes` bytes that it returns after `chunks` has
+        ended. Then `sha256` is None. Only a head without chunks may have another size.
         """
         ...
 

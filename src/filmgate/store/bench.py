@@ -64,7 +64,7 @@ def _put_while_made(store: ObjectStore, name: ObjectName, frames: Iterable[bytes
             made.append(frame)
             yield frame
 
-    store.put(name, keep(), late_head=lambda: _HEAD)
+    store.put(name, keep(), late_head=lambda: _HEAD, head_bytes=len(_HEAD))
     digest([_HEAD, *made])
 
 

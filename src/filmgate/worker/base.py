@@ -59,6 +59,7 @@ class Growth:
     they are the bytes of the Movie to come. The body raises when there will be none, and after `give_up`.
     """
 
+    head_bytes: int
     open_body: Callable[[], Iterator[bytes]]
     read_head: Callable[[], bytes]
     give_up: Callable[[], None]

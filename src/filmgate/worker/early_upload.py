@@ -16,7 +16,11 @@ class EarlyUpload:
         self._give_up = growth.give_up
         pool = ThreadPoolExecutor(1, thread_name_prefix="early-upload")
         self._future: Future[StoredObject] | None = pool.submit(
-            store.put, name, growth.open_body(), late_head=growth.read_head
+            store.put,
+            name,
+            growth.open_body(),
+            late_head=growth.read_head,
+            head_bytes=growth.head_bytes,
         )
         pool.shutdown(wait=False)
 

@@ -121,7 +121,7 @@ class GpuRunner:
             metadata={"seed": str(request.seed)},
             on_fragment=lambda data: emit(Fragment(data)),
             on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
-            on_growth=lambda clip: emit(Growth(clip.follow, clip.head, clip.file.close)),
+            on_growth=lambda clip: emit(Growth(clip.head_bytes, clip.follow, clip.head, clip.file.close)),
         )
         emit(Step(Stage.DECODE, 0, request.frames))
         clip = renderer.finish(denoised, request, None, delivery, control).clip

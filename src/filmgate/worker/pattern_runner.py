@@ -76,7 +76,7 @@ class PatternRunner:
         yield Step(Stage.DECODE, 0, chunks)
         # As a muxer does: room for the head is left in front, and filled at the end.
         size = self.chunk_bytes
-        yield Growth(lambda: file.follow(size), lambda: file.front(size), file.close)
+        yield Growth(size, lambda: file.follow(size), lambda: file.front(size), file.close)
         with closing(file):
             file.seek(self.chunk_bytes)
             for number in range(chunks):
