@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from filmgate.errors import Cancelled, DecodeError, UsageError, WriteError
-from filmgate.pipeline.clip_writer import Delivery, Ending
+from filmgate.pipeline.clip_writer import ClipOutputs, ClipWriter
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.encode.clip_file import SYNC_EVERY_BYTES, clip_file
 from filmgate.pipeline.encode.encoder import EncodeOptions
@@ -46,13 +46,13 @@ def clip(vae, tmp_path_factory):
     """One clip written with everything asked for, and what was heard of it."""
     folder = tmp_path_factory.mktemp("clip")
     fragments, progress = [], []
-    delivery = Delivery(
+    outputs = ClipOutputs(
         {"model": "wan2.1", "seed": "7"},
         StillPaths(folder / "thumb.png", folder / "sheet.png"),
         fragments.append,
     )
     control = Control(progress.append)
-    report = Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), folder / "clip.mp4", delivery, control)
+    report = ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(), folder / "clip.mp4", outputs, control)
     return report, fragments, progress
 
 
@@ -145,7 +145,7 @@ def test_a_wide_clip_is_scaled_down_on_the_sheet(tmp_path):
 def test_every_codec_ends_in_a_file_that_plays_everywhere(vae, codec, tag, tmp_path):
     """hvc1 and not hev1: Apple's players show a black picture for the latter."""
     options = EncodeOptions(encoder="software", codec=codec)
-    path = Ending(vae("wan2.1"), options).write(draw_latents(3), tmp_path / "clip.mp4").path
+    path = ClipWriter(vae("wan2.1"), options).write(draw_latents(3), tmp_path / "clip.mp4").path
     with av.open(str(path)) as video:
         context = video.streams.video[0].codec_context
         colours = (context.color_primaries, context.color_trc, context.colorspace, context.color_range)
@@ -161,15 +161,15 @@ def test_both_loops_write_the_same_file(vae, codec, tmp_path):
     paths = [tmp_path / f"{loop.__name__}.mp4" for loop in LOOPS]
     for loop, path in zip(LOOPS, paths, strict=True):
         options = EncodeOptions(encoder="software", codec=codec)
-        Ending(vae("wan2.1"), options, carry=loop).write(draw_latents(), path)
+        ClipWriter(vae("wan2.1"), options, carry=loop).write(draw_latents(), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 def test_an_ending_serves_clips_of_the_same_and_of_other_shapes(vae, tmp_path):
-    ending = Ending(vae("wan2.1"), SOFTWARE)
-    first = ending.write(draw_latents(3), tmp_path / "a.mp4").path.read_bytes()
-    ending.write(draw_latents(1), tmp_path / "b.mp4")
-    assert ending.write(draw_latents(3), tmp_path / "c.mp4").path.read_bytes() == first
+    writer = ClipWriter(vae("wan2.1"), SOFTWARE)
+    first = writer.write(draw_latents(3), tmp_path / "a.mp4").path.read_bytes()
+    writer.write(draw_latents(1), tmp_path / "b.mp4")
+    assert writer.write(draw_latents(3), tmp_path / "c.mp4").path.read_bytes() == first
 
 
 class Failing:
@@ -187,15 +187,15 @@ class Failing:
 @pytest.mark.parametrize("after", [0, 1, 4])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_full_disk_names_itself_and_leaves_nothing(vae, loop, after, tmp_path):
-    delivery = Delivery(on_fragment=Failing(after, OSError(28, "No space left on device")))
-    ending = Ending(vae("wan2.1"), SOFTWARE, carry=loop)
+    outputs = ClipOutputs(on_fragment=Failing(after, OSError(28, "No space left on device")))
+    writer = ClipWriter(vae("wan2.1"), SOFTWARE, carry=loop)
     with pytest.raises(WriteError, match="No space left on device") as caught:
-        ending.write(draw_latents(), tmp_path / "clip.mp4", delivery)
+        writer.write(draw_latents(), tmp_path / "clip.mp4", outputs)
     assert isinstance(caught.value.__cause__, OSError)
     assert list(tmp_path.iterdir()) == []
     del caught
     gc.collect()  # an abandoned encoder must not complain when it is collected
-    assert ending.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
+    assert writer.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
 
 
 FULL_DISK = """
@@ -203,16 +203,16 @@ import resource, sys
 from pathlib import Path
 import torch
 from filmgate.errors import WriteError
-from filmgate.pipeline.clip_writer import Ending
+from filmgate.pipeline.clip_writer import ClipWriter
 from tests.zoo_vaes import build_vae
 
 folder, latents, vae = Path(sys.argv[1]), torch.randn(1, 4, 5, 6, 8), build_vae("wan2.1")
-size = Ending(vae).write(latents, folder / "clip.mp4").size_bytes
+size = ClipWriter(vae).write(latents, folder / "clip.mp4").size_bytes
 (folder / "clip.mp4").unlink()
 for room in (10, 2000, size // 2, size - 1):
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     try:
-        Ending(vae).write(latents, folder / "clip.mp4")
+        ClipWriter(vae).write(latents, folder / "clip.mp4")
     except WriteError as exc:
         print(exc, sorted(path.name for path in folder.iterdir()))
 """
@@ -232,7 +232,7 @@ def broken_disk(_):
 def test_a_clip_is_not_published_before_the_disk_has_it(vae, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", broken_disk)
     with pytest.raises(WriteError, match=r"cannot write .*clip.mp4: Input/output error"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -249,14 +249,14 @@ def test_a_disk_that_fails_on_the_way_is_a_write_error(vae, tmp_path, monkeypatc
     monkeypatch.setattr("filmgate.pipeline.encode.clip_file.SYNC_EVERY_BYTES", 1)
     monkeypatch.setattr(os, "fdatasync", broken_disk)
     with pytest.raises(WriteError, match="the clip cannot be written: Input/output error"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="pipe is not a file"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "pipe")
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -264,9 +264,9 @@ def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 @pytest.mark.parametrize("listener", [None, lambda _: None])
 def test_a_clip_in_memory_is_the_clip_on_disk(vae, codec, listener, tmp_path):
-    ending = Ending(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
-    in_memory = ending.write(draw_latents(3), None, Delivery(on_fragment=listener))
-    on_disk = ending.write(draw_latents(3), tmp_path / "clip.mp4")
+    writer = ClipWriter(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
+    in_memory = writer.write(draw_latents(3), None, ClipOutputs(on_fragment=listener))
+    on_disk = writer.write(draw_latents(3), tmp_path / "clip.mp4")
     assert in_memory.data == on_disk.path.read_bytes()
     assert in_memory.size_bytes == len(in_memory.data)
 
@@ -288,7 +288,7 @@ def test_cancelling_a_decode_leaves_nothing(vae, loop, tmp_path):
 
     control = Control(cancel_early)
     with pytest.raises(Cancelled):
-        Ending(vae("wan2.1"), SOFTWARE, carry=loop).write(
+        ClipWriter(vae("wan2.1"), SOFTWARE, carry=loop).write(
             draw_latents(12), tmp_path / "clip.mp4", control=control
         )
     assert list(tmp_path.iterdir()) == []
@@ -302,7 +302,7 @@ def test_nan_in_the_decoder_leaves_nothing(vae, tmp_path):
     hook = vae("wan2.1").decoder.register_forward_hook(spoil)
     try:
         with pytest.raises(DecodeError):
-            Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), tmp_path / "clip.mp4")
+            ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(), tmp_path / "clip.mp4")
     finally:
         hook.remove()
     assert list(tmp_path.iterdir()) == []
@@ -311,15 +311,15 @@ def test_nan_in_the_decoder_leaves_nothing(vae, tmp_path):
 def test_an_older_clip_stays_until_the_new_one_is_whole(vae, tmp_path):
     path = tmp_path / "clip.mp4"
     path.write_bytes(b"older")
-    delivery = Delivery(on_fragment=Failing(2, OSError(28, "No space left on device")))
+    outputs = ClipOutputs(on_fragment=Failing(2, OSError(28, "No space left on device")))
     with pytest.raises(WriteError):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), path, delivery)
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(), path, outputs)
     assert path.read_bytes() == b"older"
 
 
 def test_missing_folders_are_made(vae, tmp_path):
     path = tmp_path / "a" / "b" / "clip.mp4"
-    assert Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), path).path.exists()
+    assert ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), path).path.exists()
 
 
 @pytest.mark.parametrize("name", ["a folder", "/proc/clip.mp4", "file/clip.mp4"])
@@ -335,7 +335,9 @@ def test_a_still_that_cannot_be_written_fails_the_clip_and_leaves_nothing(vae, t
     (tmp_path / "file").touch()
     stills = StillPaths(tmp_path / "thumb.png", tmp_path / "file" / "sheet.png")
     with pytest.raises(WriteError, match="sheet.png"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4", Delivery(stills=stills))
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(
+            draw_latents(1), tmp_path / "clip.mp4", ClipOutputs(stills=stills)
+        )
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 

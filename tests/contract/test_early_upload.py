@@ -10,7 +10,7 @@ from filmgate.errors import StoreFull
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
 from filmgate.telemetry.logs import Log
-from filmgate.worker.base import Fragment, Growth, Movie, RenderTask
+from filmgate.worker.base import ClipSource, EarlyClip, Fragment, RenderTask
 from filmgate.worker.early_upload import EarlyUpload
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.tickets import SPEC
@@ -35,13 +35,13 @@ def outputs():
 
 def start(outputs, store):
     """Pull the runner to its offer and take it up."""
-    growth = next(output for output in outputs if isinstance(output, Growth))
-    return EarlyUpload(store, CLIP, growth, LOG)
+    clip = next(output for output in outputs if isinstance(output, EarlyClip))
+    return EarlyUpload(store, CLIP, clip, LOG)
 
 
 def test_a_clip_is_whole_when_its_last_frame_is_made(rig, store, outputs):
     early = start(outputs, store)
-    assert isinstance(list(outputs)[-1], Movie)
+    assert isinstance(list(outputs)[-1], ClipSource)
     stored, clip = early.take(), pattern_clip(SPEC, CHUNK_BYTES)
     assert (stored.size_bytes, b"".join(store.read(CLIP))) == (len(clip), clip)
     assert rig.unpublished() == []
@@ -78,5 +78,5 @@ def test_a_store_that_fails_is_no_failure_of_the_clip(outputs):
             raise StoreFull("no room")
 
     early = start(outputs, Full())
-    assert isinstance(list(outputs)[-1], Movie)
+    assert isinstance(list(outputs)[-1], ClipSource)
     assert early.take() is None

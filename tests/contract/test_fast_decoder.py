@@ -11,9 +11,9 @@ from diffusers import AutoencoderKLCogVideoX
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
 from filmgate.errors import DecodeError, UsageError
-from filmgate.pipeline import clip_writer as ending
+from filmgate.pipeline import clip_writer
 from filmgate.pipeline.bench.fidelity import Fidelity, compare, measure, seam
-from filmgate.pipeline.clip_writer import Ending, make_ready, stream_frames
+from filmgate.pipeline.clip_writer import ClipWriter, make_ready, stream_frames
 from filmgate.pipeline.decode import open_decoder, uses_fast
 from filmgate.pipeline.decode.base import Rung
 from filmgate.pipeline.decode.fast import group_passes, passes
@@ -125,7 +125,7 @@ def test_numbers_beyond_half_precision_go_on_with_the_exact_decoder(name, caplog
         for weight in vae.decoder.up_blocks[1].resnets[0].conv1.parameters():
             weight.mul_(1e8)
     latents = draw_latents(name, vae, 3)
-    report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "fast.mp4")
+    report = ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "fast.mp4")
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
     assert "beyond half precision at frame 0" in caplog.text
@@ -150,12 +150,12 @@ def test_a_decoder_may_be_done_before_anybody_looks_at_its_frames(monkeypatch, t
         yield from real(chunks, *rest)
         is_last.set()
 
-    is_last, real = threading.Event(), ending._watched
+    is_last, real = threading.Event(), clip_writer._watched
     monkeypatch.setattr(HostChunk, "wait", late)
-    monkeypatch.setattr(ending, "_watched", watched)
+    monkeypatch.setattr(clip_writer, "_watched", watched)
     vae = build_vae("wan2.1").to(torch.bfloat16)
     breaking(monkeypatch, at=1)
-    report = Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
+    report = ClipWriter(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert min(asdict(report.phases).values()) >= 0
     assert sum(asdict(report.phases).values()) == pytest.approx(report.seconds)
@@ -191,7 +191,7 @@ def test_frames_of_the_exact_decoder_that_are_no_numbers_are_an_error(tmp_path):
     with torch.no_grad():
         vae.decoder.conv_out.bias.fill_(float("nan"))
     with pytest.raises(DecodeError, match="the decoder produced NaN"):
-        Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
+        ClipWriter(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
 
 
 def test_changed_weights_are_laid_out_again(name):

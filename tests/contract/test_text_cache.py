@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.cache import TextCache, digest
@@ -164,10 +164,10 @@ def test_a_report_says_whether_the_text_was_cached_and_a_checkpoint_inherits_not
     request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
 
     def render():
-        return renderer.render(Prompt("a cat"), request, None, Delivery(), Control())
+        return renderer.render(Prompt("a cat"), request, None, ClipOutputs(), Control())
 
     assert [render().is_text_cached for _ in range(2)] == [False, True]
     latents = renderer.denoise(Prompt("a cat"), request, Control())
-    renderer.finish(latents, request, None, Delivery(), Control())
-    resumed = renderer.finish(latents, request, None, Delivery(), Control())
+    renderer.finish(latents, request, None, ClipOutputs(), Control())
+    resumed = renderer.finish(latents, request, None, ClipOutputs(), Control())
     assert (resumed.is_text_cached, set(resumed.stage_seconds)) == (False, {"decode"})

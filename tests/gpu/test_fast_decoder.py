@@ -9,7 +9,7 @@ import torch
 
 from filmgate.pipeline.bench.fidelity import compare, decode_chunks
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.clip_writer import Ending, prepare
+from filmgate.pipeline.clip_writer import ClipWriter, prepare
 from filmgate.pipeline.decode import uses_fast
 from filmgate.pipeline.decode.fast.group_kernels import condition_on_gpu, gather_on_gpu, settle_on_gpu
 from filmgate.pipeline.decode.fast.group_passes import (
@@ -229,7 +229,7 @@ def test_weights_beyond_half_precision_fall_back_to_the_exact_decoder(name, tmp_
         for weight in vae.decoder.up_blocks[2].resnets[0].conv1.parameters():
             weight.mul_(1e6)
     latents = random_latents(name, (256, 256), 9, vae)
-    report = Ending(vae, EncodeOptions(), decoder="fast").write(latents, tmp_path / "clip.mp4")
+    report = ClipWriter(vae, EncodeOptions(), decoder="fast").write(latents, tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from filmgate.jobs import Size
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import load_model, shipped_folder
 from filmgate.pipeline.render import Renderer
@@ -29,7 +29,7 @@ def film(flipbook):
     def make(prompt="a red ball bounces", size="64x64", frames=9, seed=1):
         request = make_clip_request(flipbook, size=size, frames=frames, steps=2, seed=seed)
         asked = Prompt(prompt, "", request.guidance)
-        return renderer.render(asked, request, None, Delivery(), Control()).clip
+        return renderer.render(asked, request, None, ClipOutputs(), Control()).clip
 
     return make
 

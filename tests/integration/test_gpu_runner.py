@@ -15,7 +15,16 @@ from filmgate.pipeline import canary
 from filmgate.pipeline.loading import model_memory as residence
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.settings import PipelineSettings
-from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
+from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
+    Fragment,
+    Latents,
+    Picture,
+    PictureKind,
+    RenderTask,
+    Step,
+)
 from filmgate.worker.gpu_runner import GpuRunner
 
 SPEC = VideoSpec(
@@ -54,24 +63,24 @@ def count_frames(data):
         return sum(1 for _ in container.decode(video=0))
 
 
-def test_a_spec_becomes_fragments_stills_latents_and_a_movie_in_order(outputs):
-    [movie] = only(outputs, Movie)
-    assert outputs[-1] is movie
-    clip = b"".join(movie.open_chunks())
-    assert clip == b"".join(movie.open_chunks())
+def test_a_spec_becomes_latents_fragments_stills_and_a_clip_in_order(outputs):
+    [source] = only(outputs, ClipSource)
+    assert outputs[-1] is source
+    clip = b"".join(source.open_chunks())
+    assert clip == b"".join(source.open_chunks())
     assert count_frames(clip) == count_frames(b"".join(f.data for f in only(outputs, Fragment))) == 9
     assert {picture.kind for picture in only(outputs, Picture)} == set(PictureKind)
     kinds = [type(output) for output in outputs]
     assert kinds.index(Latents) < kinds.index(Fragment)
 
 
-def test_the_file_can_be_followed_while_it_is_made_and_is_the_movie(outputs):
-    [growth], [movie] = only(outputs, Growth), only(outputs, Movie)
-    body, clip = b"".join(growth.open_body()), b"".join(movie.open_chunks())
-    assert growth.read_head() + body == clip
+def test_the_early_clip_and_the_finished_clip_are_the_same_bytes(outputs):
+    [early], [source] = only(outputs, EarlyClip), only(outputs, ClipSource)
+    body, clip = b"".join(early.open_body()), b"".join(source.open_chunks())
+    assert early.read_head() + body == clip
     assert 0 < len(body) < len(clip)
     kinds = [type(output) for output in outputs]
-    assert kinds.index(Growth) < kinds.index(Fragment)
+    assert kinds.index(EarlyClip) < kinds.index(Fragment)
 
 
 def test_steps_count_finished_work_and_open_every_stage_at_zero(outputs):
@@ -83,11 +92,11 @@ def test_steps_count_finished_work_and_open_every_stage_at_zero(outputs):
 
 
 def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runner, outputs):
-    [latents], [movie] = only(outputs, Latents), only(outputs, Movie)
+    [latents], [source] = only(outputs, Latents), only(outputs, ClipSource)
     again = list(runner.render(task(read_latents=lambda: iter(latents.chunks))))
     assert {step.stage for step in only(again, Step)} == {Stage.DECODE}
     assert only(again, Latents) == []
-    assert b"".join(only(again, Movie)[0].open_chunks()) == b"".join(movie.open_chunks())
+    assert b"".join(only(again, ClipSource)[0].open_chunks()) == b"".join(source.open_chunks())
 
 
 def test_a_prompt_is_remembered_for_its_tenant_alone(runner):
@@ -113,7 +122,7 @@ def test_closing_the_stream_stops_the_pipeline_and_the_runner_stays_usable(runne
     started = time.monotonic()
     stream.close()
     assert time.monotonic() - started < 10
-    assert only(list(runner.render(task())), Movie)
+    assert only(list(runner.render(task())), ClipSource)
 
 
 def test_a_source_the_model_cannot_use_is_refused_with_words(runner):
@@ -154,8 +163,8 @@ def test_two_models_take_turns_where_only_one_fits(model_folder, monkeypatch):
     runner = GpuRunner({"one": folder, "other": folder}, settings)
     clips = []
     for name in ("one", "other", "one"):
-        [movie] = only(list(runner.render(task(replace(SPEC, model=name)))), Movie)
-        clips.append(b"".join(movie.open_chunks()))
+        [source] = only(list(runner.render(task(replace(SPEC, model=name)))), ClipSource)
+        clips.append(b"".join(source.open_chunks()))
         assert runner._shelf.loaded == (name,)
     assert clips[0] == clips[1] == clips[2]
 

@@ -18,7 +18,7 @@ from filmgate.errors import (
 from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
-from filmgate.worker.base import Growth, Latents, Movie, Step
+from filmgate.worker.base import ClipSource, EarlyClip, Latents, Step
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.shops import ACME, FAST, Tapped
 
@@ -97,12 +97,12 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
         def render(self, task):
             begun.append(time.monotonic())
             for output in PatternRunner().render(task):
-                is_movie = isinstance(output, Movie)
-                if is_movie and task.job_id == second.id:
+                is_clip = isinstance(output, ClipSource)
+                if is_clip and task.job_id == second.id:
                     is_second_rendered.set()
-                is_held = is_movie and task.job_id == first.id
-                if not isinstance(output, Growth):
-                    yield Movie(lambda: may_upload.wait(20) and iter([b"late"])) if is_held else output
+                is_held = is_clip and task.job_id == first.id
+                if not isinstance(output, EarlyClip):
+                    yield ClipSource(lambda: may_upload.wait(20) and iter([b"late"])) if is_held else output
 
     with shop.worker(SlowUpload()):
         assert is_second_rendered.wait(10)

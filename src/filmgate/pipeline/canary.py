@@ -8,7 +8,7 @@ from PIL import Image
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Size
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.denoise import ClipRequest
 from filmgate.pipeline.loading.loader import VideoModel
@@ -24,7 +24,8 @@ def check_canary(model: VideoModel, renderer: Renderer) -> None:
     """Render the canary twice; raises DecodeError unless both are the same whole, playable clip."""
     request = canary_request(model)
     one, other = (
-        read_luma(renderer.render(PROMPT, request, None, Delivery(), Control()).clip.data) for _ in range(2)
+        read_luma(renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.data)
+        for _ in range(2)
     )
     expected = (request.frames, request.height, request.width)
     if one.shape != expected or other.shape != expected:

@@ -1,4 +1,4 @@
-"""The fast ending of any diffusers pipeline: latents in, finished MP4 out, everything overlapped."""
+"""The fast writer of any diffusers pipeline: latents in, finished MP4 out, everything overlapped."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ Carry = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class ClipOutputs:
     """What goes out besides the pixels: file metadata, stills, and who hears of fragments and stills."""
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -81,7 +81,7 @@ class ClipReport:
     phases: Phases
 
 
-class Ending:
+class ClipWriter:
     """Turns latents of one VAE into clips; keeps its rings for the next clip of the same shape."""
 
     def __init__(
@@ -105,23 +105,23 @@ class Ending:
         self,
         latents: Tensor,
         path: Path | None,
-        delivery: Delivery | None = None,
+        outputs: ClipOutputs | None = None,
         control: Control | None = None,
         make_timeline: Callable[[Rings], Timeline] | None = None,
     ) -> ClipReport:
         """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
         started = time.perf_counter()
-        delivery, control = delivery or Delivery(), control or Control()
+        outputs, control = outputs or ClipOutputs(), control or Control()
         device = bring_to_device(self._vae)
         decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
         shape, rung = foresee(decoder, latents), ["whole frame"]
-        stills = Stills(delivery.stills, shape.frames, delivery.on_still)
+        stills = Stills(outputs.stills, shape.frames, outputs.on_still)
         timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
         moments = [started]
-        with discarding(_target(path, delivery)) as clip:
+        with discarding(_target(path, outputs)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
-            if delivery.on_growth and isinstance(clip, ClipMemory):
-                delivery.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
+            if outputs.on_growth and isinstance(clip, ClipMemory):
+                outputs.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
             consume = _counting(encoder, stills, shape.frames, control)
 
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
@@ -168,7 +168,7 @@ class Ending:
 
 def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
     """Latents as a diffusers pipeline returns them (`output_type="latent"`) to a finished MP4 at `path`."""
-    Ending(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
+    ClipWriter(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
     return Path(path)
 
 
@@ -217,11 +217,11 @@ def make_ready(
     return ready, Verdict(ready)
 
 
-def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:
-    metadata = tags(delivery.metadata)
+def _target(path: Path | None, outputs: ClipOutputs) -> ClipFile | ClipMemory:
+    metadata = tags(outputs.metadata)
     if path is None:
-        return ClipMemory(metadata, delivery.on_fragment)
-    return ClipFile(path, metadata, delivery.on_fragment)
+        return ClipMemory(metadata, outputs.on_fragment)
+    return ClipFile(path, metadata, outputs.on_fragment)
 
 
 def tags(metadata: Mapping[str, str]) -> dict[str, str]:

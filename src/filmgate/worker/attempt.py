@@ -18,10 +18,10 @@ from filmgate.store.base import (
 )
 from filmgate.telemetry.logs import Log
 from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
     Fragment,
-    Growth,
     Latents,
-    Movie,
     Picture,
     PictureKind,
     RenderTask,
@@ -55,7 +55,7 @@ class Rendering:
 
     lease: Lease
     lifeline: Lifeline
-    movie: Movie
+    clip: ClipSource
     timer: StageTimer
     pictures: dict[PictureKind, bytes]
     early: EarlyUpload | None = None
@@ -83,7 +83,7 @@ class Attempt:
     def render(self, runner: Runner, check: Callable[[], None]) -> Rendering:
         """Pull the runner to its end; `check` raises between outputs when the work should stop."""
         try:
-            movie = self._pull(runner, check)
+            clip = self._pull(runner, check)
         except BaseException:
             if self._early is not None:
                 self._early.cancel()
@@ -92,26 +92,26 @@ class Attempt:
         return Rendering(
             self._lease,
             self._lifeline,
-            movie,
+            clip,
             self._timer,
             self._pictures,
             self._early,
             fragments=self._fragments,
         )
 
-    def _pull(self, runner: Runner, check: Callable[[], None]) -> Movie:
-        movie: Movie | None = None
+    def _pull(self, runner: Runner, check: Callable[[], None]) -> ClipSource:
+        clip: ClipSource | None = None
         # Closing stops the runner where it is when anything here raises.
         with closing(runner.render(self._task())) as outputs:
             for output in outputs:
                 check()
-                if isinstance(output, Movie):
-                    movie = output
+                if isinstance(output, ClipSource):
+                    clip = output
                 else:
                     self._handle(output)
-        if movie is None:
+        if clip is None:
             raise EncodeError("the runner ended without a clip")
-        return movie
+        return clip
 
     def _task(self) -> RenderTask:
         job = self._lease.job
@@ -126,9 +126,9 @@ class Attempt:
             tenant_id=job.tenant_id,
         )
 
-    def _handle(self, output: Step | Latents | Growth | Fragment | Picture) -> None:
+    def _handle(self, output: Step | Latents | EarlyClip | Fragment | Picture) -> None:
         match output:
-            case Growth():
+            case EarlyClip():
                 job, part = self._lease.job, clip_part(self._lease.fence)
                 name = ObjectName(job.tenant_id, job.id, part)
                 self._early = EarlyUpload(self._store, name, output, self._log)

@@ -52,17 +52,17 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class EarlyClip:
     """The finished file while it is still being made, before its first piece: an offer to store it early.
 
     The body comes in order, as it is made; the head (its index) is known when the body has ended. Together
-    they are the bytes of the Movie to come. The body raises when there will be none, and after `give_up`.
+    they are the bytes of the ClipSource to come. The body raises when there will be none, and after `cancel`.
     """
 
     head_bytes: int
     open_body: Callable[[], Iterator[bytes]]
     read_head: Callable[[], bytes]
-    give_up: Callable[[], None]
+    cancel: Callable[[], None]
 
 
 class PictureKind(StrEnum):
@@ -82,7 +82,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Movie:
+class ClipSource:
     """The finished file, as the last output. Opened on the upload thread while the next job denoises, and
     again if the store fails: it must not need the device and must give the same bytes each time.
     """
@@ -91,7 +91,7 @@ class Movie:
     media_type: str = "video/mp4"
 
 
-Output = Step | Latents | Growth | Fragment | Picture | Movie
+Output = Step | Latents | EarlyClip | Fragment | Picture | ClipSource
 
 
 @runtime_checkable

@@ -5,28 +5,28 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from filmgate.errors import FilmgateError
 from filmgate.store.base import ObjectName, ObjectStore, StoredObject
 from filmgate.telemetry.logs import Log
-from filmgate.worker.base import Growth
+from filmgate.worker.base import EarlyClip
 
 
 class EarlyUpload:
-    """Puts a growing file on a thread of its own. A help, not a duty: the Movie can be put again whole."""
+    """Uploads a clip on another thread while it is made. Best effort: the ClipSource can be uploaded again."""
 
-    def __init__(self, store: ObjectStore, name: ObjectName, growth: Growth, log: Log) -> None:
+    def __init__(self, store: ObjectStore, name: ObjectName, clip: EarlyClip, log: Log) -> None:
         self._log = log
-        self._give_up = growth.give_up
+        self._abandon = clip.cancel
         pool = ThreadPoolExecutor(1, thread_name_prefix="early-upload")
         self._future: Future[StoredObject] | None = pool.submit(
             store.put,
             name,
-            growth.open_body(),
-            late_head=growth.read_head,
-            head_bytes=growth.head_bytes,
+            clip.open_body(),
+            late_head=clip.read_head,
+            head_bytes=clip.head_bytes,
         )
         pool.shutdown(wait=False)
 
     def cancel(self) -> None:
-        """There will be no Movie: end, and wait until nothing is being stored any more."""
-        self._give_up()
+        """There will be no ClipSource: end, and wait until nothing is being stored any more."""
+        self._abandon()
         if self._future is not None:
             wait([self._future])
 

@@ -18,10 +18,10 @@ from filmgate.pipeline.transfer.channel import pull
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import adopt_loggers
 from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
     Fragment,
-    Growth,
     Latents,
-    Movie,
     Output,
     Picture,
     PictureKind,
@@ -115,17 +115,17 @@ class GpuRunner:
         emit: Emit,
         control: Control,
     ) -> None:
-        from filmgate.pipeline.clip_writer import Delivery
+        from filmgate.pipeline.clip_writer import ClipOutputs
 
-        delivery = Delivery(
+        outputs = ClipOutputs(
             metadata={"seed": str(request.seed)},
             on_fragment=lambda data: emit(Fragment(data)),
             on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
-            on_growth=lambda clip: emit(Growth(clip.head_bytes, clip.follow, clip.head, clip.file.close)),
+            on_growth=lambda clip: emit(EarlyClip(clip.head_bytes, clip.follow, clip.head, clip.file.close)),
         )
         emit(Step(Stage.DECODE, 0, request.frames))
-        clip = renderer.finish(denoised, request, None, delivery, control).clip
-        emit(Movie(lambda: iter([clip.data])))
+        clip = renderer.finish(denoised, request, None, outputs, control).clip
+        emit(ClipSource(lambda: iter([clip.data])))
 
     def _load(self, name: str) -> "Loaded":
         from filmgate.pipeline.loading.loader import load_model

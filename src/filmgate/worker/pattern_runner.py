@@ -13,10 +13,10 @@ from filmgate.errors import DecodeError
 from filmgate.jobs import Route, Stage, VideoSpec
 from filmgate.pipeline.encode.growing_file import GrowingFile
 from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
     Fragment,
-    Growth,
     Latents,
-    Movie,
     Output,
     Picture,
     PictureKind,
@@ -76,7 +76,7 @@ class PatternRunner:
         yield Step(Stage.DECODE, 0, chunks)
         # As a muxer does: room for the head is left in front, and filled at the end.
         size = self.chunk_bytes
-        yield Growth(size, lambda: file.follow(size), lambda: file.front(size), file.close)
+        yield EarlyClip(size, lambda: file.follow(size), lambda: file.front(size), file.close)
         with closing(file):
             file.seek(self.chunk_bytes)
             for number in range(chunks):
@@ -92,7 +92,7 @@ class PatternRunner:
         yield Picture(PictureKind.PREVIEW, _noise(spec, "preview", 64))
         yield Picture(PictureKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
         yield Picture(PictureKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
-        yield Movie(lambda: (_chunk(spec, number, self.chunk_bytes) for number in range(chunks)))
+        yield ClipSource(lambda: (_chunk(spec, number, self.chunk_bytes) for number in range(chunks)))
 
     def _work(self) -> None:
         time.sleep(self.pace_seconds)

@@ -96,13 +96,13 @@ class Publisher:
         name = ObjectName(job.tenant_id, job.id, clip_part(lease.fence))
         stored = rendering.early.take() if rendering.early is not None else None
         if stored is None:
-            stored = self._store.put(name, rendering.movie.open_chunks())
+            stored = self._store.put(name, rendering.clip.open_chunks())
         return Clip(
             part=name.part,
             size_bytes=stored.size_bytes,
             # None where the head was stored last: a digest takes its bytes in order.
-            sha256=stored.sha256 or digest(rendering.movie.open_chunks()),
-            media_type=rendering.movie.media_type,
+            sha256=stored.sha256 or digest(rendering.clip.open_chunks()),
+            media_type=rendering.clip.media_type,
             thumbnail=parts.get(PictureKind.THUMBNAIL),
             spritesheet=parts.get(PictureKind.SPRITESHEET),
             fragments=rendering.fragments,

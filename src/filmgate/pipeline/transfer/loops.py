@@ -23,7 +23,7 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode import exact_twin
 from filmgate.pipeline.decode.base import VideoDecoder
 from filmgate.pipeline.transfer.channel import Channel, ChannelClosed
-from filmgate.pipeline.transfer.rings import DeviceSlot, HostChunk, NotNumbers, Rings
+from filmgate.pipeline.transfer.rings import DeviceSlot, HostChunk, NonFiniteFrames, Rings
 from filmgate.pipeline.transfer.streams import Mark
 from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
 
@@ -92,7 +92,7 @@ def carry_with_twin(
     try:
         carry(decoder, counting, done)
         return
-    except NotNumbers:
+    except NonFiniteFrames:
         twin = exact_twin(decoder)
         if twin is None:
             raise

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 FLAG_BYTES = 16  # one is used; the rest keeps the frames aligned
 
 
-class NotNumbers(DecodeError):  # noqa: N818 - a signal where a twin can go on
+class NonFiniteFrames(DecodeError):  # noqa: N818 - a signal where a twin can go on
     """Decoded frames that are not numbers. Everything before them has been consumed."""
 
 
@@ -56,7 +56,7 @@ class HostChunk:
         self.copied.wait_on_host()
         received = self.slot.buffer[: self.byte_count].numpy()
         if not received[0]:
-            raise NotNumbers(
+            raise NonFiniteFrames(
                 "the decoder produced NaN or infinity; "
                 "decode in bfloat16 or float32 (pipeline.dtype) instead of float16"
             )
