@@ -263,12 +263,12 @@ def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 @pytest.mark.parametrize("listener", [None, lambda _: None])
-def test_a_clip_in_memory_is_the_clip_on_disk(vae, codec, listener, tmp_path):
+def test_a_spooled_clip_has_the_bytes_of_the_file(vae, codec, listener, tmp_path):
     writer = ClipWriter(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
-    in_memory = writer.write(draw_latents(3), None, ClipOutputs(on_fragment=listener))
+    spooled = writer.write(draw_latents(3), None, ClipOutputs(on_fragment=listener))
     on_disk = writer.write(draw_latents(3), tmp_path / "clip.mp4")
-    assert in_memory.data == on_disk.path.read_bytes()
-    assert in_memory.size_bytes == len(in_memory.data)
+    assert b"".join(spooled.spool.chunks()) == on_disk.path.read_bytes()
+    assert spooled.size_bytes == on_disk.size_bytes
 
 
 def test_the_phases_of_a_clip_are_its_seconds(clip):

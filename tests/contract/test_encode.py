@@ -11,7 +11,6 @@ import pytest
 
 from filmgate.errors import EncodeError, WriteError
 from filmgate.pipeline.encode import encoder as encode
-from filmgate.pipeline.encode.clip_file import ClipMemory
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
@@ -21,6 +20,7 @@ from filmgate.pipeline.encode.encoder import (
     probe_encoder,
     threads_up_to,
 )
+from tests.spools import spooled_clip
 
 WIDTH, HEIGHT = 64, 48
 CODECS = ["h264", "hevc", "av1"]
@@ -36,7 +36,7 @@ def moving(count):
 
 
 def opened(sink, count, size=(WIDTH, HEIGHT), **options):
-    clip = ClipMemory({}, sink.write)
+    clip = spooled_clip(count, on_fragment=sink.write)
     return ClipEncoder(clip, size, count, EncodeOptions(encoder="software", **options))
 
 
@@ -118,7 +118,7 @@ def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
 def test_a_frame_has_a_slice_for_each_thread_and_64_lines(threads, slices):
     sink = WriteOnly()
     options = EncodeOptions(encoder="software", threads=threads)
-    encoder = ClipEncoder(ClipMemory({}, sink.write), (64, 128), 3, options)
+    encoder = ClipEncoder(spooled_clip(3, on_fragment=sink.write), (64, 128), 3, options)
     encoder.write(np.full((3, 192, 64), 90, np.uint8))
     encoder.finish()
     with av.open(io.BytesIO(sink.data)) as clip:

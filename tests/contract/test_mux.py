@@ -1,6 +1,8 @@
 """The finished file and its fragments from one encoder: the index fits, and both show the same clip."""
 
 import io
+from contextlib import closing
+from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -8,9 +10,9 @@ import pytest
 
 from filmgate.errors import EncodeError
 from filmgate.pipeline.encode import mux
-from filmgate.pipeline.encode.clip_file import ClipMemory
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.encode.mux import index_bytes
+from tests.spools import spooled_clip
 
 WIDTH, HEIGHT = 64, 48
 
@@ -22,14 +24,19 @@ def noise(count, width=WIDTH, height=HEIGHT):
 def written(frames, metadata=None, announced=None, **options):
     """A clip in memory and the fragments heard of."""
     heard = []
-    clip = ClipMemory(metadata or {}, heard.append)
+    clip = spooled_clip(announced or len(frames), metadata, heard.append)
     size = (frames.shape[2], frames.shape[1] * 2 // 3)
     settings = EncodeOptions(encoder="software", **options)
     encoder = ClipEncoder(clip, size, announced or len(frames), settings)
     encoder.write(frames)
     encoder.finish()
     clip.publish()
-    return clip.data, b"".join(heard)
+    return read(clip), b"".join(heard)
+
+
+def read(clip):
+    with closing(clip.spool):
+        return b"".join(clip.spool.chunks())
 
 
 def sizes(data):
@@ -88,37 +95,45 @@ def test_an_index_without_room_is_an_error_and_never_a_broken_clip(monkeypatch):
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
-def test_behind_the_head_every_byte_is_final_as_soon_as_it_is_written(codec):
-    clip, frames, grown = ClipMemory({"seed": "7"}), noise(24), []
+def test_behind_the_head_every_byte_is_final_as_soon_as_it_is_written(codec, monkeypatch):
+    snapshots = []
+
+    class Recorded(io.BytesIO):
+        def write(self, data):
+            written = super().write(data)
+            snapshots.append(self.getvalue())
+            return written
+
+    monkeypatch.setattr(mux, "BUFFER_BYTES", 4096)
+    clip = SimpleNamespace(file=Recorded(), metadata={"seed": "7"}, on_fragment=None)
     encoder = ClipEncoder(clip, (WIDTH, HEIGHT), 24, EncodeOptions(encoder="software", codec=codec))
-    for frame in frames:
-        encoder.write(frame[None])
-        grown.append(clip.growing.getvalue())
+    encoder.write(noise(24))
     encoder.finish()
-    clip.publish()
     start = mux.head_bytes(24, clip.metadata)
-    assert len(clip.data) > start
-    for data in grown:
-        assert clip.data[start:].startswith(data[start:])
+    body = snapshots[-1][start:]
+    assert len({len(snapshot) for snapshot in snapshots if len(snapshot) > start}) > 2
+    assert all(body.startswith(snapshot[start:]) for snapshot in snapshots)
 
 
 def test_nobody_listening_changes_nothing_but_the_fragments():
     frames = noise(9)
-    clip = ClipMemory({})
+    clip = spooled_clip(9)
     encoder = ClipEncoder(clip, (WIDTH, HEIGHT), 9, EncodeOptions(encoder="software"))
     for n, frame in enumerate(frames, start=1):
         encoder.write(frame[None])
         assert (encoder.first_fragment_at is not None) == (n >= first_fragment_after(frames))
     encoder.finish()
     clip.publish()
-    assert clip.data == written(frames)[0]
+    assert read(clip) == written(frames)[0]
 
 
 def first_fragment_after(frames):
     """Frames that go in until the first fragment comes out, where somebody listens."""
     heard = []
     options = EncodeOptions(encoder="software")
-    encoder = ClipEncoder(ClipMemory({}, heard.append), (WIDTH, HEIGHT), len(frames), options)
+    encoder = ClipEncoder(
+        spooled_clip(len(frames), on_fragment=heard.append), (WIDTH, HEIGHT), len(frames), options
+    )
     for n, frame in enumerate(frames, start=1):
         encoder.write(frame[None])
         if b"moof" in b"".join(heard):

@@ -1,5 +1,6 @@
 """A small clip that proves a device before it is trusted with anybody's: made twice, decoded, compared."""
 
+from contextlib import closing
 from io import BytesIO
 
 import av
@@ -23,16 +24,20 @@ MOST_DIFFERENCE = 8.0
 def check_canary(model: VideoModel, renderer: Renderer) -> None:
     """Render the canary twice; raises DecodeError unless both are the same whole, playable clip."""
     request = canary_request(model)
-    one, other = (
-        read_luma(renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.data)
-        for _ in range(2)
-    )
+    one, other = (_render_luma(renderer, request) for _ in range(2))
     expected = (request.frames, request.height, request.width)
     if one.shape != expected or other.shape != expected:
         raise DecodeError(f"the canary clip is {one.shape} and {other.shape} instead of {expected}")
     difference = float(np.abs(one - other).mean())
     if difference > MOST_DIFFERENCE:
         raise DecodeError(f"the canary differs by {difference:.1f} levels from itself: a device not to trust")
+
+
+def _render_luma(renderer: Renderer, request: ClipRequest) -> np.ndarray:
+    spool = renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.spool
+    assert spool is not None
+    with closing(spool):
+        return read_luma(b"".join(spool.chunks()))
 
 
 def canary_request(model: VideoModel) -> ClipRequest:

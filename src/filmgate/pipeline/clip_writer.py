@@ -17,10 +17,10 @@ from filmgate.pipeline.decode import DecoderChoice, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.decode.latents import Verdict, refuse_unless_finite
-from filmgate.pipeline.encode.clip_file import ClipFile, ClipMemory, ClipTarget, OnFragment, discarding
+from filmgate.pipeline.encode.clip_file import ClipFile, ClipTarget, OnFragment, SpooledClip, discarding
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
-from filmgate.pipeline.encode.growing_file import GrowingFile
 from filmgate.pipeline.encode.mux import head_bytes
+from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.pipeline.transfer.colour import Layout, Rgb24, Yuv420
@@ -40,21 +40,7 @@ class ClipOutputs:
     stills: StillPaths = field(default_factory=StillPaths)
     on_fragment: OnFragment | None = None
     on_still: OnStill | None = None
-    on_growth: "Callable[[GrowingClip], None] | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class GrowingClip:
-    """A clip in memory while it is made: its body in order, and its head once it is whole."""
-
-    file: GrowingFile
-    head_bytes: int
-
-    def follow(self) -> Iterator[bytes]:
-        return self.file.follow(self.head_bytes)
-
-    def head(self) -> bytes:
-        return self.file.front(self.head_bytes)
+    on_spool: Callable[[ClipSpool], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +55,10 @@ class Phases:
 
 @dataclass(frozen=True, slots=True)
 class ClipReport:
-    """The finished clip and what it took; `data` is the clip itself where no path was given."""
+    """A finished clip and what it took. Without a path the clip is in `spool`, which the caller closes."""
 
     path: Path | None
-    data: bytes
+    spool: ClipSpool | None
     size_bytes: int
     shape: ClipShape
     seconds: float
@@ -118,10 +104,10 @@ class ClipWriter:
         stills = Stills(outputs.stills, shape.frames, outputs.on_still)
         timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
         moments = [started]
-        with discarding(_target(path, outputs)) as clip:
+        with discarding(_target(path, outputs, shape.frames)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
-            if outputs.on_growth and isinstance(clip, ClipMemory):
-                outputs.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
+            if outputs.on_spool and isinstance(clip, SpooledClip):
+                outputs.on_spool(clip.spool)
             consume = _counting(encoder, stills, shape.frames, control)
 
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
@@ -137,9 +123,9 @@ class ClipWriter:
         moments.append(time.perf_counter())
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
-        data = clip.data if isinstance(clip, ClipMemory) else b""
+        spool = clip.spool if isinstance(clip, SpooledClip) else None
         phases = Phases(*(after - before for before, after in pairwise(moments)))
-        return ClipReport(path, data, size, shape, moments[-1] - started, first, rung[0], phases)
+        return ClipReport(path, spool, size, shape, moments[-1] - started, first, rung[0], phases)
 
     def _decoded(
         self,
@@ -217,10 +203,11 @@ def make_ready(
     return ready, Verdict(ready)
 
 
-def _target(path: Path | None, outputs: ClipOutputs) -> ClipFile | ClipMemory:
+def _target(path: Path | None, outputs: ClipOutputs, frames: int) -> ClipFile | SpooledClip:
     metadata = tags(outputs.metadata)
     if path is None:
-        return ClipMemory(metadata, outputs.on_fragment)
+        spool = ClipSpool(head_bytes(frames, metadata))
+        return SpooledClip(spool, metadata, outputs.on_fragment)
     return ClipFile(path, metadata, outputs.on_fragment)
 
 

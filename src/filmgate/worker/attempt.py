@@ -22,6 +22,7 @@ from filmgate.worker.base import (
     EarlyClip,
     Fragment,
     Latents,
+    Output,
     Picture,
     PictureKind,
     RenderTask,
@@ -61,6 +62,12 @@ class Rendering:
     early: EarlyUpload | None = None
     fragments: int = 0
 
+    def close(self) -> None:
+        """Stop the early upload if it still runs, and free the clip. Idempotent."""
+        if self.early is not None:
+            self.early.cancel()
+        self.clip.close()
+
 
 class Attempt:
     """Renders one lease.
@@ -77,6 +84,7 @@ class Attempt:
         self._timer = StageTimer()
         self._pictures: dict[PictureKind, bytes] = {}
         self._early: EarlyUpload | None = None
+        self._clip: ClipSource | None = None
         self._fragments = 0
         self._is_live = True
 
@@ -87,6 +95,8 @@ class Attempt:
         except BaseException:
             if self._early is not None:
                 self._early.cancel()
+            if self._clip is not None:
+                self._clip.close()
             raise
         self._timer.open(None)
         return Rendering(
@@ -100,18 +110,16 @@ class Attempt:
         )
 
     def _pull(self, runner: Runner, check: Callable[[], None]) -> ClipSource:
-        clip: ClipSource | None = None
         # Closing stops the runner where it is when anything here raises.
         with closing(runner.render(self._task())) as outputs:
             for output in outputs:
-                check()
                 if isinstance(output, ClipSource):
-                    clip = output
-                else:
-                    self._handle(output)
-        if clip is None:
+                    self._clip = output
+                check()
+                self._handle(output)
+        if self._clip is None:
             raise EncodeError("the runner ended without a clip")
-        return clip
+        return self._clip
 
     def _task(self) -> RenderTask:
         job = self._lease.job
@@ -126,7 +134,7 @@ class Attempt:
             tenant_id=job.tenant_id,
         )
 
-    def _handle(self, output: Step | Latents | EarlyClip | Fragment | Picture) -> None:
+    def _handle(self, output: Output) -> None:
         match output:
             case EarlyClip():
                 job, part = self._lease.job, clip_part(self._lease.fence)

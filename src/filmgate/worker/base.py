@@ -53,16 +53,21 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class EarlyClip:
-    """The finished file while it is still being made, before its first piece: an offer to store it early.
+    """The clip before it is finished, so that the upload can start early. Comes before the first fragment.
 
-    The body comes in order, as it is made; the head (its index) is known when the body has ended. Together
-    they are the bytes of the ClipSource to come. The body raises when there will be none, and after `cancel`.
+    `open_body` yields everything behind the head, in order, as it is encoded. `read_head` returns the first
+    `head_bytes` bytes, which contain the index, after the body has ended. Together they are the bytes of the
+    ClipSource. The body raises WriteError if rendering fails, and after `cancel`.
     """
 
     head_bytes: int
     open_body: Callable[[], Iterator[bytes]]
     read_head: Callable[[], bytes]
     cancel: Callable[[], None]
+
+
+def _nothing_to_close() -> None:
+    return
 
 
 class PictureKind(StrEnum):
@@ -83,11 +88,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class ClipSource:
-    """The finished file, as the last output. Opened on the upload thread while the next job denoises, and
-    again if the store fails: it must not need the device and must give the same bytes each time.
+    """The finished clip, the last output.
+
+    The upload thread opens it while the next job denoises, and again if the store fails: it must not use the
+    device and must yield the same bytes each time. The worker calls `close` when it is done with the clip.
     """
 
     open_chunks: Callable[[], Iterator[bytes]]
+    close: Callable[[], None] = _nothing_to_close
     media_type: str = "video/mp4"
 
 

@@ -9,7 +9,7 @@ from filmgate.worker.base import EarlyClip
 
 
 class EarlyUpload:
-    """Uploads a clip on another thread while it is made. Best effort: the ClipSource can be uploaded again."""
+    """Uploads a clip on another thread while it is encoded. Best effort: the ClipSource can replace it."""
 
     def __init__(self, store: ObjectStore, name: ObjectName, clip: EarlyClip, log: Log) -> None:
         self._log = log

@@ -121,11 +121,12 @@ class GpuRunner:
             metadata={"seed": str(request.seed)},
             on_fragment=lambda data: emit(Fragment(data)),
             on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
-            on_growth=lambda clip: emit(EarlyClip(clip.head_bytes, clip.follow, clip.head, clip.file.close)),
+            on_spool=lambda spool: emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)),
         )
         emit(Step(Stage.DECODE, 0, request.frames))
-        clip = renderer.finish(denoised, request, None, outputs, control).clip
-        emit(ClipSource(lambda: iter([clip.data])))
+        spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
+        assert spool is not None
+        emit(ClipSource(spool.chunks, spool.close))
 
     def _load(self, name: str) -> "Loaded":
         from filmgate.pipeline.loading.loader import load_model

@@ -6,12 +6,12 @@ It stands in for the GPU wherever the queue, the worker and the store are on tri
 import hashlib
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Route, Stage, VideoSpec
-from filmgate.pipeline.encode.growing_file import GrowingFile
+from filmgate.pipeline.encode.clip_file import SpooledClip, discarding
+from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.worker.base import (
     ClipSource,
     EarlyClip,
@@ -72,27 +72,25 @@ class PatternRunner:
         yield Latents([_latents(spec)])
 
     def _decode(self, spec: VideoSpec) -> Iterator[Output]:
-        chunks, file = _chunk_count(spec), GrowingFile()
+        chunks, spool = _chunk_count(spec), ClipSpool(head_bytes=self.chunk_bytes)
         yield Step(Stage.DECODE, 0, chunks)
-        # As a muxer does: room for the head is left in front, and filled at the end.
-        size = self.chunk_bytes
-        yield EarlyClip(size, lambda: file.follow(size), lambda: file.front(size), file.close)
-        with closing(file):
-            file.seek(self.chunk_bytes)
+        with discarding(SpooledClip(spool, {})) as clip:
+            yield EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)
+            spool.seek(spool.head_bytes)  # like a muxer: the head is written last
             for number in range(chunks):
                 self._work()
                 chunk = _chunk(spec, number, self.chunk_bytes)
                 if number:
-                    file.write(chunk)
+                    spool.write(chunk)
                 yield Fragment(chunk)
                 yield Step(Stage.DECODE, number + 1, chunks)
-            file.seek(0)
-            file.write(_chunk(spec, 0, self.chunk_bytes))
-            file.finish()
+            spool.seek(0)
+            spool.write(_chunk(spec, 0, self.chunk_bytes))
+            clip.publish()
         yield Picture(PictureKind.PREVIEW, _noise(spec, "preview", 64))
         yield Picture(PictureKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
         yield Picture(PictureKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
-        yield ClipSource(lambda: (_chunk(spec, number, self.chunk_bytes) for number in range(chunks)))
+        yield ClipSource(spool.chunks, spool.close)
 
     def _work(self) -> None:
         time.sleep(self.pace_seconds)

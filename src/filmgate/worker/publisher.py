@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from typing import TypeVar
 
 from filmgate.errors import QueueUnavailable, StoreUnavailable
@@ -44,7 +45,8 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         lifeline.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self.patiently(lambda: self._upload(rendering), lifeline.check, log)
+        with closing(rendering):
+            clip = self.patiently(lambda: self._upload(rendering), lifeline.check, log)
         timer.open(None)
         return self.acknowledge(lease, Finish(clip, timer.seconds), log, is_watched=True)
 

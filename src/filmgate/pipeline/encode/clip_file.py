@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import BinaryIO, Protocol, TypeVar, cast
 
 from filmgate.errors import UsageError, WriteError
-from filmgate.pipeline.encode.growing_file import GrowingFile
+from filmgate.pipeline.encode.spool import ClipSpool
 
 SYNC_EVERY_BYTES = 8 << 20
 
@@ -40,24 +40,24 @@ class ClipTarget(Protocol):
         ...
 
 
-class ClipMemory:
-    """A clip that never touches a disk: for stores that encrypt before they write. `data` once published."""
+class SpooledClip:
+    """A clip in a spool, for a store to read. After `publish` the caller closes the spool."""
 
-    def __init__(self, metadata: Mapping[str, str], on_fragment: OnFragment | None = None) -> None:
+    def __init__(
+        self, spool: ClipSpool, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
+    ) -> None:
         self.metadata = metadata
         self.on_fragment = on_fragment
-        self.growing = GrowingFile()
-        self.file = cast("BinaryIO", self.growing)
-        self.data = b""
+        self.spool = spool
+        self.file = cast("BinaryIO", spool)
 
     def publish(self) -> int:
-        self.data = self.growing.getvalue()
-        self.growing.finish()
-        self.discard()
-        return len(self.data)
+        self.spool.finish()
+        return self.spool.size_bytes
 
     def discard(self) -> None:
-        self.file.close()
+        if not self.spool.is_finished:
+            self.spool.close()
 
 
 class ClipFile:
