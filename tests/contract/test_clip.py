@@ -128,14 +128,14 @@ def nearest(frames, picture):
 @pytest.mark.parametrize(("total", "size"), [(1, (48, 64)), (3, (48, 192)), (5, (96, 256)), (40, (192, 256))])
 def test_a_short_clip_gets_a_small_sheet(total, size, tmp_path):
     stills = Stills(StillPaths(None, tmp_path / "sheet.png"), total)
-    stills.watch(np.full((total, 72, 64), 128, np.uint8))
+    stills.add(np.full((total, 72, 64), 128, np.uint8))
     stills.save()
     assert pixels(tmp_path / "sheet.png").shape == (*size, 3)
 
 
 def test_a_wide_clip_is_scaled_down_on_the_sheet(tmp_path):
     stills = Stills(StillPaths(tmp_path / "thumb.jpg", tmp_path / "sheet.webp"), 1)
-    stills.watch(np.full((1, 270, 480), 128, np.uint8))
+    stills.add(np.full((1, 270, 480), 128, np.uint8))
     stills.save()
     assert pixels(tmp_path / "thumb.jpg").shape == (180, 480, 3)
     assert pixels(tmp_path / "sheet.webp").shape == (90, 240, 3)

@@ -10,7 +10,7 @@ import av
 import pytest
 
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
-from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
+from filmgate.jobs import JobId, Source, SourceKind, Stage, StillKind, TenantId, VideoSpec
 from filmgate.pipeline import canary
 from filmgate.pipeline.loading import model_memory as residence
 from filmgate.pipeline.loading.loader import load_model
@@ -20,10 +20,9 @@ from filmgate.worker.base import (
     EarlyClip,
     Fragment,
     Latents,
-    Picture,
-    PictureKind,
     RenderTask,
     Step,
+    Still,
 )
 from filmgate.worker.gpu_runner import GpuRunner
 
@@ -69,7 +68,7 @@ def test_a_spec_becomes_latents_fragments_stills_and_a_clip_in_order(outputs):
     clip = b"".join(source.open_chunks())
     assert clip == b"".join(source.open_chunks())
     assert count_frames(clip) == count_frames(b"".join(f.data for f in only(outputs, Fragment))) == 9
-    assert {picture.kind for picture in only(outputs, Picture)} == set(PictureKind)
+    assert {still.kind for still in only(outputs, Still)} == set(StillKind)
     kinds = [type(output) for output in outputs]
     assert kinds.index(Latents) < kinds.index(Fragment)
 

@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from filmgate.errors import ProviderCannot
+from filmgate.jobs import StillKind
 from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.managed import stills
 from filmgate.providers.managed.stills import NoStills, make_stills
-from filmgate.worker.base import PictureKind
 from tests.bedrock import make_mp4
 from tests.images import png
 
@@ -22,18 +22,18 @@ def size_of(data):
 def test_a_clip_has_a_thumbnail_of_its_size_and_a_sheet_of_sixteen():
     clip = make_mp4(frames=24)
     found = make_stills([clip[:1000], clip[1000:]])
-    assert size_of(found[PictureKind.THUMBNAIL]) == ("JPEG", (64, 48))
-    assert size_of(found[PictureKind.SPRITESHEET]) == ("JPEG", (4 * 64, 4 * 48))
+    assert size_of(found[StillKind.THUMBNAIL]) == ("JPEG", (64, 48))
+    assert size_of(found[StillKind.SPRITESHEET]) == ("JPEG", (4 * 64, 4 * 48))
 
 
 def test_a_short_clip_has_a_smaller_sheet():
     found = make_stills([make_mp4(frames=3)])
-    assert size_of(found[PictureKind.SPRITESHEET]) == ("JPEG", (3 * 64, 48))
+    assert size_of(found[StillKind.SPRITESHEET]) == ("JPEG", (3 * 64, 48))
 
 
 def test_the_thumbnail_is_the_frame_in_the_middle():
     found = make_stills([make_mp4(frames=12)])
-    with Image.open(io.BytesIO(found[PictureKind.THUMBNAIL])) as image:
+    with Image.open(io.BytesIO(found[StillKind.THUMBNAIL])) as image:
         assert abs(image.convert("L").getpixel((30, 20)) - 6 * 20) < 8
 
 

@@ -50,7 +50,7 @@ def test_fragments_can_be_read_while_the_clip_is_still_being_decoded(shop):
 
 
 def test_the_last_fragments_stay_a_while_for_viewers_who_are_behind(shop, monkeypatch):
-    monkeypatch.setattr(publication, "_LINGER_SECONDS", 0.5)
+    monkeypatch.setattr(publication, "_FRAGMENT_GRACE_SECONDS", 0.5)
     with shop.worker(PatternRunner()):
         job = shop.enqueue()
         fragments = shop.wait_for(job).clip.fragments

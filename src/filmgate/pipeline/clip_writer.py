@@ -223,7 +223,7 @@ def _counting(
 
     def consume(frames: np.ndarray) -> None:
         nonlocal done
-        stills.watch(frames)
+        stills.add(frames)
         encoder.write(frames)
         done += len(frames)
         control.report(Stage.DECODE, done, total)

@@ -23,10 +23,9 @@ from filmgate.worker.base import (
     Fragment,
     Latents,
     Output,
-    Picture,
-    PictureKind,
     RenderTask,
     Step,
+    Still,
 )
 from filmgate.worker.loaded_models import ModelShelf
 
@@ -120,7 +119,7 @@ class GpuRunner:
         outputs = ClipOutputs(
             metadata={"seed": str(request.seed)},
             on_fragment=lambda data: emit(Fragment(data)),
-            on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
+            on_still=lambda kind, data: emit(Still(kind, data)),
             on_spool=lambda spool: emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)),
         )
         emit(Step(Stage.DECODE, 0, request.frames))

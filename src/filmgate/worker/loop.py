@@ -62,10 +62,10 @@ class Worker:
             while not self._is_draining:
                 if not self._work_once():
                     self._rest()
-                self._publisher.tidy_fragments()
+                self._publisher.delete_old_fragments()
         finally:
             self._uploader.shutdown(wait=True)
-            self._publisher.tidy_fragments(is_last=True)
+            self._publisher.delete_old_fragments(is_last=True)
         if self._upload is not None:
             self._upload.result()
         self._log.info("drained")
@@ -122,26 +122,26 @@ class Worker:
         """Give the upload thread the next clip; wait here while it still has the one before."""
         if self._upload is not None:
             self._upload.result()
-        self._uploading = rendering.lifeline
+        self._uploading = rendering.heartbeat
         self._upload = self._uploader.submit(self._publish, rendering, log)
 
     def _publish(self, rendering: Rendering, log: Log) -> None:
         try:
             self._publisher.publish(rendering, log)
-            rendering.lifeline.close()
+            rendering.heartbeat.close()
         except Exception as exc:  # noqa: BLE001 - the job's edge
-            self._end_attempt(rendering.lease, rendering.lifeline, exc, log)
+            self._end_attempt(rendering.lease, rendering.heartbeat, exc, log)
 
     def _end_attempt(self, lease: Lease, lifeline: Lifeline, error: Exception, log: Log) -> None:
         lifeline.close()
         if isinstance(error, ObjectCorrupt):
             # A checkpoint that does not verify would fail every attempt to come.
-            self._publisher.drop_checkpoint(lease)
+            self._publisher.delete_checkpoint(lease)
         try:
             if isinstance(error, LeaseLost):
                 raise error
             setback = judge(error)
-            job = self._publisher.give_up(lease, setback)
+            job = self._publisher.fail_attempt(lease, setback)
             log.error("attempt failed", error=error, reason=setback.failure.reason, state=job.state)
         except LeaseLost:
             log.warning("the job has another worker; what this one made is thrown away")

@@ -1,6 +1,6 @@
-"""A runner that renders a test pattern: honest stages and paces, deterministic bytes, no video in them.
+"""A runner that renders a test pattern: real stages, adjustable speed, deterministic bytes that are no video.
 
-It stands in for the GPU wherever the queue, the worker and the store are on trial.
+It replaces the GPU in tests of the queue, the worker and the store.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from filmgate.errors import DecodeError
-from filmgate.jobs import Route, Stage, VideoSpec
+from filmgate.jobs import Route, Stage, StillKind, VideoSpec
 from filmgate.pipeline.encode.clip_file import SpooledClip, discarding
 from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.worker.base import (
@@ -18,19 +18,18 @@ from filmgate.worker.base import (
     Fragment,
     Latents,
     Output,
-    Picture,
-    PictureKind,
     RenderTask,
     Step,
+    Still,
 )
 
 MODEL = "pattern"
-FRAMES_A_CHUNK = 4
+FRAMES_PER_CHUNK = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PatternRunner:
-    """`pace_seconds` is spent on every step and every chunk, where a GPU would be busy."""
+    """Sleeps `pace_seconds` for every step and every chunk, as if a GPU were busy."""
 
     pace_seconds: float = 0.0
     chunk_bytes: int = 4096
@@ -48,16 +47,16 @@ class PatternRunner:
         return "pattern"
 
     def check(self) -> None:
-        """The canary: the same spec must give the same bytes twice."""
+        """Render the canary twice. Raises DecodeError if the bytes differ."""
         spec = VideoSpec(model=MODEL, prompt="canary", width=64, height=64, seconds=0.5, fps=8, seed=0)
         if pattern_clip(spec, self.chunk_bytes) != pattern_clip(spec, self.chunk_bytes):
-            raise DecodeError("the canary clip is not what it should be")
+            raise DecodeError("the canary clips differ")
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         if task.read_latents is None:
             yield from self._denoise(task.spec)
         elif b"".join(task.read_latents()) != _latents(task.spec):
-            raise DecodeError("the checkpoint is not of this job")
+            raise DecodeError("the checkpoint belongs to another job")
         yield from self._decode(task.spec)
 
     def _denoise(self, spec: VideoSpec) -> Iterator[Output]:
@@ -87,9 +86,9 @@ class PatternRunner:
             spool.seek(0)
             spool.write(_chunk(spec, 0, self.chunk_bytes))
             clip.publish()
-        yield Picture(PictureKind.PREVIEW, _noise(spec, "preview", 64))
-        yield Picture(PictureKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
-        yield Picture(PictureKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
+        yield Still(StillKind.PREVIEW, _noise(spec, "preview", 64))
+        yield Still(StillKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
+        yield Still(StillKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
         yield ClipSource(spool.chunks, spool.close)
 
     def _work(self) -> None:
@@ -97,12 +96,12 @@ class PatternRunner:
 
 
 def pattern_clip(spec: VideoSpec, chunk_bytes: int = 4096) -> bytes:
-    """The whole clip this spec must give, for comparison."""
+    """Return the clip that this spec renders to, for comparison."""
     return b"".join(_chunk(spec, number, chunk_bytes) for number in range(_chunk_count(spec)))
 
 
 def _chunk_count(spec: VideoSpec) -> int:
-    return -(-spec.frames // FRAMES_A_CHUNK)
+    return -(-spec.frames // FRAMES_PER_CHUNK)
 
 
 def _chunk(spec: VideoSpec, number: int, size: int) -> bytes:

@@ -252,7 +252,7 @@ class Errand:
             if isinstance(error, LeaseLost):
                 raise error
             setback = judge(error)
-            ended = self._parts.publisher.give_up(self.lease, setback)
+            ended = self._parts.publisher.fail_attempt(self.lease, setback)
             if isinstance(error, Drained):
                 self._log.info("handed back", state=ended.state)
                 return

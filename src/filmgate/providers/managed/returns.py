@@ -22,4 +22,4 @@ def send_home(publisher: Publisher, lease: Lease, words: str, reason: RouteReaso
         decided_at=time.time(),
     )
     failure = Failure(Reason.PROVIDER_FAILED, words)
-    return publisher.give_up(lease, Setback(failure, counts=False, routing=routing))
+    return publisher.fail_attempt(lease, Setback(failure, counts=False, routing=routing))
