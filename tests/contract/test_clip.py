@@ -222,7 +222,7 @@ def test_a_file_system_that_refuses_bytes_is_a_write_error_wherever_it_happens(t
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     run = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["the clip cannot be written: File too large []"] * 4, done.stderr
+    assert done.stdout.splitlines() == ["cannot write the clip: File too large []"] * 4, done.stderr
 
 
 def broken_disk(_):
@@ -248,14 +248,14 @@ def test_a_long_clip_goes_to_the_disk_while_it_is_made(tmp_path, monkeypatch):
 def test_a_disk_that_fails_on_the_way_is_a_write_error(vae, tmp_path, monkeypatch):
     monkeypatch.setattr("filmgate.pipeline.encode.clip_file.SYNC_EVERY_BYTES", 1)
     monkeypatch.setattr(os, "fdatasync", broken_disk)
-    with pytest.raises(WriteError, match="the clip cannot be written: Input/output error"):
+    with pytest.raises(WriteError, match="cannot write the clip: Input/output error"):
         ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="pipe is not a file"):
+    with pytest.raises(UsageError, match="pipe exists and is not a regular file"):
         ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
     assert len(list(tmp_path.iterdir())) == 1

@@ -247,7 +247,7 @@ def test_without_nvenc_auto_falls_back_to_software(codec):
 def test_nvenc_that_was_asked_for_and_is_not_there_names_the_remedy(codec):
     with pytest.raises(EncodeError) as caught:
         pick_encoder(EncodeOptions(codec=codec, encoder="nvenc"))
-    assert f"{HARDWARE[codec]} does not encode here" in str(caught.value)
+    assert f"{HARDWARE[codec]} does not work here" in str(caught.value)
     assert str(caught.value).endswith("set it to auto")
 
 

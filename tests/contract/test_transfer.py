@@ -109,7 +109,7 @@ def test_a_failing_consumer_reaches_the_caller_with_its_cause(loop, fails_at):
     def consume(frames):
         seen.append(frames)
         if len(seen) == fails_at + 1:
-            raise WriteError("the clip cannot be written") from OSError(28, "No space left on device")
+            raise WriteError("cannot write the clip") from OSError(28, "No space left on device")
 
     with pytest.raises(WriteError) as caught:
         loop(numbered([4] * 20), open_rings(), consume, Control())
@@ -188,10 +188,10 @@ class Crowded:
         self._layout, self._together = layout, together
         self.frame_shape = layout.frame_shape
 
-    def convert(self, frames, out, sound=None):
+    def convert(self, frames, out, is_finite=None):
         if frames.shape[1] > self._together:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        self._layout.convert(frames, out, sound)
+        self._layout.convert(frames, out, is_finite)
 
 
 @pytest.mark.parametrize("layout", [Yuv420(), Rgb24()])
@@ -201,7 +201,7 @@ def test_a_chunk_too_large_to_convert_is_converted_frame_by_frame(loop, layout, 
     crowded = carried(loop, lengths, open_rings(layout=Crowded(layout, together=1)))
     roomy = carried(loop, lengths, open_rings(layout=layout))
     assert all(np.array_equal(a, b) for a, b in zip(crowded, roomy, strict=True))
-    assert [record.args[0] for record in caplog.records] == [4, 4, 3]
+    assert [record.fields["frames"] for record in caplog.records] == [4, 4, 3]
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -147,7 +147,7 @@ def test_packed_ltx_latents_are_refused_with_the_call_that_unpacks_them(vae, tmp
 
 @pytest.mark.parametrize("fps", [0, -5, float("nan"), float("inf"), 0.0001])
 def test_a_frame_rate_that_is_none_is_refused(vae, fps, tmp_path):
-    with pytest.raises(UsageError, match="frames a second"):
+    with pytest.raises(UsageError, match="frames per second"):
         filmgate.save_video(
             vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1")), tmp_path / "clip.mp4", fps=fps
         )
