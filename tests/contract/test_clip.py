@@ -1,4 +1,4 @@
-"""The finished file: whole or not at all, index first, with its stills and its provenance."""
+"""The finished file: complete or absent, index first, with stills and metadata."""
 
 import errno
 import gc
@@ -32,7 +32,7 @@ def draw_latents(frames=5, seed=0):
 
 
 def boxes(path: Path) -> list[str]:
-    """The names of an MP4's outermost boxes, in order."""
+    """Return the names of the top-level boxes of an MP4, in order."""
     data, names, at = path.read_bytes(), [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -43,7 +43,7 @@ def boxes(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def clip(vae, tmp_path_factory):
-    """One clip written with everything asked for, and what was heard of it."""
+    """The report, fragments and progress of one clip with all outputs."""
     folder = tmp_path_factory.mktemp("clip")
     fragments, progress = [], []
     outputs = ClipOutputs(
@@ -56,7 +56,7 @@ def clip(vae, tmp_path_factory):
     return report, fragments, progress
 
 
-def test_the_report_tells_what_the_file_is(clip):
+def test_the_report_describes_the_file(clip):
     report, _, _ = clip
     assert report.size_bytes == report.path.stat().st_size
     assert (report.shape.frames, report.shape.height, report.shape.width) == (17, 48, 64)
@@ -64,13 +64,13 @@ def test_the_report_tells_what_the_file_is(clip):
     assert report.rung == "whole frame"
 
 
-def test_the_file_holds_every_frame_at_its_time(clip):
+def test_the_file_contains_every_frame_at_its_time(clip):
     with av.open(str(clip[0].path)) as video:
         times = [frame.time for frame in video.decode(video=0)]
     assert times == pytest.approx([n / 16 for n in range(17)], abs=1e-3)
 
 
-def test_the_index_comes_before_the_pictures(clip):
+def test_the_index_precedes_the_frames(clip):
     names = boxes(clip[0].path)
     assert names.index("moov") < names.index("mdat")
     assert "moof" not in names
@@ -84,7 +84,7 @@ def test_model_seed_and_version_can_be_read_from_the_file(clip):
     assert tags == {"filmgate_model": "wan2.1", "filmgate_seed": "7", "filmgate_version": __version__}
 
 
-def test_fragments_flow_out_in_order_and_make_a_playable_stream(clip, tmp_path):
+def test_the_fragments_are_a_playable_stream(clip, tmp_path):
     report, fragments, _ = clip
     (tmp_path / "live.mp4").write_bytes(b"".join(fragments))
     with av.open(str(tmp_path / "live.mp4")) as live, av.open(str(report.path)) as finished:
@@ -92,19 +92,19 @@ def test_fragments_flow_out_in_order_and_make_a_playable_stream(clip, tmp_path):
         assert all(np.array_equal(a.to_ndarray(), b.to_ndarray()) for a, b in pairs)
 
 
-def test_progress_counts_frames_that_are_encoded_in_order(clip):
+def test_progress_counts_encoded_frames(clip):
     decode = [(p.done, p.total) for p in clip[2] if p.stage is Stage.DECODE]
     finish = [p.done for p in clip[2] if p.stage is Stage.FINISH]
     assert decode == [(1, 17), (5, 17), (9, 17), (13, 17), (17, 17)]
     assert finish == [0, 1]
 
 
-def test_nothing_but_the_clip_and_its_stills_is_left(clip):
+def test_only_the_clip_and_its_stills_are_written(clip):
     names = sorted(path.name for path in clip[0].path.parent.iterdir())
     assert names == ["clip.mp4", "sheet.png", "thumb.png"]
 
 
-def test_the_stills_show_the_frames_they_should(clip):
+def test_the_stills_show_the_right_frames(clip):
     folder = clip[0].path.parent
     with av.open(str(clip[0].path)) as video:
         frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
@@ -126,7 +126,7 @@ def nearest(frames, picture):
 
 
 @pytest.mark.parametrize(("total", "size"), [(1, (48, 64)), (3, (48, 192)), (5, (96, 256)), (40, (192, 256))])
-def test_a_short_clip_gets_a_small_sheet(total, size, tmp_path):
+def test_a_short_clip_has_a_small_sheet(total, size, tmp_path):
     stills = Stills(StillPaths(None, tmp_path / "sheet.png"), total)
     stills.add(np.full((total, 72, 64), 128, np.uint8))
     stills.save()
@@ -142,8 +142,8 @@ def test_a_wide_clip_is_scaled_down_on_the_sheet(tmp_path):
 
 
 @pytest.mark.parametrize(("codec", "tag"), [("h264", "avc1"), ("hevc", "hvc1"), ("av1", "av01")])
-def test_every_codec_ends_in_a_file_that_plays_everywhere(vae, codec, tag, tmp_path):
-    """hvc1 and not hev1: Apple's players show a black picture for the latter."""
+def test_the_file_of_every_codec_has_standard_tags(vae, codec, tag, tmp_path):
+    """hvc1 instead of hev1, because players from Apple do not show hev1."""
     options = EncodeOptions(encoder="software", codec=codec)
     path = ClipWriter(vae("wan2.1"), options).write(draw_latents(3), tmp_path / "clip.mp4").path
     with av.open(str(path)) as video:
@@ -165,7 +165,7 @@ def test_both_loops_write_the_same_file(vae, codec, tmp_path):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_an_ending_serves_clips_of_the_same_and_of_other_shapes(vae, tmp_path):
+def test_one_writer_writes_clips_of_several_shapes(vae, tmp_path):
     writer = ClipWriter(vae("wan2.1"), SOFTWARE)
     first = writer.write(draw_latents(3), tmp_path / "a.mp4").path.read_bytes()
     writer.write(draw_latents(1), tmp_path / "b.mp4")
@@ -173,7 +173,7 @@ def test_an_ending_serves_clips_of_the_same_and_of_other_shapes(vae, tmp_path):
 
 
 class Failing:
-    """Hears of fragments and fails after a while, as a store that is gone does."""
+    """A receiver of fragments that fails after some of them."""
 
     def __init__(self, after: int, error: BaseException) -> None:
         self._left, self._error = after, error
@@ -186,7 +186,7 @@ class Failing:
 
 @pytest.mark.parametrize("after", [0, 1, 4])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_full_disk_names_itself_and_leaves_nothing(vae, loop, after, tmp_path):
+def test_a_full_disk_is_named_in_the_error_and_leaves_no_file(vae, loop, after, tmp_path):
     outputs = ClipOutputs(on_fragment=Failing(after, OSError(28, "No space left on device")))
     writer = ClipWriter(vae("wan2.1"), SOFTWARE, carry=loop)
     with pytest.raises(WriteError, match="No space left on device") as caught:
@@ -194,7 +194,7 @@ def test_a_full_disk_names_itself_and_leaves_nothing(vae, loop, after, tmp_path)
     assert isinstance(caught.value.__cause__, OSError)
     assert list(tmp_path.iterdir()) == []
     del caught
-    gc.collect()  # an abandoned encoder must not complain when it is collected
+    gc.collect()  # collecting an abandoned encoder must not raise
     assert writer.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
 
 
@@ -218,7 +218,7 @@ for room in (10, 2000, size // 2, size - 1):
 """
 
 
-def test_a_file_system_that_refuses_bytes_is_a_write_error_wherever_it_happens(tmp_path):
+def test_a_write_that_fails_anywhere_in_the_file_is_a_write_error(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     run = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=60, check=False)
@@ -229,14 +229,14 @@ def broken_disk(_):
     raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_clip_is_not_published_before_the_disk_has_it(vae, tmp_path, monkeypatch):
+def test_a_clip_is_not_published_before_it_is_flushed(vae, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", broken_disk)
     with pytest.raises(WriteError, match=r"cannot write .*clip.mp4: Input/output error"):
         ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_long_clip_goes_to_the_disk_while_it_is_made(tmp_path, monkeypatch):
+def test_a_long_clip_is_flushed_while_it_is_written(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
     with clip_file(tmp_path / "clip.mp4", {}) as clip:
@@ -245,7 +245,7 @@ def test_a_long_clip_goes_to_the_disk_while_it_is_made(tmp_path, monkeypatch):
     assert synced == [SYNC_EVERY_BYTES, 2 * SYNC_EVERY_BYTES]
 
 
-def test_a_disk_that_fails_on_the_way_is_a_write_error(vae, tmp_path, monkeypatch):
+def test_a_failed_flush_is_a_write_error(vae, tmp_path, monkeypatch):
     monkeypatch.setattr("filmgate.pipeline.encode.clip_file.SYNC_EVERY_BYTES", 1)
     monkeypatch.setattr(os, "fdatasync", broken_disk)
     with pytest.raises(WriteError, match="cannot write the clip: Input/output error"):
@@ -262,16 +262,16 @@ def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
-@pytest.mark.parametrize("listener", [None, lambda _: None])
-def test_a_spooled_clip_has_the_bytes_of_the_file(vae, codec, listener, tmp_path):
+@pytest.mark.parametrize("on_fragment", [None, lambda _: None])
+def test_a_spooled_clip_has_the_bytes_of_the_file(vae, codec, on_fragment, tmp_path):
     writer = ClipWriter(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
-    spooled = writer.write(draw_latents(3), None, ClipOutputs(on_fragment=listener))
+    spooled = writer.write(draw_latents(3), None, ClipOutputs(on_fragment=on_fragment))
     on_disk = writer.write(draw_latents(3), tmp_path / "clip.mp4")
     assert b"".join(spooled.spool.chunks()) == on_disk.path.read_bytes()
     assert spooled.size_bytes == on_disk.size_bytes
 
 
-def test_the_phases_of_a_clip_are_its_seconds(clip):
+def test_the_phases_add_up_to_the_total_time(clip):
     report, _, _ = clip
     phases = astuple(report.phases)
     assert min(phases) > 0
@@ -279,11 +279,11 @@ def test_the_phases_of_a_clip_are_its_seconds(clip):
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_cancelling_a_decode_leaves_nothing(vae, loop, tmp_path):
-    heard = []
+def test_a_cancelled_clip_leaves_no_file(vae, loop, tmp_path):
+    reported = []
 
     def cancel_early(progress):
-        heard.append(progress.done)
+        reported.append(progress.done)
         control.cancel()
 
     control = Control(cancel_early)
@@ -292,10 +292,10 @@ def test_cancelling_a_decode_leaves_nothing(vae, loop, tmp_path):
             draw_latents(12), tmp_path / "clip.mp4", control=control
         )
     assert list(tmp_path.iterdir()) == []
-    assert max(heard) < 45
+    assert max(reported) < 45
 
 
-def test_nan_in_the_decoder_leaves_nothing(vae, tmp_path):
+def test_nan_in_the_decoder_leaves_no_file(vae, tmp_path):
     def spoil(_module, _inputs, output):
         return output * float("nan")
 
@@ -308,7 +308,7 @@ def test_nan_in_the_decoder_leaves_nothing(vae, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_older_clip_stays_until_the_new_one_is_whole(vae, tmp_path):
+def test_an_older_clip_stays_until_the_new_one_is_complete(vae, tmp_path):
     path = tmp_path / "clip.mp4"
     path.write_bytes(b"older")
     outputs = ClipOutputs(on_fragment=Failing(2, OSError(28, "No space left on device")))
@@ -317,7 +317,7 @@ def test_an_older_clip_stays_until_the_new_one_is_whole(vae, tmp_path):
     assert path.read_bytes() == b"older"
 
 
-def test_missing_folders_are_made(vae, tmp_path):
+def test_missing_folders_are_created(vae, tmp_path):
     path = tmp_path / "a" / "b" / "clip.mp4"
     assert ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), path).path.exists()
 
@@ -331,7 +331,7 @@ def test_a_path_that_cannot_be_written_is_a_usage_error(name, tmp_path):
     assert caught.value.option == "--output"
 
 
-def test_a_still_that_cannot_be_written_fails_the_clip_and_leaves_nothing(vae, tmp_path):
+def test_a_still_that_cannot_be_written_fails_the_clip(vae, tmp_path):
     (tmp_path / "file").touch()
     stills = StillPaths(tmp_path / "thumb.png", tmp_path / "file" / "sheet.png")
     with pytest.raises(WriteError, match="sheet.png"):
@@ -342,7 +342,7 @@ def test_a_still_that_cannot_be_written_fails_the_clip_and_leaves_nothing(vae, t
 
 
 @pytest.mark.parametrize("option", ["thumbnail", "spritesheet"])
-def test_a_still_in_an_unknown_format_is_refused_before_anything_runs(option):
+def test_an_unknown_still_format_is_rejected_at_once(option):
     with pytest.raises(UsageError, match="end it in .jpg, .jpeg, .png, .webp") as caught:
         StillPaths(**{option: Path("still.mp5")})
     assert caught.value.option == f"--{option}"
