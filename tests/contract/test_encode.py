@@ -11,6 +11,7 @@ import pytest
 
 from filmgate.errors import EncodeError, WriteError
 from filmgate.pipeline.encode import encoder as encode
+from filmgate.pipeline.encode import spool
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
@@ -213,6 +214,13 @@ def test_a_full_sink_is_a_write_error_with_its_cause(room):
         encoded(moving(60), WriteOnly(room))
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
+
+
+def test_a_missing_temporary_folder_is_a_write_error_that_names_it(monkeypatch):
+    monkeypatch.setattr(spool, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr("tempfile.tempdir", "/does/not/exist")
+    with pytest.raises(WriteError, match="/does/not/exist"):
+        encoded(scrolling(60), WriteOnly())
 
 
 def test_collecting_an_abandoned_encoder_does_not_raise(monkeypatch):

@@ -93,11 +93,11 @@ def carry_with_fallback(
         carry(decoder, counting, done)
         return
     except NonFiniteFrames:
-        twin = exact_twin(decoder)
-        if twin is None:
+        exact = exact_twin(decoder)
+        if exact is None:
             raise
     log.warning("the fast decoder produced NaN or infinity; continuing with the exact decoder", frames=done)
-    carry(twin, counting, done)
+    carry(exact, counting, done)
 
 
 def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tensor, Mark]]:

@@ -47,10 +47,10 @@ def encrypt(
         return offset, cipher.encrypt(_nonce(prefix, number, is_last=is_last), plain, None)
 
     yield 0, bytes([HEADER_BYTES]) + salt + prefix
-    segments = _split(body, head_bytes)
     if late_head is None:
-        yield from (seal(*segment) for segment in segments)
+        yield from (seal(*segment) for segment in _split(body))
         return
+    segments = _split(body, head_bytes)
     _, start, is_whole = next(segments)  # shares a segment with the end of the head
     yield from (seal(*segment) for segment in segments)
     head = late_head()
