@@ -1,4 +1,4 @@
-"""Latents of any diffusers video pipeline to an MP4, decoded, copied and encoded at the same time.
+"""Writes the latents of a diffusers video pipeline to an MP4; decode, copy and encode overlap.
 
 python examples/save_video.py MODEL "a red ball bounces"
 """

@@ -1,4 +1,4 @@
-"""Frames in Python while the GPU decodes the next ones: here, the mean brightness of each.
+"""Prints the mean brightness of each frame while the GPU decodes the next ones.
 
 python examples/stream_frames.py MODEL "a red ball bounces"
 """

@@ -99,15 +99,21 @@ class LocalSite(JobView):
             assert not thread.is_alive()
 
 
-@pytest.fixture
-def shop(tmp_path):
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+@contextmanager
+def open_shop(folder):
+    database = Database(f"sqlite:///{folder / 'filmgate.db'}")
     migrate(database)
-    keys = DataKeys(FileKeyring(tmp_path / "keys"))
+    keys = DataKeys(FileKeyring(folder / "keys"))
     settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
     yield LocalSite(
         open_queue(database, keys, settings),
-        open_book(database, keys),
-        LocalStore(tmp_path / "objects", keys),
+        open_reader(database, keys),
+        LocalStore(folder / "objects", keys),
     )
     database.close()
+
+
+@pytest.fixture
+def shop(tmp_path):
+    with open_shop(tmp_path) as shop:
+        yield shop

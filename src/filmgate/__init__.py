@@ -1,6 +1,6 @@
-"""Filmgate: video generation on GPUs you control. The Python surface is `save_video` and `stream_frames`.
+"""Filmgate: video generation on GPUs you control. The Python API is `save_video` and `stream_frames`.
 
-Importing filmgate is instant: torch comes in with the first call.
+`import filmgate` is fast: torch is imported by the first call.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["save_video", "stream_frames"]
 
 
 def save_video(vae: ModelMixin, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
-    """Write latents to an MP4 at `path` while the GPU decodes: what `export_to_video` does, without the wait.
+    """Write latents to an MP4 at `path`. Replaces `export_to_video`, and encodes while the GPU decodes.
 
-    `vae` is a diffusers video VAE, `latents` what its pipeline returns with `output_type="latent"`.
+    `vae` is a diffusers video VAE. `latents` is the output of its pipeline with `output_type="latent"`.
     """
     from filmgate.pipeline import clip_writer
 
@@ -30,7 +30,7 @@ def save_video(vae: ModelMixin, latents: Tensor, path: str | Path, *, fps: float
 
 
 def stream_frames(vae: ModelMixin, latents: Tensor) -> Iterator[np.ndarray]:
-    """Yield frames as uint8 [n, height, width, 3] on the host as they are ready, while the GPU works on."""
+    """Yield frames as uint8 [n, height, width, 3] on the host while the GPU decodes the next ones."""
     from filmgate.pipeline import clip_writer
 
     return clip_writer.stream_frames(vae, latents)

@@ -109,6 +109,14 @@ class Stage(StrEnum):
     UPLOAD = "upload"
 
 
+class StillKind(StrEnum):
+    """What a still of a clip is for."""
+
+    PREVIEW = "preview"  # shown while the clip is rendered
+    THUMBNAIL = "thumbnail"  # stands for the finished clip
+    SPRITESHEET = "spritesheet"  # shown while a viewer scrubs
+
+
 class Reason(StrEnum):
     """Why an attempt or a job failed. A closed set: it labels metrics."""
 

@@ -44,7 +44,7 @@ def test_a_clip_waits_while_s3_fails_and_ends_whole(site, proxy, cloud, how):
     site.wait_until(lambda: site.parts(job) == ["clip-1.mp4", "spritesheet-1.jpg", "thumbnail-1.jpg"])
     assert cloud.uploads() == []
     said = site.log.read_text()
-    assert "the clip waits for the store" in said
+    assert "could not store the clip; retrying" in said
     assert ('"permission": "s3:PutObject"' in said) is (how.get("status") == 403)
 
 

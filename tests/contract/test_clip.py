@@ -1,4 +1,4 @@
-"""The finished file: whole or not at all, index first, with its stills and its provenance."""
+"""The finished file: complete or absent, index first, with stills and metadata."""
 
 import errno
 import gc
@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from filmgate.errors import Cancelled, DecodeError, UsageError, WriteError
-from filmgate.pipeline.clip_writer import Delivery, Ending
+from filmgate.pipeline.clip_writer import ClipOutputs, ClipWriter
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.encode.clip_file import SYNC_EVERY_BYTES, clip_file
 from filmgate.pipeline.encode.encoder import EncodeOptions
@@ -32,7 +32,7 @@ def draw_latents(frames=5, seed=0):
 
 
 def boxes(path: Path) -> list[str]:
-    """The names of an MP4's outermost boxes, in order."""
+    """Return the names of the top-level boxes of an MP4, in order."""
     data, names, at = path.read_bytes(), [], 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 4], "big")
@@ -43,20 +43,20 @@ def boxes(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def clip(vae, tmp_path_factory):
-    """One clip written with everything asked for, and what was heard of it."""
+    """The report, fragments and progress of one clip with all outputs."""
     folder = tmp_path_factory.mktemp("clip")
     fragments, progress = [], []
-    delivery = Delivery(
+    outputs = ClipOutputs(
         {"model": "wan2.1", "seed": "7"},
         StillPaths(folder / "thumb.png", folder / "sheet.png"),
         fragments.append,
     )
     control = Control(progress.append)
-    report = Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), folder / "clip.mp4", delivery, control)
+    report = ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(), folder / "clip.mp4", outputs, control)
     return report, fragments, progress
 
 
-def test_the_report_tells_what_the_file_is(clip):
+def test_the_report_describes_the_file(clip):
     report, _, _ = clip
     assert report.size_bytes == report.path.stat().st_size
     assert (report.shape.frames, report.shape.height, report.shape.width) == (17, 48, 64)
@@ -64,13 +64,13 @@ def test_the_report_tells_what_the_file_is(clip):
     assert report.rung == "whole frame"
 
 
-def test_the_file_holds_every_frame_at_its_time(clip):
+def test_the_file_contains_every_frame_at_its_time(clip):
     with av.open(str(clip[0].path)) as video:
         times = [frame.time for frame in video.decode(video=0)]
     assert times == pytest.approx([n / 16 for n in range(17)], abs=1e-3)
 
 
-def test_the_index_comes_before_the_pictures(clip):
+def test_the_index_precedes_the_frames(clip):
     names = boxes(clip[0].path)
     assert names.index("moov") < names.index("mdat")
     assert "moof" not in names
@@ -84,7 +84,7 @@ def test_model_seed_and_version_can_be_read_from_the_file(clip):
     assert tags == {"filmgate_model": "wan2.1", "filmgate_seed": "7", "filmgate_version": __version__}
 
 
-def test_fragments_flow_out_in_order_and_make_a_playable_stream(clip, tmp_path):
+def test_the_fragments_are_a_playable_stream(clip, tmp_path):
     report, fragments, _ = clip
     (tmp_path / "live.mp4").write_bytes(b"".join(fragments))
     with av.open(str(tmp_path / "live.mp4")) as live, av.open(str(report.path)) as finished:
@@ -92,19 +92,19 @@ def test_fragments_flow_out_in_order_and_make_a_playable_stream(clip, tmp_path):
         assert all(np.array_equal(a.to_ndarray(), b.to_ndarray()) for a, b in pairs)
 
 
-def test_progress_counts_frames_that_are_encoded_in_order(clip):
+def test_progress_counts_encoded_frames(clip):
     decode = [(p.done, p.total) for p in clip[2] if p.stage is Stage.DECODE]
     finish = [p.done for p in clip[2] if p.stage is Stage.FINISH]
     assert decode == [(1, 17), (5, 17), (9, 17), (13, 17), (17, 17)]
     assert finish == [0, 1]
 
 
-def test_nothing_but_the_clip_and_its_stills_is_left(clip):
+def test_only_the_clip_and_its_stills_are_written(clip):
     names = sorted(path.name for path in clip[0].path.parent.iterdir())
     assert names == ["clip.mp4", "sheet.png", "thumb.png"]
 
 
-def test_the_stills_show_the_frames_they_should(clip):
+def test_the_stills_show_the_right_frames(clip):
     folder = clip[0].path.parent
     with av.open(str(clip[0].path)) as video:
         frames = [frame.to_ndarray(format="rgb24") for frame in video.decode(video=0)]
@@ -126,26 +126,26 @@ def nearest(frames, picture):
 
 
 @pytest.mark.parametrize(("total", "size"), [(1, (48, 64)), (3, (48, 192)), (5, (96, 256)), (40, (192, 256))])
-def test_a_short_clip_gets_a_small_sheet(total, size, tmp_path):
+def test_a_short_clip_has_a_small_sheet(total, size, tmp_path):
     stills = Stills(StillPaths(None, tmp_path / "sheet.png"), total)
-    stills.watch(np.full((total, 72, 64), 128, np.uint8))
+    stills.add(np.full((total, 72, 64), 128, np.uint8))
     stills.save()
     assert pixels(tmp_path / "sheet.png").shape == (*size, 3)
 
 
 def test_a_wide_clip_is_scaled_down_on_the_sheet(tmp_path):
     stills = Stills(StillPaths(tmp_path / "thumb.jpg", tmp_path / "sheet.webp"), 1)
-    stills.watch(np.full((1, 270, 480), 128, np.uint8))
+    stills.add(np.full((1, 270, 480), 128, np.uint8))
     stills.save()
     assert pixels(tmp_path / "thumb.jpg").shape == (180, 480, 3)
     assert pixels(tmp_path / "sheet.webp").shape == (90, 240, 3)
 
 
 @pytest.mark.parametrize(("codec", "tag"), [("h264", "avc1"), ("hevc", "hvc1"), ("av1", "av01")])
-def test_every_codec_ends_in_a_file_that_plays_everywhere(vae, codec, tag, tmp_path):
-    """hvc1 and not hev1: Apple's players show a black picture for the latter."""
+def test_the_file_of_every_codec_has_standard_tags(vae, codec, tag, tmp_path):
+    """hvc1 instead of hev1, because players from Apple do not show hev1."""
     options = EncodeOptions(encoder="software", codec=codec)
-    path = Ending(vae("wan2.1"), options).write(draw_latents(3), tmp_path / "clip.mp4").path
+    path = ClipWriter(vae("wan2.1"), options).write(draw_latents(3), tmp_path / "clip.mp4").path
     with av.open(str(path)) as video:
         context = video.streams.video[0].codec_context
         colours = (context.color_primaries, context.color_trc, context.colorspace, context.color_range)
@@ -161,19 +161,19 @@ def test_both_loops_write_the_same_file(vae, codec, tmp_path):
     paths = [tmp_path / f"{loop.__name__}.mp4" for loop in LOOPS]
     for loop, path in zip(LOOPS, paths, strict=True):
         options = EncodeOptions(encoder="software", codec=codec)
-        Ending(vae("wan2.1"), options, carry=loop).write(draw_latents(), path)
+        ClipWriter(vae("wan2.1"), options, carry=loop).write(draw_latents(), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_an_ending_serves_clips_of_the_same_and_of_other_shapes(vae, tmp_path):
-    ending = Ending(vae("wan2.1"), SOFTWARE)
-    first = ending.write(draw_latents(3), tmp_path / "a.mp4").path.read_bytes()
-    ending.write(draw_latents(1), tmp_path / "b.mp4")
-    assert ending.write(draw_latents(3), tmp_path / "c.mp4").path.read_bytes() == first
+def test_one_writer_writes_clips_of_several_shapes(vae, tmp_path):
+    writer = ClipWriter(vae("wan2.1"), SOFTWARE)
+    first = writer.write(draw_latents(3), tmp_path / "a.mp4").path.read_bytes()
+    writer.write(draw_latents(1), tmp_path / "b.mp4")
+    assert writer.write(draw_latents(3), tmp_path / "c.mp4").path.read_bytes() == first
 
 
 class Failing:
-    """Hears of fragments and fails after a while, as a store that is gone does."""
+    """A receiver of fragments that fails after some of them."""
 
     def __init__(self, after: int, error: BaseException) -> None:
         self._left, self._error = after, error
@@ -186,16 +186,16 @@ class Failing:
 
 @pytest.mark.parametrize("after", [0, 1, 4])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_full_disk_names_itself_and_leaves_nothing(vae, loop, after, tmp_path):
-    delivery = Delivery(on_fragment=Failing(after, OSError(28, "No space left on device")))
-    ending = Ending(vae("wan2.1"), SOFTWARE, carry=loop)
+def test_a_full_disk_is_named_in_the_error_and_leaves_no_file(vae, loop, after, tmp_path):
+    outputs = ClipOutputs(on_fragment=Failing(after, OSError(28, "No space left on device")))
+    writer = ClipWriter(vae("wan2.1"), SOFTWARE, carry=loop)
     with pytest.raises(WriteError, match="No space left on device") as caught:
-        ending.write(draw_latents(), tmp_path / "clip.mp4", delivery)
+        writer.write(draw_latents(), tmp_path / "clip.mp4", outputs)
     assert isinstance(caught.value.__cause__, OSError)
     assert list(tmp_path.iterdir()) == []
     del caught
-    gc.collect()  # an abandoned encoder must not complain when it is collected
-    assert ending.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
+    gc.collect()  # collecting an abandoned encoder must not raise
+    assert writer.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
 
 
 FULL_DISK = """
@@ -203,40 +203,40 @@ import resource, sys
 from pathlib import Path
 import torch
 from filmgate.errors import WriteError
-from filmgate.pipeline.clip_writer import Ending
+from filmgate.pipeline.clip_writer import ClipWriter
 from tests.zoo_vaes import build_vae
 
 folder, latents, vae = Path(sys.argv[1]), torch.randn(1, 4, 5, 6, 8), build_vae("wan2.1")
-size = Ending(vae).write(latents, folder / "clip.mp4").size_bytes
+size = ClipWriter(vae).write(latents, folder / "clip.mp4").size_bytes
 (folder / "clip.mp4").unlink()
 for room in (10, 2000, size // 2, size - 1):
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     try:
-        Ending(vae).write(latents, folder / "clip.mp4")
+        ClipWriter(vae).write(latents, folder / "clip.mp4")
     except WriteError as exc:
         print(exc, sorted(path.name for path in folder.iterdir()))
 """
 
 
-def test_a_file_system_that_refuses_bytes_is_a_write_error_wherever_it_happens(tmp_path):
+def test_a_write_that_fails_anywhere_in_the_file_is_a_write_error(tmp_path):
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     run = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
     done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["the clip cannot be written: File too large []"] * 4, done.stderr
+    assert done.stdout.splitlines() == ["cannot write the clip: File too large []"] * 4, done.stderr
 
 
 def broken_disk(_):
     raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_clip_is_not_published_before_the_disk_has_it(vae, tmp_path, monkeypatch):
+def test_a_clip_is_not_published_before_it_is_flushed(vae, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", broken_disk)
     with pytest.raises(WriteError, match=r"cannot write .*clip.mp4: Input/output error"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_long_clip_goes_to_the_disk_while_it_is_made(tmp_path, monkeypatch):
+def test_a_long_clip_is_flushed_while_it_is_written(tmp_path, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fdatasync", lambda fd: synced.append(os.fstat(fd).st_size))
     with clip_file(tmp_path / "clip.mp4", {}) as clip:
@@ -245,33 +245,33 @@ def test_a_long_clip_goes_to_the_disk_while_it_is_made(tmp_path, monkeypatch):
     assert synced == [SYNC_EVERY_BYTES, 2 * SYNC_EVERY_BYTES]
 
 
-def test_a_disk_that_fails_on_the_way_is_a_write_error(vae, tmp_path, monkeypatch):
+def test_a_failed_flush_is_a_write_error(vae, tmp_path, monkeypatch):
     monkeypatch.setattr("filmgate.pipeline.encode.clip_file.SYNC_EVERY_BYTES", 1)
     monkeypatch.setattr(os, "fdatasync", broken_disk)
-    with pytest.raises(WriteError, match="the clip cannot be written: Input/output error"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
+    with pytest.raises(WriteError, match="cannot write the clip: Input/output error"):
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_pipe_or_device_is_not_replaced_by_a_clip(vae, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="pipe is not a file"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe exists and is not a regular file"):
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
     assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
-@pytest.mark.parametrize("listener", [None, lambda _: None])
-def test_a_clip_in_memory_is_the_clip_on_disk(vae, codec, listener, tmp_path):
-    ending = Ending(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
-    in_memory = ending.write(draw_latents(3), None, Delivery(on_fragment=listener))
-    on_disk = ending.write(draw_latents(3), tmp_path / "clip.mp4")
-    assert in_memory.data == on_disk.path.read_bytes()
-    assert in_memory.size_bytes == len(in_memory.data)
+@pytest.mark.parametrize("on_fragment", [None, lambda _: None])
+def test_a_spooled_clip_has_the_bytes_of_the_file(vae, codec, on_fragment, tmp_path):
+    writer = ClipWriter(vae("wan2.1"), EncodeOptions(encoder="software", codec=codec))
+    spooled = writer.write(draw_latents(3), None, ClipOutputs(on_fragment=on_fragment))
+    on_disk = writer.write(draw_latents(3), tmp_path / "clip.mp4")
+    assert b"".join(spooled.spool.chunks()) == on_disk.path.read_bytes()
+    assert spooled.size_bytes == on_disk.size_bytes
 
 
-def test_the_phases_of_a_clip_are_its_seconds(clip):
+def test_the_phases_add_up_to_the_total_time(clip):
     report, _, _ = clip
     phases = astuple(report.phases)
     assert min(phases) > 0
@@ -279,47 +279,47 @@ def test_the_phases_of_a_clip_are_its_seconds(clip):
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_cancelling_a_decode_leaves_nothing(vae, loop, tmp_path):
-    heard = []
+def test_a_cancelled_clip_leaves_no_file(vae, loop, tmp_path):
+    reported = []
 
     def cancel_early(progress):
-        heard.append(progress.done)
+        reported.append(progress.done)
         control.cancel()
 
     control = Control(cancel_early)
     with pytest.raises(Cancelled):
-        Ending(vae("wan2.1"), SOFTWARE, carry=loop).write(
+        ClipWriter(vae("wan2.1"), SOFTWARE, carry=loop).write(
             draw_latents(12), tmp_path / "clip.mp4", control=control
         )
     assert list(tmp_path.iterdir()) == []
-    assert max(heard) < 45
+    assert max(reported) < 45
 
 
-def test_nan_in_the_decoder_leaves_nothing(vae, tmp_path):
+def test_nan_in_the_decoder_leaves_no_file(vae, tmp_path):
     def spoil(_module, _inputs, output):
         return output * float("nan")
 
     hook = vae("wan2.1").decoder.register_forward_hook(spoil)
     try:
         with pytest.raises(DecodeError):
-            Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), tmp_path / "clip.mp4")
+            ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(), tmp_path / "clip.mp4")
     finally:
         hook.remove()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_older_clip_stays_until_the_new_one_is_whole(vae, tmp_path):
+def test_an_older_clip_stays_until_the_new_one_is_complete(vae, tmp_path):
     path = tmp_path / "clip.mp4"
     path.write_bytes(b"older")
-    delivery = Delivery(on_fragment=Failing(2, OSError(28, "No space left on device")))
+    outputs = ClipOutputs(on_fragment=Failing(2, OSError(28, "No space left on device")))
     with pytest.raises(WriteError):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(), path, delivery)
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(), path, outputs)
     assert path.read_bytes() == b"older"
 
 
-def test_missing_folders_are_made(vae, tmp_path):
+def test_missing_folders_are_created(vae, tmp_path):
     path = tmp_path / "a" / "b" / "clip.mp4"
-    assert Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), path).path.exists()
+    assert ClipWriter(vae("wan2.1"), SOFTWARE).write(draw_latents(1), path).path.exists()
 
 
 @pytest.mark.parametrize("name", ["a folder", "/proc/clip.mp4", "file/clip.mp4"])
@@ -331,16 +331,18 @@ def test_a_path_that_cannot_be_written_is_a_usage_error(name, tmp_path):
     assert caught.value.option == "--output"
 
 
-def test_a_still_that_cannot_be_written_fails_the_clip_and_leaves_nothing(vae, tmp_path):
+def test_a_still_that_cannot_be_written_fails_the_clip(vae, tmp_path):
     (tmp_path / "file").touch()
     stills = StillPaths(tmp_path / "thumb.png", tmp_path / "file" / "sheet.png")
     with pytest.raises(WriteError, match="sheet.png"):
-        Ending(vae("wan2.1"), SOFTWARE).write(draw_latents(1), tmp_path / "clip.mp4", Delivery(stills=stills))
+        ClipWriter(vae("wan2.1"), SOFTWARE).write(
+            draw_latents(1), tmp_path / "clip.mp4", ClipOutputs(stills=stills)
+        )
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 @pytest.mark.parametrize("option", ["thumbnail", "spritesheet"])
-def test_a_still_in_an_unknown_format_is_refused_before_anything_runs(option):
+def test_an_unknown_still_format_is_rejected_at_once(option):
     with pytest.raises(UsageError, match="end it in .jpg, .jpeg, .png, .webp") as caught:
         StillPaths(**{option: Path("still.mp5")})
     assert caught.value.option == f"--{option}"

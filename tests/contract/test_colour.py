@@ -1,4 +1,4 @@
-"""Colour: our conversion against arithmetic in float64, against swscale, and through a finished file."""
+"""Colour conversion compared with float64 arithmetic, with swscale, and after encoding."""
 
 import av
 import numpy as np
@@ -42,7 +42,7 @@ PICTURES = {**{name: flat(rgb) for name, rgb in COLOURS.items()}, "ramps": ramps
 
 
 def to_frames(pictures: np.ndarray) -> torch.Tensor:
-    """uint8 [n, h, w, 3] as a decoder yields it: [3, n, h, w] in [-1, 1]."""
+    """Convert uint8 [n, h, w, 3] to the output format of a decoder: [3, n, h, w] in [-1, 1]."""
     return torch.from_numpy(pictures).permute(3, 0, 1, 2).float() / 127.5 - 1
 
 
@@ -53,7 +53,7 @@ def to_planes(frames: torch.Tensor) -> np.ndarray:
 
 
 def reference(frames: torch.Tensor) -> np.ndarray:
-    """ITU-R BT.709, limited range, chroma averaged over 2 x 2, in float64 and not yet rounded."""
+    """ITU-R BT.709, limited range, chroma averaged over 2 x 2, in float64 without rounding."""
     red, green, blue = (frames.double().numpy() + 1) / 2
     luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     differences = (blue - luma) / 1.8556, (red - luma) / 1.5748
@@ -66,7 +66,7 @@ def reference(frames: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("name", PICTURES)
 def test_yuv_is_within_one_of_the_float64_reference(name):
     frames = to_frames(PICTURES[name])
-    assert np.abs(to_planes(frames) - reference(frames)).max() <= 0.5001  # rounding, and nothing else
+    assert np.abs(to_planes(frames) - reference(frames)).max() <= 0.5001  # the rounding error
 
 
 def test_frames_that_are_not_multiples_of_a_255th_are_rounded_once():
@@ -89,8 +89,8 @@ def test_overshoot_is_clipped_to_the_legal_range():
 
 @pytest.mark.parametrize("name", PICTURES)
 def test_yuv_is_within_one_of_swscale_with_accurate_rounding(name):
-    """swscale's area filter averages chroma as we do. Its default, bicubic, reaches over more pixels: on
-    noise that moves chroma by up to 26 of 255 and luma not at all. Neither is wrong."""
+    """The area filter of swscale averages chroma over 2 x 2 pixels too. Its default filter, bicubic, uses
+    more pixels, which changes the chroma of noise by up to 26 of 255 and does not change luma."""
     for picture, ours in zip(PICTURES[name], to_planes(to_frames(PICTURES[name])), strict=True):
         frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
         theirs = frame.reformat(
@@ -99,7 +99,7 @@ def test_yuv_is_within_one_of_swscale_with_accurate_rounding(name):
         assert np.abs(theirs.to_ndarray().astype(int) - ours).max() <= 1
 
 
-def test_swscales_default_filter_differs_in_chroma_alone():
+def test_the_default_filter_of_swscale_differs_only_in_chroma():
     frame = av.VideoFrame.from_ndarray(PICTURES["noise"][0], format="rgb24")
     theirs = frame.reformat(format="yuv420p", dst_colorspace="ITU709", dst_color_range="MPEG").to_ndarray()
     difference = np.abs(theirs.astype(int) - to_planes(to_frames(PICTURES["noise"]))[0])
@@ -107,14 +107,14 @@ def test_swscales_default_filter_differs_in_chroma_alone():
     assert difference[HEIGHT:].max() > 1
 
 
-def test_rgb_comes_out_as_it_went_in():
+def test_rgb_is_converted_without_loss():
     out = torch.empty(4, HEIGHT, WIDTH, 3, dtype=torch.uint8)
     Rgb24().convert(to_frames(PICTURES["noise"]), out)
     assert np.array_equal(out.numpy(), PICTURES["noise"])
 
 
 @pytest.mark.parametrize("size", [(31, 48), (32, 47), (1, 1)])
-def test_an_odd_size_is_refused_with_the_option(size):
+def test_an_odd_size_is_rejected_with_the_option(size):
     with pytest.raises(UsageError, match="even width and height") as caught:
         Yuv420().frame_shape(*size)
     assert caught.value.option == "--size"
@@ -134,16 +134,16 @@ def encoded(picture, path, **options):
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
 @pytest.mark.parametrize("name", ["red", "skin"])
-def test_a_flat_colour_survives_the_file_within_three(name, codec, tmp_path):
+def test_a_flat_colour_changes_by_at_most_three_levels(name, codec, tmp_path):
     path = encoded(PICTURES[name], tmp_path / "clip.mp4", codec=codec, crf=10)
     with av.open(str(path)) as clip:
         frame = next(clip.decode(video=0))
-        shown = frame.to_ndarray(format="rgb24")  # by the file's own tags
+        shown = frame.to_ndarray(format="rgb24")  # uses the colour tags of the file
     assert np.abs(shown.astype(int) - COLOURS[name]).max() <= 3
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
-def test_the_file_says_bt709_limited_range(codec, tmp_path):
+def test_the_file_is_tagged_as_bt709_limited_range(codec, tmp_path):
     path = encoded(PICTURES["ramps"], tmp_path / "clip.mp4", codec=codec)
     with av.open(str(path)) as clip:
         context = clip.streams.video[0].codec_context

@@ -1,4 +1,4 @@
-"""A clip that is put while it is made, on every store: whole at its end, or not at all."""
+"""A clip that is uploaded while it is encoded, on every store: complete at its end, or not stored at all."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -9,7 +9,7 @@ from filmgate.errors import StoreFull
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.base import ObjectName
 from filmgate.telemetry.logs import Log
-from filmgate.worker.base import Fragment, Growth, Movie, RenderTask
+from filmgate.worker.base import ClipSource, EarlyClip, Fragment, RenderTask
 from filmgate.worker.early_upload import EarlyUpload
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.tickets import SPEC
@@ -32,28 +32,37 @@ def outputs():
         yield outputs
 
 
-def start(outputs, store):
-    """Pull the runner to its offer and take it up."""
-    growth = next(output for output in outputs if isinstance(output, Growth))
-    return EarlyUpload(store, CLIP, growth, LOG)
+@pytest.fixture
+def start(outputs):
+    """Pulls the runner up to its EarlyClip and starts the upload."""
+    started = []
+
+    def start(store):
+        clip = next(output for output in outputs if isinstance(output, EarlyClip))
+        started.append(EarlyUpload(store, CLIP, clip, LOG))
+        return started[-1]
+
+    yield start
+    for early in started:
+        early.cancel()
 
 
-def test_a_clip_is_whole_when_its_last_frame_is_made(rig, store, outputs):
-    early = start(outputs, store)
-    assert isinstance(list(outputs)[-1], Movie)
+def test_a_clip_is_complete_when_its_last_frame_is_encoded(rig, store, outputs, start):
+    early = start(store)
+    assert isinstance(list(outputs)[-1], ClipSource)
     stored, clip = early.take(), pattern_clip(SPEC, CHUNK_BYTES)
     assert (stored.size_bytes, b"".join(store.read(CLIP))) == (len(clip), clip)
     assert rig.unpublished() == []
 
 
-def test_it_can_be_taken_once(store, outputs):
-    early = start(outputs, store)
+def test_the_result_can_be_taken_once(store, outputs, start):
+    early = start(store)
     list(outputs)
     assert (early.take().name, early.take()) == (CLIP, None)
 
 
-def test_a_clip_that_is_given_up_leaves_nothing(rig, store, outputs):
-    early = start(outputs, store)
+def test_a_cancelled_upload_leaves_nothing_in_the_store(rig, store, outputs, start):
+    early = start(store)
     fragments = (output for output in outputs if isinstance(output, Fragment))
     for _ in range(6):
         next(fragments)
@@ -61,19 +70,19 @@ def test_a_clip_that_is_given_up_leaves_nothing(rig, store, outputs):
     assert (store.parts(ACME, JOB), rig.unpublished()) == ([], [])
 
 
-def test_a_runner_that_dies_leaves_nothing_and_nobody_waiting(rig, store, outputs, no_thread_left):
-    early = start(outputs, store)
+def test_a_runner_that_stops_ends_the_upload(rig, store, outputs, start, no_thread_left):
+    early = start(store)
     next(output for output in outputs if isinstance(output, Fragment))
     outputs.close()
     assert early.take() is None
     assert (store.parts(ACME, JOB), rig.unpublished()) == ([], [])
 
 
-def test_a_store_that_fails_is_no_failure_of_the_clip(outputs):
+def test_a_store_that_fails_does_not_fail_the_clip(outputs, start):
     class Full:
         def put(self, name, chunks, **options):
             raise StoreFull("no room")
 
-    early = start(outputs, Full())
-    assert isinstance(list(outputs)[-1], Movie)
+    early = start(Full())
+    assert isinstance(list(outputs)[-1], ClipSource)
     assert early.take() is None

@@ -1,4 +1,4 @@
-"""Encoding: every codec, fragments as they come, and errors that say whose fault it was."""
+"""Encoding: all codecs, early fragments, and errors that name their cause."""
 
 import errno
 import gc
@@ -11,7 +11,7 @@ import pytest
 
 from filmgate.errors import EncodeError, WriteError
 from filmgate.pipeline.encode import encoder as encode
-from filmgate.pipeline.encode.clip_file import ClipMemory
+from filmgate.pipeline.encode import spool
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
@@ -21,13 +21,14 @@ from filmgate.pipeline.encode.encoder import (
     probe_encoder,
     threads_up_to,
 )
+from tests.spools import spooled_clip
 
 WIDTH, HEIGHT = 64, 48
 CODECS = ["h264", "hevc", "av1"]
 
 
 def moving(count):
-    """A bright bar on its way across a soft background, as YUV planes."""
+    """A bright bar that moves across a gradient, as YUV planes."""
     frames = np.full((count, HEIGHT * 3 // 2, WIDTH), 128, np.uint8)
     frames[:, :HEIGHT] = np.linspace(40, 120, WIDTH)
     for n in range(count):
@@ -36,7 +37,7 @@ def moving(count):
 
 
 def opened(sink, count, size=(WIDTH, HEIGHT), **options):
-    clip = ClipMemory({}, sink.write)
+    clip = spooled_clip(count, on_fragment=sink.write)
     return ClipEncoder(clip, size, count, EncodeOptions(encoder="software", **options))
 
 
@@ -55,7 +56,7 @@ def shown(data: bytes) -> list[np.ndarray]:
 
 
 class WriteOnly:
-    """A sink with nothing but `write`, as a socket or an object store has it."""
+    """A sink that has only `write`, like a socket."""
 
     def __init__(self, room: int | None = None) -> None:
         self.data = b""
@@ -69,7 +70,7 @@ class WriteOnly:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_gives_back_every_frame(codec):
+def test_every_codec_keeps_every_frame(codec):
     frames, sink = moving(20), WriteOnly()
     encoded(frames, sink, codec=codec)
     pictures = shown(sink.data)
@@ -80,14 +81,14 @@ def test_every_codec_gives_back_every_frame(codec):
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_short_clips_are_whole(codec, count):
+def test_short_clips_are_complete(codec, count):
     sink = WriteOnly()
     encoded(moving(count), sink, codec=codec)
     assert len(shown(sink.data)) == count
 
 
 @pytest.mark.parametrize("size", [(16, 16), (40, 34), (48, 32), (66, 50)])
-def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
+def test_hevc_encodes_sizes_that_corrupted_memory_in_x265(size):
     width, height = size
     sink = WriteOnly()
     encoded(np.full((6, height * 3 // 2, width), 90, np.uint8), sink, codec="hevc")
@@ -96,7 +97,7 @@ def test_hevc_encodes_sizes_on_which_x265_once_corrupted_memory(size):
 
 @pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("size", [(128, 16), (16, 256), (24, 16)])
-def test_av1_ends_slivers_on_which_svt_av1_waited_for_ever(size):
+def test_av1_encodes_narrow_clips_on_which_svt_av1_hung(size):
     width, height = size
     sink = WriteOnly()
     noise = np.random.default_rng(0).integers(16, 235, (9, height * 3 // 2, width), np.uint8)
@@ -105,7 +106,7 @@ def test_av1_ends_slivers_on_which_svt_av1_waited_for_ever(size):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
-def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
+def test_the_first_fragment_needs_at_most_five_frames(threads):
     sink = WriteOnly()
     encoder = opened(sink, 5, threads=threads)
     encoder.write(moving(5))
@@ -115,10 +116,10 @@ def test_the_first_fragment_leaves_after_at_most_five_frames(threads):
 
 
 @pytest.mark.parametrize(("threads", "slices"), [(1, 1), (2, 2), (8, 2)])
-def test_a_frame_has_a_slice_for_each_thread_and_64_lines(threads, slices):
+def test_a_frame_has_one_slice_per_thread_and_64_lines(threads, slices):
     sink = WriteOnly()
     options = EncodeOptions(encoder="software", threads=threads)
-    encoder = ClipEncoder(ClipMemory({}, sink.write), (64, 128), 3, options)
+    encoder = ClipEncoder(spooled_clip(3, on_fragment=sink.write), (64, 128), 3, options)
     encoder.write(np.full((3, 192, 64), 90, np.uint8))
     encoder.finish()
     with av.open(io.BytesIO(sink.data)) as clip:
@@ -130,12 +131,12 @@ def test_a_frame_has_a_slice_for_each_thread_and_64_lines(threads, slices):
     assert units == slices
 
 
-def test_there_are_never_more_threads_than_cores(monkeypatch):
+def test_there_are_at_most_as_many_threads_as_cores(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 6)
     assert (threads_up_to(4), threads_up_to(8), EncodeOptions().threads) == (4, 6, 6)
 
 
-def test_no_fragment_is_claimed_before_one_is_out():
+def test_the_first_fragment_is_reported_when_it_is_written():
     sink = WriteOnly()
     encoder = opened(sink, 8)
     for frame in moving(8):
@@ -144,7 +145,7 @@ def test_no_fragment_is_claimed_before_one_is_out():
     encoder.finish()
 
 
-def test_a_growing_clip_can_be_watched():
+def test_an_unfinished_clip_can_be_played():
     sink, seen = WriteOnly(), []
     encoder = opened(sink, 30)
     for n, frame in enumerate(moving(30), start=1):
@@ -166,7 +167,7 @@ def test_the_same_frames_give_the_same_bytes(codec):
 
 
 def scrolling(count, size=(WIDTH, HEIGHT), seed=0):
-    """Soft blocks on their way across, with some noise: what is worth predicting from the frame before."""
+    """Moving blocks with some noise, which the encoder predicts from the previous frame."""
     width, height = size
     random = np.random.default_rng(seed)
     blocks = np.kron(random.integers(16, 235, (height * 3 // 16, width // 8)), np.ones((8, 8), int))
@@ -174,8 +175,8 @@ def scrolling(count, size=(WIDTH, HEIGHT), seed=0):
     return np.clip(frames, 16, 235).astype(np.uint8)
 
 
-def test_what_was_encoded_before_does_not_show():
-    """x264's AVX-512 code reads what memory happens to hold; tiny clips came out different now and then."""
+def test_earlier_clips_do_not_change_the_bytes():
+    """The AVX-512 code of x264 reads uninitialised memory, which changed the bytes of small clips."""
     clip, seen = scrolling(9), set()
     for n in range(150):
         encoded(scrolling(n % 11 + 1, [(48, 32), (80, 64), (128, 96)][n % 3], n), WriteOnly())
@@ -198,7 +199,7 @@ def test_a_cpu_without_avx_writes_the_same_bytes(monkeypatch):
 
 
 @pytest.mark.parametrize("fps", [8, 16, 23.976, 24000 / 1001, 25, 30])
-def test_the_clip_plays_at_the_rate_asked_for(fps):
+def test_the_clip_has_the_requested_frame_rate(fps):
     sink = WriteOnly()
     encoded(moving(12), sink, fps=fps)
     with av.open(io.BytesIO(sink.data)) as clip:
@@ -215,7 +216,14 @@ def test_a_full_sink_is_a_write_error_with_its_cause(room):
     assert caught.value.__cause__.errno == errno.ENOSPC
 
 
-def test_an_abandoned_encoder_says_nothing_when_it_is_collected(monkeypatch):
+def test_a_missing_temporary_folder_is_a_write_error_that_names_it(monkeypatch):
+    monkeypatch.setattr(spool, "MEMORY_BYTES", 1000)
+    monkeypatch.setattr("tempfile.tempdir", "/does/not/exist")
+    with pytest.raises(WriteError, match="/does/not/exist"):
+        encoded(scrolling(60), WriteOnly())
+
+
+def test_collecting_an_abandoned_encoder_does_not_raise(monkeypatch):
     said = []
     monkeypatch.setattr("sys.unraisablehook", said.append)
     sink = WriteOnly()
@@ -244,13 +252,13 @@ def test_without_nvenc_auto_falls_back_to_software(codec):
 
 @pytest.mark.skipif(nvenc is None, reason="this machine has NVENC")
 @pytest.mark.parametrize("codec", CODECS)
-def test_nvenc_that_was_asked_for_and_is_not_there_names_the_remedy(codec):
+def test_missing_nvenc_is_an_error_with_the_remedy(codec):
     with pytest.raises(EncodeError) as caught:
         pick_encoder(EncodeOptions(codec=codec, encoder="nvenc"))
-    assert f"{HARDWARE[codec]} does not encode here" in str(caught.value)
+    assert f"{HARDWARE[codec]} does not work here" in str(caught.value)
     assert str(caught.value).endswith("set it to auto")
 
 
-def test_an_encoder_counts_as_there_when_a_frame_came_out():
+def test_an_encoder_is_available_if_it_encodes_a_frame():
     assert probe_encoder("h264", "libx264") is None
     assert probe_encoder("h264", "no_such_encoder")

@@ -11,8 +11,8 @@ from diffusers import AutoencoderKLCogVideoX
 from torch.nn.functional import conv2d, interpolate, scaled_dot_product_attention
 
 from filmgate.errors import DecodeError, UsageError
-from filmgate.pipeline import clip_writer as ending
-from filmgate.pipeline.clip_writer import Ending, make_ready, stream_frames
+from filmgate.pipeline import clip_writer
+from filmgate.pipeline.clip_writer import ClipWriter, make_ready, stream_frames
 from filmgate.pipeline.decode import is_fast_decoder, open_decoder
 from filmgate.pipeline.decode.base import Rung
 from filmgate.pipeline.decode.fast import group_passes, passes
@@ -129,10 +129,11 @@ def test_the_exact_decoder_takes_over_when_values_overflow_float16(name, caplog,
         for weight in vae.decoder.up_blocks[1].resnets[0].conv1.parameters():
             weight.mul_(1e8)
     latents = draw_latents(name, vae, 3)
-    report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "fast.mp4")
+    report = ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "fast.mp4")
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
-    assert "beyond half precision at frame 0" in caplog.text
+    [record] = [record for record in caplog.records if "NaN or infinity" in record.message]
+    assert record.fields == {"frames": 0}
     fallback = open_fast(vae).exact
     ready, _ = make_ready(fallback, latents, vae.device, vae.dtype)
     exact = torch.cat(list(decode_frames(fallback, ready)), dim=1)
@@ -154,12 +155,12 @@ def test_the_decoder_may_finish_before_the_first_chunk_is_checked(monkeypatch, t
         yield from real(chunks, *rest)
         is_last.set()
 
-    is_last, real = threading.Event(), ending._watched
+    is_last, real = threading.Event(), clip_writer._watched
     monkeypatch.setattr(HostChunk, "wait", late)
-    monkeypatch.setattr(ending, "_watched", watched)
+    monkeypatch.setattr(clip_writer, "_watched", watched)
     vae = build_vae("wan2.1").to(torch.bfloat16)
     return_nan(monkeypatch, at=1)
-    report = Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
+    report = ClipWriter(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 3), tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert min(asdict(report.phases).values()) >= 0
     assert sum(asdict(report.phases).values()) == pytest.approx(report.seconds)
@@ -195,7 +196,7 @@ def test_non_finite_frames_of_the_exact_decoder_are_an_error(tmp_path):
     with torch.no_grad():
         vae.decoder.conv_out.bias.fill_(float("nan"))
     with pytest.raises(DecodeError, match="the decoder produced NaN"):
-        Ending(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
+        ClipWriter(vae, EncodeOptions()).write(draw_latents("wan2.1", vae, 2), tmp_path / "clip.mp4")
 
 
 def test_the_network_is_rebuilt_when_weights_change(name):

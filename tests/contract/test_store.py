@@ -70,7 +70,7 @@ def test_a_late_head_is_stored_first(rig, store, size):
         assert events == ["the body has ended"]
         return b"index"
 
-    stored = store.put(CLIP, chunks(), late_head=head)
+    stored = store.put(CLIP, chunks(), late_head=head, head_bytes=5)
     assert (stored.size_bytes, read(store, CLIP)) == (size + 5, b"index" + body)
     assert rig.unpublished() == []
 
@@ -80,7 +80,7 @@ def test_a_late_head_that_fails_leaves_nothing(rig, store):
         raise RuntimeError("the encoder died")
 
     with pytest.raises(RuntimeError, match="encoder died"):
-        store.put(CLIP, [b"x" * 6_000_000], late_head=head)
+        store.put(CLIP, [b"x" * 6_000_000], late_head=head, head_bytes=5)
     assert (store.parts(ACME, JOB), rig.unpublished()) == ([], [])
 
 

@@ -1,4 +1,4 @@
-"""What encrypted files promise beyond the contract: nothing to read on the disk, nothing to move or alter."""
+"""Guarantees of the local store beyond the contract: files are encrypted, and changes are detected."""
 
 import os
 
@@ -14,7 +14,7 @@ from filmgate.store.local.store import LINK_PREFIX, LocalStore
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 JOB = new_job_id()
 CLIP = ObjectName(ACME, JOB, "clip-1.mp4")
-SECRET = b"plain text of a clip that nobody may find on disk "
+SECRET = b"plain text of a clip that must not be on disk "
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_no_plain_byte_reaches_the_disk_and_no_file_is_readable_by_others(store,
     assert all(path.stat().st_mode & 0o077 == 0 for path in files)
 
 
-def test_an_object_moved_to_another_name_or_tenant_does_not_open(store, folder, keys):
+def test_an_object_moved_to_another_name_or_tenant_is_corrupt(store, folder, keys):
     store.put(CLIP, [SECRET])
     keys.encrypting_key(GLOBEX)
     sealed = (folder / str(CLIP)).read_bytes()
@@ -58,7 +58,7 @@ def test_an_object_moved_to_another_name_or_tenant_does_not_open(store, folder, 
     "damage",
     [lambda b: b[:-1], lambda b: b[:50] + bytes([b[50] ^ 1]) + b[51:], lambda b: b"junk", lambda b: b""],
 )
-def test_damaged_objects_are_refused_not_served(store, folder, damage):
+def test_a_damaged_object_is_corrupt(store, folder, damage):
     store.put(CLIP, [SECRET] * 10)
     path = folder / str(CLIP)
     path.write_bytes(damage(path.read_bytes()))
@@ -66,35 +66,35 @@ def test_damaged_objects_are_refused_not_served(store, folder, damage):
         read(store, CLIP)
 
 
-def test_a_forgotten_tenant_cannot_be_read_any_more(store, folder, keys):
+def test_objects_cannot_be_read_after_the_key_is_deleted(store, folder, keys):
     store.put(CLIP, [SECRET])
     keys.forget(ACME)
     with pytest.raises(ObjectCorrupt):
         read(store, CLIP)
 
 
-def test_links_of_a_store_name_its_objects_and_survive_a_restart(store, folder, keys):
+def test_links_stay_valid_after_a_restart(store, folder, keys):
     link = store.link(CLIP, 900)
     assert LocalStore(folder, keys).resolve(link.removeprefix(LINK_PREFIX)) == CLIP
     with pytest.raises(LinkInvalid):
         store.resolve("x" + link.removeprefix(LINK_PREFIX)[1:])
 
 
-def test_room_turns_low_before_the_disk_is_full(folder, keys):
+def test_room_is_low_below_the_configured_free_space(folder, keys):
     assert not LocalStore(folder, keys, min_free_bytes=1).room().is_low
     assert LocalStore(folder, keys, min_free_bytes=1 << 60).room().is_low
 
 
-def test_leftovers_of_a_killed_process_are_swept_after_a_day(store, folder, keys):
+def test_drafts_of_a_killed_process_are_deleted_after_a_day(store, folder, keys):
     for name, age in (("young", 60), ("old", 90_000)):
-        leftover = folder / ".incoming" / name
-        leftover.write_bytes(b"half")
-        os.utime(leftover, (leftover.stat().st_atime - age, leftover.stat().st_mtime - age))
+        draft = folder / ".incoming" / name
+        draft.write_bytes(b"half")
+        os.utime(draft, (draft.stat().st_atime - age, draft.stat().st_mtime - age))
     LocalStore(folder, keys)
     assert [path.name for path in (folder / ".incoming").iterdir()] == ["young"]
 
 
-def test_a_store_that_cannot_be_used_says_so(store, folder):
-    (folder / ACME).write_text("a file where a folder should be")
+def test_a_broken_folder_makes_the_store_unavailable(store, folder):
+    (folder / ACME).write_text("a file instead of a folder")
     with pytest.raises(StoreUnavailable):
         store.put(CLIP, [b"x"])

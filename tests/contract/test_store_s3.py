@@ -86,7 +86,7 @@ def test_with_a_late_head_all_parts_but_the_first_are_sent_early(far, proxy):
         wait_until(lambda: len(sent()) >= 3)
         numbers.extend(sent())
 
-    far.put(CLIP, frames(), late_head=lambda: b"index")
+    far.put(CLIP, frames(), late_head=lambda: b"index", head_bytes=5)
     assert (sorted(numbers), sent()[-1]) == (["2", "3", "4"], "1")
     assert read(far, CLIP, 0, 6) == b"indexx"
 

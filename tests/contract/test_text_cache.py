@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.render import Renderer
@@ -163,10 +163,10 @@ def test_the_report_of_a_resumed_clip_has_nothing_of_the_stages_it_skipped(model
     request = make_clip_request(loaded, size="64x64", frames=5, steps=1, seed=3)
 
     def render():
-        return renderer.render(Prompt("a cat"), request, None, Delivery(), Control())
+        return renderer.render(Prompt("a cat"), request, None, ClipOutputs(), Control())
 
     assert [render().is_text_cached for _ in range(2)] == [False, True]
     checkpoint = pack_latents(renderer.denoise(Prompt("a cat"), request, Control()))
     denoised = unpack_latents(checkpoint, loaded.placement.device)
-    resumed = renderer.finish(denoised, request, None, Delivery(), Control())
+    resumed = renderer.finish(denoised, request, None, ClipOutputs(), Control())
     assert (resumed.is_text_cached, set(resumed.stage_seconds)) == (False, {"decode"})

@@ -1,4 +1,4 @@
-"""The plain and the overlapped loop: one contract, the same bytes, and nothing left behind when one fails."""
+"""The plain and the overlapped loop pass the same bytes, and free everything when they fail."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ def open_rings(longest=4, slots=(2, 3), layout=None):
 
 
 def numbered(lengths, produced=None):
-    """Chunks of the given lengths; frame n is a flat picture of brightness n."""
+    """Chunks of the given lengths; every pixel of frame n has brightness n."""
     n = 0
     for length in lengths:
         levels = torch.arange(n, n + length) % 256 / 127.5 - 1
@@ -52,14 +52,14 @@ def carried(loop, lengths, rings):
     host_slots=st.integers(1, 6),
     layout=st.sampled_from([Yuv420(), Rgb24()]),
 )
-def test_both_loops_give_the_same_bytes_in_the_same_chunks(lengths, device_slots, host_slots, layout):
+def test_both_loops_pass_the_same_bytes_in_the_same_chunks(lengths, device_slots, host_slots, layout):
     one, other = (carried(loop, lengths, open_rings(5, (device_slots, host_slots), layout)) for loop in LOOPS)
     assert [len(frames) for frames in one] == [len(frames) for frames in other] == lengths
     assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_frames_arrive_in_order_and_whole(loop):
+def test_frames_arrive_complete_and_in_order(loop):
     received = carried(loop, [1, 4, 4, 2, 4], open_rings(layout=Rgb24()))
     frames = np.concatenate(received)
     assert frames.shape == (15, HEIGHT, WIDTH, 3)
@@ -67,7 +67,7 @@ def test_frames_arrive_in_order_and_whole(loop):
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_rings_serve_the_next_clip_with_the_same_buffers(loop):
+def test_the_next_clip_reuses_the_buffers(loop):
     rings = open_rings()
     first = carried(loop, [1, 4, 4], rings)
     before = {slot.buffer.data_ptr() for slot in rings.free_host._items}
@@ -78,9 +78,9 @@ def test_rings_serve_the_next_clip_with_the_same_buffers(loop):
 
 
 @pytest.mark.parametrize(("device_slots", "host_slots"), [(2, 2), (2, 4), (3, 5)])
-def test_a_slow_consumer_holds_the_decoder_back(device_slots, host_slots):
+def test_a_slow_consumer_limits_the_decoder(device_slots, host_slots):
     rings, produced, release = open_rings(slots=(device_slots, host_slots)), [], threading.Event()
-    bound = device_slots + host_slots + 1  # every slot full, and the chunk that waits for one
+    bound = device_slots + host_slots + 1  # every slot is full, and one chunk waits for a slot
 
     def consume(frames):
         assert release.wait(60)
@@ -102,13 +102,13 @@ def test_a_slow_consumer_holds_the_decoder_back(device_slots, host_slots):
 
 @pytest.mark.parametrize("fails_at", [0, 1, 7, 19])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_failing_consumer_reaches_the_caller_with_its_cause(loop, fails_at):
+def test_an_error_of_the_consumer_is_raised_with_its_cause(loop, fails_at):
     seen = []
 
     def consume(frames):
         seen.append(frames)
         if len(seen) == fails_at + 1:
-            raise WriteError("the clip cannot be written") from OSError(28, "No space left on device")
+            raise WriteError("cannot write the clip") from OSError(28, "No space left on device")
 
     with pytest.raises(WriteError) as caught:
         loop(numbered([4] * 20), open_rings(), consume, Control())
@@ -118,12 +118,12 @@ def test_a_failing_consumer_reaches_the_caller_with_its_cause(loop, fails_at):
 
 @pytest.mark.parametrize("fails_at", [0, 1, 7])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_failing_decoder_reaches_the_caller_and_ends_the_threads(loop, fails_at):
+def test_an_error_of_the_decoder_is_raised_and_ends_the_threads(loop, fails_at):
     def chunks():
         yield from numbered([4] * fails_at)
-        raise RuntimeError("the driver is gone")
+        raise RuntimeError("the driver crashed")
 
-    with pytest.raises(RuntimeError, match="the driver is gone"):
+    with pytest.raises(RuntimeError, match="the driver crashed"):
         loop(chunks(), open_rings(), lambda frames: None, Control())
 
 
@@ -170,7 +170,7 @@ def test_cancel_takes_effect_within_one_chunk(loop):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_frames_that_are_not_numbers_are_an_error_not_a_black_picture(loop, bad):
+def test_frames_with_nan_or_infinity_raise_an_error(loop, bad):
     def chunks():
         yield from numbered([4])
         chunk = torch.zeros(3, 4, HEIGHT, WIDTH)
@@ -184,16 +184,16 @@ def test_frames_that_are_not_numbers_are_an_error_not_a_black_picture(loop, bad)
 
 
 class Crowded:
-    """A layout on a GPU with room to convert only so many frames together."""
+    """A layout on a GPU whose memory allows only `together` frames per conversion."""
 
     def __init__(self, layout, together):
         self._layout, self._together = layout, together
         self.frame_shape = layout.frame_shape
 
-    def convert(self, frames, out, sound=None):
+    def convert(self, frames, out, is_finite=None):
         if frames.shape[1] > self._together:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        self._layout.convert(frames, out, sound)
+        self._layout.convert(frames, out, is_finite)
 
 
 @pytest.mark.parametrize("layout", [Yuv420(), Rgb24()])
@@ -203,17 +203,17 @@ def test_a_chunk_too_large_to_convert_is_converted_frame_by_frame(loop, layout, 
     crowded = carried(loop, lengths, open_rings(layout=Crowded(layout, together=1)))
     roomy = carried(loop, lengths, open_rings(layout=layout))
     assert all(np.array_equal(a, b) for a, b in zip(crowded, roomy, strict=True))
-    assert [record.args[0] for record in caplog.records] == [4, 4, 3]
+    assert [record.fields["frames"] for record in caplog.records] == [4, 4, 3]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_frame_too_large_to_convert_is_an_error_with_the_remedy(loop):
+def test_a_frame_too_large_to_convert_raises_an_error_with_the_remedy(loop):
     with pytest.raises(OutOfMemory, match="lower --size, or set pipeline.offload") as caught:
         carried(loop, [4, 4], open_rings(layout=Crowded(Yuv420(), together=0)))
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
 
 
-def test_rings_too_large_for_the_gpu_are_an_error_with_the_remedy(monkeypatch):
+def test_rings_too_large_for_the_gpu_raise_an_error_with_the_remedy(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -245,5 +245,5 @@ def test_decoding_and_encoding_happen_at_the_same_time():
     assert leads == [1] * 20, "the plain loop never decodes ahead"
 
 
-def test_a_cpu_gets_the_synchronous_twin():
+def test_a_cpu_uses_synchronous_streams():
     assert isinstance(open_streams(torch.device("cpu")), SyncStreams)

@@ -9,7 +9,7 @@ import torch
 
 from benchmarks.bench_fidelity import compare, decode_chunks
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.clip_writer import Ending, prepare
+from filmgate.pipeline.clip_writer import ClipWriter, prepare
 from filmgate.pipeline.decode import is_fast_decoder
 from filmgate.pipeline.decode.fast.group_kernels import (
     normalise_on_gpu,
@@ -238,7 +238,7 @@ def test_the_exact_decoder_takes_over_when_values_overflow_float16(name, tmp_pat
         for weight in vae.decoder.up_blocks[2].resnets[0].conv1.parameters():
             weight.mul_(1e6)
     latents = random_latents(name, (256, 256), 9, vae)
-    report = Ending(vae, EncodeOptions(), decoder="fast").write(latents, tmp_path / "clip.mp4")
+    report = ClipWriter(vae, EncodeOptions(), decoder="fast").write(latents, tmp_path / "clip.mp4")
     assert report.rung == "whole frame"
     assert report.shape.frames == 9
 

@@ -8,7 +8,7 @@ import torch
 
 from filmgate.errors import Cancelled, DecodeError, OutOfMemory
 from filmgate.pipeline.bench.vaes import build_vae, random_latents
-from filmgate.pipeline.clip_writer import Ending, prepare, stream_frames
+from filmgate.pipeline.clip_writer import ClipWriter, prepare, stream_frames
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
@@ -34,7 +34,7 @@ def latents(vae):
 
 def test_both_loops_write_the_same_bytes(vae, latents, tmp_path):
     for name, carry in (("plain", carry_plain), ("overlapped", carry_overlapped)):
-        Ending(vae, EncodeOptions(), carry=carry).write(latents, tmp_path / f"{name}.mp4")
+        ClipWriter(vae, EncodeOptions(), carry=carry).write(latents, tmp_path / f"{name}.mp4")
     assert (tmp_path / "plain.mp4").read_bytes() == (tmp_path / "overlapped.mp4").read_bytes()
 
 
@@ -96,7 +96,7 @@ def test_a_clip_finishes_on_a_lower_rung_when_memory_runs_out(vae, tmp_path):
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + (6 << 30)) / total)
     try:
-        report = Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+        report = ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert report.rung != "whole frame"
@@ -110,7 +110,7 @@ def test_too_little_memory_for_the_last_rung_is_a_clear_error(vae, tmp_path):
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + (64 << 20)) / total)
     try:
         with pytest.raises(OutOfMemory, match="lower --size"):
-            Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+            ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert list(tmp_path.iterdir()) == []
@@ -118,13 +118,13 @@ def test_too_little_memory_for_the_last_rung_is_a_clear_error(vae, tmp_path):
 
 def test_cancel_stops_the_gpu_within_two_chunks(vae, tmp_path):
     latents = random_latents("wan2.1", (1280, 720), 81, vae)
-    ending = Ending(vae, EncodeOptions())
-    whole = ending.write(latents, tmp_path / "whole.mp4").seconds
+    writer = ClipWriter(vae, EncodeOptions())
+    whole = writer.write(latents, tmp_path / "whole.mp4").seconds
     control = Control()
     threading.Timer(whole / 4, control.cancel).start()
     started = time.perf_counter()
     with pytest.raises(Cancelled):
-        ending.write(latents, tmp_path / "clip.mp4", control=control)
+        writer.write(latents, tmp_path / "clip.mp4", control=control)
     torch.cuda.synchronize()
     assert time.perf_counter() - started < whole / 4 + 3 * whole / 21 + 0.1
     assert not (tmp_path / "clip.mp4").exists()
@@ -137,7 +137,7 @@ def test_non_finite_frames_are_refused(vae, latents, tmp_path):
         bias.fill_(float("nan"))
     try:
         with pytest.raises(DecodeError, match="NaN"):
-            Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+            ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
     finally:
         with torch.no_grad():
             bias.copy_(kept)
@@ -151,6 +151,6 @@ def test_device_memory_does_not_grow_with_clip_length(vae, tmp_path):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        Ending(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
+        ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
         peaks.append(torch.cuda.max_memory_allocated() - before)
     assert peaks[1] < peaks[0] * 1.02

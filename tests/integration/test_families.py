@@ -11,7 +11,7 @@ import torch
 from filmgate.errors import Cancelled, ModelError, OutOfMemory, UsageError
 from filmgate.jobs import Size, SourceKind
 from filmgate.models.limits import ModelLimits
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise.denoise import denoise
 from filmgate.pipeline.loading.loader import image_pipeline, load_model
@@ -37,7 +37,7 @@ def make_request(model, name, image=None, steps=2, seed=1):
 
 def render(model, request, path, control=None, prompt="a red ball"):
     text = Prompt(prompt, "blurry", request.guidance)
-    return Renderer(model, CPU).render(text, request, path, Delivery(), control or Control())
+    return Renderer(model, CPU).render(text, request, path, ClipOutputs(), control or Control())
 
 
 def images_for(name, picture):

@@ -9,12 +9,20 @@ import av
 import pytest
 
 from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
-from filmgate.jobs import JobId, Source, SourceKind, Stage, TenantId, VideoSpec
+from filmgate.jobs import JobId, Source, SourceKind, Stage, StillKind, TenantId, VideoSpec
 from filmgate.pipeline import canary
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import collect_and_freeze, estimate_bytes, release
 from filmgate.settings import PipelineSettings
-from filmgate.worker.base import Fragment, Growth, Latents, Movie, Picture, PictureKind, RenderTask, Step
+from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
+    Fragment,
+    Latents,
+    RenderTask,
+    Step,
+    Still,
+)
 from filmgate.worker.gpu_runner import GpuRunner
 
 SPEC = VideoSpec(
@@ -54,23 +62,23 @@ def count_frames(data):
 
 
 def test_a_spec_gives_latents_fragments_stills_and_a_clip_in_order(outputs):
-    [movie] = only(outputs, Movie)
-    assert outputs[-1] is movie
-    clip = b"".join(movie.open_chunks())
-    assert clip == b"".join(movie.open_chunks())
+    [source] = only(outputs, ClipSource)
+    assert outputs[-1] is source
+    clip = b"".join(source.open_chunks())
+    assert clip == b"".join(source.open_chunks())
     assert count_frames(clip) == count_frames(b"".join(f.data for f in only(outputs, Fragment))) == 9
-    assert {picture.kind for picture in only(outputs, Picture)} == set(PictureKind)
+    assert {still.kind for still in only(outputs, Still)} == set(StillKind)
     kinds = [type(output) for output in outputs]
     assert kinds.index(Latents) < kinds.index(Fragment)
 
 
 def test_the_early_clip_has_the_bytes_of_the_clip(outputs):
-    [growth], [movie] = only(outputs, Growth), only(outputs, Movie)
-    body, clip = b"".join(growth.open_body()), b"".join(movie.open_chunks())
-    assert growth.read_head() + body == clip
+    [early], [source] = only(outputs, EarlyClip), only(outputs, ClipSource)
+    body, clip = b"".join(early.open_body()), b"".join(source.open_chunks())
+    assert early.read_head() + body == clip
     assert 0 < len(body) < len(clip)
     kinds = [type(output) for output in outputs]
-    assert kinds.index(Growth) < kinds.index(Fragment)
+    assert kinds.index(EarlyClip) < kinds.index(Fragment)
 
 
 def test_every_stage_starts_at_zero_and_counts_finished_work(outputs):
@@ -82,11 +90,11 @@ def test_every_stage_starts_at_zero_and_counts_finished_work(outputs):
 
 
 def test_latents_of_an_earlier_attempt_give_the_same_clip_without_denoising(runner, outputs):
-    [latents], [movie] = only(outputs, Latents), only(outputs, Movie)
+    [latents], [source] = only(outputs, Latents), only(outputs, ClipSource)
     again = list(runner.render(task(read_latents=lambda: iter(latents.chunks))))
     assert {step.stage for step in only(again, Step)} == {Stage.DECODE}
     assert only(again, Latents) == []
-    assert b"".join(only(again, Movie)[0].open_chunks()) == b"".join(movie.open_chunks())
+    assert b"".join(only(again, ClipSource)[0].open_chunks()) == b"".join(source.open_chunks())
 
 
 def test_tenants_do_not_share_cached_prompts(runner):
@@ -115,7 +123,7 @@ def test_closing_the_stream_stops_the_pipeline_and_not_the_runner(runner, output
     stream.close()
     hook.remove()
     assert len(passes) < 100
-    assert only(list(runner.render(task())), Movie)
+    assert only(list(runner.render(task())), ClipSource)
 
 
 def test_a_source_the_model_cannot_use_is_refused(runner):
@@ -156,8 +164,8 @@ def test_two_models_are_swapped_where_only_one_fits(model_folder, monkeypatch):
     runner = GpuRunner({"one": folder, "other": folder}, settings)
     clips = []
     for name in ("one", "other", "one"):
-        [movie] = only(list(runner.render(task(replace(SPEC, model=name)))), Movie)
-        clips.append(b"".join(movie.open_chunks()))
+        [source] = only(list(runner.render(task(replace(SPEC, model=name)))), ClipSource)
+        clips.append(b"".join(source.open_chunks()))
         assert runner._loaded.names == (name,)
     assert clips[0] == clips[1] == clips[2]
 

@@ -1,4 +1,4 @@
-"""filmgate.save_video and filmgate.stream_frames: two lines for someone who has a VAE and latents."""
+"""The Python API: filmgate.save_video and filmgate.stream_frames."""
 
 import gc
 import threading
@@ -19,16 +19,16 @@ pytestmark = pytest.mark.usefixtures("no_thread_left")
 
 
 def as_bytes(vae, latents):
-    """What the decoder gives, as uint8 [n, h, w, 3]."""
+    """Decode the latents to uint8 [n, h, w, 3]."""
     decoder = open_decoder(vae)
     frames = torch.cat(list(decode_frames(decoder, decoder.to_vae_latents(latents))), dim=1)
     out = torch.empty(frames.shape[1], *frames.shape[2:], 3, dtype=torch.uint8)
-    Rgb24().convert(frames, out)  # held to account in test_colour
+    Rgb24().convert(frames, out)  # tested in test_colour
     return out.numpy()
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_streamed_frames_are_the_decoders(vae, name):
+def test_streamed_frames_equal_the_decoded_frames(vae, name):
     latents = draw_latents(name, vae(name))
     chunks = list(filmgate.stream_frames(vae(name), latents))
     assert all(chunk.dtype == np.uint8 for chunk in chunks)
@@ -43,7 +43,7 @@ def test_streamed_frames_stay_valid_after_the_next_chunk(vae):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_saved_video_holds_every_frame(vae, name, tmp_path):
+def test_a_saved_video_contains_every_frame(vae, name, tmp_path):
     latents = draw_latents(name, vae(name))
     path = filmgate.save_video(vae(name), latents, str(tmp_path / "clip.mp4"), fps=12)
     with av.open(str(path)) as video:
@@ -53,7 +53,7 @@ def test_a_saved_video_holds_every_frame(vae, name, tmp_path):
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3])
-def test_closing_the_generator_early_ends_the_decoding(vae, taken):
+def test_closing_the_generator_stops_the_decoder(vae, taken):
     calls = []
     hook = vae("wan2.1").decoder.register_forward_hook(lambda *_: calls.append(1))
     try:
@@ -67,33 +67,33 @@ def test_closing_the_generator_early_ends_the_decoding(vae, taken):
     assert not [t for t in threading.enumerate() if t.name.startswith("filmgate-")]
 
 
-def test_a_reader_that_stops_in_a_loop_leaves_no_thread(vae):
+def test_leaving_the_loop_early_leaves_no_thread(vae):
     for _ in filmgate.stream_frames(vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1"), 40)):
         break
     gc.collect()
     assert not [t for t in threading.enumerate() if t.name.startswith("filmgate-")]
 
 
-def test_an_error_in_the_middle_is_raised_and_what_came_before_is_in_order(vae):
+def test_an_error_is_raised_after_the_chunks_before_it(vae):
     calls = []
 
     def fail(*_):
         calls.append(1)
         if len(calls) == 4:
-            raise RuntimeError("the driver is gone")
+            raise RuntimeError("the driver crashed")
 
     hook = vae("wan2.1").decoder.register_forward_hook(fail)
     received = []
     try:
-        with pytest.raises(RuntimeError, match="the driver is gone"):
+        with pytest.raises(RuntimeError, match="the driver crashed"):
             for frames in filmgate.stream_frames(vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1"), 9)):
-                received.append(len(frames))  # noqa: PERF401 - what came before the error counts
+                received.append(len(frames))  # noqa: PERF401 - keeps the chunks before the error
     finally:
         hook.remove()
     assert received in ([], [1], [1, 4], [1, 4, 4])
 
 
-def test_a_vae_of_bfloat16_takes_latents_of_float32(tmp_path):
+def test_a_bfloat16_vae_accepts_float32_latents(tmp_path):
     from tests.zoo_vaes import build_vae
 
     vae = build_vae("wan2.1").to(torch.bfloat16)
@@ -108,7 +108,7 @@ def spoilt(latents, value):
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_latents_that_are_not_numbers_are_refused(vae, name, value, tmp_path):
+def test_latents_with_nan_or_infinity_are_rejected(vae, name, value, tmp_path):
     latents = spoilt(draw_latents(name, vae(name)), value)
     with pytest.raises(DecodeError, match="the latents contain NaN or infinity"):
         filmgate.save_video(vae(name), latents, tmp_path / "clip.mp4")
@@ -118,7 +118,7 @@ def test_latents_that_are_not_numbers_are_refused(vae, name, value, tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_wrong_number_of_channels_is_named(vae, name, tmp_path):
+def test_the_wrong_number_of_channels_is_rejected(vae, name, tmp_path):
     latents = draw_latents(name, vae(name))
     axis = 2 if name in TIME_FIRST else 1
     more = torch.cat([latents, latents], dim=axis)
@@ -128,32 +128,32 @@ def test_the_wrong_number_of_channels_is_named(vae, name, tmp_path):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_batch_of_two_is_refused(vae, name, tmp_path):
+def test_a_batch_of_two_is_rejected(vae, name, tmp_path):
     latents = torch.cat([draw_latents(name, vae(name))] * 2)
     with pytest.raises(UsageError, match="the latents of one clip"):
         filmgate.save_video(vae(name), latents, tmp_path / "clip.mp4")
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_no_frames_at_all_are_refused(vae, name, tmp_path):
+def test_latents_without_frames_are_rejected(vae, name, tmp_path):
     with pytest.raises(UsageError, match="the latents are empty"):
         filmgate.save_video(vae(name), draw_latents(name, vae(name), 0), tmp_path / "clip.mp4")
 
 
-def test_packed_ltx_latents_are_refused_with_the_call_that_unpacks_them(vae, tmp_path):
+def test_packed_ltx_latents_are_rejected_with_the_call_that_unpacks_them(vae, tmp_path):
     with pytest.raises(UsageError, match="_unpack_latents"):
         filmgate.save_video(vae("ltx"), torch.zeros(1, 12, 8), tmp_path / "clip.mp4")
 
 
 @pytest.mark.parametrize("fps", [0, -5, float("nan"), float("inf"), 0.0001])
-def test_a_frame_rate_that_is_none_is_refused(vae, fps, tmp_path):
-    with pytest.raises(UsageError, match="frames a second"):
+def test_an_invalid_frame_rate_is_rejected(vae, fps, tmp_path):
+    with pytest.raises(UsageError, match="frames per second"):
         filmgate.save_video(
             vae("wan2.1"), draw_latents("wan2.1", vae("wan2.1")), tmp_path / "clip.mp4", fps=fps
         )
 
 
-def test_a_vae_nobody_has_driven_is_named(tmp_path):
+def test_an_unknown_vae_is_rejected_by_name(tmp_path):
     from diffusers import AutoencoderKL
 
     with pytest.raises(ModelError, match="Filmgate cannot decode with AutoencoderKL;"):

@@ -1,4 +1,4 @@
-"""The worker with its real parts: SQLite, encrypted files, the pattern runner."""
+"""The worker with SQLite, the local store and the pattern runner."""
 
 import hashlib
 import threading
@@ -19,13 +19,13 @@ from filmgate.errors import (
 from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
-from filmgate.worker.base import Growth, Latents, Movie, Step
+from filmgate.worker.base import ClipSource, EarlyClip, Latents, Step
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.local_site import ACME, FAST, Tapped
 from tests.waiting import wait_until
 
 
-def test_a_job_becomes_a_clip_with_stills_and_leaves_no_scraps(shop):
+def test_a_job_leaves_its_clip_and_stills_and_no_intermediate_objects(shop):
     job = shop.enqueue()
     with shop.worker(PatternRunner()):
         done = shop.wait_for(job)
@@ -51,11 +51,11 @@ def test_fragments_can_be_read_while_the_clip_is_still_being_decoded(shop):
     assert b"".join(seen) == pattern_clip(job.spec)
 
 
-def test_the_last_fragments_stay_a_while_for_viewers_who_are_behind(shop, monkeypatch):
+def test_the_last_fragments_stay_for_a_few_seconds(shop, monkeypatch):
     ahead, clock = [0.0], SimpleNamespace(sleep=time.sleep)
     clock.monotonic = lambda: time.monotonic() + ahead[0]
     monkeypatch.setattr(publication, "time", clock)
-    monkeypatch.setattr(publication, "_LINGER_SECONDS", 600)
+    monkeypatch.setattr(publication, "_FRAGMENT_GRACE_SECONDS", 600)
     with shop.worker(PatternRunner()):
         job = shop.enqueue()
         fragments = shop.wait_for(job).clip.fragments
@@ -71,7 +71,7 @@ def test_the_last_fragments_stay_a_while_for_viewers_who_are_behind(shop, monkey
         wait_until(is_gone_after_a_while)
 
 
-def test_progress_is_what_the_runner_finished(shop):
+def test_progress_counts_finished_steps(shop):
     job, reached = shop.enqueue(), threading.Event()
     gate = threading.Event()
 
@@ -88,7 +88,7 @@ def test_progress_is_what_the_runner_finished(shop):
         assert shop.wait_for(job).state is JobState.COMPLETED
 
 
-def test_a_runner_knows_whose_job_it_renders(shop):
+def test_the_task_contains_the_tenant(shop):
     job, owners = shop.enqueue(), set()
     with shop.worker(Tapped(lambda task, _: owners.add(task.tenant_id))):
         shop.wait_for(job)
@@ -104,12 +104,12 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
         def render(self, task):
             begun.append(time.monotonic())
             for output in PatternRunner().render(task):
-                is_movie = isinstance(output, Movie)
-                if is_movie and task.job_id == second.id:
+                is_clip = isinstance(output, ClipSource)
+                if is_clip and task.job_id == second.id:
                     is_second_rendered.set()
-                is_held = is_movie and task.job_id == first.id
-                if not isinstance(output, Growth):
-                    yield Movie(lambda: may_upload.wait(60) and iter([b"late"])) if is_held else output
+                is_held = is_clip and task.job_id == first.id
+                if not isinstance(output, EarlyClip):
+                    yield ClipSource(lambda: may_upload.wait(60) and iter([b"late"])) if is_held else output
 
     with shop.worker(SlowUpload()):
         assert is_second_rendered.wait(60)
@@ -120,10 +120,12 @@ def test_the_upload_of_one_job_overlaps_the_rendering_of_the_next(shop):
         seconds = time.monotonic() - begun[1]
     assert done.state is waited.state is JobState.COMPLETED
     assert done.measured.upload > 0.4
-    assert waited.measured.gpu_seconds < seconds - 0.4, "waiting for another's upload is nobody's GPU time"
+    assert waited.measured.gpu_seconds < seconds - 0.4, (
+        "waiting for another upload does not count as GPU time"
+    )
 
 
-def test_cancelling_stops_the_runner_within_a_step_and_leaves_nothing(shop):
+def test_a_cancelled_job_stops_within_a_step_and_leaves_no_object(shop):
     steps, job = [], shop.enqueue(steps=10_000)
 
     def tap(task, output):
@@ -155,7 +157,7 @@ def test_after_a_failure_in_decode_the_retry_only_decodes(shop):
     assert [e.reason for e in shop.book.events(ACME, job.id) if e.reason] == [Reason.OUT_OF_MEMORY]
 
 
-def test_a_checkpoint_that_does_not_verify_is_thrown_away_and_made_again(shop, tmp_path):
+def test_a_corrupt_checkpoint_is_deleted_and_the_job_denoises_again(shop, tmp_path):
     job = shop.enqueue()
     checkpoint = ObjectName(ACME, job.id, CHECKPOINT_PART)
     shop.store.put(checkpoint, [b"x" * 1024])
@@ -166,7 +168,7 @@ def test_a_checkpoint_that_does_not_verify_is_thrown_away_and_made_again(shop, t
     assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
 
 
-def test_a_job_that_always_fails_ends_with_the_reason_and_the_worker_goes_on(shop):
+def test_a_job_that_always_fails_ends_with_its_reason_and_the_worker_continues(shop):
     bad, good = shop.enqueue(seed=666), shop.enqueue()
 
     def tap(task, output):
@@ -180,18 +182,18 @@ def test_a_job_that_always_fails_ends_with_the_reason_and_the_worker_goes_on(sho
     assert done.state is JobState.COMPLETED
 
 
-def test_an_error_that_cannot_be_retried_is_not(shop):
+def test_a_permanent_error_is_not_retried(shop):
     job = shop.enqueue()
 
     def tap(task, output):
-        raise DecodeError("not numbers")
+        raise DecodeError("NaN in the latents")
 
     with shop.worker(Tapped(tap)):
         failed = shop.wait_for(job)
     assert (failed.attempt, failed.failure.reason) == (1, Reason.DECODE_FAILED)
 
 
-def test_a_device_error_ends_the_worker_and_frees_the_job(shop):
+def test_a_device_error_ends_the_worker_and_requeues_the_job(shop):
     job = shop.enqueue()
 
     def tap(task, output):
@@ -203,14 +205,14 @@ def test_a_device_error_ends_the_worker_and_frees_the_job(shop):
     assert (shop.find(job).state, shop.find(job).attempt) == (JobState.QUEUED, 1)
 
 
-def test_a_failing_canary_keeps_the_worker_from_leasing(shop):
+def test_a_worker_whose_canary_fails_leases_no_job(shop):
     job = shop.enqueue()
 
-    class Sick(PatternRunner):
+    class BrokenRunner(PatternRunner):
         def check(self):
             raise DeviceError("the canary is wrong")
 
-    with shop.worker(Sick()) as worker:
+    with shop.worker(BrokenRunner()) as worker:
         worker.thread.join(60)
     assert len(worker.failures) == 1
     assert shop.find(job).attempt == 0
@@ -224,7 +226,7 @@ def test_a_drain_with_time_left_finishes_the_job(shop):
     assert shop.find(job).state is JobState.COMPLETED
 
 
-def test_a_drain_without_time_hands_the_job_back_with_its_checkpoint(shop):
+def test_a_drain_without_time_requeues_the_job_with_its_checkpoint(shop):
     job = shop.enqueue()
     shop.settings = FAST.model_copy(update={"drain_seconds": 0.0})
 
@@ -243,11 +245,11 @@ def test_a_drain_without_time_hands_the_job_back_with_its_checkpoint(shop):
     assert not any(isinstance(output, Latents) for output in outputs)
 
 
-def test_a_worker_that_lost_its_lease_throws_its_own_work_away(shop):
+def test_a_worker_that_lost_its_lease_deletes_its_objects(shop):
     job = shop.enqueue()
 
     class StolenQueue:
-        """Another worker finishes the job just before this one would."""
+        """Another worker completes the job first."""
 
         def __getattr__(self, name):
             return getattr(shop.queue, name)
@@ -261,30 +263,30 @@ def test_a_worker_that_lost_its_lease_throws_its_own_work_away(shop):
     assert shop.parts(job) == [CHECKPOINT_PART]
 
 
-def test_a_full_store_costs_live_playback_but_never_the_clip(shop):
-    job, refusals = shop.enqueue(), []
+def test_a_full_store_loses_live_playback_but_not_the_clip(shop):
+    job, rejected = shop.enqueue(), []
 
-    class TightStore:
-        """Full until the clip has knocked twice."""
+    class FullStore:
+        """Full until the second upload of the thumbnail."""
 
         def __getattr__(self, name):
             return getattr(shop.store, name)
 
         def put(self, name, chunks, **options):
-            if len([part for part in refusals if part.startswith("thumbnail")]) < 2:
-                refusals.append(name.part)
+            if len([part for part in rejected if part.startswith("thumbnail")]) < 2:
+                rejected.append(name.part)
                 raise StoreFull("full")
             return shop.store.put(name, chunks, **options)
 
-    with shop.worker(PatternRunner(), store=TightStore()):
+    with shop.worker(PatternRunner(), store=FullStore()):
         done = shop.wait_for(job)
     assert done.state is JobState.COMPLETED
-    assert refusals.count("clip-1.mp4") == 1  # while it was made, on a thread of its own
-    refusals.remove("clip-1.mp4")
-    assert refusals == ["latents", "live/1/000000", "preview-1.jpg", "thumbnail-1.jpg", "thumbnail-1.jpg"]
+    assert rejected.count("clip-1.mp4") == 1  # the early upload
+    rejected.remove("clip-1.mp4")
+    assert rejected == ["latents", "live/1/000000", "preview-1.jpg", "thumbnail-1.jpg", "thumbnail-1.jpg"]
 
 
-def test_a_database_outage_in_the_middle_loses_nothing(shop):
+def test_a_database_outage_during_a_job_loses_nothing(shop):
     job, is_down = shop.enqueue(), threading.Event()
 
     class FlakyQueue:
@@ -308,7 +310,7 @@ def test_a_database_outage_in_the_middle_loses_nothing(shop):
     assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
 
 
-def test_a_source_that_is_gone_fails_the_job_with_that_reason(shop):
+def test_a_missing_source_fails_the_job_with_that_reason(shop):
     other = shop.enqueue()
     job = shop.enqueue(source=Source(SourceKind.REMIX, job_id=other.id, part="clip-1.mp4"))
     shop.queue.cancel(ACME, other.id)

@@ -67,7 +67,7 @@ def _render(
     from filmgate.cli.progress import shown_progress
     from filmgate.models.requests import to_spec
     from filmgate.models.weights import ensure_local, open_cache
-    from filmgate.pipeline.clip_writer import Delivery
+    from filmgate.pipeline.clip_writer import ClipOutputs
     from filmgate.pipeline.encode.clip_file import check_target
     from filmgate.pipeline.encode.stills import StillPaths
     from filmgate.pipeline.loading.loader import load_model
@@ -86,7 +86,7 @@ def _render(
         metadata = {"model": model, "seed": str(request.seed)}
         text = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance)
         renderer = Renderer(loaded, settings.pipeline)
-        return renderer.render(text, request, output, Delivery(metadata, still_paths), control)
+        return renderer.render(text, request, output, ClipOutputs(metadata, still_paths), control)
 
 
 def _read_image(path: Path) -> Upload:

@@ -1,5 +1,6 @@
 """The canary: a small clip that a device must render correctly, twice, before it takes jobs."""
 
+from contextlib import closing
 from io import BytesIO
 
 import av
@@ -8,7 +9,7 @@ from PIL import Image
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Size
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.render import Renderer
@@ -24,9 +25,7 @@ faulty device differs by far more."""
 def check_canary(model: VideoModel, renderer: Renderer) -> None:
     """Render the canary twice. Raises DecodeError unless both clips are complete and agree."""
     request = canary_request(model)
-    first, second = (
-        read_luma(renderer.render(PROMPT, request, None, Delivery(), Control()).clip.data) for _ in range(2)
-    )
+    first, second = (_render_luma(renderer, request) for _ in range(2))
     expected = (request.frames, request.height, request.width)
     if first.shape != expected or second.shape != expected:
         raise DecodeError(f"the canary clips have shapes {first.shape} and {second.shape}, not {expected}")
@@ -35,6 +34,13 @@ def check_canary(model: VideoModel, renderer: Renderer) -> None:
         raise DecodeError(
             f"the GPU gives inconsistent results: two canaries differ by {difference:.1f} levels"
         )
+
+
+def _render_luma(renderer: Renderer, request: ClipRequest) -> np.ndarray:
+    spool = renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.spool
+    assert spool is not None
+    with closing(spool):
+        return read_luma(b"".join(spool.chunks()))
 
 
 def canary_request(model: VideoModel) -> ClipRequest:

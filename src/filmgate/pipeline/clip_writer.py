@@ -1,4 +1,4 @@
-"""The fast ending of any diffusers pipeline: latents in, finished MP4 out, everything overlapped."""
+"""Turns the latents of any diffusers pipeline into a finished MP4; decode, copy and encode overlap."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,14 +17,14 @@ from filmgate.pipeline.decode import DecoderChoice, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.decode.latents import FiniteCheck, require_finite
-from filmgate.pipeline.encode.clip_file import ClipFile, ClipMemory, ClipTarget, OnFragment, discarding
+from filmgate.pipeline.encode.clip_file import ClipFile, ClipTarget, OnFragment, SpooledClip, discarding
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
-from filmgate.pipeline.encode.growing_file import GrowingFile
 from filmgate.pipeline.encode.mux import head_bytes
+from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.pipeline.transfer.colour import Layout, Rgb24, Yuv420
-from filmgate.pipeline.transfer.loops import Consumer, carry_overlapped, carry_with_twin
+from filmgate.pipeline.transfer.loops import Consumer, carry_overlapped, carry_with_fallback
 from filmgate.pipeline.transfer.rings import Rings
 from filmgate.pipeline.transfer.streams import Streams, open_streams
 from filmgate.pipeline.transfer.timeline import Timeline
@@ -33,46 +33,35 @@ Carry = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """What goes out besides the pixels: file metadata, stills, and who hears of fragments and stills."""
+class ClipOutputs:
+    """What to produce besides the file: metadata, stills, and callbacks.
+
+    `on_spool` is called before the first frame if the clip has no path.
+    """
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stills: StillPaths = field(default_factory=StillPaths)
     on_fragment: OnFragment | None = None
     on_still: OnStill | None = None
-    on_growth: "Callable[[GrowingClip], None] | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class GrowingClip:
-    """A clip in memory while it is made: its body in order, and its head once it is whole."""
-
-    file: GrowingFile
-    head_bytes: int
-
-    def follow(self) -> Iterator[bytes]:
-        return self.file.follow(self.head_bytes)
-
-    def head(self) -> bytes:
-        return self.file.front(self.head_bytes)
+    on_spool: Callable[[ClipSpool], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Where the seconds went. All but decoding is a fixed cost, however long the clip is."""
+    """The time of each phase. Only decoding depends on the length of the clip."""
 
-    setup_seconds: float  # latents checked, rings, file and encoder, until the first chunk is asked for
+    setup_seconds: float  # rings, file and encoder, until the first chunk is requested
     decode_seconds: float  # until the device has finished the last chunk
-    drain_seconds: float  # the last chunk's copy and encode, and the frames the encoder held back
+    drain_seconds: float  # copy and encoding of the last chunk, and the frames that the encoder buffers
     publish_seconds: float  # stills, fsync, rename
 
 
 @dataclass(frozen=True, slots=True)
 class ClipReport:
-    """The finished clip and what it took; `data` is the clip itself where no path was given."""
+    """A finished clip and what it took. Without a path the clip is in `spool`, which the caller closes."""
 
     path: Path | None
-    data: bytes
+    spool: ClipSpool | None
     size_bytes: int
     shape: ClipShape
     seconds: float
@@ -81,8 +70,8 @@ class ClipReport:
     phases: Phases
 
 
-class Ending:
-    """Turns latents of one VAE into clips; keeps its rings for the next clip of the same shape."""
+class ClipWriter:
+    """Writes clips from the latents of one VAE. Clips of the same shape reuse its buffers."""
 
     def __init__(
         self,
@@ -105,23 +94,26 @@ class Ending:
         self,
         latents: Tensor,
         path: Path | None,
-        delivery: Delivery | None = None,
+        outputs: ClipOutputs | None = None,
         control: Control | None = None,
         make_timeline: Callable[[Rings], Timeline] | None = None,
     ) -> ClipReport:
-        """Decode, encode and publish one clip, at `path` or into memory; a RunError leaves nothing behind."""
+        """Decode, encode and publish one clip at `path`, or in a spool if there is no path.
+
+        Raises RunError subclasses and then leaves no file behind.
+        """
         started = time.perf_counter()
-        delivery, control = delivery or Delivery(), control or Control()
+        outputs, control = outputs or ClipOutputs(), control or Control()
         device = bring_to_device(self._vae)
         decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
-        shape, rung = foresee(decoder, latents), ["whole frame"]
-        stills = Stills(delivery.stills, shape.frames, delivery.on_still)
+        shape, rung = clip_shape(decoder, latents), ["whole frame"]
+        stills = Stills(outputs.stills, shape.frames, outputs.on_still)
         timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
         moments = [started]
-        with discarding(_target(path, delivery)) as clip:
+        with discarding(_target(path, outputs, shape.frames)) as clip:
             encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
-            if delivery.on_growth and isinstance(clip, ClipMemory):
-                delivery.on_growth(GrowingClip(clip.growing, head_bytes(shape.frames, clip.metadata)))
+            if outputs.on_spool and isinstance(clip, SpooledClip):
+                outputs.on_spool(clip.spool)
             consume = _counting(encoder, stills, shape.frames, control)
 
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
@@ -129,7 +121,7 @@ class Ending:
                 chunks = self._decoded(decoder, latents, device, start, lambda taken: _note(rung, taken))
                 self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
 
-            carry_with_twin(decoder, carry, consume)
+            carry_with_fallback(decoder, carry, consume)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
             moments.append(time.perf_counter())
@@ -137,9 +129,9 @@ class Ending:
         moments.append(time.perf_counter())
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
-        data = clip.data if isinstance(clip, ClipMemory) else b""
+        spool = clip.spool if isinstance(clip, SpooledClip) else None
         phases = Phases(*(after - before for before, after in pairwise(moments)))
-        return ClipReport(path, data, size, shape, moments[-1] - started, first, rung[0], phases)
+        return ClipReport(path, spool, size, shape, moments[-1] - started, first, rung[0], phases)
 
     def _decoded(
         self,
@@ -149,7 +141,7 @@ class Ending:
         start: int,
         on_rung: Callable[[Rung], None],
     ) -> Iterator[Tensor]:
-        # Begins when the first chunk is asked for: the GPU must not wait for files, encoders and threads.
+        # Starts with the first request: the GPU must not wait for files, encoders and threads in between.
         ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
         yield from decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start)
 
@@ -157,7 +149,7 @@ class Ending:
         try:
             self._carry(chunks, rings, *rest)
         except BaseException:
-            self._rings = None  # closed by the failure; the next clip gets fresh ones
+            self._rings = None  # the failure closed them; the next clip needs new ones
             raise
 
     def _rings_for(self, shape: ClipShape, device: torch.device) -> Rings:
@@ -167,13 +159,13 @@ class Ending:
 
 
 def save_video(vae: Vae, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:
-    """Latents as a diffusers pipeline returns them (`output_type="latent"`) to a finished MP4 at `path`."""
-    Ending(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
+    """Write latents, as a diffusers pipeline returns them with `output_type="latent"`, to an MP4."""
+    ClipWriter(vae, EncodeOptions(fps=fps)).write(latents, Path(path))
     return Path(path)
 
 
 def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
-    """Frames as uint8 [n, height, width, 3] on the host, chunk by chunk, while the GPU works on the next."""
+    """Yield frames as uint8 [n, height, width, 3] by chunk, while the GPU decodes the next one."""
     device = bring_to_device(vae)
     chosen = open_decoder(vae)
     layout: Layout = Rgb24()
@@ -187,7 +179,7 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
 
     def decode(emit: Callable[[np.ndarray], None]) -> None:
         with streams.on_compute():
-            carry_with_twin(chosen, carry, lambda frames: emit(frames.copy()))
+            carry_with_fallback(chosen, carry, lambda frames: emit(frames.copy()))
 
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
@@ -195,7 +187,7 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
 def prepare(
     vae: Vae, latents: Tensor, latents_per_chunk: int = 1, choice: DecoderChoice = "auto"
 ) -> tuple[VideoDecoder, Tensor]:
-    """The decoder for this VAE, and the latents as it wants them, checked, where the VAE is."""
+    """Return the decoder for this VAE and the checked latents, in its format and on its device."""
     device = bring_to_device(vae)
     decoder = open_decoder(vae, latents_per_chunk, choice)
     ready, verdict = make_ready(decoder, latents, device, vae.dtype)
@@ -203,8 +195,8 @@ def prepare(
     return decoder, ready
 
 
-def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
-    """The clip these latents will become, without touching one of them."""
+def clip_shape(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
+    """Return the shape of the clip without reading the latents."""
     return decoder.shape(decoder.to_vae_latents(latents.to("meta")))
 
 
@@ -212,20 +204,21 @@ def foresee(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
 def make_ready(
     decoder: VideoDecoder, latents: Tensor, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, FiniteCheck]:
-    """The latents as the VAE wants them, where it is, and whether they are numbers, which is known later."""
+    """Return the latents in the format of the VAE, on its device, and a check that they are finite."""
     ready = decoder.to_vae_latents(latents.to(device=device, dtype=dtype))
     return ready, FiniteCheck(ready)
 
 
-def _target(path: Path | None, delivery: Delivery) -> ClipFile | ClipMemory:
-    metadata = tags(delivery.metadata)
+def _target(path: Path | None, outputs: ClipOutputs, frames: int) -> ClipFile | SpooledClip:
+    metadata = tags(outputs.metadata)
     if path is None:
-        return ClipMemory(metadata, delivery.on_fragment)
-    return ClipFile(path, metadata, delivery.on_fragment)
+        spool = ClipSpool(head_bytes(frames, metadata))
+        return SpooledClip(spool, metadata, outputs.on_fragment)
+    return ClipFile(path, metadata, outputs.on_fragment)
 
 
 def tags(metadata: Mapping[str, str]) -> dict[str, str]:
-    """File metadata: what the caller knows, and who wrote the file."""
+    """Return the metadata of the file: the version of Filmgate and the metadata of the caller."""
     return {"filmgate_version": __version__, **{f"filmgate_{key}": value for key, value in metadata.items()}}
 
 
@@ -236,7 +229,7 @@ def _counting(
 
     def consume(frames: np.ndarray) -> None:
         nonlocal done
-        stills.watch(frames)
+        stills.add(frames)
         encoder.write(frames)
         done += len(frames)
         control.report(Stage.DECODE, done, total)
@@ -245,7 +238,7 @@ def _counting(
 
 
 def _publish(clip: ClipTarget, stills: Stills) -> int:
-    """The clip last: once it is there, everything is."""
+    """Publish the clip after its stills, so that a published clip has all of them."""
     try:
         stills.save()
         return clip.publish()
@@ -255,10 +248,10 @@ def _publish(clip: ClipTarget, stills: Stills) -> int:
 
 
 def _watched(chunks: Iterator[Tensor], streams: Streams, moments: list[float]) -> Iterator[Tensor]:
-    """The chunks, and the moments at which the first was asked for and the device was done with the last."""
+    """Yield the chunks and record when the first was requested and when the device finished the last."""
     if len(moments) == 1:
         moments.append(time.perf_counter())
-    del moments[2:]  # a decoder whose twin goes on may have been done with its last chunk
+    del moments[2:]  # times of a fast decoder that the exact decoder replaces
     yield from chunks
     streams.mark_compute().wait_on_host()
     moments.append(time.perf_counter())
@@ -269,7 +262,10 @@ def _note(rung: list[str], taken: Rung) -> None:
 
 
 def bring_to_device(vae: Vae) -> torch.device:
-    """Where the VAE will run. Decoders call below the VAE's forward, so accelerate's hook is run by hand."""
+    """Move the VAE to its device and return the device.
+
+    Decoders do not call the VAE's `forward`, so accelerate's hook must be called here.
+    """
     hook = getattr(vae, "_hf_hook", None)
     if hook is not None and hasattr(hook, "pre_forward"):
         hook.pre_forward(vae)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from filmgate.pipeline.clip_writer import ClipReport, Delivery, Ending
+from filmgate.pipeline.clip_writer import ClipOutputs, ClipReport, ClipWriter
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import check_choice
 from filmgate.pipeline.denoise.denoise import DenoisedClip, denoise
@@ -58,16 +58,16 @@ class Renderer:
         self._compiler = open_compiler(model.pipe, model.family, settings)
         self._texts = TextCache(settings.text_cache_bytes)
         self._streams = open_streams(self._device)
-        self._ending: tuple[float, Ending] | None = None
+        self._writer: tuple[float, ClipWriter] | None = None
 
     def render(
-        self, prompt: Prompt, request: ClipRequest, path: Path | None, delivery: Delivery, control: Control
+        self, prompt: Prompt, request: ClipRequest, path: Path | None, outputs: ClipOutputs, control: Control
     ) -> RenderReport:
         """Render one clip to `path`, or into memory. A RunError leaves no file behind."""
         if path is not None:
             check_target(path)
         denoised = self.denoise(prompt, request, control)
-        return self.finish(denoised, request, path, delivery, control)
+        return self.finish(denoised, request, path, outputs, control)
 
     def denoise(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
         """The first two stages, from a prompt to latents that a checkpoint can store."""
@@ -88,13 +88,13 @@ class Renderer:
         denoised: DenoisedClip,
         request: ClipRequest,
         path: Path | None,
-        delivery: Delivery,
+        outputs: ClipOutputs,
         control: Control,
     ) -> RenderReport:
         """The last three stages, from latents, new or from a checkpoint, to the finished clip."""
         seconds = dict(denoised.stage_seconds)
         with self._timed(Stage.DECODE, seconds):
-            clip = self._ending_for(request.fps).write(denoised.latents, path, delivery, control)
+            clip = self._writer_for(request.fps).write(denoised.latents, path, outputs, control)
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         return RenderReport(clip, request, seconds, denoised.is_text_cached, peak, peak_host_bytes())
 
@@ -103,17 +103,17 @@ class Renderer:
         is_compiled = should_compile(self._model, self._settings, request.passes, is_reused=self._is_reused)
         return self._compiler.run(work, is_compiled=is_compiled)
 
-    def _ending_for(self, fps: int) -> Ending:
-        if self._ending is None or self._ending[0] != fps:
+    def _writer_for(self, fps: int) -> ClipWriter:
+        if self._writer is None or self._writer[0] != fps:
             s = self._settings
             threads = threads_up_to(s.encoder_threads)
             options = EncodeOptions(fps, s.codec, s.encoder, s.preset, s.crf, threads)
             together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
             slots = (s.device_slots, s.host_slots)
             vae = self._model.pipe.vae
-            ending = Ending(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
-            self._ending = (fps, ending)
-        return self._ending[1]
+            writer = ClipWriter(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
+            self._writer = (fps, writer)
+        return self._writer[1]
 
     @contextmanager
     def _timed(self, stage: Stage, seconds: dict[str, float]) -> Iterator[None]:

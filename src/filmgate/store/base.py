@@ -67,12 +67,14 @@ class ObjectStore(Protocol):
         *,
         is_durable: bool = True,
         late_head: Callable[[], bytes] | None = None,
+        head_bytes: int = 0,
     ) -> StoredObject:
         """Publishes the stream under the name, in one step: all of it, durable, or nothing. Replaces an
         existing object. Raises StoreFull and whatever `chunks` raises; nothing is published then.
 
-        Without `is_durable` (live fragments, previews) a power failure may lose the object. `late_head` is
-        called after `chunks` has ended, and its result is stored in front of them; `sha256` is None then.
+        Without `is_durable` (live fragments, previews) a power failure may lose the object.
+        With `late_head`, the object starts with the `head_bytes` bytes that it returns after `chunks` has
+        ended. Then `sha256` is None. Only a head without chunks may have another size.
         """
         ...
 

@@ -1,24 +1,23 @@
-"""Station 5: the Runner protocol. A runner turns a spec into a stream of outputs; the worker does the rest.
+"""The Runner protocol: a runner turns a spec into a stream of outputs, and the worker stores them.
 
-The stream is pulled. Closing it (a cancel, a lost lease, a drain that ran out of time) raises GeneratorExit
-inside the runner at its next output, which is at most one step or one chunk away.
+The worker pulls the stream. To stop a runner (cancelled job, lost lease, end of a drain) it closes the
+stream, which raises GeneratorExit in the runner at its next output, at most one step or one chunk later.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from filmgate.jobs import JobId, Route, Stage, TenantId, VideoSpec
+from filmgate.jobs import JobId, Route, Stage, StillKind, TenantId, VideoSpec
 from filmgate.models.cards import ModelCard
 
 
 @dataclass(frozen=True, slots=True)
 class RenderTask:
-    """One attempt: the spec, the source it starts from and the latents of an earlier attempt, if any.
+    """One attempt: the spec, its source and the latents of an earlier attempt, if there are any.
 
-    Both are opened lazily and decrypt as they are read. What a runner remembers of one tenant's job must not
-    speed up another's: a stranger could tell that somebody had asked the same.
+    The readers decrypt the objects as they are read. A cache in a runner must be separate per tenant:
+    otherwise the time to render would reveal that another tenant has requested the same.
     """
 
     job_id: JobId
@@ -30,7 +29,7 @@ class RenderTask:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`done` of `total` units of a stage are finished on the device; `done` 0 opens the stage."""
+    """The device has finished `done` of `total` units of a stage. A stage starts with `done` 0."""
 
     stage: Stage
     done: int
@@ -39,66 +38,67 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Latents:
-    """The denoised latents as bytes, before any decoding. The worker stores them, then pulls on."""
+    """The denoised latents as bytes, before any decoding. The worker stores them as the checkpoint."""
 
     chunks: Iterable[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The next piece of the fragmented MP4, playable as soon as it is written. The first has the header."""
+    """The next fragment of a fragmented MP4. The first one contains the header."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """The finished file while it is still being made, before its first piece: an offer to store it early.
+class EarlyClip:
+    """The clip before it is finished, so that the upload can start early. Comes before the first fragment.
 
-    The body comes in order, as it is made; the head (its index) is known when the body has ended. Together
-    they are the bytes of the Movie to come. The body raises when there will be none, and after `give_up`.
+    `open_body` yields everything behind the head, in order, as it is encoded. `read_head` returns the first
+    `head_bytes` bytes, which contain the index, after the body has ended. Together they are the bytes of the
+    ClipSource. The body raises WriteError if rendering fails, and after `cancel`.
     """
 
+    head_bytes: int
     open_body: Callable[[], Iterator[bytes]]
     read_head: Callable[[], bytes]
-    give_up: Callable[[], None]
-
-
-class PictureKind(StrEnum):
-    """What a still is for."""
-
-    PREVIEW = "preview"
-    THUMBNAIL = "thumbnail"
-    SPRITESHEET = "spritesheet"
+    cancel: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """A JPEG: a preview while the job runs, or the thumbnail or spritesheet of the finished clip."""
+class Still:
+    """A JPEG: the preview while the job runs, the thumbnail or the spritesheet of the finished clip."""
 
-    kind: PictureKind
+    kind: StillKind
     data: bytes
 
 
+def _nothing_to_close() -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
-class Movie:
-    """The finished file, as the last output. Opened on the upload thread while the next job denoises, and
-    again if the store fails: it must not need the device and must give the same bytes each time.
+class ClipSource:
+    """The finished clip, the last output.
+
+    The upload thread opens it while the next job denoises, and again if the store fails: it must not use the
+    device and must yield the same bytes each time. The worker calls `close` when it is done with the clip.
     """
 
     open_chunks: Callable[[], Iterator[bytes]]
+    close: Callable[[], None] = _nothing_to_close
     media_type: str = "video/mp4"
 
 
-Output = Step | Latents | Growth | Fragment | Picture | Movie
+Output = Step | Latents | EarlyClip | Fragment | Still | ClipSource
 
 
 @runtime_checkable
 class Describes(Protocol):
-    """A runner that knows what clients may ask of its models once it has loaded them."""
+    """A runner that can describe its models after it has loaded them."""
 
     def cards(self) -> tuple[ModelCard, ...]:
-        """One card a model; none before `check` has passed."""
+        """Return one card per model; empty until `check` passes."""
         ...
 
 
@@ -115,13 +115,13 @@ class Runner(Protocol):
 
     @property
     def device(self) -> str:
-        """What it runs on, for records: `NVIDIA H200`, `cpu`, `managed:bedrock`."""
+        """The name of the device, for records: `NVIDIA H200`, `cpu`, `managed:bedrock`."""
         ...
 
     def check(self) -> None:
-        """Load and warm the default model and render a canary clip; raises if the clip is not sound."""
+        """Load and warm the default model and render a canary clip. Raises if the canary clip is wrong."""
         ...
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
-        """Render the task. Raises RunError subclasses; DeviceError means that the process must end."""
+        """Render the task. Raises RunError subclasses; after a DeviceError the process must exit."""
         ...

@@ -10,7 +10,7 @@ from filmgate.errors import DeviceError, FilmgateError
 from filmgate.jobs import Route, Stage
 from filmgate.models.cards import UNKNOWN_RATES, ModelCard
 from filmgate.pipeline.canary import check_canary
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control, Progress
 from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.denoise.denoise import DenoisedClip
@@ -29,15 +29,14 @@ from filmgate.pipeline.transfer.channel import pull
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import adopt_loggers
 from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
     Fragment,
-    Growth,
     Latents,
-    Movie,
     Output,
-    Picture,
-    PictureKind,
     RenderTask,
     Step,
+    Still,
 )
 from filmgate.worker.loaded_models import LoadedModels
 
@@ -144,15 +143,16 @@ def _prompt_of(task: RenderTask, request: ClipRequest) -> Prompt:
 def _finish(
     renderer: Renderer, denoised: DenoisedClip, request: ClipRequest, emit: Emit, control: Control
 ) -> None:
-    delivery = Delivery(
+    outputs = ClipOutputs(
         metadata={"seed": str(request.seed)},
         on_fragment=lambda data: emit(Fragment(data)),
-        on_still=lambda kind, data: emit(Picture(PictureKind(kind.value), data)),
-        on_growth=lambda clip: emit(Growth(clip.follow, clip.head, clip.file.close)),
+        on_still=lambda kind, data: emit(Still(kind, data)),
+        on_spool=lambda spool: emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)),
     )
     emit(Step(Stage.DECODE, 0, request.frames))
-    clip = renderer.finish(denoised, request, None, delivery, control).clip
-    emit(Movie(lambda: iter([clip.data])))
+    spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
+    assert spool is not None
+    emit(ClipSource(spool.chunks, spool.close))
 
 
 @contextmanager

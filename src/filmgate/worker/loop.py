@@ -66,10 +66,10 @@ class Worker:
             while not self._is_draining:
                 if not self._work_once():
                     self._queue.wait(self._offer, lambda: self._is_draining)
-                self._publisher.delete_fragments()
+                self._publisher.delete_old_fragments()
         finally:
             self._uploader.shutdown(wait=True)
-            self._publisher.delete_fragments(is_last=True)
+            self._publisher.delete_old_fragments(is_last=True)
         if self._upload is not None:
             self._upload.result()
         self._log.info("drained")

@@ -1,36 +1,35 @@
-"""A runner that renders a test pattern: honest stages and paces, deterministic bytes, no video in them.
+"""A runner that renders a test pattern: real stages, adjustable speed, deterministic bytes that are no video.
 
-It stands in for the GPU wherever the queue, the worker and the store are on trial.
+It replaces the GPU in tests of the queue, the worker and the store.
 """
 
 import hashlib
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 
 from filmgate.errors import DecodeError
-from filmgate.jobs import Route, Stage, VideoSpec
-from filmgate.pipeline.encode.growing_file import GrowingFile
+from filmgate.jobs import Route, Stage, StillKind, VideoSpec
+from filmgate.pipeline.encode.clip_file import SpooledClip, discarding
+from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.worker.base import (
+    ClipSource,
+    EarlyClip,
     Fragment,
-    Growth,
     Latents,
-    Movie,
     Output,
-    Picture,
-    PictureKind,
     RenderTask,
     Step,
+    Still,
 )
 
 MODEL = "pattern"
-FRAMES_A_CHUNK = 4
+FRAMES_PER_CHUNK = 4
 
 
 @dataclass(frozen=True, slots=True)
 class PatternRunner:
-    """`pace_seconds` is spent on every step and every chunk, where a GPU would be busy."""
+    """Sleeps `pace_seconds` for every step and every chunk, as if a GPU were busy."""
 
     pace_seconds: float = 0.0
     chunk_bytes: int = 4096
@@ -48,16 +47,16 @@ class PatternRunner:
         return "pattern"
 
     def check(self) -> None:
-        """The canary: the same spec must give the same bytes twice."""
+        """Render the canary twice. Raises DecodeError if the bytes differ."""
         spec = VideoSpec(model=MODEL, prompt="canary", width=64, height=64, seconds=0.5, fps=8, seed=0)
         if pattern_clip(spec, self.chunk_bytes) != pattern_clip(spec, self.chunk_bytes):
-            raise DecodeError("the canary clip is not what it should be")
+            raise DecodeError("the canary clips differ")
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         if task.read_latents is None:
             yield from self._denoise(task.spec)
         elif b"".join(task.read_latents()) != _latents(task.spec):
-            raise DecodeError("the checkpoint is not of this job")
+            raise DecodeError("the checkpoint belongs to another job")
         yield from self._decode(task.spec)
 
     def _denoise(self, spec: VideoSpec) -> Iterator[Output]:
@@ -72,39 +71,37 @@ class PatternRunner:
         yield Latents([_latents(spec)])
 
     def _decode(self, spec: VideoSpec) -> Iterator[Output]:
-        chunks, file = _chunk_count(spec), GrowingFile()
+        chunks, spool = _chunk_count(spec), ClipSpool(head_bytes=self.chunk_bytes)
         yield Step(Stage.DECODE, 0, chunks)
-        # As a muxer does: room for the head is left in front, and filled at the end.
-        size = self.chunk_bytes
-        yield Growth(lambda: file.follow(size), lambda: file.front(size), file.close)
-        with closing(file):
-            file.seek(self.chunk_bytes)
+        with discarding(SpooledClip(spool, {})) as clip:
+            yield EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)
+            spool.seek(spool.head_bytes)  # like a muxer: the head is written last
             for number in range(chunks):
                 self._work()
                 chunk = _chunk(spec, number, self.chunk_bytes)
                 if number:
-                    file.write(chunk)
+                    spool.write(chunk)
                 yield Fragment(chunk)
                 yield Step(Stage.DECODE, number + 1, chunks)
-            file.seek(0)
-            file.write(_chunk(spec, 0, self.chunk_bytes))
-            file.finish()
-        yield Picture(PictureKind.PREVIEW, _noise(spec, "preview", 64))
-        yield Picture(PictureKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
-        yield Picture(PictureKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
-        yield Movie(lambda: (_chunk(spec, number, self.chunk_bytes) for number in range(chunks)))
+            spool.seek(0)
+            spool.write(_chunk(spec, 0, self.chunk_bytes))
+            clip.publish()
+        yield Still(StillKind.PREVIEW, _noise(spec, "preview", 64))
+        yield Still(StillKind.THUMBNAIL, _noise(spec, "thumbnail", 64))
+        yield Still(StillKind.SPRITESHEET, _noise(spec, "spritesheet", 64))
+        yield ClipSource(spool.chunks, spool.close)
 
     def _work(self) -> None:
         time.sleep(self.pace_seconds)
 
 
 def pattern_clip(spec: VideoSpec, chunk_bytes: int = 4096) -> bytes:
-    """The whole clip this spec must give, for comparison."""
+    """Return the clip that this spec renders to, for comparison."""
     return b"".join(_chunk(spec, number, chunk_bytes) for number in range(_chunk_count(spec)))
 
 
 def _chunk_count(spec: VideoSpec) -> int:
-    return -(-spec.frames // FRAMES_A_CHUNK)
+    return -(-spec.frames // FRAMES_PER_CHUNK)
 
 
 def _chunk(spec: VideoSpec, number: int, size: int) -> bytes:

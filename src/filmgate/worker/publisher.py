@@ -1,12 +1,13 @@
-"""The end of a job, on the upload thread: clip to the store, word to the queue, scraps away."""
+"""The end of a job, on the upload thread: store the clip, complete the job, delete intermediate objects."""
 
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from typing import TypeVar
 
 from filmgate.errors import QueueUnavailable, StoreUnavailable
-from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage
+from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage, StillKind
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import (
@@ -21,95 +22,78 @@ from filmgate.store.base import (
 from filmgate.store.metering import digest
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Rendering
-from filmgate.worker.base import PictureKind
 
 _T = TypeVar("_T")
-_LONGEST_PAUSE_SECONDS = 15.0
-# Viewers are a poll or two behind the decoder: the last fragments stay until they have been read.
-_LINGER_SECONDS = 3.0
+_MAX_PAUSE_SECONDS = 15.0
+# Viewers are one or two polls behind the decoder and still need the last fragments.
+_FRAGMENT_GRACE_SECONDS = 3.0
 
 
 class Publisher:
-    """Makes clips durable and jobs final. A job is acknowledged only after its clip is in the store."""
+    """Stores clips and ends jobs. A job is completed only after its clip is durable in the store."""
 
     def __init__(self, queue: JobQueue, store: ObjectStore, settings: WorkerSettings) -> None:
         self._queue = queue
         self._store = store
         self._settings = settings
-        self._lingering: deque[tuple[float, Lease]] = deque()
+        self._old_fragments: deque[tuple[float, Lease]] = deque()
 
     def publish(self, rendering: Rendering, log: Log) -> Job:
-        """Raises LeaseLost when another worker has the job, StoreUnavailable when patience ran out."""
+        """Store the clip and complete the job.
+
+        Raises LeaseLost if another worker has the job, and StoreUnavailable after
+        `worker.store_retry_seconds` without success.
+        """
         lease, heartbeat, timer = rendering.lease, rendering.heartbeat, rendering.timer
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         heartbeat.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        clip = self.patiently(lambda: self._upload(rendering), heartbeat.check, log)
+        with closing(rendering):
+            clip = self.retry_store(lambda: self._upload(rendering), heartbeat.check, log)
         timer.open(None)
-        return self.acknowledge(lease, AttemptResult(clip, timer.seconds), log, is_watched=True)
+        return self.acknowledge(lease, AttemptResult(clip, timer.seconds), log, has_viewers=True)
 
-    def acknowledge(self, lease: Lease, result: AttemptResult, log: Log, *, is_watched: bool = False) -> Job:
-        """End the job with a clip that is in the store, and remove what led to it. Raises LeaseLost.
+    def acknowledge(self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False) -> Job:
+        """Complete the job with a stored clip and delete its intermediate objects. Raises LeaseLost.
 
-        What somebody may be watching live is removed a little later, by `delete_fragments`.
+        If there may be viewers, `delete_old_fragments` deletes the live fragments a few seconds later.
         """
-        job = self._insist(lambda: self._queue.complete(lease, result))
+        job = self._retry_queue(lambda: self._queue.complete(lease, result))
         log.info("job ended", state=job.state, gpu_seconds=round(result.measured.gpu_seconds, 3))
-        if job.state is JobState.COMPLETED:
-            scraps = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
-            self._tidy(lease, CHECKPOINT_PART, _preview_of(lease.fence), *scraps)
-            if is_watched:
-                self._lingering.append((time.monotonic() + _LINGER_SECONDS, lease))
-            else:
-                self._tidy(lease, LIVE_PREFIX)
-        else:
+        if job.state is not JobState.COMPLETED:
             self.discard(lease, is_final=True)
+            return job
+        earlier = [part for fence in range(1, lease.fence) for part in _parts_of(fence)]
+        self._delete(lease, CHECKPOINT_PART, picture_part(StillKind.PREVIEW, lease.fence), *earlier)
+        if has_viewers:
+            self._old_fragments.append((time.monotonic() + _FRAGMENT_GRACE_SECONDS, lease))
+        else:
+            self._delete(lease, LIVE_PREFIX)
         return job
 
-    def delete_fragments(self, *, is_last: bool = False) -> None:
-        """Remove the live fragments of clips that were published a while ago, or of all of them."""
-        while self._lingering and (is_last or self._lingering[0][0] <= time.monotonic()):
-            _, lease = self._lingering.popleft()
-            self._tidy(lease, LIVE_PREFIX)
+    def delete_old_fragments(self, *, is_last: bool = False) -> None:
+        """Delete the live fragments of clips published a few seconds ago, or of all clips if `is_last`."""
+        while self._old_fragments and (is_last or self._old_fragments[0][0] <= time.monotonic()):
+            _, lease = self._old_fragments.popleft()
+            self._delete(lease, LIVE_PREFIX)
 
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
-        """Tell the queue that the attempt failed and remove what it left. Raises LeaseLost."""
-        job = self._insist(lambda: self._queue.fail_attempt(lease, failed))
+        """End a failed attempt in the queue and delete its objects. Raises LeaseLost."""
+        job = self._retry_queue(lambda: self._queue.fail_attempt(lease, failed))
         self.discard(lease, is_final=job.state.is_final)
         return job
 
     def discard(self, lease: Lease, *, is_final: bool = False) -> None:
-        """Remove what this attempt stored; the checkpoint stays for the next one unless there is none."""
-        final = [CHECKPOINT_PART] if is_final else []
-        self._tidy(lease, live_prefix(lease.fence), *_parts_of(lease.fence), *final)
+        """Delete the objects of this attempt. The checkpoint stays for the next one, unless `is_final`."""
+        checkpoint = [CHECKPOINT_PART] if is_final else []
+        self._delete(lease, live_prefix(lease.fence), *_parts_of(lease.fence), *checkpoint)
 
     def delete_checkpoint(self, lease: Lease) -> None:
-        """Make the next attempt denoise again."""
-        self._tidy(lease, CHECKPOINT_PART)
+        """Delete the latents checkpoint, so that the next attempt denoises again."""
+        self._delete(lease, CHECKPOINT_PART)
 
-    def _upload(self, rendering: Rendering) -> Clip:
-        lease, job = rendering.lease, rendering.lease.job
-        parts = {}
-        for kind, data in rendering.pictures.items():
-            parts[kind] = picture_part(kind, lease.fence)
-            self._store.put(ObjectName(job.tenant_id, job.id, parts[kind]), [data])
-        name = ObjectName(job.tenant_id, job.id, clip_part(lease.fence))
-        stored = rendering.early.take() if rendering.early is not None else None
-        if stored is None:
-            stored = self._store.put(name, rendering.movie.open_chunks())
-        return Clip(
-            part=name.part,
-            size_bytes=stored.size_bytes,
-            # None where the head was stored last: a digest takes its bytes in order.
-            sha256=stored.sha256 or digest(rendering.movie.open_chunks()),
-            media_type=rendering.movie.media_type,
-            thumbnail=parts.get(PictureKind.THUMBNAIL),
-            spritesheet=parts.get(PictureKind.SPRITESHEET),
-            fragments=rendering.fragments,
-        )
-
-    def patiently(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
-        """Try until the store takes it: a full disk must not cost a finished clip."""
+    def retry_store(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
+        """Retry until the store accepts the clip: a store that is full for a while must not lose a clip."""
         pause, ends = 0.5, time.monotonic() + self._settings.store_retry_seconds
         while True:
             check()
@@ -118,34 +102,55 @@ class Publisher:
             except StoreUnavailable as exc:
                 if time.monotonic() + pause > ends:
                     raise
-                log.warning("the clip waits for the store", error=exc, seconds=pause)
+                log.warning("could not store the clip; retrying", error=exc, seconds=pause)
             time.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+            pause = min(pause * 2, _MAX_PAUSE_SECONDS)
 
-    def _insist(self, action: Callable[[], _T]) -> _T:
-        """Try until the database answers: only it can say what became of the job."""
+    def _upload(self, rendering: Rendering) -> Clip:
+        lease = rendering.lease
+        parts = {kind: picture_part(kind, lease.fence) for kind in rendering.stills}
+        for kind, data in rendering.stills.items():
+            self._store.put(_name(lease, parts[kind]), [data])
+        name = _name(lease, clip_part(lease.fence))
+        stored = rendering.early.take() if rendering.early is not None else None
+        if stored is None:
+            stored = self._store.put(name, rendering.clip.open_chunks())
+        return Clip(
+            part=name.part,
+            size_bytes=stored.size_bytes,
+            # An early upload has no digest, because SHA-256 needs the head first.
+            sha256=stored.sha256 or digest(rendering.clip.open_chunks()),
+            media_type=rendering.clip.media_type,
+            thumbnail=parts.get(StillKind.THUMBNAIL),
+            spritesheet=parts.get(StillKind.SPRITESHEET),
+            fragments=rendering.fragments,
+        )
+
+    def _retry_queue(self, action: Callable[[], _T]) -> _T:
+        """Retry until the database answers, because only the database has the state of the job."""
         pause = 0.2
         while True:
             try:
                 return action()
             except QueueUnavailable:
                 time.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+                pause = min(pause * 2, _MAX_PAUSE_SECONDS)
 
-    def _tidy(self, lease: Lease, *prefixes: str) -> None:
-        """Remove scraps; what a failing store keeps goes with the job when it expires."""
+    def _delete(self, lease: Lease, *prefixes: str) -> None:
+        """Delete objects of the job. If the store fails, retention deletes them with the job."""
         job = lease.job
         for prefix in prefixes:
             try:
                 self._store.delete(job.tenant_id, job.id, prefix)
             except StoreUnavailable as exc:
-                Log("worker", job_id=job.id, trace_id=job.trace_id).warning("scraps stay", code=exc.code)
+                log = Log("worker", job_id=job.id, trace_id=job.trace_id)
+                log.warning("could not delete intermediate objects", code=exc.code)
+
+
+def _name(lease: Lease, part: str) -> ObjectName:
+    return ObjectName(lease.job.tenant_id, lease.job.id, part)
 
 
 def _parts_of(fence: int) -> list[str]:
-    """What an attempt publishes."""
-    return [clip_part(fence), *(picture_part(kind, fence) for kind in PictureKind)]
-
-
-def _preview_of(fence: int) -> str:
-    return picture_part(PictureKind.PREVIEW, fence)
+    """The clip and the stills of one attempt."""
+    return [clip_part(fence), *(picture_part(kind, fence) for kind in StillKind)]

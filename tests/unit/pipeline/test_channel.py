@@ -1,4 +1,4 @@
-"""The channel: bounded, in order, and nobody waits for a dead partner."""
+"""The channel is bounded and ordered, and neither side waits for one that has ended."""
 
 import threading
 
@@ -24,7 +24,7 @@ def test_items_come_out_in_the_order_they_went_in():
     assert received == list(range(100))
 
 
-def test_finish_lets_the_reader_have_what_is_left():
+def test_after_finish_the_reader_gets_the_remaining_items():
     channel = Channel(capacity=2)
     channel.put("last")
     channel.finish()
@@ -33,7 +33,7 @@ def test_finish_lets_the_reader_have_what_is_left():
         channel.get()
 
 
-def test_close_drops_what_is_left_and_ends_both_sides():
+def test_close_drops_the_remaining_items_and_ends_both_sides():
     channel = Channel(capacity=2)
     channel.put("dropped")
     channel.close()
@@ -44,10 +44,10 @@ def test_close_drops_what_is_left_and_ends_both_sides():
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_close_wakes_whoever_waits(is_full):
+def test_close_wakes_a_waiting_thread(is_full):
     channel, ended = Channel(capacity=1), []
     if is_full:
-        channel.put("in the way")
+        channel.put("fills the channel")
 
     def wait():
         try:

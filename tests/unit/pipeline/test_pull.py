@@ -1,4 +1,4 @@
-"""Work that calls back becomes a stream that is pulled, and stops when it is closed."""
+"""A function that emits items becomes a generator, and stops when the generator is closed."""
 
 from threading import Event, Lock
 
@@ -16,7 +16,7 @@ def test_everything_emitted_arrives_in_order(no_thread_left):
     assert list(start(lambda emit: [emit(n) for n in range(50)])) == list(range(50))
 
 
-def test_an_error_arrives_after_what_was_emitted_before_it(no_thread_left):
+def test_an_error_is_raised_after_the_items_before_it(no_thread_left):
     def produce(emit):
         emit(1)
         raise ValueError("broken")
@@ -27,7 +27,7 @@ def test_an_error_arrives_after_what_was_emitted_before_it(no_thread_left):
         next(stream)
 
 
-def test_the_producer_runs_no_further_ahead_than_it_may(no_thread_left):
+def test_the_producer_is_at_most_its_capacity_ahead(no_thread_left):
     emitted, is_waiting, lock = [], Event(), Lock()
 
     def produce(emit):
@@ -46,7 +46,7 @@ def test_the_producer_runs_no_further_ahead_than_it_may(no_thread_left):
     assert list(stream) == list(range(1, 10))
 
 
-def test_closing_tells_the_producer_to_stop_and_waits_for_it(no_thread_left):
+def test_closing_stops_the_producer_and_waits_for_it(no_thread_left):
     stop, ends = Event(), []
 
     def produce(emit):

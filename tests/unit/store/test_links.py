@@ -1,4 +1,4 @@
-"""A signed link opens one object for a while, and nothing else ever."""
+"""A signed link gives access to one object for a limited time."""
 
 import pytest
 from hypothesis import assume, given
@@ -25,7 +25,7 @@ def test_a_link_names_its_object_until_it_expires():
 
 
 @given(st.integers(0, 10_000), st.integers(0, 63))
-def test_a_link_with_any_character_changed_is_refused(place, shift):
+def test_a_link_with_any_character_changed_is_rejected(place, shift):
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     signer = LinkSigner(b"secret")
     token = signer.sign(NAME, 900)
@@ -37,11 +37,11 @@ def test_a_link_with_any_character_changed_is_refused(place, shift):
 
 
 @given(st.text(max_size=100))
-def test_nonsense_is_refused(token):
+def test_random_text_is_rejected(token):
     with pytest.raises(LinkInvalid):
         LinkSigner(b"secret").verify(token)
 
 
-def test_a_link_of_another_server_is_refused():
+def test_a_link_of_another_server_is_rejected():
     with pytest.raises(LinkInvalid):
         LinkSigner(b"other").verify(LinkSigner(b"secret").sign(NAME, 900))

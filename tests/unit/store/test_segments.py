@@ -1,4 +1,4 @@
-"""The stream cipher is Tink's, byte for byte, and refuses whatever was done to the bytes."""
+"""The stream cipher writes Tink's format and rejects every change to the bytes."""
 
 import io
 
@@ -32,38 +32,76 @@ def pattern(size):
     return bytes(bytearray((i * 7 + 3) % 256 for i in range(256)) * (size // 256 + 1))[:size]
 
 
-def reader_of(sealed, key=KEY, place=PLACE):
-    return SegmentReader(io.BytesIO(sealed), 0, key, place)
+def sealed(chunks, **head):
+    """The encrypted stream, with every piece at its offset."""
+    file = io.BytesIO()
+    for offset, data in encrypt(KEY, PLACE, chunks, **head):
+        file.seek(offset)
+        file.write(data)
+    return file.getvalue()
 
 
-def open_all(sealed, **other):
-    reader = reader_of(sealed, **other)
+def reader_of(stream, key=KEY, place=PLACE):
+    return SegmentReader(io.BytesIO(stream), 0, key, place)
+
+
+def open_all(stream, **other):
+    reader = reader_of(stream, **other)
     return b"".join(reader.read(0, reader.size_bytes))
 
 
 @pytest.fixture(scope="module")
 def long_stream():
-    return b"".join(encrypt(KEY, PLACE, [pattern(FIRST + NEXT + 100)]))
+    return sealed([pattern(FIRST + NEXT + 100)])
 
 
-def test_a_stream_that_tink_wrote_is_read():
+def test_a_stream_written_by_tink_can_be_read():
     assert open_all(BY_TINK) == pattern(100)
 
 
 @pytest.mark.parametrize("size", [0, 1, FIRST - 1, FIRST, FIRST + 1, FIRST + NEXT, FIRST + NEXT + 1])
-def test_every_size_around_a_segment_border_comes_back(size):
-    sealed = b"".join(encrypt(KEY, PLACE, [pattern(size)]))
-    assert plain_size(len(sealed)) == size
-    assert open_all(sealed) == pattern(size)
+def test_every_size_around_a_segment_border_is_read_back(size):
+    stream = sealed([pattern(size)])
+    assert plain_size(len(stream)) == size
+    assert open_all(stream) == pattern(size)
 
 
 @given(st.lists(st.binary(max_size=400), max_size=20))
-def test_how_the_stream_is_cut_does_not_matter(chunks):
-    assert open_all(b"".join(encrypt(KEY, PLACE, chunks))) == b"".join(chunks)
+def test_the_sizes_of_the_chunks_do_not_matter(chunks):
+    assert open_all(sealed(chunks)) == b"".join(chunks)
+
+
+@pytest.mark.parametrize("head_bytes", [0, 1, FIRST - 1, FIRST, FIRST + 1, FIRST + NEXT, FIRST + NEXT + 7])
+@pytest.mark.parametrize("body_bytes", [0, 1, NEXT - 8, NEXT - 7, NEXT, 2 * NEXT + 5])
+def test_a_stream_whose_head_is_known_last_is_the_same_stream(head_bytes, body_bytes):
+    plain = pattern(head_bytes + body_bytes)
+    head, body = plain[:head_bytes], plain[head_bytes:]
+    chunks = (body[at : at + 300_001] for at in range(0, body_bytes, 300_001))
+    stream = sealed(chunks, late_head=lambda: head, head_bytes=head_bytes)
+    assert plain_size(len(stream)) == len(plain)
+    assert open_all(stream) == plain
+
+
+def test_segments_behind_a_late_head_are_encrypted_before_the_head_is_known():
+    offsets, is_head_read = [], []
+    head = lambda: is_head_read.append(len(offsets)) or bytes(10)  # noqa: E731
+    for offset, _ in encrypt(KEY, PLACE, [bytes(3 * NEXT)], late_head=head, head_bytes=10):
+        offsets.append(offset)
+    assert offsets == [0, *(n * SEGMENT_BYTES for n in (1, 2, 3)), HEADER_BYTES]
+    assert is_head_read == [4]
+
+
+def test_a_late_head_of_another_size_than_announced_is_rejected():
+    with pytest.raises(ValueError, match="the head has 9 bytes instead of the announced 10"):
+        sealed([b"body"], late_head=lambda: bytes(9), head_bytes=10)
+
+
+def test_a_late_head_without_a_body_may_be_shorter_than_announced():
+    assert open_all(sealed([], late_head=lambda: b"all", head_bytes=FIRST + 10)) == b"all"
 
 
 @given(st.data())
-def test_any_range_is_the_same_bytes_as_of_the_whole(long_stream, data):
+def test_any_range_equals_the_same_range_of_the_whole(long_stream, data):
     size = FIRST + NEXT + 100
     start = data.draw(st.integers(0, size))
     stop = data.draw(st.integers(start, size))
@@ -78,8 +116,8 @@ def test_a_range_reads_only_the_segments_it_touches(long_stream):
     assert reads == [SEGMENT_BYTES]
 
 
-def test_two_streams_of_the_same_bytes_share_nothing():
-    one, other = (b"".join(encrypt(KEY, PLACE, [pattern(64)])) for _ in range(2))
+def test_two_streams_of_the_same_bytes_differ():
+    one, other = (sealed([pattern(64)]) for _ in range(2))
     assert one[HEADER_BYTES:] != other[HEADER_BYTES:]
 
 
@@ -99,12 +137,12 @@ def test_two_streams_of_the_same_bytes_share_nothing():
         lambda s: s[:-5] + bytes([s[-5] ^ 1]) + s[-4:],
     ],
 )
-def test_cut_moved_doubled_or_changed_bytes_are_refused(long_stream, spoil):
+def test_truncated_moved_repeated_or_changed_bytes_are_rejected(long_stream, spoil):
     with pytest.raises(ObjectCorrupt):
         open_all(spoil(long_stream))
 
 
-def test_another_key_or_another_place_opens_nothing(long_stream):
+def test_another_key_or_another_name_is_rejected(long_stream):
     for other in ({"key": bytes(32)}, {"place": b"filmgate object\0globex/x"}):
         with pytest.raises(ObjectCorrupt):
             open_all(long_stream, **other)

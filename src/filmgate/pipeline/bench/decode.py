@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
-from filmgate.pipeline.clip_writer import ClipReport, Ending, Phases, prepare
+from filmgate.pipeline.clip_writer import ClipReport, ClipWriter, Phases, prepare
 from filmgate.pipeline.decode import DecoderChoice, is_fast_decoder, open_decoder
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.ladder import decode_frames
@@ -73,9 +73,9 @@ class DecodeBench:
         self._is_warm = False  # running a loop also warms up the decoder alone
         self.is_fast = is_fast_decoder(open_decoder(vae, choice=decoder))
         self._endings = {
-            EXACT: Ending(vae, options, carry=carry_overlapped, decoder="exact"),
-            PLAIN: Ending(vae, options, carry=carry_plain, decoder=decoder),
-            OVERLAPPED: Ending(vae, options, carry=carry_overlapped, decoder=decoder),
+            EXACT: ClipWriter(vae, options, carry=carry_overlapped, decoder="exact"),
+            PLAIN: ClipWriter(vae, options, carry=carry_plain, decoder=decoder),
+            OVERLAPPED: ClipWriter(vae, options, carry=carry_overlapped, decoder=decoder),
         }
 
     @property
@@ -128,7 +128,7 @@ class DecodeBench:
         lossless = replace(self._options, crf=0)
         with tempfile.TemporaryDirectory() as folder:
             ours, diffusers = (Path(folder) / f"{n}.mp4" for n in range(2))
-            Ending(self.vae, lossless, carry=carry_plain, decoder=self._decoder).write(latents, ours)
+            ClipWriter(self.vae, lossless, carry=carry_plain, decoder=self._decoder).write(latents, ours)
             write_like_diffusers(self.vae, latents, diffusers, lossless)
             return mean_luma_difference(ours, diffusers)
 

@@ -1,1 +1,1 @@
-"""Stage five: frames to packets, MP4 files and stills."""
+"""Turns frames into packets, MP4 files and stills."""

@@ -1,4 +1,4 @@
-"""Where a clip is written: a part file that appears whole or not at all, or memory."""
+"""The targets of a clip: a file that appears complete or not at all, or a spool that a store reads."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -9,20 +9,20 @@ from secrets import token_hex
 from typing import BinaryIO, Protocol, TypeVar, cast
 
 from filmgate.errors import UsageError, WriteError
-from filmgate.pipeline.encode.growing_file import GrowingFile
+from filmgate.pipeline.encode.spool import ClipSpool
 
 SYNC_EVERY_BYTES = 8 << 20
 
 OnFragment = Callable[[bytes], None]
-"""Hears of fragments as they are made; together they are a fragmented MP4 that plays while it grows."""
+"""Receives each fragment as it is encoded. Together they are a fragmented MP4 that plays while it grows."""
 
 
 class ClipTarget(Protocol):
-    """Where a clip goes: a seekable file, somebody who may hear of fragments, and one publication."""
+    """A seekable file for the muxer, an optional receiver of fragments, and one publication."""
 
     @property
     def file(self) -> BinaryIO:
-        """Takes the finished clip while it is made; raises OSError when it cannot."""
+        """The file that the muxer writes; raises OSError or WriteError if it cannot be written."""
         ...
 
     @property
@@ -32,36 +32,36 @@ class ClipTarget(Protocol):
     def on_fragment(self) -> OnFragment | None: ...
 
     def publish(self) -> int:
-        """Make the whole clip appear; its size in bytes. Raises WriteError."""
+        """Publish the complete clip and return its size in bytes. Raises WriteError."""
         ...
 
     def discard(self) -> None:
-        """Leave nothing but what was published. Idempotent."""
+        """Delete the clip unless it is published. Idempotent."""
         ...
 
 
-class ClipMemory:
-    """A clip that never touches a disk: for stores that encrypt before they write. `data` once published."""
+class SpooledClip:
+    """A clip in a spool, for a store to read. After `publish` the caller closes the spool."""
 
-    def __init__(self, metadata: Mapping[str, str], on_fragment: OnFragment | None = None) -> None:
+    def __init__(
+        self, spool: ClipSpool, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
+    ) -> None:
         self.metadata = metadata
         self.on_fragment = on_fragment
-        self.growing = GrowingFile()
-        self.file = cast("BinaryIO", self.growing)
-        self.data = b""
+        self.spool = spool
+        self.file = cast("BinaryIO", spool)
 
     def publish(self) -> int:
-        self.data = self.growing.getvalue()
-        self.growing.finish()
-        self.discard()
-        return len(self.data)
+        self.spool.finish()
+        return self.spool.size_bytes
 
     def discard(self) -> None:
-        self.file.close()
+        if not self.spool.is_finished:
+            self.spool.close()
 
 
 class ClipFile:
-    """A clip on its way to `path`: written to a part file beside it, which `publish` makes appear at once."""
+    """A clip at `path`: written to a part file in the same folder, which `publish` renames into place."""
 
     def __init__(
         self, path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
@@ -74,7 +74,7 @@ class ClipFile:
         self.file = _opened(self._part, path)
 
     def publish(self) -> int:
-        """Fsync, then rename into place; the size in bytes."""
+        """Flush the file to disk and rename it into place. Returns its size in bytes."""
         try:
             os.fsync(self.file.fileno())
             size = os.fstat(self.file.fileno()).st_size
@@ -87,13 +87,12 @@ class ClipFile:
         return size
 
     def discard(self) -> None:
-        """Leave nothing but what was published."""
         self.file.close()
         self._part.unlink(missing_ok=True)
 
 
 class PartFile(FileIO):
-    """Writes everything it is given, and sends it to the disk on the way instead of all at the end."""
+    """An unbuffered file that is flushed to disk every few MiB, so that little is left at the end."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "xb")
@@ -101,7 +100,7 @@ class PartFile(FileIO):
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         rest = memoryview(data)
-        while rest:  # a file takes what fits; the write after a short one names the reason
+        while rest:  # a write may be short; the next one reports the reason
             rest = rest[super().write(rest) :]
         self._unsynced += len(data)
         if self._unsynced >= SYNC_EVERY_BYTES:
@@ -115,7 +114,7 @@ Target = TypeVar("Target", bound=ClipTarget)
 
 @contextmanager
 def discarding(target: Target) -> Iterator[Target]:
-    """The target, which leaves nothing behind unless `publish` was called."""
+    """Discard the target at the end of the block unless it is published."""
     try:
         yield target
     finally:
@@ -126,17 +125,17 @@ def discarding(target: Target) -> Iterator[Target]:
 def clip_file(
     path: Path, metadata: Mapping[str, str], on_fragment: OnFragment | None = None
 ) -> Iterator[ClipFile]:
-    """A ClipFile that leaves nothing behind unless `publish` was called."""
+    """Open a ClipFile and discard it at the end of the block unless it is published."""
     with discarding(ClipFile(path, metadata, on_fragment)) as clip:
         yield clip
 
 
 def check_target(path: Path) -> None:
-    """Refuse a path that cannot be written before any work goes into what would be written there."""
+    """Raise UsageError if a clip cannot be written to the path. Call it before the clip is rendered."""
     if path.is_dir() or not path.name:
         raise UsageError(f"{path} is a folder; name a file such as {path / 'clip.mp4'}", option="--output")
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a file, and a clip would take its place", option="--output")
+        raise UsageError(f"{path} exists and is not a regular file; choose another path", option="--output")
     probe = path.with_name(f".{path.name}.{token_hex(4)}.part")
     _opened(probe, path).close()
     probe.unlink()
@@ -148,6 +147,6 @@ def _opened(part: Path, path: Path) -> BinaryIO:
         return cast("BinaryIO", PartFile(part))
     except OSError as exc:
         raise UsageError(
-            f"cannot write to {path.parent}: {exc.strerror}; choose a folder you may write to",
+            f"cannot write to {path.parent}: {exc.strerror}; choose a writable folder",
             option="--output",
         ) from exc

@@ -1,4 +1,4 @@
-"""From frames to packets: PyAV encoders that deliver after at most five frames."""
+"""Encodes frames with PyAV. The first H.264 fragment is ready after at most five frames."""
 
 import os
 import time
@@ -18,7 +18,7 @@ from filmgate.pipeline.encode.mux import ClipMuxer, Packets
 from filmgate.pipeline.transfer.colour import Yuv420
 from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
 
-os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its banner on stderr and listens to nothing else
+os.environ.setdefault("SVT_LOG", "1")  # the only way to turn off the banner of SVT-AV1
 
 BT709, LIMITED_RANGE = 1, 1
 SOFTWARE = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
@@ -26,9 +26,9 @@ HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
 SVT_PRESETS = {"ultrafast": "12", "veryfast": "10", "fast": "8", "medium": "6", "slow": "4"}
 
 
-def threads_up_to(most: int) -> int:
-    """One a core, and not more than `most`."""
-    return min(os.cpu_count() or 1, most)
+def threads_up_to(maximum: int) -> int:
+    """Return one thread per core, at most `maximum`."""
+    return min(os.cpu_count() or 1, maximum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class EncodeOptions:
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.fps <= 1000:
-            raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames a second", option="fps")
+            raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames per second", option="fps")
 
     @property
     def rate(self) -> Fraction:
@@ -52,10 +52,10 @@ class EncodeOptions:
 
 
 class ClipEncoder:
-    """Encodes YUV 4:2:0 frames into a clip, which is finished when `finish` returns and only to be published.
+    """Encodes YUV 4:2:0 frames into a clip. After `finish` the clip is complete but not published.
 
-    `first_fragment_at`: when the first fragment was out, or would have been had anyone listened. A fragment
-    leaves when the packet after it comes, so it is the moment the second packet was written.
+    `first_fragment_at` is the time of the first fragment. A fragment is complete when the next packet
+    arrives, so this is the time of the second packet, with or without a receiver of fragments.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ClipEncoder:
         configure(self._stream.codec_context, size, options)
 
     def write(self, frames: np.ndarray) -> None:
-        """Encode frames [n, height * 3 / 2, width]; raises EncodeError or WriteError."""
+        """Encode frames [n, height * 3 / 2, width]. Raises EncodeError or WriteError."""
         with _translated():
             for planes in frames:
                 frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
@@ -108,7 +108,7 @@ class ClipEncoder:
 
 
 def configure(context: VideoCodecContext, size: tuple[int, int], options: EncodeOptions) -> None:
-    """Size, colour tags and rate control. H.264 is set up to hold back a few frames, not forty."""
+    """Set size, colour tags and rate control. H.264 buffers a few frames instead of forty."""
     context.width, context.height = size
     context.pix_fmt = Yuv420.ffmpeg_name
     context.time_base = 1 / options.rate
@@ -120,40 +120,40 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
     if context.codec.name in HARDWARE.values():
         context.options = {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
     elif options.codec == "h264":
-        # Slices instead of frame threads and a look-ahead of two: the first fragment leaves after five
-        # frames, the two chunks a causal VAE has ready first. And the same bytes on every CPU: x264's
-        # AVX-512 code decides by what memory held before. Measured in docs/adr/0003.
+        # Slices instead of frame threads and a look-ahead of two: the first fragment needs five frames,
+        # which are the first two chunks of a causal VAE. cpu-independent gives the same bytes on every CPU:
+        # the AVX-512 code of x264 reads uninitialised memory. Measured in docs/adr/0003.
         params = "sliced-threads=1:sync-lookahead=0:rc-lookahead=2:cpu-independent=1:chromaloc=1"
         context.options = {"preset": options.preset, "crf": str(options.crf), "x264-params": params}
     elif options.codec == "hevc":
         context.codec_tag = "hvc1"
         params = f"log-level=error:pools={options.threads}:chromaloc=1"
         if size[0] < 64:
-            params += ":cutree=0"  # x265 4.1 writes past its tree's buffer in clips 34 to 48 pixels wide
+            params += ":cutree=0"  # x265 4.1 overflows a buffer in clips 34 to 48 pixels wide
         context.options = {"preset": options.preset, "crf": str(options.crf), "x265-params": params}
     else:
         speed = SVT_PRESETS.get(options.preset, "10")
         params = "lookahead=0:tune=0"
         if min(size) < 32:
-            params += ":lp=1"  # SVT-AV1 4.1 with more threads never ends clips 16 pixels high and 128 wide
+            params += ":lp=1"  # SVT-AV1 4.1 with more threads hangs on clips of 128x16 pixels
         context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": params}
 
 
 def pick_encoder(options: EncodeOptions) -> str:
-    """FFmpeg's name of the encoder to use; NVENC only where a real frame has come out of it."""
+    """Return FFmpeg's name of the encoder. NVENC is used only if it has encoded a test frame."""
     hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
     if options.encoder == "software":
         return software
     problem = _known_problem(options.codec, hardware)
     if options.encoder == "nvenc" and problem:
         raise EncodeError(
-            f"pipeline.encoder is nvenc but {hardware} does not encode here ({problem}); set it to auto"
+            f"pipeline.encoder is nvenc, but {hardware} does not work here ({problem}); set it to auto"
         )
     return software if problem else hardware
 
 
 def probe_encoder(codec: str, name: str) -> str | None:
-    """Encode one real frame; None if a packet came out, else what went wrong. Opening proves nothing."""
+    """Encode one frame. Returns None on success, else the problem: opening an encoder proves nothing."""
     try:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)
@@ -164,18 +164,18 @@ def probe_encoder(codec: str, name: str) -> str | None:
         packets = [*context.encode(frame), *context.encode(None)]
     except (av.FFmpegError, ValueError, OSError) as exc:
         return getattr(exc, "strerror", None) or type(exc).__name__
-    return None if any(packet.size for packet in packets) else "no packet came out"
+    return None if any(packet.size for packet in packets) else "the encoder returned no packet"
 
 
-_known_problem = cache(probe_encoder)  # a clip must not pay for a session that opens, encodes and closes
+_known_problem = cache(probe_encoder)  # a probe per clip would be slow
 
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Errors of the files we hand to FFmpeg are their own OSErrors; FFmpeg's are the encoder's."""
+    """Raise WriteError for OSErrors of our files and EncodeError for errors of FFmpeg."""
     try:
         yield
     except (OSError, av.FFmpegError) as exc:
         if isinstance(exc, OSError) and not isinstance(exc, av.FFmpegError):
-            raise WriteError(f"the clip cannot be written: {exc.strerror or exc}") from exc
+            raise WriteError(f"cannot write the clip: {exc.strerror or exc}") from exc
         raise EncodeError(f"the encoder failed: {exc}") from exc

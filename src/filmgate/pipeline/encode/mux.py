@@ -1,6 +1,7 @@
-"""From packets to MP4: a finished file with its index first, and fragments for whoever watches meanwhile.
+"""Writes packets to MP4: a file with its index first, and fragments for live viewers.
 
-Room for the index is reserved in front before the first packet (ADR 5): a clip ends with its last packet.
+Space for the index is reserved before the first packet (ADR 5), so nothing is rewritten after the last one
+except the index.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +15,20 @@ from av.video.stream import VideoStream
 from filmgate.pipeline.encode.clip_file import ClipTarget, OnFragment
 
 FRAGMENTED = "frag_every_frame+empty_moov+default_base_moof"
-BUFFER_BYTES = 1 << 20  # FFmpeg hands bytes to Python in pieces of this size; each costs a turn of the GIL
-INDEX_BASE_BYTES = 8192  # boxes that do not grow, and the codec's own header: 2.4 KiB for x265, 50 bytes else
-INDEX_FRAME_BYTES = 64  # every table at its widest has 44: 4 + 4 + 8 + 8 + 8 + 12
-HEAD_BASE_BYTES = 256  # the file's type in front of the index, and the head of the pictures behind it: 48
-INDEX_TAG_BYTES = 64  # around a metadata key and its value
+BUFFER_BYTES = 1 << 20  # FFmpeg passes bytes to Python in pieces of this size; each takes the GIL once
+INDEX_BASE_BYTES = 8192  # boxes of fixed size and the codec header: 2.4 KiB for x265, 50 bytes for others
+INDEX_FRAME_BYTES = 64  # the widest tables take 44: 4 + 4 + 8 + 8 + 8 + 12
+HEAD_BASE_BYTES = 256  # `ftyp` before the index and the header of `mdat` after it take 48
+INDEX_TAG_BYTES = 64  # overhead per metadata tag
 
 Packets: TypeAlias = "Sequence[av.Packet[VideoStream]]"
 
 
 class ClipMuxer:
-    """Writes every packet into the finished file and, where somebody listens, into a fragment of its own."""
+    """Writes each packet to the finished file and, if the clip has a receiver, as one fragment."""
 
     def __init__(self, clip: ClipTarget, frames: int) -> None:
-        self._listener = Listener(clip.file, clip.on_fragment) if clip.on_fragment else None
+        self._fragment_file = FragmentFile(clip.file, clip.on_fragment) if clip.on_fragment else None
         self._fragments: tuple[OutputContainer, VideoStream] | None = None
         flags = {
             "movflags": "+use_metadata_tags",
@@ -38,37 +39,40 @@ class ClipMuxer:
         self._finished.metadata.update(clip.metadata)
 
     def add_stream(self, encoder: str, rate: Fraction) -> VideoStream:
-        """The stream whose codec context encodes, still to be configured."""
+        """Add the video stream. The caller configures its codec context and encodes with it."""
         stream = self._finished.add_stream(encoder, rate=rate)
         assert isinstance(stream, VideoStream)
         self._stream = stream
         return stream
 
     def mux(self, packets: Packets) -> None:
-        """Fragments first: a viewer waits for them, nobody for the file."""
-        if self._listener is not None:
-            fragments, stream = self._fragments = self._fragments or self._open_fragments(self._listener)
+        """Write packets; fragments first, because viewers wait for them."""
+        if self._fragment_file is not None:
+            fragments, stream = self._fragments = self._fragments or self._open_fragments(self._fragment_file)
             _mux_as(stream, packets, fragments)
         _mux_as(self._stream, packets, self._finished)
 
     def close(self) -> None:
-        """The last fragment, and the index into the room in front."""
+        """Write the last fragment, and the index into its reserved space."""
         if self._fragments is not None:
             self._fragments[0].close()
         self._finished.close()
 
-    def _open_fragments(self, listener: "Listener") -> tuple[OutputContainer, VideoStream]:
-        self._finished.start_encoding()  # only an opened codec has the header that both files carry
+    def _open_fragments(self, file: "FragmentFile") -> tuple[OutputContainer, VideoStream]:
+        self._finished.start_encoding()  # an opened codec has the header that both files need
         flags = {"movflags": FRAGMENTED, "fflags": "+bitexact", "flush_packets": "1"}
-        container = av.open(listener, "w", format="mp4", options=flags, buffer_size=BUFFER_BYTES)
+        container = av.open(file, "w", format="mp4", options=flags, buffer_size=BUFFER_BYTES)
         stream = container.add_stream_from_template(self._stream, opaque=True)
-        # reset by PyAV, and hvc1 must stay hvc1
+        # PyAV resets the tag, but hvc1 must stay hvc1.
         stream.codec_context.codec_tag = self._stream.codec_context.codec_tag
         return container, stream
 
 
-class Listener:
-    """Hands fragments on as they come. Closed with the clip's file: PyAV ends no stream into a closed one."""
+class FragmentFile:
+    """A write-only file that passes fragments on.
+
+    `closed` follows the file of the clip, because PyAV does not write the end of a stream to a closed file.
+    """
 
     def __init__(self, file: BinaryIO, on_fragment: OnFragment) -> None:
         self._file = file
@@ -84,13 +88,13 @@ class Listener:
 
 
 def index_bytes(frames: int, metadata: Mapping[str, str]) -> int:
-    """More room than the index of a clip of this length can need; what is left over becomes a `free` box."""
+    """Return an upper bound for the size of the index. A `free` box fills the unused space."""
     tags = sum(len(key.encode()) + len(value.encode()) + INDEX_TAG_BYTES for key, value in metadata.items())
     return INDEX_BASE_BYTES + INDEX_FRAME_BYTES * frames + tags
 
 
 def head_bytes(frames: int, metadata: Mapping[str, str]) -> int:
-    """What is written again at the end: the index, and the two boxes around it. All behind it is final."""
+    """Return the size of the part that is rewritten at the end: the index and its neighbours."""
     return index_bytes(frames, metadata) + HEAD_BASE_BYTES
 
 

@@ -1,31 +1,41 @@
-"""Pictures as JPEG and on one sheet; knows frames only as finished pictures, and nothing of torch."""
+"""Frames as images, JPEG and sprite sheets. Does not import torch."""
 
 from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
+
+if TYPE_CHECKING:
+    import av
 
 SPRITE_COLUMNS, SPRITE_ROWS, SPRITE_WIDTH = 4, 4, 240
 
 
-def sprite_places(total_frames: int) -> set[int]:
-    """The frames that go on the sheet: sixteen, evenly spread, or all of a shorter clip."""
+def sprite_frames(total_frames: int) -> set[int]:
+    """Return the numbers of the frames on the sheet: sixteen, evenly spaced, or all of a shorter clip."""
     count = min(SPRITE_COLUMNS * SPRITE_ROWS, total_frames)
     return {n * total_frames // count for n in range(count)}
 
 
-def to_jpeg(picture: Image.Image) -> bytes:
-    """The picture as JPEG, good enough to be looked at closely."""
+def to_image(frame: "av.VideoFrame", width: int, **colour: Any) -> Image.Image:
+    """Convert a frame to RGB and scale it to `width`. `colour` overrides the colour tags of the frame."""
+    height = max(round(frame.height * width / frame.width), 1)
+    return Image.fromarray(frame.reformat(width, height, "rgb24", **colour).to_ndarray())
+
+
+def to_jpeg(image: Image.Image) -> bytes:
+    """Encode the image as JPEG at a quality without visible artefacts."""
     buffer = BytesIO()
-    picture.save(buffer, "JPEG", quality=86)
+    image.save(buffer, "JPEG", quality=86)
     return buffer.getvalue()
 
 
-def sheet(pictures: list[Image.Image]) -> Image.Image:
-    """The pictures on one sheet, four in a row, in reading order."""
-    width, height = pictures[0].size
-    rows = -(-len(pictures) // SPRITE_COLUMNS)
-    columns = min(SPRITE_COLUMNS, len(pictures))
+def to_sheet(images: list[Image.Image]) -> Image.Image:
+    """Put the images on one sheet, four per row."""
+    width, height = images[0].size
+    rows = -(-len(images) // SPRITE_COLUMNS)
+    columns = min(SPRITE_COLUMNS, len(images))
     canvas = Image.new("RGB", (columns * width, rows * height))
-    for n, picture in enumerate(pictures):
-        canvas.paste(picture, (n % SPRITE_COLUMNS * width, n // SPRITE_COLUMNS * height))
+    for n, image in enumerate(images):
+        canvas.paste(image, (n % SPRITE_COLUMNS * width, n // SPRITE_COLUMNS * height))
     return canvas

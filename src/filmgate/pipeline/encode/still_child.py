@@ -1,6 +1,6 @@
-"""The child process that draws the stills of one clip: stdin to stdout, with hard limits set first.
+"""The child process that draws the stills of one clip, from stdin to stdout, under hard resource limits.
 
-A line of JSON with the length of each picture, then the pictures. It has av, and no torch.
+The output is a line of JSON with the size of each JPEG, then the JPEGs. Does not import torch.
 """
 
 import io
@@ -9,16 +9,15 @@ import resource
 import sys
 
 import av
-from PIL import Image
 
-from filmgate.pipeline.encode.pictures import SPRITE_WIDTH, sheet, sprite_places, to_jpeg
+from filmgate.pipeline.encode.pictures import SPRITE_WIDTH, sprite_frames, to_image, to_jpeg, to_sheet
 
 _MEMORY_BYTES = 4 << 30
 _CPU_SECONDS = 60
 
 
 def main() -> int:
-    """Exit 0 with the stills; anything else, and an empty answer, mean that there are none."""
+    """Exit 0 and write the stills. On any failure the exit code is not 0 and the output is empty."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -29,26 +28,20 @@ def main() -> int:
 
 
 def draw(clip: bytes) -> dict[str, bytes]:
-    """Thumbnail (the middle frame) and sprite sheet of a clip, as JPEG."""
+    """Return the thumbnail (the middle frame) and the sprite sheet of a clip as JPEG."""
     with av.open(io.BytesIO(clip), mode="r") as container:
         total = sum(packet.size > 0 for packet in container.demux(video=0))
-    middle, places = total // 2, sprite_places(max(total, 1))
+    middle, on_sheet = total // 2, sprite_frames(max(total, 1))
     thumbnail, sprites = None, []
     with av.open(io.BytesIO(clip), mode="r") as container:
         for number, frame in enumerate(container.decode(video=0)):
             if number == middle:
-                thumbnail = to_picture(frame, frame.width)
-            if number in places:
-                sprites.append(to_picture(frame, min(SPRITE_WIDTH, frame.width)))
+                thumbnail = to_image(frame, frame.width)
+            if number in on_sheet:
+                sprites.append(to_image(frame, min(SPRITE_WIDTH, frame.width)))
     if thumbnail is None:
         raise ValueError("the clip has no frames")
-    return {"thumbnail": to_jpeg(thumbnail), "spritesheet": to_jpeg(sheet(sprites))}
-
-
-def to_picture(frame: av.VideoFrame, width: int) -> Image.Image:
-    """The frame as an RGB picture, scaled to `width`."""
-    height = max(round(frame.height * width / frame.width), 1)
-    return Image.fromarray(frame.reformat(width, height, "rgb24").to_ndarray())
+    return {"thumbnail": to_jpeg(thumbnail), "spritesheet": to_jpeg(to_sheet(sprites))}
 
 
 if __name__ == "__main__":

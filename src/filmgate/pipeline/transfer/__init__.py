@@ -1,1 +1,1 @@
-"""Stage four: decoded frames to the host, overlapped with decoding."""
+"""Moves decoded frames to the host while the next ones are decoded."""

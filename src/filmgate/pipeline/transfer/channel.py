@@ -1,4 +1,4 @@
-"""A bounded queue between two threads that either side can close, so that nobody waits for a dead partner."""
+"""A bounded queue between two threads. Either side can close it, so neither waits for one that has ended."""
 
 from collections import deque
 from collections.abc import Callable, Generator
@@ -15,7 +15,7 @@ class ChannelClosed(Exception):  # noqa: N818 - a signal, not a failure
 
 
 class Channel(Generic[T]):
-    """First in, first out. `finish` lets the reader drain what is there; `close` ends both sides at once."""
+    """A FIFO queue. After `finish` the reader gets the remaining items; `close` ends both sides at once."""
 
     def __init__(self, capacity: int) -> None:
         self._items: deque[T] = deque()
@@ -25,7 +25,7 @@ class Channel(Generic[T]):
         self._is_closed = False
 
     def put(self, item: T) -> None:
-        """Wait for room, then add; raises ChannelClosed once closed."""
+        """Wait until there is room, then add the item. Raises ChannelClosed once closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or len(self._items) < self._capacity)
             if self._is_closed:
@@ -34,7 +34,7 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def get(self) -> T:
-        """Wait for an item; raises ChannelClosed once closed, or finished and empty."""
+        """Wait for an item and return it. Raises ChannelClosed once closed, or finished and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or self._is_finished or bool(self._items))
             if self._is_closed or not self._items:
@@ -44,13 +44,13 @@ class Channel(Generic[T]):
             return item
 
     def finish(self) -> None:
-        """No more items will come."""
+        """Announce that there are no more items."""
         with self._changed:
             self._is_finished = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End both sides now; items in the channel are dropped."""
+        """End both sides now and drop the remaining items."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -59,10 +59,10 @@ class Channel(Generic[T]):
 def pull(
     produce: Callable[[Callable[[T], None]], None], *, capacity: int, stop: Callable[[], None], name: str
 ) -> Generator[T, None, None]:
-    """Run `produce(emit)` on a thread of its own and yield what it emits, at most `capacity` ahead.
+    """Run `produce(emit)` on another thread and yield the items it emits, at most `capacity` ahead.
 
-    An error of the thread is raised here, after everything it emitted. Closing the generator calls `stop`
-    and waits for the thread; its next `emit` raises Cancelled.
+    An error in the thread is raised here, after the items it emitted. Closing the generator calls `stop` and
+    waits for the thread, whose next `emit` raises Cancelled.
     """
     channel: Channel[T] = Channel(capacity)
     failure: list[BaseException] = []
@@ -71,12 +71,12 @@ def pull(
         try:
             channel.put(item)
         except ChannelClosed as exc:
-            raise Cancelled("nobody wants the rest of this clip") from exc
+            raise Cancelled("the reader of this clip stopped") from exc
 
     def run() -> None:
         try:
             produce(emit)
-        except BaseException as exc:  # noqa: BLE001 - a thread's edge: raised again for the caller
+        except BaseException as exc:  # noqa: BLE001 - raised again for the caller
             failure.append(exc)
         finally:
             channel.finish()

@@ -1,14 +1,13 @@
-"""From decoded chunks to bytes on the host: a plain loop, and an overlapped one with the same bytes.
+"""Two loops from decoded chunks to bytes on the host: a plain one, and an overlapped one with the same bytes.
 
     decode thread   chunk n+1 | convert into a device slot | ready mark ->
-    copy thread                  waits for a free host slot | copy on the copy stream | copied mark ->
-    encode thread                                               waits for the mark | consume | slot free
+    copy thread                  wait for a free host slot | copy on the copy stream | copied mark ->
+    encode thread                                              wait for the mark | consume | free the slot
 
-A device slot is reused once the copy that reads it is marked; a host slot once the consumer has returned.
-Only the copy thread waits for the consumer: the decode thread feels a slow encoder when every slot is full.
+A device slot is reused after the copy that reads it, a host slot after the consumer returns. Only the copy
+thread waits for the consumer. A slow encoder stops the decode thread only when every slot is full.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -23,14 +22,15 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode import fallback_decoder
 from filmgate.pipeline.decode.base import VideoDecoder
 from filmgate.pipeline.transfer.channel import Channel, ChannelClosed
-from filmgate.pipeline.transfer.rings import DeviceSlot, HostChunk, NotNumbers, Rings
+from filmgate.pipeline.transfer.rings import DeviceSlot, HostChunk, NonFiniteFrames, Rings
 from filmgate.pipeline.transfer.streams import Mark
 from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
+from filmgate.telemetry.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log("transfer")
 
 Consumer = Callable[[np.ndarray], None]
-"""Takes frames [n, ...] as uint8; the array is only valid during the call."""
+"""Receives frames [n, ...] as uint8. The array is valid only during the call."""
 
 
 def carry_plain(
@@ -40,7 +40,7 @@ def carry_plain(
     control: Control,
     timeline: AnyTimeline | None = None,
 ) -> None:
-    """One chunk after the other: decode, copy, wait, consume. What the overlapped loop is held to."""
+    """Decode, copy, wait and consume one chunk after the other. The reference for the overlapped loop."""
     timeline = timeline or NoTimeline()
     device, host = rings.free_device.get(), rings.free_host.get()
     try:
@@ -65,7 +65,7 @@ def carry_overlapped(
     control: Control,
     timeline: AnyTimeline | None = None,
 ) -> None:
-    """The same bytes to the same consumer, with decode, copy and consume at work at the same time."""
+    """Pass the same bytes to the consumer while decode, copy and consume run at the same time."""
     timeline = timeline or NoTimeline()
     with Conveyor(rings, consume, timeline) as conveyor:
         for before, frames, after in _marked(chunks, rings):
@@ -74,13 +74,13 @@ def carry_overlapped(
             conveyor.put(frames)
 
 
-def carry_with_twin(
+def carry_with_fallback(
     decoder: VideoDecoder, carry: Callable[[VideoDecoder, Consumer, int], None], consume: Consumer
 ) -> None:
-    """Carry a clip's frames to `consume` by `carry(decoder, consume, start)`.
+    """Pass the frames of a clip to `consume` with `carry(decoder, consume, start)`.
 
-    Should a decoder's frames turn out not to be numbers, which is known once they are on the host, its exact
-    twin goes on from there. What was consumed until then stays.
+    If a fast decoder produces NaN or infinity, the exact decoder continues from that frame. The frames before
+    it are not decoded again.
     """
     done = 0
 
@@ -92,12 +92,12 @@ def carry_with_twin(
     try:
         carry(decoder, counting, done)
         return
-    except NotNumbers:
-        twin = fallback_decoder(decoder)
-        if twin is None:
+    except NonFiniteFrames:
+        exact = fallback_decoder(decoder)
+        if exact is None:
             raise
-    log.warning("decode: numbers beyond half precision at frame %d, on with the exact decoder", done)
-    carry(twin, counting, done)
+    log.warning("the fast decoder produced NaN or infinity; continuing with the exact decoder", frames=done)
+    carry(exact, counting, done)
 
 
 def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tensor, Mark]]:
@@ -110,9 +110,9 @@ def _marked(chunks: Iterator[Tensor], rings: Rings) -> Iterator[tuple[Mark, Tens
 
 
 class Conveyor:
-    """The two threads behind the decode thread. A failure in one ends all, raised from `put` or at exit."""
+    """The copy thread and the encode thread. A failure in one stops all; `put` or the exit raises it."""
 
-    DEPTH = 2  # chunks queued on the GPU: one at work, one behind it. More would only delay a cancel.
+    DEPTH = 2  # chunks on the GPU: one running, one queued. More would only delay a cancel.
 
     def __init__(self, rings: Rings, consume: Consumer, timeline: AnyTimeline) -> None:
         self._rings = rings
@@ -133,7 +133,7 @@ class Conveyor:
         return self
 
     def put(self, frames: Tensor) -> None:
-        """Queue a chunk for conversion and copy, then wait until the GPU is at most DEPTH chunks behind."""
+        """Queue a chunk for conversion and copy, then wait until fewer than DEPTH are unfinished."""
         with suppress(ChannelClosed):
             slot = self._rings.free_device.get()
             count = self._rings.fill(slot, frames)
@@ -143,7 +143,7 @@ class Conveyor:
             if len(self._ready) == self.DEPTH:
                 self._ready.popleft().wait_on_host()
             return
-        assert self._failure is not None, "only a failure closes the channels under a running decoder"
+        assert self._failure is not None, "only a failure closes the channels while the decoder runs"
         raise self._failure
 
     def __exit__(
@@ -156,7 +156,7 @@ class Conveyor:
         for thread in self._threads:
             thread.join()
         self._rings.streams.drain()
-        # The error's traceback leads back here: kept, it would hold the rings until a garbage collection.
+        # The traceback of the error references this object and would keep the rings until a collection.
         failure, self._failure = self._failure, None
         try:
             if exc is None and failure is not None:
@@ -187,7 +187,7 @@ class Conveyor:
         except ChannelClosed:
             if work == self._copy_all:
                 self._to_consume.finish()
-        except BaseException as exc:  # noqa: BLE001 - a thread's edge: raised again on the decode thread
+        except BaseException as exc:  # noqa: BLE001 - raised again on the decode thread
             self._failure = self._failure or exc
             self._close()
 

@@ -1,9 +1,8 @@
-"""The buffers between decoder and encoder: a ring on the device, a page-locked one on the host.
+"""The buffers between decoder and encoder: one ring on the device, one page-locked ring on the host.
 
-A slot is one flat run of bytes: a flag (are the frames numbers?) and then the frames, so one copy moves both.
+A slot is one flat buffer: a flag (are the frames finite?), then the frames. One copy moves both.
 """
 
-import logging
 from dataclasses import dataclass
 from math import prod
 
@@ -17,19 +16,20 @@ from filmgate.pipeline.decode.ladder import release_memory
 from filmgate.pipeline.transfer.channel import Channel
 from filmgate.pipeline.transfer.colour import Layout
 from filmgate.pipeline.transfer.streams import Mark, Streams
+from filmgate.telemetry.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log("transfer")
 
-FLAG_BYTES = 16  # one is used; the rest keeps the frames aligned
+FLAG_BYTES = 16  # one is used, the others align the frames
 
 
-class NotNumbers(DecodeError):  # noqa: N818 - a signal where a twin can go on
-    """Decoded frames that are not numbers. Everything before them has been consumed."""
+class NonFiniteFrames(DecodeError):  # noqa: N818 - not an error if an exact decoder can continue
+    """Decoded frames contain NaN or infinity. All frames before them have been consumed."""
 
 
 @dataclass(slots=True)
 class DeviceSlot:
-    """Where a chunk is converted to. `copied` guards reuse: the copy that still reads this slot."""
+    """The target of a conversion. `copied` marks the copy that must end before the slot is reused."""
 
     buffer: Tensor
     copied: Mark | None = None
@@ -37,14 +37,14 @@ class DeviceSlot:
 
 @dataclass(frozen=True, slots=True)
 class HostSlot:
-    """Where a chunk is copied to. Free again when the encoder has read it."""
+    """The target of a copy. It can be reused after the encoder has read it."""
 
     buffer: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class HostChunk:
-    """A chunk that may still be on its way, with the mark that makes it safe to read."""
+    """A chunk whose copy may still run, and the mark to wait for before it is read."""
 
     slot: HostSlot
     byte_count: int
@@ -52,11 +52,14 @@ class HostChunk:
     copied: Mark
 
     def wait(self) -> np.ndarray:
-        """The frames [n, *frame_shape] as uint8, once copied; a view, valid until the slot is given back."""
+        """Wait for the copy and return the frames [n, *frame_shape] as uint8, a view of the slot.
+
+        Raises NonFiniteFrames.
+        """
         self.copied.wait_on_host()
         received = self.slot.buffer[: self.byte_count].numpy()
         if not received[0]:
-            raise NotNumbers(
+            raise NonFiniteFrames(
                 "the decoder produced NaN or infinity; "
                 "decode in bfloat16 or float32 (pipeline.dtype) instead of float16"
             )
@@ -64,7 +67,7 @@ class HostChunk:
 
 
 class Rings:
-    """Both rings for one clip shape, kept as long as clips of that shape keep coming."""
+    """Both rings for one clip shape, reused by consecutive clips of that shape."""
 
     def __init__(self, streams: Streams, layout: Layout, shape: ClipShape, slots: tuple[int, int]) -> None:
         self.streams = streams
@@ -80,29 +83,29 @@ class Rings:
                 self.free_device.put(DeviceSlot(streams.device_buffer(count)))
         except torch.OutOfMemoryError as exc:
             raise OutOfMemory(
-                f"GPU memory is too full to hold {device_slots} chunks of {count / 2**20:.0f} MiB; "
+                f"not enough GPU memory for {device_slots} chunks of {count / 2**20:.0f} MiB; "
                 "free memory on the GPU, lower --size, or set pipeline.offload to model"
             ) from exc
         for _ in range(host_slots):
             self.free_host.put(HostSlot(streams.host_buffer(count)))
 
     def fill(self, slot: DeviceSlot, frames: Tensor) -> int:
-        """Convert a chunk into a device slot, without synchronising; the number of bytes to copy.
+        """Convert a chunk into a device slot without synchronising. Returns the number of bytes to copy.
 
-        Out of memory here is a rung of its own: frame by frame. Raises OutOfMemory when not even one fits.
+        If GPU memory runs out, converts frame by frame. Raises OutOfMemory if a single frame does not fit.
         """
         if slot.copied is not None:
             self.streams.compute_waits_for(slot.copied)
         count = FLAG_BYTES + self._frame_bytes * frames.shape[1]
         target = slot.buffer[FLAG_BYTES:count].view(-1, *self.frame_shape)
         if not self._has_converted(frames, target, slot):
-            log.warning("transfer: out of GPU memory while converting %d frames, one by one", len(target))
+            log.warning("out of GPU memory for a chunk; converting frame by frame", frames=len(target))
             release_memory()
             self._convert_one_by_one(frames, target, slot)
         return count
 
     def _has_converted(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> bool:
-        # The exception must be gone before memory is released: its traceback holds the failed tensors.
+        # The traceback of the exception holds tensors, so it must be gone before memory is released.
         try:
             self.layout.convert(frames, target, slot.buffer[:1].fill_(1))
         except torch.OutOfMemoryError:
@@ -110,12 +113,12 @@ class Rings:
         return True
 
     def _convert_one_by_one(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> None:
-        sound = slot.buffer[:1].fill_(1)
+        is_finite = slot.buffer[:1].fill_(1)
         try:
             for n in range(len(target)):
-                self.layout.convert(frames[:, n : n + 1], target[n : n + 1], sound)
+                self.layout.convert(frames[:, n : n + 1], target[n : n + 1], is_finite)
         except torch.OutOfMemoryError as exc:
             raise OutOfMemory(
-                "GPU memory is too full to convert one decoded frame; "
+                "not enough GPU memory to convert one decoded frame; "
                 "free memory on the GPU, lower --size, or set pipeline.offload to model"
             ) from exc

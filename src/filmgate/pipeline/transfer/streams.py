@@ -1,6 +1,6 @@
-"""Streams and events: the CUDA ones and their synchronous twin, so that one loop runs on both.
+"""Streams and events: one implementation for CUDA and a synchronous one for the CPU, used by the same loops.
 
-A mark is a point in a stream's work. Everything that hands a buffer over records a mark and waits for one.
+A mark is a point in the work of a stream. Each handover of a buffer records a mark and waits for it.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from torch import Tensor
 
 
 class Mark(Protocol):
-    """A point in a stream's work."""
+    """A point in the work of a stream."""
 
     def wait_on_host(self) -> None:
-        """Block this thread until the work before the mark is done. Other streams go on."""
+        """Block this thread until the work before the mark is done. Other streams continue."""
         ...
 
     def seconds_since(self, origin: Mark) -> float:
-        """Time from `origin` to here; both must be done."""
+        """Return the time from `origin` to this mark. The work before both must be done."""
         ...
 
 
 class Streams(Protocol):
-    """The compute stream that decodes and the copy stream that brings frames to the host."""
+    """The compute stream, which decodes, and the copy stream, which copies frames to the host."""
 
     def on_compute(self) -> AbstractContextManager[object]:
-        """Work issued inside goes to the compute stream, from whichever thread."""
+        """Issue the work inside the block to the compute stream, on any thread."""
         ...
 
     def mark_compute(self) -> Mark: ...
     def mark_copy(self) -> Mark: ...
     def compute_waits_for(self, mark: Mark) -> None: ...
     def copy(self, source: Tensor, target: Tensor, after: Mark) -> tuple[Mark, Mark]:
-        """Copy device -> host on the copy stream once `after` is reached; marks around the copy."""
+        """Copy to the host on the copy stream after `after`. Returns the marks before and after the copy."""
         ...
 
     def host_buffer(self, count: int) -> Tensor:
-        """`count` bytes of host memory the copy stream can write to at full speed."""
+        """Allocate `count` bytes of host memory; page-locked on CUDA, for full copy speed."""
         ...
 
     def device_buffer(self, count: int) -> Tensor: ...
     def drain(self) -> None:
-        """Block until both streams are idle: after this, every buffer may be freed or reused."""
+        """Block until both streams are idle and every buffer can be freed or reused."""
         ...
 
 
 def open_streams(device: torch.device) -> Streams:
-    """Streams for this device: real ones on CUDA, the synchronous twin elsewhere."""
+    """Return CudaStreams on CUDA, SyncStreams on other devices."""
     return CudaStreams(device) if device.type == "cuda" else SyncStreams()
 
 
 class CudaMark:
-    """A CUDA event. Blocking wait: a waiting thread sleeps instead of burning the encoder's core."""
+    """A CUDA event. A waiting thread sleeps and leaves its core to the encoder."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self.event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ class CudaMark:
 
 
 class CudaStreams:
-    """Decode on the caller's current stream, copy on one of our own."""
+    """Decodes on the current stream of the caller, copies on a new one."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -110,7 +110,7 @@ class CudaStreams:
 
 
 class SyncMark:
-    """A moment: work on the twin is done when the call that issued it returns."""
+    """A moment in time: synchronous work is done when its call returns."""
 
     def __init__(self) -> None:
         self.moment = time.perf_counter()
@@ -124,7 +124,7 @@ class SyncMark:
 
 
 class SyncStreams:
-    """The twin for a CPU: every call is done when it returns."""
+    """Streams for the CPU: the work of a call is done when it returns."""
 
     def on_compute(self) -> AbstractContextManager[object]:
         return nullcontext()

@@ -1,4 +1,4 @@
-"""Who worked when: spans on lanes, from host clocks and from marks in the streams."""
+"""When each part of the pipeline was busy: spans on lanes, from the host clock and from marks in streams."""
 
 import time
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ class Span:
 
 
 class Timeline:
-    """Records spans. Marks are read only at the end, so recording never waits for the GPU."""
+    """Records spans. It reads marks only at the end, so recording never waits for the GPU."""
 
     def __init__(self, streams: Streams) -> None:
-        streams.drain()  # from here on the host clock and the stream clock have one origin
+        streams.drain()  # gives the host clock and the stream clock the same origin
         self._origin_mark = streams.mark_compute()
         self._origin_host = time.perf_counter()
         self._host: list[Span] = []
@@ -42,14 +42,14 @@ class Timeline:
             self._host.append(Span(lane, start - origin, time.perf_counter() - origin))
 
     def spans(self) -> list[Span]:
-        """Everything recorded, in order of start. Call once the streams are drained."""
+        """Return all spans in order of start. The streams must be drained."""
         origin = self._origin_mark
         marked = [Span(lane, a.seconds_since(origin), b.seconds_since(origin)) for lane, a, b in self._marked]
         return sorted(self._host + marked, key=lambda span: span.start)
 
 
 class NoTimeline:
-    """Records nothing: what every clip outside a benchmark gets."""
+    """Records nothing. Used outside benchmarks."""
 
     def between(self, *_: object) -> None:
         return

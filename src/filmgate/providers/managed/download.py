@@ -4,13 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 
 from filmgate.errors import ProviderError, ProviderRefused
-from filmgate.jobs import Clip, InvocationId, Lease, StageSeconds
+from filmgate.jobs import Clip, InvocationId, Lease, StageSeconds, StillKind
 from filmgate.providers.base import Provider
 from filmgate.providers.managed.stills import NoStills, make_stills
 from filmgate.scheduling.base import AttemptResult
 from filmgate.store.base import ObjectName, ObjectStore, StoredObject, clip_part, picture_part
 from filmgate.telemetry.logs import Log
-from filmgate.worker.base import PictureKind
 from filmgate.worker.publisher import Publisher
 
 log = Log("worker")
@@ -31,14 +30,16 @@ class ClipDownloader:
     def download(self, lease: Lease, invocation_id: InvocationId, check: Callable[[], None]) -> AttemptResult:
         """Store the clip and its stills under the fence of this lease. `check` raises to stop."""
         began = time.monotonic()
-        stored = self._publisher.patiently(lambda: self._store_clip(lease, invocation_id, check), check, log)
-        pictures = self._publisher.patiently(lambda: self._store_stills(lease, stored), check, log)
+        stored = self._publisher.retry_store(
+            lambda: self._store_clip(lease, invocation_id, check), check, log
+        )
+        pictures = self._publisher.retry_store(lambda: self._store_stills(lease, stored), check, log)
         clip = Clip(
             part=stored.name.part,
             size_bytes=stored.size_bytes,
             sha256=stored.sha256 or "",
-            thumbnail=pictures.get(PictureKind.THUMBNAIL),
-            spritesheet=pictures.get(PictureKind.SPRITESHEET),
+            thumbnail=pictures.get(StillKind.THUMBNAIL),
+            spritesheet=pictures.get(StillKind.SPRITESHEET),
         )
         # No GPU-seconds of ours: the price is in the job's routing.
         return AttemptResult(clip, StageSeconds(upload=time.monotonic() - began))
@@ -59,7 +60,7 @@ class ClipDownloader:
 
         return self._store.put(_name(lease, clip_part(lease.fence)), chunks())
 
-    def _store_stills(self, lease: Lease, stored: StoredObject) -> dict[PictureKind, str]:
+    def _store_stills(self, lease: Lease, stored: StoredObject) -> dict[StillKind, str]:
         """Make thumbnail and sprite sheet from the stored clip. A clip without stills is valid."""
         try:
             stills = make_stills(self._store.read(stored.name))

@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from itertools import chain
 
-from filmgate.worker.base import PictureKind
+from filmgate.jobs import StillKind
 
 _CHILD = "filmgate.pipeline.encode.still_child"
 _CHILD_SECONDS = 60.0
@@ -28,7 +28,7 @@ class NoStills(Exception):  # noqa: N818 - the clip is valid without
         self.reason = reason
 
 
-def make_stills(chunks: Iterable[bytes]) -> dict[PictureKind, bytes]:
+def make_stills(chunks: Iterable[bytes]) -> dict[StillKind, bytes]:
     """Thumbnail and sprite sheet as JPEG. Raises NoStills and the errors of `chunks`."""
     if find_spec("av") is None:
         raise NoStills("av is not installed: pip install 'filmgate[worker]'")
@@ -64,12 +64,12 @@ def _feed(child: "subprocess.Popen[bytes]", chunks: Iterable[bytes]) -> None:
             pipe.write(chunk)
 
 
-def _unpack(output: bytes) -> dict[PictureKind, bytes]:
+def _unpack(output: bytes) -> dict[StillKind, bytes]:
     """Parse a JSON line with the length of each picture, followed by the pictures."""
     head, _, rest = output.partition(b"\n")
     if not head:
         raise NoStills("the clip cannot be decoded")
     stills = {}
     for kind, size in json.loads(head).items():
-        stills[PictureKind(kind)], rest = rest[:size], rest[size:]
+        stills[StillKind(kind)], rest = rest[:size], rest[size:]
     return stills

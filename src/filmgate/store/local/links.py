@@ -1,4 +1,4 @@
-"""Signed links: a token that names one object, expires, and needs no key to use."""
+"""Signed links: a token that names one object and expires. Reading it needs no API key."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ _TAG_BYTES = 32
 
 
 class LinkSigner:
-    """HMAC-SHA256 over the name and the time the link ends."""
+    """Signs the name and the expiry time with HMAC-SHA256."""
 
     def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
         self._secret = secret
@@ -26,14 +26,14 @@ class LinkSigner:
         return encode_token(self._tag(payload) + payload)
 
     def verify(self, token: str) -> ObjectName:
-        """The object the token names. Raises LinkInvalid: altered, of another server, or expired."""
+        """Return the object of a token. Raises LinkInvalid if it is forged, changed or expired."""
         raw = decode_token(token)
         tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
         if not hmac.compare_digest(tag, self._tag(payload)):
             raise LinkInvalid("this link is not valid")
         expires_at, _, name = payload.decode().partition(" ")
         if self._clock() >= int(expires_at):
-            raise LinkInvalid("this link has expired; ask for the content again")
+            raise LinkInvalid("this link has expired; request the content again")
         tenant_id, job_id, part = name.split("/", 2)
         return ObjectName(TenantId(tenant_id), JobId(job_id), part)
 
@@ -42,17 +42,17 @@ class LinkSigner:
 
 
 def encode_token(raw: bytes) -> str:
-    """Bytes as they may stand in a URL."""
+    """Encode bytes as URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 def decode_token(token: str) -> bytes:
-    """The bytes of a token. Raises LinkInvalid."""
+    """Decode a token. Raises LinkInvalid."""
     try:
         raw = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as exc:
         raise LinkInvalid("this link is not valid") from exc
-    # One spelling only: spare bits at the end of base64 would make a second token for the same link.
+    # Base64 ignores some of the last bits, so another token could decode to the same bytes: reject it.
     if encode_token(raw) != token:
         raise LinkInvalid("this link is not valid")
     return raw

@@ -4,12 +4,12 @@
     key     = HKDF-SHA256(data key, salt, info = associated data)
     segment = AES-GCM(key, nonce prefix | segment number (4) | is last (1), plain)
 
-The first segment is shorter by the header, so that segment n lies at n MiB. The number keeps segments in
-their places and the last flag shows that none is missing at the end. ADR 0012 has the reasons.
+The header shortens the first segment, so segment n starts at n MiB. The number in the nonce detects moved
+segments, and the last flag detects a truncated stream. ADR 12 gives the reasons.
 """
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from cryptography.exceptions import InvalidTag
@@ -27,33 +27,65 @@ TAG_BYTES = 16
 _ROOM = SEGMENT_BYTES - TAG_BYTES
 
 
-def encrypt(key: bytes, associated: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The header and then the segments, each as soon as it is full."""
+def encrypt(
+    key: bytes,
+    associated: bytes,
+    body: Iterable[bytes],
+    late_head: Callable[[], bytes] | None = None,
+    head_bytes: int = 0,
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, bytes): the header, then each segment as soon as its plain bytes are known.
+
+    With `late_head`, the plain stream starts with the `head_bytes` bytes that it returns after `body` has
+    ended; the segments that contain them come last. Only a head without a body may have another size.
+    """
     salt, prefix = secrets.token_bytes(SALT_BYTES), secrets.token_bytes(PREFIX_BYTES)
     cipher = _cipher(key, salt, associated)
-    yield bytes([HEADER_BYTES]) + salt + prefix
-    pending, number, room = bytearray(), 0, _ROOM - HEADER_BYTES
+
+    def seal(number: int, plain: bytes, is_last: bool) -> tuple[int, bytes]:  # noqa: FBT001
+        offset = number * SEGMENT_BYTES if number else HEADER_BYTES
+        return offset, cipher.encrypt(_nonce(prefix, number, is_last=is_last), plain, None)
+
+    yield 0, bytes([HEADER_BYTES]) + salt + prefix
+    if late_head is None:
+        yield from (seal(*segment) for segment in _split(body))
+        return
+    segments = _split(body, head_bytes)
+    _, start, is_whole = next(segments)  # shares a segment with the end of the head
+    yield from (seal(*segment) for segment in segments)
+    head = late_head()
+    # A head of another size would encrypt two different segments under one nonce.
+    if start and len(head) != head_bytes:
+        raise ValueError(f"the head has {len(head)} bytes instead of the announced {head_bytes}")
+    for number, plain, is_last in _split([head, start]):
+        yield seal(number, plain, is_last and is_whole)
+
+
+def _split(chunks: Iterable[bytes], skipped_bytes: int = 0) -> Iterator[tuple[int, bytes, bool]]:
+    """Split a plain stream, from `skipped_bytes` on, into (segment number, bytes, is last)."""
+    number, used = divmod(skipped_bytes + HEADER_BYTES, _ROOM)
+    pending, room = bytearray(), _ROOM - used
     for chunk in chunks:
         pending += chunk
-        # A full segment waits until more follows: only then is it known not to be the last.
+        # Only bytes that follow a full segment prove that it is not the last.
         while len(pending) > room:
-            yield cipher.encrypt(_nonce(prefix, number, is_last=False), bytes(pending[:room]), None)
+            yield number, bytes(pending[:room]), False
             del pending[:room]
             number, room = number + 1, _ROOM
-    yield cipher.encrypt(_nonce(prefix, number, is_last=True), bytes(pending), None)
+    yield number, bytes(pending), True
 
 
 def plain_size(encrypted_bytes: int) -> int:
-    """The plain size of a stream of this length; ObjectCorrupt when no stream has this length."""
+    """Return the plain size of an encrypted stream. Raises ObjectCorrupt if no stream has this length."""
     segments = max(1, -(-encrypted_bytes // SEGMENT_BYTES))
     size = encrypted_bytes - HEADER_BYTES - segments * TAG_BYTES
     if size < 0 or (segments > 1 and encrypted_bytes - (segments - 1) * SEGMENT_BYTES <= TAG_BYTES):
-        raise ObjectCorrupt("a stored object was cut short")
+        raise ObjectCorrupt("a stored object is truncated")
     return size
 
 
 class SegmentReader:
-    """Opens any range of an encrypted stream that starts at `offset` of a file."""
+    """Decrypts any range of an encrypted stream that starts at `offset` of a file."""
 
     def __init__(self, file: BinaryIO, offset: int, key: bytes, associated: bytes) -> None:
         self._file = file
@@ -68,17 +100,17 @@ class SegmentReader:
         self._last = (self.size_bytes + HEADER_BYTES - 1) // _ROOM
 
     def read(self, start: int, stop: int) -> Iterator[bytes]:
-        """The plain bytes [start, stop), segment by segment. An empty range still verifies one segment."""
+        """Yield the plain bytes [start, stop) by segment. An empty range still verifies one segment."""
         first = (start + HEADER_BYTES) // _ROOM
         final = max(first, (max(start, stop - 1) + HEADER_BYTES) // _ROOM)
         for number in range(min(first, self._last), min(final, self._last) + 1):
-            plain = self._open(number)
-            begins = number * _ROOM - HEADER_BYTES if number else 0
-            piece = plain[max(0, start - begins) : max(0, stop - begins)]
+            plain = self._decrypt(number)
+            origin = number * _ROOM - HEADER_BYTES if number else 0
+            piece = plain[max(0, start - origin) : max(0, stop - origin)]
             if piece:
                 yield piece
 
-    def _open(self, number: int) -> bytes:
+    def _decrypt(self, number: int) -> bytes:
         skip = 0 if number else HEADER_BYTES
         self._file.seek(self._offset + number * SEGMENT_BYTES + skip)
         sealed = self._file.read(SEGMENT_BYTES - skip)
@@ -86,7 +118,7 @@ class SegmentReader:
         try:
             return self._cipher.decrypt(nonce, sealed, None)
         except (InvalidTag, ValueError) as exc:
-            raise ObjectCorrupt("a stored object does not verify") from exc
+            raise ObjectCorrupt("a stored object failed verification") from exc
 
 
 def _cipher(key: bytes, salt: bytes, associated: bytes) -> AESGCM:

@@ -1,7 +1,7 @@
-"""Objects as encrypted files: written beside, flushed, then renamed into place.
+"""Objects as encrypted files: each is written as a draft, flushed, then renamed into place.
 
 <folder>/<tenant>/<job>/<part>     magic | wrapped length (2) | wrapped data key | segments
-<folder>/.incoming/                what is not published yet; never listed, swept when a day old
+<folder>/.incoming/                drafts: never listed, deleted after a day
 """
 
 import errno
@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,7 +30,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class LocalStore:
-    """An ObjectStore on a POSIX file system, which several processes may share."""
+    """An ObjectStore on a POSIX file system. Several processes may share the folder."""
 
     def __init__(self, folder: Path, keys: DataKeys, *, min_free_bytes: int = 0) -> None:
         self._folder = folder
@@ -49,20 +48,20 @@ class LocalStore:
         *,
         is_durable: bool = True,
         late_head: Callable[[], bytes] | None = None,
+        head_bytes: int = 0,
     ) -> StoredObject:
-        if late_head is not None:
-            # A file is written from its front; a disk is near, so that waiting costs little.
-            body = list(chunks)
-            chunks = chain([late_head()], body)
+        # With the head last there is no digest: SHA-256 needs the bytes in order.
+        meter = Meter(chunks) if late_head is None else None
         draft = self._folder / _INCOMING / secrets.token_hex(16)
-        meter = Meter(chunks)
         try:
             with _translated():
-                self._write(draft, name, meter, is_durable=is_durable)
+                key = self._keys.encrypting_key(name.tenant_id)
+                encrypted = encrypt(key.plain, _associated(name), meter or chunks, late_head, head_bytes)
+                size_bytes = _write(draft, key.wrapped, encrypted, is_durable=is_durable)
                 _publish(draft, self._path(name), is_durable=is_durable)
         finally:
             draft.unlink(missing_ok=True)
-        return StoredObject(name, meter.size_bytes, meter.sha256, time.time())
+        return StoredObject(name, size_bytes, meter.sha256 if meter else None, time.time())
 
     def read(self, name: ObjectName, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         self.stat(name)
@@ -91,7 +90,7 @@ class LocalStore:
             try:
                 found.append(self.stat(ObjectName(tenant_id, job_id, part)))
             except ObjectNotFound:
-                continue  # removed by someone else since it was listed
+                continue  # deleted by another process after it was listed
         return found
 
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
@@ -114,10 +113,8 @@ class LocalStore:
 
     def sweep(self, older_than_seconds: float) -> int:
         with _translated():
-            return sum(
-                _drop_older(leftover, older_than_seconds)
-                for leftover in list((self._folder / _INCOMING).iterdir())
-            )
+            drafts = list((self._folder / _INCOMING).iterdir())
+            return sum(_delete_older(draft, older_than_seconds) for draft in drafts)
 
     def _home(self, tenant_id: TenantId, job_id: JobId) -> Path:
         return self._path(ObjectName(tenant_id, job_id, "x")).parent
@@ -125,22 +122,13 @@ class LocalStore:
     def _path(self, name: ObjectName) -> Path:
         return self._folder / name.tenant_id / name.job_id / name.part
 
-    def _write(self, draft: Path, name: ObjectName, chunks: Iterable[bytes], *, is_durable: bool) -> None:
-        key = self._keys.encrypting_key(name.tenant_id)
-        with open(draft, "xb", opener=_private) as file:
-            file.write(MAGIC + len(key.wrapped).to_bytes(2) + key.wrapped)
-            file.writelines(encrypt(key.plain, _associated(name), chunks))
-            if is_durable:
-                file.flush()
-                os.fsync(file.fileno())
-
     def _stream(self, name: ObjectName, start: int, stop: int | None) -> Iterator[bytes]:
         with _translated(), _opened(self._path(name)) as file:
             offset, wrapped = _read_preamble(file)
             try:
                 key = self._keys.decrypting_key(name.tenant_id, wrapped)
             except KeyRefused as exc:
-                raise ObjectCorrupt(f"{name.part} was not encrypted for this tenant") from exc
+                raise ObjectCorrupt(f"{name.part} is not encrypted with a key of this tenant") from exc
             reader = SegmentReader(file, offset, key, _associated(name))
             end = reader.size_bytes if stop is None else min(stop, reader.size_bytes)
             yield from reader.read(min(start, end), end)
@@ -153,7 +141,7 @@ def _translated() -> Iterator[None]:
     except OSError as exc:
         if exc.errno in _FULL:
             raise StoreFull("the disk of the object store is full") from exc
-        raise StoreUnavailable(f"the object store cannot be used: {exc.strerror}") from exc
+        raise StoreUnavailable(f"the object store failed: {exc.strerror}") from exc
 
 
 @contextmanager
@@ -161,13 +149,13 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         file = path.open("rb")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
-        raise ObjectNotFound("there is no such object") from exc
+        raise ObjectNotFound("the object does not exist") from exc
     with file:
         yield file
 
 
 def _associated(name: ObjectName) -> bytes:
-    """Binds the bytes to their name: a file moved to another place does not verify."""
+    """Bind the bytes to their name: a file under another name fails verification."""
     return b"filmgate object\0" + str(name).encode()
 
 
@@ -183,8 +171,24 @@ def _read_preamble(file: BinaryIO) -> tuple[int, bytes]:
     return _PREAMBLE + len(wrapped), wrapped
 
 
+def _write(draft: Path, wrapped: bytes, encrypted: Iterable[tuple[int, bytes]], *, is_durable: bool) -> int:
+    """Write a draft, each piece at its offset. Returns the plain size of the object."""
+    with open(draft, "xb", opener=_private) as file:
+        start = end = file.write(MAGIC + len(wrapped).to_bytes(2) + wrapped)
+        for offset, data in encrypted:
+            if start + offset != end:  # a seek flushes the file's buffer
+                file.seek(start + offset)
+            file.write(data)
+            end = start + offset + len(data)
+        size_bytes = file.seek(0, os.SEEK_END)
+        if is_durable:
+            file.flush()
+            os.fsync(file.fileno())
+    return plain_size(size_bytes - start)
+
+
 def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
-    """Rename into place; a folder made on the way is flushed into its parent too, or both could vanish."""
+    """Rename the draft into place. A durable one also flushes each new folder into its parent."""
     made: list[Path] = []
     while True:
         try:
@@ -194,14 +198,14 @@ def _publish(draft: Path, path: Path, *, is_durable: bool) -> None:
         except FileNotFoundError:
             if not draft.exists():
                 raise
-            # The folder was emptied and removed in between: make it again.
+            # Another process deleted the empty folder in between: create it again.
     if is_durable:
         for folder in {path.parent, *(folder.parent for folder in made)}:
             _flush_folder(folder)
 
 
 def _make_folders(folder: Path) -> list[Path]:
-    """Make the folder and what is missing above it; those that were made."""
+    """Create the folder and its missing parents. Returns the folders that were missing."""
     missing = []
     while not folder.is_dir():
         missing.append(folder)
@@ -215,7 +219,7 @@ def _flush_folder(folder: Path) -> None:
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except FileNotFoundError:
-        return  # removed by someone else since: there is nothing left to keep
+        return  # another process deleted it, so there is nothing to flush
     try:
         os.fsync(descriptor)
     finally:
@@ -223,14 +227,14 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _walk_parts(home: Path) -> Iterator[str]:
-    """The job's files. os.walk passes over a folder that is removed while it is being walked."""
+    """Yield the names of the job's files. os.walk skips folders that are deleted during the walk."""
     for folder, _, names in os.walk(home):
         for name in names:
             yield (Path(folder) / name).relative_to(home).as_posix()
 
 
 def _remove_empty(home: Path) -> None:
-    """Remove the job's folders that hold nothing, deepest first."""
+    """Delete the job's empty folders, deepest first."""
     for folder, _, _ in os.walk(home, topdown=False):
         try:
             Path(folder).rmdir()
@@ -239,12 +243,12 @@ def _remove_empty(home: Path) -> None:
                 raise
 
 
-def _drop_older(leftover: Path, seconds: float) -> bool:
-    """Drop what a killed process left half written, if it is that old."""
+def _delete_older(draft: Path, seconds: float) -> bool:
+    """Delete the draft of a killed process if it is older than `seconds`."""
     try:
-        if time.time() - leftover.stat().st_mtime <= seconds:
+        if time.time() - draft.stat().st_mtime <= seconds:
             return False
-        leftover.unlink()
+        draft.unlink()
     except FileNotFoundError:
         return False
     return True

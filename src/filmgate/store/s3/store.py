@@ -69,6 +69,7 @@ class S3Store:
         *,
         is_durable: bool = True,  # noqa: ARG002 - every S3 object is durable
         late_head: Callable[[], bytes] | None = None,
+        head_bytes: int = 0,  # noqa: ARG002 - the head goes into the first part, which is sent last
     ) -> StoredObject:
         meter = Meter(chunks)
         parts = split(meter, PART_BYTES)

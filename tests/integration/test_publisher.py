@@ -1,0 +1,130 @@
+"""Publication: what happens to a rendered clip, to its early upload and to the space it takes."""
+
+import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from filmgate.errors import LeaseLost, StoreFull
+from filmgate.jobs import JobState, new_job_id
+from filmgate.store.base import CHECKPOINT_PART
+from filmgate.telemetry.logs import Log
+from filmgate.worker.attempt import Attempt
+from filmgate.worker.base import ClipSource, RenderTask
+from filmgate.worker.pattern_runner import MODEL, PatternRunner, pattern_clip
+from filmgate.worker.publisher import Publisher
+from tests.shops import FAST
+from tests.tickets import make_offer, make_spec
+
+LOG = Log("test")
+CHUNK_BYTES = 1 << 20  # enough for a temporary file
+
+
+class CountedRunner(PatternRunner):
+    """Counts how often its clip is closed."""
+
+    closed = 0
+
+    def render(self, task):
+        for output in PatternRunner(chunk_bytes=CHUNK_BYTES).render(task):
+            yield replace(output, close=lambda o=output: self.close(o)) if is_clip(output) else output
+
+    def close(self, clip):
+        CountedRunner.closed += 1
+        clip.close()
+
+
+def is_clip(output):
+    return isinstance(output, ClipSource)
+
+
+class SlowStore:
+    """A store that takes a while to read what is uploaded to it early."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def put(self, name, chunks, **options):
+        if "late_head" in options:
+            chunks = slowly(chunks)
+        return self._store.put(name, chunks, **options)
+
+
+def slowly(chunks):
+    for chunk in chunks:
+        time.sleep(0.05)
+        yield chunk
+
+
+@pytest.fixture(autouse=True)
+def nothing_closed_yet():
+    CountedRunner.closed = 0
+
+
+def render(shop, heartbeat, store=None, check=lambda: None):
+    shop.enqueue()
+    lease = shop.queue.lease(make_offer(models=(MODEL,)))
+    return Attempt(lease, heartbeat, store or shop.store, LOG).render(CountedRunner(), check)
+
+
+def heartbeat(check=lambda: None):
+    return SimpleNamespace(report=lambda progress: None, check=check)
+
+
+def lose_lease():
+    raise LeaseLost("another worker has it")
+
+
+def test_a_published_clip_frees_its_space(shop):
+    rendering = render(shop, heartbeat())
+    job = Publisher(shop.queue, shop.store, FAST).publish(rendering, LOG)
+    assert job.state is JobState.COMPLETED
+    assert shop.read(job, job.clip.part) == pattern_clip(job.spec, CHUNK_BYTES)
+    assert CountedRunner.closed == 1
+
+
+def test_a_clip_that_cannot_be_published_frees_its_space(shop):
+    class FullStore:
+        def __getattr__(self, name):
+            return getattr(shop.store, name)
+
+        def put(self, name, chunks, **options):
+            raise StoreFull("full")
+
+    rendering = render(shop, heartbeat(), FullStore())
+    settings = FAST.model_copy(update={"store_patience_seconds": 0.1})
+    with pytest.raises(StoreFull):
+        Publisher(shop.queue, FullStore(), settings).publish(rendering, LOG)
+    assert CountedRunner.closed == 1
+
+
+def test_an_attempt_that_ends_at_its_last_output_frees_the_clip(shop):
+    def stop_at_the_clip():
+        nonlocal left
+        left -= 1
+        if not left:
+            raise LeaseLost("another worker has it")
+
+    outputs = list(CountedRunner().render(RenderTask(new_job_id(), make_spec())))
+    outputs[-1].close()
+    left, CountedRunner.closed = len(outputs), 0
+    with pytest.raises(LeaseLost):
+        render(shop, heartbeat(), check=stop_at_the_clip)
+    assert CountedRunner.closed == 1
+
+
+def test_a_lost_lease_stops_the_early_upload_before_its_objects_are_deleted(shop):
+    publisher = Publisher(shop.queue, SlowStore(shop.store), FAST)
+    rendering = render(shop, heartbeat(check=lose_lease), SlowStore(shop.store))
+    with pytest.raises(LeaseLost):
+        publisher.publish(rendering, LOG)
+    publisher.discard(rendering.lease)
+    for thread in threading.enumerate():
+        if thread.name.startswith("early-upload"):
+            thread.join(10)
+    assert shop.parts(rendering.lease.job) == [CHECKPOINT_PART]
