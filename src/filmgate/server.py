@@ -1,4 +1,4 @@
-"""Wires the server process: the API on the embedded or the shared services, background tasks, worker children."""
+"""Wires the server process: the API, its services, background tasks and the worker children."""
 
 import signal
 import time

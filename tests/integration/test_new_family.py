@@ -6,7 +6,7 @@ import torch
 from transformers import ByT5Tokenizer
 
 from filmgate.jobs import Size
-from filmgate.pipeline.clip_writer import Delivery
+from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading import families
 from filmgate.pipeline.loading.families.base import MASKED_EMBEDS, Compression, Defaults, Family
@@ -71,5 +71,5 @@ def test_a_family_is_one_class_in_the_table(folder, monkeypatch):
     assert (model.family.name, model.limits.size.multiple, model.limits.frames.step) == ("mochi", 16, 6)
     request = make_clip_request(model, size="32x32", frames=7, steps=2, seed=1, guidance=4.5)
     prompt = Prompt("a red ball", "", request.guidance)
-    clip = Renderer(model, CPU).render(prompt, request, None, Delivery(), Control()).clip
+    clip = Renderer(model, CPU).render(prompt, request, None, ClipOutputs(), Control()).clip
     assert (clip.shape.frames, clip.shape.width, clip.shape.height) == (7, 32, 32)

@@ -102,7 +102,7 @@ def parse_form(form: type[F], body: Body) -> F:
 
 
 def find_clip(verb: SourceKind, form: EditVideo, body: Body) -> JobId:
-    """The id of the clip to start from. Raises UnsupportedVerb for an uploaded clip, InvalidField for none."""
+    """The id of the clip to start from. Raises UnsupportedVerb for an upload, InvalidField for none."""
     if "video" in body.files:
         raise UnsupportedVerb(
             f"an uploaded video cannot be used to {verb}; send the id of a video created here"

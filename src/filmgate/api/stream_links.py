@@ -1,4 +1,4 @@
-"""Links to a live stream: a <video> element cannot send an API key, so the link carries a signed permission."""
+"""Signed links to a live stream, for <video> elements, which cannot send an API key."""
 
 import time
 from collections.abc import Callable

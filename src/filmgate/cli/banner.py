@@ -1,4 +1,4 @@
-"""What `filmgate serve` prints at the start: the address, the API key, and two examples that work as pasted."""
+"""What `filmgate serve` prints first: the address, the API key, and two examples to paste."""
 
 import shlex
 import sys

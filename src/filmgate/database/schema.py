@@ -1,7 +1,7 @@
 """One table design for SQLite and PostgreSQL. Times are Unix seconds; small records are JSON text.
 
 The index of each frequent query:
-  lease      ix_accounts_share (tenant with the lowest virtual time), ix_jobs_ready (its first job), ix_jobs_wake
+  lease      ix_accounts_share (lowest virtual time), ix_jobs_ready (the first job), ix_jobs_wake
   enqueue    uq_jobs_idempotency, ix_jobs_body (retries of an SDK)
   forecast   ix_jobs_ready, ix_jobs_wake
   list       ix_jobs_tenant        retention   ix_jobs_expires        estimates   ix_jobs_finished

@@ -1,4 +1,4 @@
-"""Amazon Bedrock: asynchronous invocations that write the clip to a bucket of ours, from which it is moved."""
+"""Amazon Bedrock: asynchronous invocations that write the clip to a bucket of the operator."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -18,7 +18,7 @@ from filmgate.scheduling.records import DURATION_BOUNDS, Backlog, Statistics
 
 
 class QueueCollector(Collector):
-    """Register it with a CollectorRegistry. It reports only `filmgate_queue_up 0` while the database is down."""
+    """A collector for a CollectorRegistry. Reports only `filmgate_queue_up 0` while the database is down."""
 
     def __init__(self, reader: JobReader, now: Callable[[], float]) -> None:
         self._reader = reader

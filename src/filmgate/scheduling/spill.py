@@ -54,7 +54,7 @@ class Spiller:
         return moved
 
     def _take_back(self, current: Forecast) -> Sequence[Move]:
-        """Jobs that wait for an unhealthy provider, or for a managed worker, return; one may stay to probe."""
+        """Jobs that wait for an unhealthy provider, or for a managed worker. One may stay to probe."""
         health, has_worker = self._router.managed.health, has_managed_worker(current)
         if health.is_healthy and has_worker:
             return ()

@@ -1,4 +1,4 @@
-"""Finds personal data by its form: card numbers and IBANs by check digits, e-mail addresses, phone numbers."""
+"""Finds personal data: card numbers and IBANs by their check digits, e-mail addresses, phone numbers."""
 
 import re
 

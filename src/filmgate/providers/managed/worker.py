@@ -1,4 +1,4 @@
-"""The managed worker: leases jobs, starts them at the provider and polls them. A waiting job needs no thread."""
+"""The managed worker leases jobs, starts them at the provider and polls them from a few threads."""
 
 import heapq
 import threading

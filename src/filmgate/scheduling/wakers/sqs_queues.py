@@ -55,7 +55,7 @@ def from_body(body: str) -> ReadyJob | None:
 
 
 class SqsQueue:
-    """One SQS FIFO queue. Every method raises WakerUnavailable when SQS rejects the call or is unreachable."""
+    """One SQS FIFO queue. Every method raises WakerUnavailable when SQS fails the call."""
 
     def __init__(self, client: Any, url: str) -> None:
         self._client = client
