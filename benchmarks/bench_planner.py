@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.catalog.loader import load_calibration, load_catalog
 from filmgate.planner.fit import plan_fit
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.traffic import Shape
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.video_answer import plan_video
-from filmgate.planner.work import clip_for
+from filmgate.planner.fleet.traffic import Shape
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmAsk
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoAsk
+from filmgate.planner.video.work import clip_for
 
 REPEATS = 7
 

@@ -26,9 +26,9 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from filmgate.catalog.library import load_catalog
-from filmgate.planner.memory import Placement, decode_bytes
-from filmgate.planner.work import Work, clip_for, decode_work, forward_work
+from filmgate.catalog.loader import load_catalog
+from filmgate.planner.video.memory import Placement, decode_bytes
+from filmgate.planner.video.work import Work, clip_for, decode_work, forward_work
 
 VIEWS = {
     "view", "_unsafe_view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",

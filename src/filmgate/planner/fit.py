@@ -3,16 +3,16 @@
 import math
 from dataclasses import dataclass, replace
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Answer, Option, Rejected
-from filmgate.planner.llm_serving import LlmAsk, LlmCandidate, evaluate_llm
+from filmgate.planner.llm.serving import LlmAsk, LlmCandidate, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.memory import GIB
-from filmgate.planner.video import Candidate, VideoAsk, evaluate, spread
-from filmgate.planner.work import clip_for
+from filmgate.planner.video.candidates import Candidate, VideoAsk, evaluate, spread
+from filmgate.planner.video.memory import GIB
+from filmgate.planner.video.work import clip_for
 
 CONTEXT = 8192
 

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 
-from filmgate.catalog.book import Catalog
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.runs import LlmRun, MeasuredRun, VideoRun
 from filmgate.planner.calibration import Constants, Observation
-from filmgate.planner.clip_time import clip_time
-from filmgate.planner.llm_memory import cache_capacity
-from filmgate.planner.llm_time import (
+from filmgate.planner.llm.memory import cache_capacity
+from filmgate.planner.llm.step_time import (
     Serving,
     burst_seconds,
     decode_step,
@@ -17,7 +16,8 @@ from filmgate.planner.llm_time import (
 )
 from filmgate.planner.priors import ENGINES
 from filmgate.planner.roofline import Software, decode_time, forward_time, rates
-from filmgate.planner.work import clip_for, decode_work, forward_work
+from filmgate.planner.video.clip_time import clip_time
+from filmgate.planner.video.work import clip_for, decode_work, forward_work
 
 LARGEST_BATCH = 2048
 LLM_ONLY = ("llm.", *ENGINES)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from filmgate.catalog.book import Catalog
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.utilisation import Utilisation
 from filmgate.planner.answer import Answer, Json, MemoryAnswer, MemoryPart, Option, Rejected
 from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.memory import GIB
+from filmgate.planner.video.memory import GIB
 
 IDLE = 0.40
 BUSY = 0.90

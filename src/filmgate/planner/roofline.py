@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from filmgate.catalog.gpus import GIGA, Gpu
-from filmgate.planner.work import BYTES, Work
+from filmgate.planner.video.work import BYTES, Work
 
 REFERENCE_DENSITY = 3e12
 MOST_OF_PEAK = 0.95

@@ -6,14 +6,14 @@ from math import log
 from statistics import median
 from typing import Literal
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.runs import MeasuredRun, MemoryRun
 from filmgate.planner.calibration import Constants, Observation, Prior, fit
-from filmgate.planner.memory import GIB, Placement, activation_bytes, budget, decode_bytes
 from filmgate.planner.observations import measured_id, of_llm, of_measured, of_video
 from filmgate.planner.priors import LLM_PRIORS, VIDEO_PRIORS
-from filmgate.planner.work import clip_for
+from filmgate.planner.video.memory import GIB, Placement, activation_bytes, budget, decode_bytes
+from filmgate.planner.video.work import clip_for
 
 INTERVAL = 0.8
 PROMISED = (

@@ -5,17 +5,17 @@ import struct
 
 import pytest
 
-from filmgate.catalog.folders import read_video_folder, stored_params
+from filmgate.catalog.diffusers_folder import read_video_folder, stored_params
 from filmgate.catalog.huggingface import read_llm_config
-from filmgate.catalog.library import load_calibration, load_catalog, read_prices
+from filmgate.catalog.loader import load_calibration, load_catalog, read_prices
 from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
-from filmgate.catalog.user import with_user_file
+from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.utilisation import read_utilisation
 from filmgate.errors import UsageError
-from filmgate.planner.llm_time import kv_bytes
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.video_answer import plan_video
-from filmgate.planner.work import clip_for, forward_work
+from filmgate.planner.llm.step_time import kv_bytes
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoAsk
+from filmgate.planner.video.work import clip_for, forward_work
 
 CATALOG = load_catalog()
 OWN = """

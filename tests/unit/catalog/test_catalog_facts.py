@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.catalog.loader import load_calibration, load_catalog
 
 CATALOG = load_catalog()
 KINDS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.catalog.loader import load_calibration, load_catalog
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 import pytest
 
 from filmgate.catalog.utilisation import Utilisation
-from filmgate.planner.memory import GIB
 from filmgate.planner.rightsize import plan_rightsize
+from filmgate.planner.video.memory import GIB
 
 
 def week(busy, gigabytes):

@@ -2,11 +2,11 @@
 
 import pytest
 
-from filmgate.planner.fleet import GIB, isolation_levels
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.llm_time import kv_bytes, weight_bytes
-from filmgate.planner.money import break_even
+from filmgate.planner.fleet.money import break_even
+from filmgate.planner.fleet.sizing import GIB, isolation_levels
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmAsk
+from filmgate.planner.llm.step_time import kv_bytes, weight_bytes
 
 
 def price(catalog, name, region="us-east-1"):

@@ -5,7 +5,7 @@ import pytest
 from filmgate.planner.calibration import fit
 from filmgate.planner.observations import of_video
 from filmgate.planner.priors import VIDEO_PRIORS
-from filmgate.planner.report.proof import to_proof
+from filmgate.planner.report.validation import to_proof
 from filmgate.planner.validation import validate
 
 

@@ -34,8 +34,8 @@ def answer_compare(
 ) -> "Answer":
     """Rank a few machines for one model; takes the options of `plan video` or of `plan llm`."""
     from filmgate.cli.plan import opening
-    from filmgate.planner.llm import plan_llm
-    from filmgate.planner.video_answer import plan_video
+    from filmgate.planner.llm.answer import plan_llm
+    from filmgate.planner.video.answer import plan_video
 
     names = choose_machines(model=model, instances=instances, gpu=gpu)
     if opening.is_video(model, ground.catalog):

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.question import Ground
-from filmgate.planner.traffic import Shape
+from filmgate.planner.fleet.traffic import Shape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
-    from filmgate.planner.llm_serving import LlmAsk
+    from filmgate.planner.llm.serving import LlmAsk
 
 NO_CLIP = {
     "frames": "a language model makes no frames; give --context and --answer-tokens",
@@ -36,8 +36,8 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
 ) -> "LlmAsk":
     """The question these options put; raises UsageError for one that cannot be put."""
     from filmgate.cli.plan import opening
-    from filmgate.planner.llm_arrivals import MOST_SEQUENCES
-    from filmgate.planner.llm_serving import LlmAsk
+    from filmgate.planner.llm.arrivals import MOST_SEQUENCES
+    from filmgate.planner.llm.serving import LlmAsk
 
     found = opening.find_llm(model, ground.catalog)
     for value, option in (
@@ -72,6 +72,6 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
 
 def answer_llm(ground: Ground, **asked: Any) -> "Answer":
     """Memory, latency and cost a million tokens for serving a language model."""
-    from filmgate.planner.llm import plan_llm
+    from filmgate.planner.llm.answer import plan_llm
 
     return plan_llm(ask_llm(ground, **asked), ground.catalog, ground.calibration)

@@ -4,19 +4,19 @@ from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
-from filmgate.catalog.book import Catalog
-from filmgate.catalog.folders import read_video_folder
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.diffusers_folder import read_video_folder
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.huggingface import read_llm_config
-from filmgate.catalog.library import load_catalog, read_prices
 from filmgate.catalog.llms import BITS, Llm
-from filmgate.catalog.user import with_user_file
+from filmgate.catalog.loader import load_catalog, read_prices
+from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 from filmgate.jobs import Size
-from filmgate.planner.traffic import DAY_SECONDS
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.work import Clip, clip_for
+from filmgate.planner.fleet.traffic import DAY_SECONDS
+from filmgate.planner.video.candidates import VideoAsk
+from filmgate.planner.video.work import Clip, clip_for
 
 
 def today() -> date:

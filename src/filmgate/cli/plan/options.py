@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.planner.traffic import Shape
+from filmgate.planner.fleet.traffic import Shape
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Adr = Annotated[Path | None, typer.Option("--adr", help="Write an architecture decision record (Markdown).")]

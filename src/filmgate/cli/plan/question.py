@@ -15,8 +15,8 @@ from filmgate.cli.plan import options
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from filmgate.catalog.book import Catalog
     from filmgate.catalog.calibrations import Calibration
+    from filmgate.catalog.catalog import Catalog
     from filmgate.planner.answer import Answer
 
 
@@ -47,7 +47,7 @@ def shared_options(
     """Shows the answer to a question on the ground these options describe."""
 
     def show_answer(answer: "Callable[[Ground], Answer]") -> None:
-        from filmgate.catalog.library import load_calibration
+        from filmgate.catalog.loader import load_calibration
         from filmgate.cli.plan import opening
         from filmgate.cli.plan.output import show
 

@@ -18,11 +18,11 @@ def validate_command(
     is_json: options.Json = False,
 ) -> None:
     """Predicted against published, row by row."""
-    from filmgate.catalog.library import load_catalog
+    from filmgate.catalog.loader import load_catalog
     from filmgate.cli.plan import opening
     from filmgate.cli.plan.output import write
     from filmgate.planner.answer import tidy
-    from filmgate.planner.report.proof import to_proof
+    from filmgate.planner.report.validation import to_proof
     from filmgate.planner.validation import validate
 
     found = validate(load_catalog(), opening.today().isoformat())

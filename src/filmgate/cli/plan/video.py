@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.question import Ground
-from filmgate.planner.traffic import Shape
+from filmgate.planner.fleet.traffic import Shape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
-    from filmgate.planner.video import VideoAsk
+    from filmgate.planner.video.candidates import VideoAsk
 
 WEIGHTS = ("bf16", "fp8")
 
@@ -37,7 +37,7 @@ def ask_video(  # noqa: PLR0913 - one parameter an option
 ) -> "VideoAsk":
     """The question these options put; raises UsageError for one that cannot be put."""
     from filmgate.cli.plan import opening
-    from filmgate.planner.video import VideoAsk
+    from filmgate.planner.video.candidates import VideoAsk
 
     found = opening.find_video_model(model, ground.catalog)
     clip = opening.build_clip(found, size, seconds=seconds, frames=frames, steps=steps, fps=fps)
@@ -64,6 +64,6 @@ def ask_video(  # noqa: PLR0913 - one parameter an option
 
 def answer_video(ground: Ground, **asked: Any) -> "Answer":
     """Memory, time, fleet, money and a verdict for making clips."""
-    from filmgate.planner.video_answer import plan_video
+    from filmgate.planner.video.answer import plan_video
 
     return plan_video(ask_video(ground, **asked), ground.catalog, ground.calibration)

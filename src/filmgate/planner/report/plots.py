@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from filmgate.planner.answer import Curve, MemoryAnswer, Plots
-from filmgate.planner.report.words import GIB, count, seconds, usd
+from filmgate.planner.report.numbers import GIB, count, seconds, usd
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 28, 44

@@ -3,8 +3,8 @@
 from datetime import date, timedelta
 
 from filmgate.planner.answer import Answer
+from filmgate.planner.report.numbers import seconds
 from filmgate.planner.report.tables import Table, tables
-from filmgate.planner.report.words import seconds
 
 REVISIT_DAYS = 90
 REVISIT = (

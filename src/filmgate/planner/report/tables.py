@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filmgate.planner.answer import Answer, Json
-from filmgate.planner.report.words import count, gib, seconds, usd
+from filmgate.planner.report.numbers import count, gib, seconds, usd
 
 
 @dataclass(frozen=True, slots=True)

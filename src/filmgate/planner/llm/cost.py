@@ -3,16 +3,16 @@
 import math
 from dataclasses import asdict
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.managed import TextApi
 from filmgate.planner.answer import Curve, Json, Plots
-from filmgate.planner.fleet import NVME_BYTES_A_SECOND, cold_starts, isolation_levels
-from filmgate.planner.llm_memory import cache_capacity
-from filmgate.planner.llm_serving import ENGINE, LlmAsk, LlmCandidate
-from filmgate.planner.llm_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
+from filmgate.planner.fleet.money import DAYS_A_MONTH
+from filmgate.planner.fleet.sizing import NVME_BYTES_A_SECOND, cold_starts, isolation_levels
+from filmgate.planner.llm.memory import cache_capacity
+from filmgate.planner.llm.serving import ENGINE, LlmAsk, LlmCandidate
+from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
 from filmgate.planner.machines import price_by_region
-from filmgate.planner.money import DAYS_A_MONTH
 
 DAY_SECONDS = 86_400
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import exp, expm1
 from statistics import median
 
-from filmgate.planner.report.words import seconds
+from filmgate.planner.report.numbers import seconds
 from filmgate.planner.validation import Judged, Validation
 
 ODD = 0.25

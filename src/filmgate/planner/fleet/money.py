@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from filmgate.catalog.instances import Price
-from filmgate.planner.fleet import Fleet
-from filmgate.planner.traffic import Traffic
+from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.traffic import Traffic
 
 DAYS_A_MONTH = 365 / 12
 MOST_CLIPS = 10_000_000.0

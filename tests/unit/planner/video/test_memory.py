@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.memory import GIB, Placement, Stage, budget, decode_bytes, first_fit, levers
-from filmgate.planner.work import clip_for
+from filmgate.planner.video.memory import GIB, Placement, Stage, budget, decode_bytes, first_fit, levers
+from filmgate.planner.video.work import clip_for
 
 
 @pytest.fixture

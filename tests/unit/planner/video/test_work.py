@@ -3,7 +3,7 @@
 import pytest
 
 from filmgate.errors import UsageError
-from filmgate.planner.work import clip_for, decode_work, forward_work, token_count
+from filmgate.planner.video.work import clip_for, decode_work, forward_work, token_count
 
 # model, width, height, frames: tokens, forward TFLOP, decode TFLOP, counted on the meta device
 COUNTED = [

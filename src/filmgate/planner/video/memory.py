@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from filmgate.catalog.video_models import VideoModel
-from filmgate.planner.work import BYTES, Clip, Stage, token_count
+from filmgate.planner.video.work import BYTES, Clip, Stage, token_count
 
 GIB = 1 << 30
 CONTEXT_BYTES = 0.56 * GIB

@@ -7,14 +7,14 @@ from html.parser import HTMLParser
 import pytest
 
 from filmgate.planner.fit import plan_fit
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmAsk
 from filmgate.planner.report.page import to_page
 from filmgate.planner.report.record import to_record
 from filmgate.planner.report.tables import tables
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.video_answer import plan_video
-from filmgate.planner.work import clip_for
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoAsk
+from filmgate.planner.video.work import clip_for
 
 TODAY = date(2026, 11, 15)
 

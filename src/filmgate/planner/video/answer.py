@@ -3,8 +3,8 @@
 import math
 from dataclasses import asdict, replace
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import (
     Answer,
     Json,
@@ -16,13 +16,16 @@ from filmgate.planner.answer import (
     StageAnswer,
     TimeAnswer,
 )
-from filmgate.planner.fleet import BOOT_SECONDS, GIB, NVME_BYTES_A_SECOND, cold_starts, isolation_levels
+from filmgate.planner.fleet.pattern import Choice, Situation, choose
+from filmgate.planner.fleet.sizing import (
+    BOOT_SECONDS,
+    GIB,
+    NVME_BYTES_A_SECOND,
+    cold_starts,
+    isolation_levels,
+)
 from filmgate.planner.machines import machines_for, residency_refusals
-from filmgate.planner.memory import budget, levers
-from filmgate.planner.offers import Offer, cheapest, managed_offers
-from filmgate.planner.pattern import Choice, Situation, choose
-from filmgate.planner.verdict import impossible_video, video_verdict
-from filmgate.planner.video import (
+from filmgate.planner.video.candidates import (
     Candidate,
     VideoAsk,
     cold_seconds,
@@ -33,8 +36,11 @@ from filmgate.planner.video import (
     spread,
     weight_total,
 )
-from filmgate.planner.video_cost import cost_block, video_plots
-from filmgate.planner.work import token_count
+from filmgate.planner.video.cost import cost_block, video_plots
+from filmgate.planner.video.managed import Offer, cheapest, managed_offers
+from filmgate.planner.video.memory import budget, levers
+from filmgate.planner.video.verdict import impossible_video, video_verdict
+from filmgate.planner.video.work import token_count
 
 HOURS_A_MONTH = 730
 ASSUMPTIONS = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from filmgate.planner.fleet import GIB, cold_starts, isolation_levels, size_fleet
-from filmgate.planner.traffic import Shape, traffic_of
+from filmgate.planner.fleet.sizing import GIB, cold_starts, isolation_levels, size_fleet
+from filmgate.planner.fleet.traffic import Shape, traffic_of
 
 STEADY = traffic_of(500, Shape.STEADY)
 

@@ -8,15 +8,15 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIGA, Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Rejected
-from filmgate.planner.clip_time import ClipTime, clip_time
-from filmgate.planner.fleet import BOOT_SECONDS, GIB, Fleet, cold_starts, size_fleet, with_cold_starts
+from filmgate.planner.fleet.money import Bill, bill
+from filmgate.planner.fleet.queueing import MOST_SERVERS
+from filmgate.planner.fleet.sizing import BOOT_SECONDS, GIB, Fleet, cold_starts, size_fleet, with_cold_starts
+from filmgate.planner.fleet.traffic import Shape, Traffic, traffic_of
 from filmgate.planner.machines import Machine
-from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, Placement, first_fit
-from filmgate.planner.money import Bill, bill
-from filmgate.planner.queueing import MOST_SERVERS
 from filmgate.planner.roofline import Software, StageTime
-from filmgate.planner.traffic import Shape, Traffic, traffic_of
-from filmgate.planner.work import BYTES, Clip
+from filmgate.planner.video.clip_time import ClipTime, clip_time
+from filmgate.planner.video.memory import SAFETY_FACTOR, MemoryBudget, Placement, first_fit
+from filmgate.planner.video.work import BYTES, Clip
 
 UNSEEN_WIDENING = 1.5
 HOST_RESERVE_GIB = 8.0

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.clip_time import clip_time, exchange_bytes
 from filmgate.planner.roofline import Bound, Software, StageTime, decode_time, forward_time, rates
-from filmgate.planner.work import clip_for, decode_work, forward_work
+from filmgate.planner.video.clip_time import clip_time, exchange_bytes
+from filmgate.planner.video.work import clip_for, decode_work, forward_work
 
 
 @pytest.fixture

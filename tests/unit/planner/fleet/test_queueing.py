@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from filmgate.planner.queueing import erlang_c, servers_for, wait_percentile, waiting_chance
+from filmgate.planner.fleet.queueing import erlang_c, servers_for, wait_percentile, waiting_chance
 
 SERVICE = 60.0
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.fleet import size_fleet
-from filmgate.planner.money import bill, break_even, lazy_hours, purchase_mix
-from filmgate.planner.pattern import Pattern, Situation, choose
-from filmgate.planner.traffic import Shape, traffic_of
+from filmgate.planner.fleet.money import bill, break_even, lazy_hours, purchase_mix
+from filmgate.planner.fleet.pattern import Pattern, Situation, choose
+from filmgate.planner.fleet.sizing import size_fleet
+from filmgate.planner.fleet.traffic import Shape, traffic_of
 
 
 def test_a_warm_fleet_is_paid_around_the_clock():

@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from filmgate.planner.traffic import Shape
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.video_answer import plan_video
-from filmgate.planner.work import clip_for
+from filmgate.planner.fleet.traffic import Shape
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoAsk
+from filmgate.planner.video.work import clip_for
 
 KEYS = ["verdict", "memory", "time", "fleet", "cost", "options", "rejected", "sources"]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from filmgate.planner.llm_time import Serving, kv_bytes, weight_bytes
+from filmgate.planner.llm.step_time import Serving, kv_bytes, weight_bytes
 
 GIB = 1 << 30
 USABLE_SHARE = 0.9  # engines claim this much of the device

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from filmgate.catalog.gpus import MIB, Gpu
 from filmgate.catalog.instances import Instance
-from filmgate.planner.queueing import servers_for, wait_percentile
-from filmgate.planner.traffic import Traffic
+from filmgate.planner.fleet.queueing import servers_for, wait_percentile
+from filmgate.planner.fleet.traffic import Traffic
 
 GIB = 1 << 30
 # Nobody publishes these per instance; they are assumptions, printed as such.

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Rejected
+from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.machines import allowed_regions, machines_for
-from filmgate.planner.offers import Offer, cheapest
-from filmgate.planner.pattern import Choice, Pattern
-from filmgate.planner.video import Candidate, VideoAsk, evaluate
+from filmgate.planner.video.candidates import Candidate, VideoAsk, evaluate
+from filmgate.planner.video.managed import Offer, cheapest
 
 # Software that may bring a clip under its SLO, least intrusive first.
 FASTER: dict[str, dict[str, Any]] = {

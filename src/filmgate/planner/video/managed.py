@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from filmgate.catalog.book import Catalog
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.managed import VideoApi
-from filmgate.planner.money import break_even
-from filmgate.planner.video import Candidate, VideoAsk, daily_cost
+from filmgate.planner.fleet.money import break_even
+from filmgate.planner.video.candidates import Candidate, VideoAsk, daily_cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from filmgate.planner.fleet import FULLEST, Fleet
-from filmgate.planner.llm_memory import cache_capacity, llm_budget, usable_bytes
-from filmgate.planner.llm_time import Serving, first_token_seconds, steady_token_seconds
-from filmgate.planner.queueing import fewest_servers, wait_percentile
-from filmgate.planner.traffic import Traffic
+from filmgate.planner.fleet.queueing import fewest_servers, wait_percentile
+from filmgate.planner.fleet.sizing import FULLEST, Fleet
+from filmgate.planner.fleet.traffic import Traffic
+from filmgate.planner.llm.memory import cache_capacity, llm_budget, usable_bytes
+from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
 
 MOST_SEQUENCES = 256  # what engines allow at once unless told otherwise
 

@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from filmgate.catalog.book import Catalog
+from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
-from filmgate.catalog.library import gpu_of
 from filmgate.catalog.llms import Llm
+from filmgate.catalog.loader import gpu_of
 from filmgate.catalog.records import to_record
 from filmgate.catalog.video_models import Defaults, Denoiser, VideoModel
 from filmgate.errors import UsageError

@@ -15,7 +15,7 @@ from filmgate.planner.roofline import (
     scaled,
     text_time,
 )
-from filmgate.planner.work import BYTES, Clip, decode_work, forward_work, text_work, token_count
+from filmgate.planner.video.work import BYTES, Clip, decode_work, forward_work, text_work, token_count
 
 EXCHANGES_A_LAYER = 4  # Ulysses: queries, keys, values out and the result back
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.llm_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
-from filmgate.planner.memory import GIB
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmAsk
+from filmgate.planner.llm.step_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
+from filmgate.planner.video.memory import GIB
 
 # bf16 cache of one sequence of 8192 tokens, GB: grouped, latent, half of the layers windowed
 CACHES = [

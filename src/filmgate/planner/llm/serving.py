@@ -6,15 +6,15 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet import Fleet
-from filmgate.planner.llm_arrivals import Limits, pace_of, size_llm_fleet, widest_batch
-from filmgate.planner.llm_memory import LlmBudget, llm_budget, usable_bytes
-from filmgate.planner.llm_time import Serving, first_token_seconds, steady_token_seconds
+from filmgate.planner.fleet.money import Bill, bill
+from filmgate.planner.fleet.queueing import MOST_SERVERS
+from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.traffic import Shape, Traffic, traffic_of
+from filmgate.planner.llm.arrivals import Limits, pace_of, size_llm_fleet, widest_batch
+from filmgate.planner.llm.memory import LlmBudget, llm_budget, usable_bytes
+from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
 from filmgate.planner.machines import Machine
-from filmgate.planner.memory import GIB, SAFETY_FACTOR
-from filmgate.planner.money import Bill, bill
-from filmgate.planner.queueing import MOST_SERVERS
-from filmgate.planner.traffic import Shape, Traffic, traffic_of
+from filmgate.planner.video.memory import GIB, SAFETY_FACTOR
 
 ENGINE = "vllm"
 ANSWER_TOKENS = 256

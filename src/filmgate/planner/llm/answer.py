@@ -2,8 +2,8 @@
 
 import math
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import (
     Answer,
     Json,
@@ -15,12 +15,18 @@ from filmgate.planner.answer import (
     StageAnswer,
     TimeAnswer,
 )
-from filmgate.planner.llm_cost import llm_cost, llm_fleet, llm_plots
-from filmgate.planner.llm_memory import cache_capacity, usable_bytes
-from filmgate.planner.llm_serving import LlmAsk, LlmCandidate, evaluate_llm
-from filmgate.planner.llm_time import decode_step, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
+from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
+from filmgate.planner.llm.memory import cache_capacity, usable_bytes
+from filmgate.planner.llm.serving import LlmAsk, LlmCandidate, evaluate_llm
+from filmgate.planner.llm.step_time import (
+    decode_step,
+    kv_bytes,
+    prefill_step,
+    steady_token_seconds,
+    weight_bytes,
+)
 from filmgate.planner.machines import allowed_regions, machines_for, residency_refusals
-from filmgate.planner.memory import GIB
+from filmgate.planner.video.memory import GIB
 
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 

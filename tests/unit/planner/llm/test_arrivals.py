@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_arrivals import (
+from filmgate.planner.fleet.queueing import fewest_servers
+from filmgate.planner.fleet.traffic import Shape, traffic_of
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.arrivals import (
     Limits,
     Pace,
     first_token_percentile,
@@ -15,12 +17,10 @@ from filmgate.planner.llm_arrivals import (
     size_llm_fleet,
     widest_batch,
 )
-from filmgate.planner.llm_memory import llm_budget, usable_bytes
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.llm_time import Serving, steady_token_seconds
-from filmgate.planner.queueing import fewest_servers
+from filmgate.planner.llm.memory import llm_budget, usable_bytes
+from filmgate.planner.llm.serving import LlmAsk
+from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 from filmgate.planner.report.tables import tables
-from filmgate.planner.traffic import Shape, traffic_of
 
 PROMPT, ANSWER = 1536, 512
 

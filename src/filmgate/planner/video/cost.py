@@ -2,14 +2,14 @@
 
 from dataclasses import asdict, replace
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Curve, Json, Plots
+from filmgate.planner.fleet.money import DAYS_A_MONTH, purchase_mix
+from filmgate.planner.fleet.queueing import wait_percentile
 from filmgate.planner.machines import price_by_region
-from filmgate.planner.money import DAYS_A_MONTH, purchase_mix
-from filmgate.planner.offers import Offer
-from filmgate.planner.queueing import wait_percentile
-from filmgate.planner.video import Candidate, VideoAsk, daily_cost, machine_time
+from filmgate.planner.video.candidates import Candidate, VideoAsk, daily_cost, machine_time
+from filmgate.planner.video.managed import Offer
 
 GROWTH = (1, 2, 10)
 
