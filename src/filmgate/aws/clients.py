@@ -1,9 +1,9 @@
 """boto3 clients, made in one place: the same patience everywhere, and a plain word where boto3 is missing."""
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from filmgate.errors import SettingsError
+from filmgate.errors import RunError, SettingsError
 
 if TYPE_CHECKING:
     from boto3 import Session
@@ -44,6 +44,19 @@ def open_kms(region: str, endpoint: str) -> "KMSClient":
     """A KMS client; empty means what boto3 finds in the environment."""
     session, region = _session(region)
     return session.client("kms", region_name=region, endpoint_url=endpoint or None, config=_config())
+
+
+def open_pricing(region: str) -> Any:
+    """A Price List API client. Raises SettingsError without credentials, RunError for a broken profile."""
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session, region = _session(region)
+        if session.get_credentials() is None:
+            raise SettingsError("no AWS credentials found; set AWS_PROFILE or AWS_ACCESS_KEY_ID")
+        return session.client("pricing", region_name=region, config=_config())
+    except BotoCoreError as exc:
+        raise RunError(f"AWS Price List API: {exc}") from exc
 
 
 def _session(region: str) -> "tuple[Session, str]":

@@ -1,4 +1,4 @@
-"""The whole catalog in one value, with look-ups that answer a wrong name with the near ones."""
+"""The catalog as one value, with lookups whose errors suggest similar names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Dated, sourced facts; the planner is a function of this and a question."""
+    """Every fact the planner uses, each with a source and a date."""
 
     gpus: Mapping[str, Gpu]
     instances: Mapping[str, Instance]
@@ -31,9 +31,10 @@ class Catalog:
     runs: Runs
 
     def gpu(self, name: str) -> Gpu:
-        spelled = name.strip().lower()
+        """A GPU by its name or an alias."""
+        wanted = name.strip().lower()
         for gpu in self.gpus.values():
-            if spelled in {gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)}:
+            if wanted in {gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)}:
                 return gpu
         return _find(self.gpus, name, "--gpu")
 
@@ -61,7 +62,7 @@ class Catalog:
         video_models: Iterable[VideoModel] = (),
         llms: Iterable[Llm] = (),
     ) -> "Catalog":
-        """A catalog in which these entries stand beside, or in place of, the shipped ones."""
+        """A copy with these entries added; an entry with the same name is replaced."""
         return replace(
             self,
             gpus=dict(self.gpus) | {g.name: g for g in gpus},
@@ -76,7 +77,9 @@ def _find(entries: Mapping[str, Entry], name: str, option: str) -> Entry:
     for key, entry in entries.items():
         if key.lower() == name.strip().lower():
             return entry
-    near = get_close_matches(name.lower(), [key.lower() for key in entries], n=3, cutoff=0.4)
-    near = near or [key for key in entries if name.lower()[:4] in key.lower()][:3]
-    hint = f"near names: {', '.join(near)}" if near else f"known: {', '.join(list(entries)[:12])} ..."
+    similar = get_close_matches(name.lower(), [key.lower() for key in entries], n=3, cutoff=0.4)
+    similar = similar or [key for key in entries if name.lower()[:4] in key.lower()][:3]
+    hint = (
+        f"similar names: {', '.join(similar)}" if similar else f"known: {', '.join(list(entries)[:12])} ..."
+    )
     raise UsageError(f"{name!r} is not in the catalog; {hint}", option=option)

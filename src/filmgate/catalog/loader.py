@@ -1,14 +1,13 @@
 """Reads the shipped data files into a Catalog."""
 
-import csv
-import io
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
@@ -16,114 +15,86 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price, Region
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.managed import TextApi, VideoApi
-from filmgate.catalog.records import to_record
+from filmgate.catalog.records import parse_csv, parse_record, parse_rows, with_keys
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, Runs, VideoRun
-from filmgate.catalog.video_models import Defaults, Denoiser, EncoderUse, TextEncoder, Vae, VideoModel
+from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
-
-Record = TypeVar("Record")
 
 
 @cache
 def load_catalog() -> Catalog:
-    """The catalog as shipped; parsed once a process."""
+    """The shipped catalog; parsed once per process."""
     managed = tomllib.loads(read_data("managed.toml"))
+    gpus = tomllib.loads(read_data("gpus.toml"))
+    llms = json.loads(read_data("llms.json"))
+    instances = parse_csv(Instance, read_data("instances.csv"), "instances.csv")
+    prices = parse_csv(Price, read_data("prices.csv"), "prices.csv")
+    regions = parse_csv(Region, read_data("regions.csv"), "regions.csv")
     return Catalog(
-        gpus={
-            g.name: g
-            for g in (gpu_of(name, row) for name, row in tomllib.loads(read_data("gpus.toml")).items())
-        },
-        instances={i.name: i for i in _rows(Instance, "instances.csv")},
-        prices={(p.instance, p.region): p for p in _rows(Price, "prices.csv")},
-        regions={r.name: r for r in _rows(Region, "regions.csv")},
-        video_apis=_keyed(VideoApi, managed["video"], "managed.toml"),
-        text_apis=_keyed(TextApi, managed["text"], "managed.toml"),
-        video_models=read_video_models(json.loads(read_data("video_models.json"))),
-        llms=_keyed(Llm, json.loads(read_data("llms.json")), "llms.json"),
+        gpus=parse_rows(dict[str, Gpu], with_keys(gpus, "name"), "gpus.toml"),
+        instances={instance.name: instance for instance in instances},
+        prices={(price.instance, price.region): price for price in prices},
+        regions={region.name: region for region in regions},
+        video_apis=parse_rows(dict[str, VideoApi], with_keys(managed["video"], "id"), "managed.toml video"),
+        text_apis=parse_rows(dict[str, TextApi], with_keys(managed["text"], "id"), "managed.toml text"),
+        video_models=_read_video_models(json.loads(read_data("video_models.json"))),
+        llms=parse_rows(dict[str, Llm], with_keys(llms, "id"), "llms.json"),
         runs=_read_runs(),
     )
 
 
-def gpu_of(name: str, row: Mapping[str, object]) -> Gpu:
-    return to_record(Gpu, {"name": name, **row}, f"gpu {name}")
-
-
-def read_video_models(tree: Mapping[str, Any]) -> dict[str, VideoModel]:
-    """Models with their VAE and text encoders joined in."""
-    encoders = _keyed(TextEncoder, tree["text_encoders"], "video_models.json")
-    vaes = {
-        key: to_record(Vae, {"id": key, **row, "match": list(row["match"].items())}, f"vae {key}")
-        for key, row in tree["vaes"].items()
+def _read_video_models(tree: Mapping[str, Any]) -> dict[str, VideoModel]:
+    """Models with the VAE and the text encoders that they name by id."""
+    rows = {
+        key: {
+            **row,
+            "id": key,
+            "vae": _component(tree, "vaes", row["vae"], key),
+            "text_encoders": [
+                {**_component(tree, "text_encoders", use["id"], key), "tokens": use["tokens"]}
+                for use in row["text_encoders"]
+            ],
+        }
+        for key, row in tree["models"].items()
     }
-    return {key: _video_model(key, row, vaes, encoders) for key, row in tree["models"].items()}
+    return parse_rows(dict[str, VideoModel], rows, "video_models.json models")
 
 
-def _video_model(
-    key: str, row: Mapping[str, Any], vaes: Mapping[str, Vae], encoders: Mapping[str, TextEncoder]
-) -> VideoModel:
-    uses = [to_record(EncoderUse, use, f"model {key}") for use in row["text_encoders"]]
-    return VideoModel(
-        id=key,
-        name=row["name"],
-        denoiser=to_record(Denoiser, row["denoiser"], f"model {key}.denoiser"),
-        vae=vaes[row["vae"]],
-        text_encoders=tuple((encoders[use.id], use.tokens) for use in uses),
-        patch=tuple(row["patch"]),
-        size_multiple=row["size_multiple"],
-        frame_step=row["frame_step"],
-        defaults=to_record(Defaults, row["defaults"], f"model {key}.defaults"),
-        is_guidance_batched=row["is_guidance_batched"],
-        is_fixed_shape=row["fixed_shape"],
-        source=row["source"],
-        as_of=row["as_of"],
-        repo=row["repo"],
-        note=row["note"],
-    )
+def _component(tree: Mapping[str, Any], section: str, name: str, model: str) -> dict[str, Any]:
+    if name not in tree[section]:
+        raise UsageError(f"video_models.json models: {model}: {section} has no entry {name}")
+    return {"id": name, **tree[section][name]}
 
 
 def _read_runs() -> Runs:
     video = json.loads(read_data("video_runs.json"))
+    llm = json.loads(read_data("llm_runs.json"))
+    reports = sorted(files("filmgate.catalog").joinpath("data/measured").iterdir(), key=str)
     return Runs(
-        video=tuple(to_record(VideoRun, row, f"video run {row['id']}") for row in video["time"]),
-        memory=tuple(to_record(MemoryRun, row, f"memory run {row['id']}") for row in video["memory"]),
-        llm=tuple(
-            to_record(LlmRun, row, f"llm run {row['id']}") for row in json.loads(read_data("llm_runs.json"))
-        ),
+        video=tuple(parse_rows(list[VideoRun], video["time"], "video_runs.json time")),
+        memory=tuple(parse_rows(list[MemoryRun], video["memory"], "video_runs.json memory")),
+        llm=tuple(parse_rows(list[LlmRun], llm, "llm_runs.json")),
         measured=tuple(
             run
-            for file in sorted(files("filmgate.catalog").joinpath("data/measured").iterdir(), key=str)
+            for file in reports
             if file.name.endswith(".json")
-            for run in read_measured(json.loads(file.read_text()))
+            for run in read_measured(json.loads(file.read_text()), file.name)
         ),
     )
 
 
-def read_measured(report: Mapping[str, Any]) -> list[MeasuredRun]:
-    """The runs of one report of benchmarks/gpu_planner_measurements.py."""
-    keys = (
-        "model",
-        "stage",
-        "width",
-        "height",
-        "frames",
-        "mode",
-        "seconds",
-        "peak_bytes",
-        "weight_bytes",
-        "note",
-    )
+def read_measured(report: Mapping[str, Any], source: str) -> list[MeasuredRun]:
+    """The runs in one report of benchmarks/gpu_planner_measurements.py, without its individual samples."""
     gpu = str(report["machine"]["gpu"]).removeprefix("NVIDIA ").split()[0]
     shared = {"gpu": gpu, "source": report["source"], "as_of": report["as_of"]}
-    return [
-        to_record(MeasuredRun, {key: run.get(key) for key in keys} | shared, f"measured run {run['model']}")
-        for run in report["runs"]
-    ]
+    known = {field.name for field in fields(MeasuredRun)}
+    rows = [{key: run[key] for key in run.keys() & known} | shared for run in report["runs"]]
+    return parse_rows(list[MeasuredRun], rows, f"{source} runs")
 
 
 def load_calibration() -> Calibration:
-    """The constants the last validation wrote."""
-    row = json.loads(read_data("calibration.json"))
-    return Calibration(**{**row, "seen_gpus": tuple(row["seen_gpus"])})
+    """The shipped constants."""
+    return parse_record(Calibration, json.loads(read_data("calibration.json")), "calibration.json")
 
 
 def read_data(name: str) -> str:
@@ -132,19 +103,9 @@ def read_data(name: str) -> str:
 
 
 def read_prices(path: Path) -> list[Price]:
-    """A price list in the shipped format, as `filmgate plan prices --refresh` writes it."""
+    """A price list in the shipped format, such as `filmgate plan prices --refresh` writes."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--prices") from exc
-    rows = csv.DictReader(io.StringIO(text))
-    return [to_record(Price, row, f"{path.name} line {number}") for number, row in enumerate(rows, start=2)]
-
-
-def _rows(kind: type[Record], name: str) -> list[Record]:
-    rows = csv.DictReader(io.StringIO(read_data(name)))
-    return [to_record(kind, row, f"{name} line {number}") for number, row in enumerate(rows, start=2)]
-
-
-def _keyed(kind: type[Record], table: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Record]:
-    return {key: to_record(kind, {"id": key, **row}, f"{where} {key}") for key, row in table.items()}
+    return parse_csv(Price, text, path.name, option="--prices")

@@ -1,8 +1,8 @@
-"""A user's own GPUs, instances, prices and models, from one TOML file."""
+"""Reads a user's own GPUs, instances, prices and models from one TOML file."""
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,76 +10,116 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
 from filmgate.catalog.llms import Llm
-from filmgate.catalog.loader import gpu_of
-from filmgate.catalog.records import to_record
-from filmgate.catalog.video_models import Defaults, Denoiser, VideoModel
+from filmgate.catalog.records import parse_record, parse_rows, with_keys
+from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 
+OPTION = "--catalog"
 SECTIONS = ("gpus", "instances", "prices", "llms", "video_models")
+SHARED_COMPONENTS = ("vae", "text_encoders")
 Row = Mapping[str, Any]
 
 
 def with_user_file(catalog: Catalog, path: Path) -> Catalog:
-    """The catalog with the file's entries over the shipped ones; every entry needs `as_of`."""
+    """The catalog with the entries of the file added. Every entry needs `as_of`. Raises UsageError."""
     try:
         tree = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise UsageError(f"{path} cannot be read: {exc}", option="--catalog") from exc
+        raise UsageError(f"{path} cannot be read: {exc}", option=OPTION) from exc
     unknown = tree.keys() - set(SECTIONS)
     if unknown:
         names = ", ".join(sorted(unknown))
-        raise UsageError(f"{path}: unknown section {names}; known: {', '.join(SECTIONS)}", option="--catalog")
-    origin = {"source": f"user file {path.name}"}
-    gpus = [_gpu(name, origin | row) for name, row in tree.get("gpus", {}).items()]
-    wider = catalog.with_entries(gpus=gpus)
-    return wider.with_entries(
-        instances=[_instance(name, origin | row, wider) for name, row in tree.get("instances", {}).items()],
-        prices=[to_record(Price, origin | row, f"{path.name} prices") for row in tree.get("prices", [])],
-        llms=[
-            to_record(Llm, {"id": name, "name": name} | origin | row, f"llm {name}")
-            for name, row in tree.get("llms", {}).items()
-        ],
-        video_models=[
-            _video_model(name, origin | row, wider) for name, row in tree.get("video_models", {}).items()
-        ],
-    )
+        raise UsageError(f"{path}: unknown section {names}; known: {', '.join(SECTIONS)}", option=OPTION)
+    return _Sections(tree, path.name).added_to(catalog)
 
 
-def _gpu(name: str, row: Row) -> Gpu:
-    return gpu_of(name, {"product": name} | dict(row))
+class _Sections:
+    """The sections of one file. Rows without a source get the file's name."""
 
+    def __init__(self, tree: Row, file: str) -> None:
+        self._tree = tree
+        self._file = file
+        self._source = {"source": f"user file {file}"}
 
-def _instance(name: str, row: Row, catalog: Catalog) -> Instance:
-    gpu = catalog.gpu(str(row.get("gpu", "")))
-    given = {"name": name, "status": "on-demand", "gpu_count": 1, "gpu_mib": gpu.memory_mib} | dict(row)
-    return to_record(Instance, given | {"gpu": gpu.name}, f"instance {name}")
-
-
-def _video_model(name: str, row: Row, catalog: Catalog) -> VideoModel:
-    """A variant of a known model: `base`, then any of its fields, nested ones in their own table."""
-    if "base" not in row:
-        raise UsageError(
-            f"video model {name}: base is missing; name the catalog model it resembles", option="--catalog"
+    def added_to(self, catalog: Catalog) -> Catalog:
+        wider = catalog.with_entries(gpus=self._gpus())
+        return wider.with_entries(
+            instances=self._instances(wider),
+            prices=self._prices(),
+            llms=self._llms(),
+            video_models=[
+                self._video_model(name, row, wider) for name, row in self._rows("video_models").items()
+            ],
         )
-    if "as_of" not in row:
-        raise UsageError(
-            f"video model {name}: as_of is missing; write the date of the facts", option="--catalog"
+
+    def _where(self, section: str) -> str:
+        return f"{self._file} {section}"
+
+    def _rows(self, section: str) -> dict[str, dict[str, Any]]:
+        """The tables of a section, with the source filled in."""
+        rows = parse_rows(
+            dict[str, dict[str, Any]], self._tree.get(section, {}), self._where(section), OPTION
         )
-    base = catalog.video_model(str(row["base"]))
-    plain = {k: v for k, v in row.items() if k not in ("base", "denoiser", "defaults")}
-    allowed = {field.name for field in fields(VideoModel)} - {"vae", "text_encoders"}
-    for key in plain.keys() - allowed:
-        raise UsageError(
-            f"video model {name}: unknown key {key}; known: {', '.join(sorted(allowed))}", option="--catalog"
-        )
-    return replace(
-        base,
-        **{"name": name, **plain, "id": name},
-        denoiser=_changed(base.denoiser, Denoiser, row.get("denoiser", {}), name),
-        defaults=_changed(base.defaults, Defaults, row.get("defaults", {}), name),
-    )
+        return {name: {**self._source, **row} for name, row in rows.items()}
+
+    def _gpus(self) -> list[Gpu]:
+        rows = {name: {"product": name, **row} for name, row in self._rows("gpus").items()}
+        return list(parse_rows(dict[str, Gpu], with_keys(rows, "name"), self._where("gpus"), OPTION).values())
+
+    def _instances(self, catalog: Catalog) -> list[Instance]:
+        rows = {}
+        for name, row in self._rows("instances").items():
+            gpu = self._gpu(name, row, catalog)
+            given = {"status": "on-demand", "gpu_count": 1, "gpu_mib": gpu.memory_mib, **row}
+            rows[name] = given | {"gpu": gpu.name}
+        found = parse_rows(dict[str, Instance], with_keys(rows, "name"), self._where("instances"), OPTION)
+        return list(found.values())
+
+    def _gpu(self, name: str, row: Row, catalog: Catalog) -> Gpu:
+        if "gpu" not in row:
+            raise UsageError(f"{self._where('instances')}: {name}: gpu is missing", option=OPTION)
+        try:
+            return catalog.gpu(str(row["gpu"]))
+        except UsageError as exc:
+            raise UsageError(f"{self._where('instances')}: {name}: gpu: {exc}", option=OPTION) from exc
+
+    def _prices(self) -> list[Price]:
+        rows = parse_rows(list[dict[str, Any]], self._tree.get("prices", []), self._where("prices"), OPTION)
+        return parse_rows(list[Price], [self._source | row for row in rows], self._where("prices"), OPTION)
+
+    def _llms(self) -> list[Llm]:
+        rows = {name: {"name": name, **row} for name, row in self._rows("llms").items()}
+        return list(parse_rows(dict[str, Llm], with_keys(rows, "id"), self._where("llms"), OPTION).values())
+
+    def _video_model(self, name: str, row: Row, catalog: Catalog) -> VideoModel:
+        """A variant of the catalog model `base`; nested keys of `denoiser` and `defaults` may be given."""
+        where = f"{self._where('video_models')}: {name}"
+        if "base" not in row:
+            raise UsageError(
+                f"{where}: base is missing; name the catalog model it is based on", option=OPTION
+            )
+        if "as_of" not in row:
+            raise UsageError(f"{where}: as_of is missing; give the date of these facts", option=OPTION)
+        for key in row.keys() & set(SHARED_COMPONENTS):
+            raise UsageError(f"{where}: {key} cannot be changed; choose another base", option=OPTION)
+        try:
+            base = catalog.video_model(str(row["base"]))
+        except UsageError as exc:
+            raise UsageError(f"{where}: base: {exc}", option=OPTION) from exc
+        changes = {"name": name, **row, "id": name}
+        del changes["base"]
+        for part in ("denoiser", "defaults"):
+            changes[part] = parse_record(
+                type(getattr(base, part)),
+                _merged(getattr(base, part), row.get(part, {})),
+                f"{where}: {part}",
+                OPTION,
+            )
+        return parse_record(VideoModel, _merged(base, changes), where, OPTION)
 
 
-def _changed(base: Any, kind: type[Any], row: Row, name: str) -> Any:
-    current = {field.name: getattr(base, field.name) for field in fields(kind)}
-    return to_record(kind, current | dict(row), f"video model {name}")
+def _merged(record: Any, changes: object) -> object:
+    """The fields of a record with these changes. A value that is no table is left to `parse`."""
+    if not isinstance(changes, Mapping):
+        return changes
+    return {field.name: getattr(record, field.name) for field in fields(record)} | dict(changes)

@@ -80,8 +80,8 @@ def price_by_region(machine: Machine, catalog: Catalog) -> list[Json]:
 
 
 def _refuse(instance: Instance, price: Price | None, region: str) -> Rejected | None:
-    if instance.unsupported_because:
-        return Rejected(instance.name, instance.unsupported_because, None, None, "")
+    if instance.unsupported_reason:
+        return Rejected(instance.name, instance.unsupported_reason, None, None, "")
     if instance.status == "retired":
         return Rejected(instance.name, f"retired, last seen {instance.as_of}", None, None, "")
     if price is None or price.on_demand is None:

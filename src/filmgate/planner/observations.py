@@ -68,7 +68,7 @@ def measured_id(run: MeasuredRun) -> str:
 def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
     """Seconds a token, a request or a first token, whichever the source printed."""
     serving = Serving(
-        catalog.llm(run.model), catalog.gpu(run.gpu), run.gpus, run.precision, run.kv, run.engine
+        catalog.llm(run.model), catalog.gpu(run.gpu), run.gpus, run.precision, run.kv_precision, run.engine
     )
 
     def predict(constants: Constants) -> float:

@@ -8,8 +8,9 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.diffusers_folder import read_video_folder
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.huggingface import read_llm_config
-from filmgate.catalog.llms import BITS, Llm
+from filmgate.catalog.llms import Llm
 from filmgate.catalog.loader import load_catalog, read_prices
+from filmgate.catalog.precisions import BITS_PER_VALUE
 from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
@@ -73,7 +74,7 @@ def check_positive(value: float | None, option: str, *, is_zero_allowed: bool = 
 
 
 def check_precision(
-    precision: str, allowed: tuple[str, ...] = tuple(BITS), option: str = "--precision"
+    precision: str, allowed: tuple[str, ...] = tuple(BITS_PER_VALUE), option: str = "--precision"
 ) -> str:
     if precision not in allowed:
         raise UsageError(f"{precision!r} is not known; use {', '.join(allowed)}", option=option)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from filmgate.catalog.gpus import Gpu
-from filmgate.catalog.llms import BITS, Llm
+from filmgate.catalog.llms import Llm
+from filmgate.catalog.precisions import bytes_per_value
 from filmgate.planner.roofline import REFERENCE_DENSITY, Bound, density
 
 GAMMA = 0.4
@@ -58,7 +59,7 @@ def weight_bytes(model: Llm, precision: str) -> float:
     """Bytes of all weights; a checkpoint released in that precision has its exact size."""
     if precision == model.native_precision and model.native_bytes:
         return float(model.native_bytes)
-    return model.params * BITS[precision] / 8
+    return model.params * bytes_per_value(precision)
 
 
 def read_bytes(model: Llm, precision: str, tokens: float) -> float:
@@ -77,7 +78,7 @@ def kv_bytes(model: Llm, tokens: float, precision: str = "bf16") -> float:
     width = model.latent_kv or 2 * model.kv_heads * model.head_dim
     seen = min(tokens, float(model.sliding_window)) if model.sliding_window else tokens
     full_layers = model.layers - model.windowed_layers
-    return width * BITS[precision] / 8 * (full_layers * tokens + model.windowed_layers * seen)
+    return width * bytes_per_value(precision) * (full_layers * tokens + model.windowed_layers * seen)
 
 
 def decode_step(

@@ -151,7 +151,7 @@ def _memory_levers(ask: VideoAsk, best: Candidate, calibration: Calibration) -> 
         found.append(
             MemoryLever(lever.name, lever.peak_bytes, lever.peak_stage.value, whole - lever.peak_bytes, added)
         )
-    masks = ask.model.denoiser.mask_bytes_token2 * token_count(ask.model, ask.clip) ** 2
+    masks = ask.model.denoiser.mask_bytes_per_token_pair * token_count(ask.model, ask.clip) ** 2
     if masks:
         name = "native attention backend, which builds masks: use a flash or varlen one"
         found.append(MemoryLever(name, whole + masks, "denoise", -masks, None))
@@ -280,8 +280,8 @@ def sources_of(
     model = ask.model
     found = [
         f"model {model.id}: {model.source} ({model.as_of})",
-        f"decoder {model.vae.id}: {model.vae.source}; {model.vae.traffic_from} ({model.vae.as_of})",
-        f"operator traffic: {model.denoiser.traffic_from}",
+        f"decoder {model.vae.id}: {model.vae.source}; {model.vae.traffic_source} ({model.vae.as_of})",
+        f"operator traffic: {model.denoiser.traffic_source}",
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
     if (fast := model.vae.fast) is not None:

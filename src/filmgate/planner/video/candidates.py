@@ -146,7 +146,7 @@ def fit_memory(ask: VideoAsk, machine: Machine, split: int) -> tuple[str, Placem
 def offloaded_bytes(ask: VideoAsk, placement: Placement) -> float:
     """Weights that wait in host memory between their stages."""
     model = ask.model
-    text = sum(encoder.params for encoder, _ in model.text_encoders) * BYTES[placement.text_weights]
+    text = sum(encoder.params for encoder in model.text_encoders) * BYTES[placement.text_weights]
     if placement.offload == "text":
         return text
     net = model.denoiser
@@ -182,7 +182,7 @@ def _candidate(ask: VideoAsk, machine: Machine, trial: Trial) -> Candidate:
 def weight_total(ask: VideoAsk) -> float:
     """Bytes a new replica loads."""
     net = ask.model.denoiser
-    text = sum(encoder.params for encoder, _ in ask.model.text_encoders)
+    text = sum(encoder.params for encoder in ask.model.text_encoders)
     denoiser = (net.params * net.copies + net.extra_params) * BYTES[ask.precision]
     return denoiser + BYTES["bf16"] * (text + ask.model.vae.params)
 

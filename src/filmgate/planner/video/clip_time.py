@@ -66,4 +66,4 @@ def fast_share(model: VideoModel, gpu: Gpu, software: Software) -> float:
     fast = model.vae.fast
     if fast is None or not software.has_fast_decoder or software.is_tiled or software.decode_dtype != "bf16":
         return 1.0
-    return fast.share if gpu.compute_capability in fast.capabilities else 1.0
+    return fast.time_share if gpu.compute_capability in fast.compute_capabilities else 1.0

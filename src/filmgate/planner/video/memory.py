@@ -105,7 +105,7 @@ def _weight_lines(model: VideoModel, placement: Placement) -> list[MemoryLine]:
             text_stages,
             False,
         )
-        for encoder, _ in model.text_encoders
+        for encoder in model.text_encoders
     ]
     lines.append(
         MemoryLine(
@@ -135,9 +135,11 @@ def decode_bytes(model: VideoModel, clip: Clip, placement: Placement) -> float:
     vae = model.vae
     wide = BYTES[placement.decode_dtype] / BYTES["bf16"]
     if placement.is_tiled and vae.tiled:
-        return wide * (vae.tiled.fixed_bytes + vae.tiled.bytes_px * clip.pixels * clip.frames)
+        return wide * (vae.tiled.fixed_bytes + vae.tiled.bytes_per_pixel * clip.pixels * clip.frames)
     per_pixel, per_frame = vae.peak_fp32 if placement.decode_dtype == "fp32" else vae.peak_bf16
-    return max(clip.pixels * (per_pixel + per_frame * clip.frames), vae.mask_bytes_px2 * clip.pixels**2)
+    return max(
+        clip.pixels * (per_pixel + per_frame * clip.frames), vae.mask_bytes_per_pixel_pair * clip.pixels**2
+    )
 
 
 @dataclass(frozen=True, slots=True)

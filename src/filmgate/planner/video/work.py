@@ -132,7 +132,7 @@ def decode_work(model: VideoModel, clip: Clip, *, is_tiled: bool = False, dtype:
     steps = latent_steps(vae, clip.frames)
     area = clip.pixels / vae.space_ratio**2
     flops = area * (vae.flops_first_latent + vae.flops_next_latent * (steps - 1))
-    flops += vae.flops_attention_area2 * area * area * steps
+    flops += vae.flops_attention_per_area_pair * area * area * steps
     factor = vae.tiled.work_factor if is_tiled and vae.tiled else 1.0
     wide = BYTES[dtype] / BYTES["bf16"]
     return Work(
@@ -140,14 +140,14 @@ def decode_work(model: VideoModel, clip: Clip, *, is_tiled: bool = False, dtype:
         linear_flops=0.0,
         attention_flops=0.0,
         convolution_flops=flops * factor,
-        traffic_bytes=vae.traffic_bytes_px * clip.pixels * clip.frames * factor * wide,
+        traffic_bytes=vae.traffic_bytes_per_pixel * clip.pixels * clip.frames * factor * wide,
         weight_bytes=BYTES[dtype] * vae.decoder_params,
-        norm_values=vae.norm_values_px * clip.pixels * clip.frames * factor,
+        norm_values=vae.norm_values_per_pixel * clip.pixels * clip.frames * factor,
     )
 
 
 def text_work(model: VideoModel) -> Work:
     """All prompt encoders, once a clip."""
-    flops = sum(2.0 * encoder.params * tokens for encoder, tokens in model.text_encoders)
-    weights = sum(BYTES["bf16"] * encoder.params for encoder, _ in model.text_encoders)
+    flops = sum(2.0 * encoder.params * encoder.tokens for encoder in model.text_encoders)
+    weights = sum(BYTES["bf16"] * encoder.params for encoder in model.text_encoders)
     return Work(Stage.TEXT, flops, 0.0, 0.0, weights, weights)

@@ -1,4 +1,4 @@
-"""Users' own GPUs, prices and models: a TOML file, a diffusers folder, a Hugging Face config."""
+"""User entries: a TOML file, a diffusers folder, a Hugging Face config, a price list, GPU metrics."""
 
 import json
 import struct
@@ -11,14 +11,14 @@ from filmgate.catalog.loader import load_calibration, load_catalog, read_prices
 from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
 from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.utilisation import read_utilisation
-from filmgate.errors import UsageError
+from filmgate.errors import RunError, UsageError, WriteError
 from filmgate.planner.llm.step_time import kv_bytes
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.candidates import VideoAsk
 from filmgate.planner.video.work import clip_for, forward_work
 
 CATALOG = load_catalog()
-OWN = """
+USER_FILE = """
 [gpus.ACME-1]
 generation = "hopper"
 memory_mib = 98304
@@ -58,14 +58,18 @@ as_of = "2026-11-01"
 """
 
 
-def own_file(tmp_path, text):
+VARIANT = '[video_models.x]\nas_of = "2026-01-01"\n'
+WAN = 'base = "wan2.1-t2v-14b"\n'
+
+
+def user_file(tmp_path, text):
     path = tmp_path / "own.toml"
     path.write_text(text)
     return path
 
 
-def test_own_machines_and_models_are_planned_like_shipped_ones(tmp_path):
-    catalog = with_user_file(CATALOG, own_file(tmp_path, OWN))
+def test_user_machines_and_models_are_planned_like_shipped_ones(tmp_path):
+    catalog = with_user_file(CATALOG, user_file(tmp_path, USER_FILE))
     model = catalog.video_model("wan-distilled")
     assert model.defaults.steps == 4
     ask = VideoAsk(model, clip_for(model), clips_per_day=2000, slo_seconds=600)
@@ -76,20 +80,46 @@ def test_own_machines_and_models_are_planned_like_shipped_ones(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("[gpu.X]\n", "unknown section gpu"),
-        ('[gpus.X]\ngeneration = "ada"\nmemory_mib = 1\n', "as_of missing"),
+        ('[gpus.X]\ngeneration = "ada"\nmemory_mib = 1\n', "own.toml gpus: X: as_of is missing"),
         ('[gpus.X]\nmemory_mb = 1\nas_of = "2026-01-01"\n', "did you mean memory_mib"),
         ('[video_models.x]\nas_of = "2026-01-01"\n', "base is missing"),
         ('[video_models.x]\nbase = "wan2.1-t2v-14b"\n', "as_of is missing"),
         ('[video_models.x]\nbase = "wan2.1-t2v-14b"\nas_of = "2026-01-01"\nvea = 1\n', "unknown key vea"),
         ("[[[", "cannot be read"),
+        ("gpus = 3\n", "own.toml gpus: input should be a valid dictionary, got 3"),
+        ("[gpus]\nX = 3\n", "own.toml gpus: X: input should be a valid dictionary, got 3"),
+        ('[instances."x.large"]\nvcpu = 4\n', "own.toml instances: x.large: gpu is missing"),
+        ('[instances."x.large"]\ngpu = "H1000"\n', "x.large: gpu: 'H1000' is not in the catalog"),
+        (f"{VARIANT}base = 'wan9'\n", "own.toml video_models: x: base: 'wan9' is not in the catalog"),
+        (f"{VARIANT}{WAN}size_multiple = 'big'\n", "video_models: x: size_multiple: input should be"),
+        (f"{VARIANT}{WAN}vae = 'other'\n", "video_models: x: vae cannot be changed"),
+        (f"{VARIANT}{WAN}defaults = {{steps = 0}}\n", "x: defaults: steps: input should be greater than 0"),
+        (f"{VARIANT}{WAN}denoiser = {{layer = 3}}\n", "x: denoiser: unknown key layer; did you mean layers"),
     ],
 )
-def test_a_wrong_file_is_refused_with_the_key(tmp_path, text, says):
-    with pytest.raises(UsageError, match=says):
-        with_user_file(CATALOG, own_file(tmp_path, text))
+def test_a_wrong_file_is_rejected_with_the_row_and_the_key(tmp_path, text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        with_user_file(CATALOG, user_file(tmp_path, text))
+    assert caught.value.option == "--catalog"
+
+
+@pytest.mark.parametrize("value", ["-1.0", "nan", "inf", "true", '"4"'])
+def test_a_price_must_be_a_finite_number_of_at_least_zero(tmp_path, value):
+    text = f'[[prices]]\ninstance = "a.b"\nregion = "us-east-1"\nas_of = "2026-11-01"\non_demand = {value}\n'
+    with pytest.raises(UsageError, match="own.toml prices: row 1: on_demand: input should be"):
+        with_user_file(CATALOG, user_file(tmp_path, text))
+
+
+@pytest.mark.parametrize("cell", ["-1", "nan", "inf", "cheap"])
+def test_a_price_list_with_a_wrong_price_is_rejected_with_the_line(tmp_path, cell):
+    file = tmp_path / "prices.csv"
+    file.write_text(f"instance,region,on_demand,source,as_of\na.b,us-east-1,{cell},me,2026-11-01\n")
+    with pytest.raises(UsageError, match="prices.csv line 2: on_demand: input should be") as caught:
+        read_prices(file)
+    assert caught.value.option == "--prices"
 
 
 def write_safetensors(path, shapes):
@@ -139,7 +169,7 @@ def test_a_folder_of_another_size_is_scaled_and_weighed_by_its_files(tmp_path):
     assert forward_work(model, clip_for(model)).linear_flops == pytest.approx(whole / 8, rel=0.01)
 
 
-def test_a_folder_of_an_unknown_kind_names_the_known_ones(tmp_path):
+def test_a_folder_of_an_unknown_class_is_rejected_with_the_known_ones(tmp_path):
     folder = diffusers_folder(tmp_path)
     index = json.loads((folder / "model_index.json").read_text())
     index["transformer"][1] = "FluxTransformer2DModel"
@@ -148,7 +178,7 @@ def test_a_folder_of_an_unknown_kind_names_the_known_ones(tmp_path):
         read_video_folder(folder, CATALOG.video_models, "2026-11-15")
 
 
-def test_a_broken_weights_file_is_refused(tmp_path):
+def test_a_broken_weights_file_is_rejected(tmp_path):
     folder = diffusers_folder(tmp_path)
     (folder / "transformer" / "x.safetensors").write_bytes(b"\x01")
     with pytest.raises(UsageError, match="not a safetensors file"):
@@ -204,10 +234,19 @@ def test_a_config_with_sliding_layers_counts_them(tmp_path):
     assert kv_bytes(model, 8192) < 0.4 * kv_bytes(CATALOG.llm("llama-3.3-70b"), 8192)
 
 
-def test_a_config_of_something_else_says_what_is_missing(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"hidden_size": 8}', "has no num_attention_heads"),
+        ("[]", "is not the config.json of a language model"),
+        ('{"hidden_size": "x", "num_attention_heads": 2, "num_hidden_layers": 3}', "has no vocab_size"),
+        (json.dumps(LLAMA_70B | {"hidden_size": None}), "is not the config.json of a language model"),
+    ],
+)
+def test_a_config_of_another_kind_is_rejected(tmp_path, text, message):
     path = tmp_path / "config.json"
-    path.write_text('{"hidden_size": 8}')
-    with pytest.raises(UsageError, match="num_attention_heads"):
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
         read_llm_config(path, "2026-11-15")
 
 
@@ -217,7 +256,7 @@ def product(region, usd):
     return json.dumps({"product": {"attributes": {"regionCode": region}}, "terms": terms})
 
 
-def test_prices_are_refreshed_over_pages_and_keep_the_spot_range(tmp_path):
+def test_a_refresh_reads_all_pages_and_keeps_the_spot_range(tmp_path):
     boto3 = pytest.importorskip("boto3")
     from botocore.stub import ANY, Stubber
 
@@ -244,7 +283,7 @@ def test_prices_are_refreshed_over_pages_and_keep_the_spot_range(tmp_path):
     assert "spot: skypilot" in updated.source
 
 
-def test_a_refresh_without_credentials_says_how_to_give_them(monkeypatch, tmp_path):
+def test_a_refresh_without_credentials_names_the_variables_to_set(monkeypatch, tmp_path):
     pytest.importorskip("boto3")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
@@ -254,21 +293,42 @@ def test_a_refresh_without_credentials_says_how_to_give_them(monkeypatch, tmp_pa
         open_price_list()
 
 
+def test_a_denied_refresh_names_the_missing_permission():
+    boto3 = pytest.importorskip("boto3")
+    from botocore.stub import Stubber
+
+    client = boto3.client(
+        "pricing", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    with Stubber(client) as stub:
+        message = "User: arn:aws:iam::1:user/x is not authorized to perform: pricing:GetProducts"
+        stub.add_client_error("get_products", "AccessDeniedException", message)
+        with pytest.raises(RunError, match="AWS Price List API: pricing:GetProducts is missing"):
+            fetch_prices(client, ["g7e.2xlarge"], "2026-11-15")
+
+
+def test_a_price_list_that_cannot_be_written_is_reported(tmp_path):
+    with pytest.raises(WriteError, match="cannot be written"):
+        write_prices([], tmp_path / "missing" / "prices.csv")
+
+
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
-        ("a,b\n1,2\n", "needs the columns"),
+        ("a,b\n1,2\n", "must have the columns"),
         ("gpu_util,memory_used_mib\nhigh,3\n", "line 2: 'high' is not a number"),
+        ("gpu_util,memory_used_mib\nnan,3\n", "line 2: 'nan' is not a number"),
+        ("gpu_util,memory_used_mib\n5,-3\n", "line 2: '-3' is not a number"),
     ],
 )
-def test_metrics_that_make_no_sense_are_refused(tmp_path, text, says):
+def test_invalid_metrics_are_rejected_with_the_line(tmp_path, text, message):
     file = tmp_path / "week.csv"
     file.write_text(text)
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         read_utilisation(file)
 
 
-def test_nvidia_smi_columns_are_understood(tmp_path):
+def test_nvidia_smi_column_names_are_accepted(tmp_path):
     file = tmp_path / "week.csv"
     file.write_text("timestamp, utilization.gpu [%], memory.used [MiB]\nx, 55 %, 1024 MiB\n")
     samples = read_utilisation(file)
