@@ -12,13 +12,14 @@ from collections.abc import Callable
 from functools import partial
 
 from filmgate.catalog.loader import load_calibration, load_catalog
+from filmgate.jobs import Size
 from filmgate.planner.fit import plan_fit
-from filmgate.planner.fleet.traffic import Shape
+from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmAsk
+from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoAsk
-from filmgate.planner.video.work import clip_for
+from filmgate.planner.video.candidates import VideoQuestion
+from filmgate.planner.video.clip import clip_for
 
 REPEATS = 7
 
@@ -35,10 +36,10 @@ def milliseconds(call: Callable[[], object]) -> float:
 def questions() -> dict[str, Callable[[], object]]:
     catalog, calibration = load_catalog(), load_calibration()
     model = catalog.video_model("wan2.1-t2v-14b")
-    clip = clip_for(model, width=1280, height=720, seconds=5, steps=50)
-    possible = VideoAsk(model, clip, clips_per_day=500, slo_seconds=600, shape=Shape.BUSINESS)
-    impossible = VideoAsk(model, clip, clips_per_day=500, slo_seconds=90)
-    llm = LlmAsk(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
+    clip = clip_for(model, size=Size(1280, 720), seconds=5, steps=50)
+    possible = VideoQuestion(model, clip, clips_per_day=500, slo_seconds=600, shape=TrafficShape.BUSINESS)
+    impossible = VideoQuestion(model, clip, clips_per_day=500, slo_seconds=90)
+    llm = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
     return {
         "video": partial(plan_video, possible, catalog, calibration),
         "video_impossible": partial(plan_video, impossible, catalog, calibration),

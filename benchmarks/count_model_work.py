@@ -27,8 +27,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from filmgate.catalog.loader import load_catalog
+from filmgate.jobs import Size
+from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.memory import Placement, decode_bytes
-from filmgate.planner.video.work import Work, clip_for, decode_work, forward_work
+from filmgate.planner.video.work import Work, decode_work, forward_work
 
 VIEWS = {
     "view", "_unsafe_view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",
@@ -163,7 +165,7 @@ def main() -> None:
     catalog = load_catalog()
     for name, stage, (width, height, frames), make, call in SUBJECTS:
         model = catalog.video_model(name)
-        clip = clip_for(model, width=width, height=height, frames=frames)
+        clip = clip_for(model, size=Size(width, height), frames=frames)
         held: Work = forward_work(model, clip) if stage == "forward" else decode_work(model, clip)
         counted = count(make, call)
         row = {"model": name, "stage": stage, "shape": f"{width}x{height}x{frames}", **counted}

@@ -14,8 +14,9 @@ from filmgate.catalog.utilisation import read_utilisation
 from filmgate.errors import RunError, UsageError, WriteError
 from filmgate.planner.llm.step_time import kv_bytes
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoAsk
-from filmgate.planner.video.work import clip_for, forward_work
+from filmgate.planner.video.candidates import VideoQuestion
+from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.work import forward_work
 
 CATALOG = load_catalog()
 USER_FILE = """
@@ -72,8 +73,8 @@ def test_user_machines_and_models_are_planned_like_shipped_ones(tmp_path):
     catalog = with_user_file(CATALOG, user_file(tmp_path, USER_FILE))
     model = catalog.video_model("wan-distilled")
     assert model.defaults.steps == 4
-    ask = VideoAsk(model, clip_for(model), clips_per_day=2000, slo_seconds=600)
-    answer = plan_video(ask, catalog, load_calibration())
+    question = VideoQuestion(model, clip_for(model), clips_per_day=2000, slo_seconds=600)
+    answer = plan_video(question, catalog, load_calibration())
     assert answer.options[0].name == "acme.large"
     assert any("user file own.toml (2026-11-01)" in source for source in answer.sources)
     assert catalog.llm("tiny").layers == 8

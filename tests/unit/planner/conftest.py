@@ -1,4 +1,4 @@
-"""The shipped catalog and constants, once."""
+"""The shipped catalog and calibration, loaded once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a fleet costs, bought how; where a managed API is cheaper; what the bill does as volume grows."""
+"""The cost of a fleet, how to buy it, and the volume at which it is cheaper than a managed API."""
 
 import math
 from collections.abc import Callable
@@ -8,14 +8,15 @@ from filmgate.catalog.instances import Price
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import Traffic
 
-DAYS_A_MONTH = 365 / 12
-MOST_CLIPS = 10_000_000.0
+DAYS_PER_MONTH = 365 / 12
+HOURS_PER_MONTH = 730
+MAX_CLIPS_PER_DAY = 10_000_000.0
 COOLDOWN_SECONDS = 300.0  # KEDA's default before it scales to zero
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A day's cost of a fleet, what of it is idle, and the share of arrivals that find no replica up."""
+    """The cost of a fleet per day. `cold_share` of the arrivals wait for a cold start."""
 
     usd_per_day: float
     instance_hours: float
@@ -25,25 +26,24 @@ class Bill:
 
     @property
     def usd_per_month(self) -> float:
-        return self.usd_per_day * DAYS_A_MONTH
+        return self.usd_per_day * DAYS_PER_MONTH
 
-    def per(self, amount: float) -> float:
-        """USD for one of `amount` things made a day."""
-        return self.usd_per_day / amount if amount else 0.0
+    def usd_per_unit(self, units_per_day: float) -> float:
+        return self.usd_per_day / units_per_day if units_per_day else 0.0
 
 
 def bill(
     fleet: Fleet, traffic: Traffic, usd_per_hour: float, *, service: float, cold_seconds: float | None
 ) -> Bill:
-    """Instance-hours of a day: the full fleet in busy hours, the warm part outside them.
+    """The bill of a day: the full fleet in the busy hours, the warm instances in the others.
 
-    With `cold_seconds` the fleet may scale to zero, and does where that is cheaper.
+    With `cold_seconds` the fleet may scale to zero; it does so where that is cheaper.
     """
     hours = fleet.instances * traffic.busy_hours + fleet.warm_instances * (24 - traffic.busy_hours)
     warm, cold_share = fleet.warm_instances, 0.0
-    if cold_seconds is not None and lazy_hours(fleet, traffic, service, cold_seconds) < hours:
-        hours, warm = lazy_hours(fleet, traffic, service, cold_seconds), 0
-        cold_share = leaving_share(traffic)
+    if cold_seconds is not None and scale_to_zero_hours(fleet, traffic, service, cold_seconds) < hours:
+        hours, warm = scale_to_zero_hours(fleet, traffic, service, cold_seconds), 0
+        cold_share = scale_down_probability(traffic)
     usd = hours * usd_per_hour
     busy_hours = traffic.per_day * service / 3600 * fleet.instances / fleet.replicas
     return Bill(
@@ -55,28 +55,28 @@ def bill(
     )
 
 
-def leaving_share(traffic: Traffic) -> float:
-    """Chance that no work comes within the cooldown, so that the replica leaves."""
-    return math.exp(-traffic.per_day / traffic.bunch / (traffic.busy_hours * 3600) * COOLDOWN_SECONDS)
+def scale_down_probability(traffic: Traffic) -> float:
+    """The probability that no work arrives within the cooldown, so the replica is removed."""
+    return math.exp(-traffic.per_day / traffic.batch / (traffic.busy_hours * 3600) * COOLDOWN_SECONDS)
 
 
-def lazy_hours(fleet: Fleet, traffic: Traffic, service: float, cold_seconds: float) -> float:
-    """Hours paid a day when a replica leaves after COOLDOWN_SECONDS without work.
+def scale_to_zero_hours(fleet: Fleet, traffic: Traffic, service: float, cold_seconds: float) -> float:
+    """Instance-hours per day when a replica is removed after COOLDOWN_SECONDS without work.
 
-    After each arrival one instance idles until the next or until it leaves; if it leaves, the next arrival
-    pays for a start.
+    After each arrival one instance idles until the next arrival or until it is removed. If it is removed, the
+    next arrival also pays for a start.
     """
     work = traffic.per_day * service * fleet.instances / fleet.replicas
-    arrivals = traffic.per_day / traffic.bunch
+    arrivals = traffic.per_day / traffic.batch
     rate = arrivals / (traffic.busy_hours * 3600)
-    leaves = leaving_share(traffic)
-    idle = (1 - leaves) / rate if rate else 0.0
-    return (work + arrivals * (idle + leaves * cold_seconds)) / 3600
+    removed = scale_down_probability(traffic)
+    idle = (1 - removed) / rate if rate else 0.0
+    return (work + arrivals * (idle + removed * cold_seconds)) / 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """One slice of the fleet and how to buy it."""
+    """A part of the fleet and how to buy it."""
 
     how: str
     instances: int
@@ -87,39 +87,41 @@ class Purchase:
 def purchase_mix(
     fleet: Fleet, price: Price, *, commit_discount: float | None, interruptible_share: float
 ) -> list[Purchase]:
-    """Commit what never sleeps, rent the daily swell on demand, put interruptible work on spot."""
+    """Commitments for warm instances, on demand for the busy hours, spot for interruptible work."""
     on_demand = price.on_demand or 0.0
     baseline = fleet.warm_instances
-    swell = fleet.instances - baseline
+    busy = fleet.instances - baseline
     spot = round(fleet.instances * interruptible_share) if price.spot_median else 0
     spot = min(spot, fleet.instances)
-    taken = min(spot, swell)
-    swell -= taken
+    taken = min(spot, busy)
+    busy -= taken
     baseline -= spot - taken
     committed = on_demand * (1 - (commit_discount or 0.0))
     basis = (
-        f"{commit_discount:.0%} off, as given"
+        f"{commit_discount:.0%} discount, as given"
         if commit_discount is not None
-        else "priced on demand: no plan rate is in the catalog; give --commit-discount"
+        else "at the on-demand price: the catalog has no commitment rates; give --commit-discount"
     )
     mix = [
-        Purchase("committed", baseline, committed, f"up around the clock; {basis}"),
-        Purchase("on demand", swell, on_demand, "up in the busy hours only"),
+        Purchase("committed", baseline, committed, f"runs all day; {basis}"),
+        Purchase("on demand", busy, on_demand, "runs in the busy hours only"),
     ]
     if spot:
         spread = f"spot {price.spot_min:.2f} to {price.spot_max:.2f} over {price.zones or '?'} zones"
-        mix.append(
-            Purchase("spot", spot, price.spot_median or 0.0, f"{spread}; work that checkpoints its latents")
-        )
-    return [slice_ for slice_ in mix if slice_.instances]
+        note = f"{spread}; for work that checkpoints its latents"
+        mix.append(Purchase("spot", spot, price.spot_median or 0.0, note))
+    return [part for part in mix if part.instances]
 
 
 def break_even(daily_cost: Callable[[float], float | None], managed_usd: float) -> float | None:
-    """Clips a day above which the own fleet is cheaper than `managed_usd` a clip; None if never in reason."""
+    """Clips per day above which the fleet is cheaper than `managed_usd` per clip.
+
+    None if that is above MAX_CLIPS_PER_DAY.
+    """
     low, high = 0.0, 1.0
     while not _is_cheaper(daily_cost, managed_usd, high):
         low, high = high, high * 2
-        if high > MOST_CLIPS:
+        if high > MAX_CLIPS_PER_DAY:
             return None
     while high - low > max(0.5, 0.005 * high):
         middle = (low + high) / 2

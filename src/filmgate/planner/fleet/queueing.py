@@ -1,23 +1,23 @@
-"""How long a clip waits when `servers` work and clips come at random, alone or in bunches.
+"""Waiting times in a queue with several servers and random arrivals, single or in batches.
 
-Erlang C gives the chance of waiting; the wait beyond it falls off exponentially at the heavy-traffic rate,
-stretched by how uneven arrivals and service are (Allen and Cunneen). A bunch occupies several servers at
-once, so its chance of waiting is that of a system with as many fewer servers. tests/unit/planner checks this
-against a simulation.
+Erlang C gives the probability of waiting. The wait has an exponential tail at the heavy-traffic rate, scaled
+by the variability of arrivals and service (Allen and Cunneen). A batch occupies several servers at once, so
+its probability of waiting is that of a system with proportionally fewer servers. tests/unit/planner/fleet
+compares these formulas with a simulation.
 """
 
 import math
 from collections.abc import Callable
 
-MOST_SERVERS = 4096
+MAX_SERVERS = 4096
 
 
 def erlang_c(servers: int, load: float) -> float:
-    """Chance that all servers are busy, with `load` = arrivals x service time < servers."""
+    """The probability that all servers are busy; `load` is arrival rate x service time."""
     if load >= servers:
         return 1.0
-    if servers > MOST_SERVERS:
-        return 0.0  # so many servers smooth any queue away
+    if servers > MAX_SERVERS:
+        return 0.0  # a queue is negligible at this size
     blocked = 1.0
     for k in range(1, servers + 1):
         blocked = load * blocked / (k + load * blocked)
@@ -25,12 +25,12 @@ def erlang_c(servers: int, load: float) -> float:
     return blocked / (1 - rho + rho * blocked)
 
 
-def waiting_chance(servers: int, load: float, bunch: float = 1.0) -> float:
-    """Chance that a clip waits, when clips come in bunches of `bunch` on average."""
+def wait_probability(servers: int, load: float, batch: float = 1.0) -> float:
+    """The probability that an arrival waits; arrivals come in batches of `batch` on average."""
     rho = load / servers
-    if bunch <= 1 or rho >= 1:
+    if batch <= 1 or rho >= 1:
         return erlang_c(servers, load)
-    fewer = servers / bunch
+    fewer = servers / batch
     if fewer < 1:
         return 1 - (1 - rho) * fewer
     low = int(fewer)
@@ -39,36 +39,36 @@ def waiting_chance(servers: int, load: float, bunch: float = 1.0) -> float:
 
 
 def wait_percentile(
-    rate: float, service: float, servers: int, share: float, bunch: float = 1.0, service_cv2: float = 0.0
+    rate: float, service: float, servers: int, share: float, batch: float = 1.0, service_cv2: float = 0.0
 ) -> float:
-    """Seconds that `share` of clips wait at most; infinite where the servers cannot keep up."""
+    """The wait in seconds that `share` of arrivals do not exceed; infinite if the servers are overloaded."""
     load = rate * service
     if load >= servers:
         return math.inf
-    chance = waiting_chance(servers, load, bunch)
-    if chance <= 1 - share:
+    probability = wait_probability(servers, load, batch)
+    if probability <= 1 - share:
         return 0.0
-    unevenness = (2 * bunch - 1 + service_cv2) / 2
-    return math.log(chance / (1 - share)) * service * unevenness / (servers - load)
+    variability = (2 * batch - 1 + service_cv2) / 2
+    return math.log(probability / (1 - share)) * service * variability / (servers - load)
 
 
-def servers_for(rate: float, service: float, wait: float, share: float, bunch: float = 1.0) -> int | None:
-    """The fewest servers at which `share` of clips wait no longer than `wait`; None beyond reason."""
+def servers_for(rate: float, service: float, wait: float, share: float, batch: float = 1.0) -> int | None:
+    """The fewest servers at which `share` of arrivals wait at most `wait` seconds; None above MAX_SERVERS."""
     return fewest_servers(
-        lambda servers: wait_percentile(rate, service, servers, share, bunch) <= wait,
+        lambda servers: wait_percentile(rate, service, servers, share, batch) <= wait,
         math.floor(rate * service),
     )
 
 
 def fewest_servers(is_enough: Callable[[int], bool], too_few: int) -> int | None:
-    """The smallest number above `too_few` that is enough, where more is never worse; None beyond reason."""
+    """The smallest number above `too_few` that is enough, or None. `is_enough` must be monotone."""
     low = too_few
-    if low >= MOST_SERVERS:
+    if low >= MAX_SERVERS:
         return None
     extra = 1
     while not is_enough(low + extra):
         extra *= 2
-        if low + extra > 2 * MOST_SERVERS:
+        if low + extra > 2 * MAX_SERVERS:
             return None
     high = low + extra
     low += extra // 2

@@ -1,23 +1,22 @@
-"""How many replicas hold the SLO, how many stay warm, how a cold one starts, what keeps tenants apart."""
+"""Replicas for a latency target, warm replicas, cold starts and tenant isolation."""
 
 import math
 from dataclasses import dataclass, replace
 
-from filmgate.catalog.gpus import MIB, Gpu
+from filmgate.catalog.gpus import GIB, MIB, Gpu
 from filmgate.catalog.instances import Instance
 from filmgate.planner.fleet.queueing import servers_for, wait_percentile
 from filmgate.planner.fleet.traffic import Traffic
 
-GIB = 1 << 30
-# Nobody publishes these per instance; they are assumptions, printed as such.
-NVME_BYTES_A_SECOND = 2.0e9
+# Not published per instance type; every answer lists them as assumptions.
+NVME_BYTES_PER_SECOND = 2.0e9
 BOOT_SECONDS = 90.0
-FULLEST = 0.85  # without a latency target a fleet still needs room to catch up
+MAX_UTILISATION = 0.85  # without a latency target a fleet still needs capacity to catch up
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Replicas for one machine and one traffic; a replica is `gpus` GPUs working on one clip."""
+    """Replicas of one machine type. A replica is `gpus_per_replica` GPUs; waits and latencies are seconds."""
 
     replicas: int
     replicas_p99: int | None
@@ -34,21 +33,21 @@ class Fleet:
 def size_fleet(
     traffic: Traffic, service: float, slo: float | None, gpus_per_replica: int, replicas_per_instance: int
 ) -> Fleet | None:
-    """The smallest fleet that keeps p95 inside the SLO in the busiest hour, or None."""
+    """The smallest fleet whose p95 latency meets the SLO in the busiest hour, or None."""
     rate = traffic.peak_rate
     if slo is None:
-        replicas: int | None = max(1, math.ceil(rate * service / FULLEST))
+        replicas: int | None = max(1, math.ceil(rate * service / MAX_UTILISATION))
         stricter = None
     else:
         if service > slo:
             return None
-        replicas = servers_for(rate, service, slo - service, 0.95, traffic.bunch)
-        stricter = servers_for(rate, service, slo - service, 0.99, traffic.bunch)
+        replicas = servers_for(rate, service, slo - service, 0.95, traffic.batch)
+        stricter = servers_for(rate, service, slo - service, 0.99, traffic.batch)
     if replicas is None:
         return None
-    wait_95 = wait_percentile(rate, service, replicas, 0.95, traffic.bunch)
-    wait_99 = wait_percentile(rate, service, replicas, 0.99, traffic.bunch)
-    warm = quiet_replicas(traffic, service, slo)
+    wait_95 = wait_percentile(rate, service, replicas, 0.95, traffic.batch)
+    wait_99 = wait_percentile(rate, service, replicas, 0.99, traffic.batch)
+    warm = min(warm_replicas(traffic, service, slo), replicas)
     return Fleet(
         replicas=replicas,
         replicas_p99=stricter,
@@ -58,13 +57,13 @@ def size_fleet(
         wait_p95=wait_95,
         latency_p95=service + wait_95,
         latency_p99=service + wait_99,
-        warm_replicas=min(warm, replicas),
-        warm_instances=math.ceil(min(warm, replicas) / replicas_per_instance),
+        warm_replicas=warm,
+        warm_instances=math.ceil(warm / replicas_per_instance),
     )
 
 
 def with_cold_starts(fleet: Fleet, cold_share: float, cold_latency: float) -> Fleet:
-    """The same fleet where `cold_share` of clips find no replica up: they are the tail of the latency."""
+    """The fleet when `cold_share` of the clips wait for a cold start, which raises the percentiles."""
     return replace(
         fleet,
         latency_p95=max(fleet.latency_p95, cold_latency) if cold_share > 0.05 else fleet.latency_p95,
@@ -72,18 +71,18 @@ def with_cold_starts(fleet: Fleet, cold_share: float, cold_latency: float) -> Fl
     )
 
 
-def quiet_replicas(traffic: Traffic, service: float, slo: float | None) -> int:
-    """Replicas that stay up outside the busy hours: none without an SLO, one for a stray clip."""
+def warm_replicas(traffic: Traffic, service: float, slo: float | None) -> int:
+    """Replicas that stay up outside the busy hours: none without an SLO, one with business hours."""
     if slo is None:
         return 0
     if traffic.busy_hours >= 24:
-        return servers_for(traffic.peak_rate, service, slo - service, 0.95, traffic.bunch) or 1
+        return servers_for(traffic.peak_rate, service, slo - service, 0.95, traffic.batch) or 1
     return 1
 
 
 @dataclass(frozen=True, slots=True)
 class ColdStart:
-    """Seconds until a new replica takes work, by where its weights come from."""
+    """Seconds until a new replica accepts work, by the source of its weights."""
 
     source: str
     load_seconds: float
@@ -92,14 +91,14 @@ class ColdStart:
 
 
 def cold_starts(weight_bytes: float, instance: Instance | None, gpu: Gpu) -> list[ColdStart]:
-    """Every source the instance has; the boot is an assumption of 90 s, NVMe of 2 GB/s."""
+    """One entry for each source that the instance has."""
     sources: list[tuple[str, float, float, bool]] = []
     if instance and instance.network_gbps:
         sources.append(("object store over the network", instance.network_gbps / 8 * 1e9, BOOT_SECONDS, True))
     if instance and instance.ebs_mbps:
         sources.append(("EBS volume", instance.ebs_mbps / 8 * 1e6, BOOT_SECONDS, True))
     if instance and instance.nvme_gb:
-        sources.append(("local NVMe, filled earlier", NVME_BYTES_A_SECOND, 0.0, True))
+        sources.append(("local NVMe, already filled", NVME_BYTES_PER_SECOND, 0.0, True))
     if gpu.pcie_gb_s:
         sources.append(("host memory, process restart", gpu.pcie_gb_s / 2 * 1e9, 0.0, False))
     return [
@@ -110,7 +109,7 @@ def cold_starts(weight_bytes: float, instance: Instance | None, gpu: Gpu) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """One way to keep tenants apart: whether it holds the work, and GPUs a tenant needs."""
+    """One way to separate tenants, whether the work fits, and the GPUs it takes per tenant."""
 
     level: str
     is_possible: bool
@@ -119,7 +118,7 @@ class Isolation:
 
 
 def isolation_levels(gpu: Gpu, instance: Instance | None, peak_bytes: float) -> list[Isolation]:
-    """From the cheapest wall to the thickest."""
+    """From the weakest and cheapest to the strongest."""
     slices = gpu.mig_slices or 0
     slice_bytes = gpu.memory_mib * MIB / slices if slices else 0.0
     fits_slice = bool(slices) and peak_bytes <= slice_bytes
@@ -129,11 +128,10 @@ def isolation_levels(gpu: Gpu, instance: Instance | None, peak_bytes: float) -> 
         verb = "holds" if fits_slice else "is too small for"
         mig_reason = f"1 of {slices} slices, {slice_bytes / GIB:.0f} GiB, {verb} {peak_bytes / GIB:.1f} GiB"
     gpus = float(instance.gpus) if instance else 1.0
+    owned = f"{gpus:.0f} GPU{'s' if gpus > 1 else ''}, host memory and disk are used by one tenant"
     return [
-        Isolation("shared GPU", True, "separate keys and queues; one process serves all", 0.0),
+        Isolation("shared GPU", True, "separate keys and queues, one process for all tenants", 0.0),
         Isolation("MIG slice", fits_slice, mig_reason, 1.0 / slices if slices else 0.0),
-        Isolation("dedicated GPU", True, "one GPU's memory and cache belong to one tenant", 1.0),
-        Isolation(
-            "dedicated instance", True, f"{gpus:.0f} GPUs, host memory and disk belong to one tenant", gpus
-        ),
+        Isolation("dedicated GPU", True, "GPU memory and caches are used by one tenant", 1.0),
+        Isolation("dedicated instance", True, owned, gpus),
     ]

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-DAY_SECONDS = 86_400
+SECONDS_PER_DAY = 86_400
 
 
-class Shape(StrEnum):
-    """How a day's work is spread."""
+class TrafficShape(StrEnum):
+    """How the work of a day is distributed."""
 
     STEADY = "steady"
     BUSINESS = "business"
@@ -16,30 +16,34 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """A day's work; `busy_hours` carry all of it, the busiest of them `peak` times the average."""
+    """The work of a day. All of it arrives within `busy_hours`, in batches of `batch` on average.
+
+    The busiest hour has `peak` times the average rate of the busy hours.
+    """
 
     per_day: float
     busy_hours: float
     peak: float
-    bunch: float
+    batch: float
 
     @property
     def peak_rate(self) -> float:
-        """Arrivals a second in the busiest hour."""
+        """Arrivals per second in the busiest hour."""
         return self.per_day / (self.busy_hours * 3600) * self.peak
 
     @property
     def average_rate(self) -> float:
-        return self.per_day / DAY_SECONDS
+        """Arrivals per second over the whole day."""
+        return self.per_day / SECONDS_PER_DAY
 
 
-SHAPES = {
-    Shape.STEADY: (24.0, 1.0, 1.0),
-    Shape.BUSINESS: (10.0, 1.5, 1.0),
-    Shape.BURSTY: (24.0, 1.0, 4.0),
+_SHAPES = {
+    TrafficShape.STEADY: (24.0, 1.0, 1.0),
+    TrafficShape.BUSINESS: (10.0, 1.5, 1.0),
+    TrafficShape.BURSTY: (24.0, 1.0, 4.0),
 }
 
 
-def traffic_of(per_day: float, shape: Shape) -> Traffic:
-    busy_hours, peak, bunch = SHAPES[shape]
-    return Traffic(per_day, busy_hours, peak, bunch)
+def traffic_of(per_day: float, shape: TrafficShape) -> Traffic:
+    busy_hours, peak, batch = _SHAPES[shape]
+    return Traffic(per_day, busy_hours, peak, batch)

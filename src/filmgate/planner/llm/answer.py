@@ -1,23 +1,28 @@
-"""A language-model question answered: what holds it, first token, next tokens, cost a million."""
+"""Answers a language-model question: ranks the machines and describes the best one."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import (
     Answer,
-    Json,
+    BatchTime,
     MemoryAnswer,
     MemoryLever,
-    MemoryPart,
     Option,
     Rejected,
     StageAnswer,
     TimeAnswer,
+    TokenTimes,
+    closest,
+    dated_source,
 )
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
-from filmgate.planner.llm.serving import LlmAsk, LlmCandidate, evaluate_llm
+from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
 from filmgate.planner.llm.step_time import (
     decode_step,
     kv_bytes,
@@ -25,139 +30,131 @@ from filmgate.planner.llm.step_time import (
     steady_token_seconds,
     weight_bytes,
 )
-from filmgate.planner.machines import allowed_regions, machines_for, residency_refusals
-from filmgate.planner.video.memory import GIB
+from filmgate.planner.machines import check_residency, machines_for, no_machine, not_in_region
 
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
-def plan_llm(ask: LlmAsk, catalog: Catalog, calibration: Calibration) -> Answer:
-    """The whole answer to a language-model question."""
-    refusals = residency_refusals(catalog, ask.region, ask.residency)
-    machines, rejected = machines_for(catalog, ask.region, gpu=ask.gpu, names=ask.instances)
-    outcomes = [] if refusals else [evaluate_llm(ask, machine, calibration) for machine in machines]
+def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
+    """The complete answer to a language-model question."""
+    elsewhere = check_residency(catalog, question.region, question.residency)
+    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
     candidates = [o for o in outcomes if isinstance(o, LlmCandidate)]
     candidates.sort(key=lambda c: (c.usd_per_day or math.inf, c.between_tokens))
-    rejected = refusals + [o for o in outcomes if isinstance(o, Rejected)] + rejected
-    sources = _sources(ask, calibration, candidates)
-    amount = (
-        f"{ask.concurrency} sequences"
-        if ask.requests_per_day is None
-        else f"{ask.requests_per_day:,.0f} requests a day ({ask.shape})"
-    )
-    question = (
-        f"{ask.model.name}, {ask.precision} weights, {amount} of {ask.context} tokens"
-        f"{f' on {ask.gpu.name}' if ask.gpu else f' in {ask.region}'}"
+    rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    answer = Answer(
+        question=describe(question),
+        unit="million tokens",
+        verdict="",
+        is_possible=bool(candidates),
+        options=tuple(_option(c, i, calibration) for i, c in enumerate(candidates, start=1)),
+        rejected=rejected,
+        sources=_sources(question, calibration, candidates),
     )
     if not candidates:
-        verdict = _impossible(ask, rejected, catalog)
-        return Answer(
-            question, "million tokens", verdict, False, None, None, None, None, (), tuple(rejected), sources
-        )
+        return replace(answer, verdict=_impossible(question, rejected, catalog))
     best = candidates[0]
-    return Answer(
-        question=question,
-        unit="million tokens",
-        verdict=_verdict(ask, best),
-        is_possible=True,
-        memory=_memory(ask, best),
-        time=_time(ask, best, calibration),
-        fleet=llm_fleet(ask, best, calibration),
-        cost=llm_cost(ask, best, catalog, calibration),
-        options=tuple(_option(c, i, calibration) for i, c in enumerate(candidates, start=1)),
-        rejected=tuple(rejected),
-        sources=sources,
-        plots=llm_plots(ask, best, catalog, calibration),
+    return replace(
+        answer,
+        verdict=_verdict(question, best),
+        memory=_memory(question, best),
+        time=_time(question, best, calibration),
+        fleet=llm_fleet(question, best, calibration),
+        cost=llm_cost(question, best, catalog, calibration),
+        plots=llm_plots(question, best, catalog, calibration),
     )
 
 
-def _verdict(ask: LlmAsk, best: LlmCandidate) -> str:
-    price = best.machine.usd_per_hour
-    money = (
-        f", ${price:.2f} an hour, ${best.usd_per_million:.2f} a million tokens" if price is not None else ""
+def describe(question: LlmQuestion) -> str:
+    amount = (
+        f"{question.concurrency} sequences"
+        if question.requests_per_day is None
+        else f"{question.requests_per_day:,.0f} requests per day ({question.shape})"
     )
-    weights = weight_bytes(ask.model, ask.precision) / GIB
-    cache = kv_bytes(ask.model, ask.context, ask.kv_precision) / GIB
-    held = f"weights {weights:.1f} GiB, cache {cache:.2f} GiB a sequence."
-    where = f"Serve {ask.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
+    where = f"on {question.gpu.name}" if question.gpu else f"in {question.region}"
+    return (
+        f"{question.model.name}, {question.precision} weights, {amount} of {question.context} tokens {where}"
+    )
+
+
+def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
+    weights = weight_bytes(question.model, question.precision) / GIB
+    cache = kv_bytes(question.model, question.context, question.kv_precision) / GIB
+    held = f"weights {weights:.1f} GiB, KV cache {cache:.2f} GiB per sequence."
+    where = f"Serve {question.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
+    between = f"{best.between_tokens * 1e3:.0f} ms between tokens"
+    per_million = (
+        f"${best.usd_per_million:.2f} per million tokens" if best.usd_per_million is not None else ""
+    )
     if best.fleet is not None:
-        daily = (
-            f", ${best.usd_per_day:,.0f} a day, ${best.usd_per_million:.2f} a million tokens"
-            if best.usd_per_day is not None
-            else ""
-        )
+        daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
         return (
             f"{where}: {best.fleet.replicas} replicas on {best.fleet.instances} machines, first token within "
-            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {best.between_tokens * 1e3:.0f} ms between "
-            f"tokens with {best.concurrency} sequences each{daily}; {held}"
+            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.concurrency} sequences per "
+            f"replica{daily}; {held}"
         )
+    price = best.machine.usd_per_hour
+    cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
     return (
-        f"{where}: first token {best.first_token * 1e3:.0f} ms, {best.between_tokens * 1e3:.0f} ms between "
-        f"tokens at {best.concurrency} sequences{money}; {held}"
+        f"{where}: first token after {best.first_token * 1e3:.0f} ms, {between} at "
+        f"{best.concurrency} sequence{'s' if best.concurrency > 1 else ''}{cost}; {held}"
     )
 
 
-def _impossible(ask: LlmAsk, rejected: list[Rejected], catalog: Catalog) -> str:
-    """Which limit is the nearest miss, and how to move it."""
-    if rejected and rejected[0].name == ask.region:
-        names = allowed_regions(catalog, ask.residency or "")
-        return f"Not in {ask.region}: {rejected[0].reason}; regions that may: {names}."
+def _impossible(question: LlmQuestion, rejected: Sequence[Rejected], catalog: Catalog) -> str:
+    """The limit that is missed by the least, and how to change it."""
+    if rejected and rejected[0].name == question.region:
+        return not_in_region(catalog, rejected[0], question.residency or "")
     late = [r for r in rejected if r.unit.startswith("ms") and r.number is not None]
     if late:
         nearest = min(late, key=lambda r: (r.number or math.inf) / (r.limit or 1.0))
-        which = "--ttft-ms" if "first" in nearest.unit else "--tbt-ms"
+        option = "--ttft-ms" if "first" in nearest.unit else "--tbt-ms"
         return (
-            f"Nothing is fast enough: {nearest.name} comes nearest, {nearest.reason}. "
-            f"Allow {which} {math.ceil(nearest.number or 0)}, or lower --context or --concurrency."
+            f"Nothing is fast enough: {nearest.name} is closest, {nearest.reason}. "
+            f"Allow {option} {math.ceil(nearest.number or 0)}, or lower --context or --concurrency."
         )
-    small = [r for r in rejected if r.unit == "GiB" and r.number is not None]
+    small = closest(rejected, "GiB")
     if small:
-        nearest = min(small, key=lambda r: (r.number or math.inf) - (r.limit or 0.0))
         return (
-            f"Nothing holds it: {nearest.name} comes nearest, {nearest.reason}. "
+            f"Nothing fits: {small.name} is closest, {small.reason}. "
             "Lower --precision, --concurrency or --context, or use --kv-precision fp8."
         )
-    return (
-        f"No machine is left in {ask.region}: {rejected[0].name}: {rejected[0].reason}."
-        if rejected
-        else (f"No machine is known in {ask.region}; give another --region.")
-    )
+    return no_machine(rejected, question.region)
 
 
-def _memory(ask: LlmAsk, best: LlmCandidate) -> MemoryAnswer:
-    lines = tuple(
-        MemoryPart(line.name, line.bytes, ("decode",), "activations" in line.name)
-        for line in best.memory.lines
-    )
+def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
     gpus = best.serving.gpus
-    weights = weight_bytes(ask.model, ask.precision)
-    cache = best.concurrency * kv_bytes(ask.model, ask.context, ask.kv_precision)
-    peak = best.memory.peak_bytes
-    changes = (
-        [("weights in fp8", (weights - weight_bytes(ask.model, "fp8")) / gpus)]
-        if ask.precision == "bf16"
-        else []
-    )
-    if ask.kv_precision == "bf16":
+    weights = weight_bytes(question.model, question.precision)
+    cache = best.concurrency * kv_bytes(question.model, question.context, question.kv_precision)
+    peak, stage = best.memory.peak_bytes, best.memory.peak_stage
+    changes = []
+    if question.precision == "bf16":
+        changes.append(("weights in fp8", (weights - weight_bytes(question.model, "fp8")) / gpus))
+    if question.kv_precision == "bf16":
         changes.append(("KV cache in fp8", cache / 2 / gpus))
-    changes.append(("half of the cache on NVMe, for idle sequences", cache / 2 / gpus))
-    levers = tuple(MemoryLever(name, peak - saved, "decode", saved, None) for name, saved in changes)
+    changes.append(("half of the KV cache on NVMe, for idle sequences", cache / 2 / gpus))
     return MemoryAnswer(
-        lines, peak, "decode", usable_bytes(best.serving), ask.safety_factor, f"{gpus} GPUs", levers
+        lines=best.memory.charged_lines(),
+        peak_bytes=peak,
+        peak_stage=stage,
+        capacity_bytes=usable_bytes(best.serving),
+        safety_factor=question.safety_factor,
+        placement=f"{gpus} GPUs",
+        levers=tuple(MemoryLever(name, peak - saved, stage, saved, None) for name, saved in changes),
     )
 
 
-def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
+def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
     constants, serving = calibration.constants, best.serving
     half = calibration.llm_spread
-    prefill = prefill_step(serving, ask.prompt, 1, constants)
-    step = decode_step(serving, best.concurrency, ask.context, constants)
-    batches: list[Json] = []
-    for batch in BATCHES:
-        if batch > cache_capacity(serving, ask.context):
-            break
-        each = steady_token_seconds(serving, batch, ask.prompt, ask.answer, constants)
-        batches.append({"batch": batch, "between_tokens_ms": each * 1e3, "tokens_per_second": batch / each})
+    prefill = prefill_step(serving, question.prompt, 1, constants)
+    step = decode_step(serving, best.concurrency, question.context, constants)
+    capacity = cache_capacity(serving, question.context)
+    batches = []
+    for batch in (size for size in BATCHES if size <= capacity):
+        each = steady_token_seconds(serving, batch, question.prompt, question.answer, constants)
+        batches.append(BatchTime(batch, each * 1e3, batch / each))
     return TimeAnswer(
         seconds_per_clip=None,
         low=best.between_tokens * math.exp(-half),
@@ -168,21 +165,21 @@ def _time(ask: LlmAsk, best: LlmCandidate, calibration: Calibration) -> TimeAnsw
         ),
         bound=step.bound.value,
         is_extrapolated=serving.gpu.name not in calibration.seen_gpus,
-        note=f"low and high: seconds between tokens, {math.expm1(half):.0%} from held-out runs",
-        tokens={
-            "first_token_ms": best.first_token * 1e3,
-            "between_tokens_ms": best.between_tokens * 1e3,
-            "tokens_per_second": best.tokens_per_second,
-            "most_sequences": cache_capacity(serving, ask.context),
-            "by_batch": batches,
-        },
+        note=f"interval of the time between tokens: {math.expm1(half):.0%}, from held-out runs",
+        tokens=TokenTimes(
+            best.first_token * 1e3,
+            best.between_tokens * 1e3,
+            best.tokens_per_second,
+            capacity,
+            tuple(batches),
+        ),
     )
 
 
-def _option(candidate: LlmCandidate, place: int, calibration: Calibration) -> Option:
+def _option(candidate: LlmCandidate, position: int, calibration: Calibration) -> Option:
     half, fleet = calibration.llm_spread, candidate.fleet
     return Option(
-        rank=place,
+        rank=position,
         name=candidate.machine.name,
         gpu=candidate.machine.gpu.name,
         gpus_per_replica=candidate.serving.gpus,
@@ -201,14 +198,14 @@ def _option(candidate: LlmCandidate, place: int, calibration: Calibration) -> Op
     )
 
 
-def _sources(ask: LlmAsk, calibration: Calibration, candidates: list[LlmCandidate]) -> tuple[str, ...]:
+def _sources(
+    question: LlmQuestion, calibration: Calibration, candidates: list[LlmCandidate]
+) -> tuple[str, ...]:
+    model = question.model
     found = [
-        f"model {ask.model.id}: {ask.model.source} ({ask.model.as_of})",
+        dated_source("model", model.id, model.source, model.as_of),
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
     for candidate in candidates[:3]:
-        gpu, price = candidate.machine.gpu, candidate.machine.price
-        found.append(f"GPU {gpu.name}: {gpu.source} ({gpu.as_of})")
-        if price:
-            found.append(f"price {price.instance} in {price.region}: {price.source} ({price.as_of})")
+        found += candidate.machine.sources()
     return tuple(dict.fromkeys(found))

@@ -1,8 +1,8 @@
-"""Language models on a GPU: time to first token, time between tokens, tokens a second by batch.
+"""The time of one step of a language model, and the latencies that follow from it.
 
-A step reads the weights it needs and every sequence's cache, computes one token a sequence and the prompt
-tokens that ride along, meets the other GPUs twice a layer, and pays the engine's bookkeeping. Arithmetic
-and reads overlap in part: the calibrated `overlap`.
+A step reads the weights it needs and the cache of every sequence, computes one token per sequence and some
+prompt tokens, synchronises with the other GPUs twice per layer, and has the overhead of the engine.
+Arithmetic and reads overlap in part: the calibrated `overlap`.
 """
 
 import math
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.precisions import bytes_per_value
-from filmgate.planner.roofline import REFERENCE_DENSITY, Bound, density
+from filmgate.planner.roofline import MAX_SHARE_OF_PEAK, REFERENCE_DENSITY, Bound, density
 
 GAMMA = 0.4
-UNPACKED = ("fp8", "int8", "int4", "fp4")  # weights a chip without that path unpacks at every step
+UNPACKED = ("fp8", "int8", "int4", "fp4")  # unpacked in every step by a GPU without that path
 DRAIN_POINTS = 6
-LONGEST_ANSWER = 5.0  # in mean answers: chat data sets are cut at about a thousand tokens
+MAX_ANSWER = 5.0  # in mean answers: chat data sets are truncated at about a thousand tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How a model is served: where, how many GPUs, at which precisions, by which engine."""
+    """A model on a tensor-parallel group of GPUs, at some precisions, in some engine."""
 
     model: Llm
     gpu: Gpu
@@ -34,7 +34,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Seconds of one step and what fills them; `hidden` is how much of the shorter part the longer covers."""
+    """Seconds of one step by resource. `hidden` is the share of the shorter part that overlaps the longer."""
 
     compute: float
     weights: float
@@ -56,14 +56,14 @@ class StepTime:
 
 
 def weight_bytes(model: Llm, precision: str) -> float:
-    """Bytes of all weights; a checkpoint released in that precision has its exact size."""
+    """Bytes of all weights; the exact size of the checkpoint in the precision it was released in."""
     if precision == model.native_precision and model.native_bytes:
         return float(model.native_bytes)
     return model.params * bytes_per_value(precision)
 
 
 def read_bytes(model: Llm, precision: str, tokens: float) -> float:
-    """Weight bytes one step reads: of the experts, only those that any of its tokens is routed to."""
+    """Weight bytes that one step reads. Only experts that some token is routed to are read."""
     whole = weight_bytes(model, precision)
     if not model.experts or not model.experts_per_token:
         return whole
@@ -74,7 +74,7 @@ def read_bytes(model: Llm, precision: str, tokens: float) -> float:
 
 
 def kv_bytes(model: Llm, tokens: float, precision: str = "bf16") -> float:
-    """Cache of one sequence, exact per architecture: grouped, latent, or half of the layers windowed."""
+    """The KV cache of one sequence, exact for grouped, latent and windowed attention."""
     width = model.latent_kv or 2 * model.kv_heads * model.head_dim
     seen = min(tokens, float(model.sliding_window)) if model.sliding_window else tokens
     full_layers = model.layers - model.windowed_layers
@@ -89,7 +89,7 @@ def decode_step(
     *,
     prompt_tokens: float = 0.0,
 ) -> StepTime:
-    """One token for each of `batch` sequences of `context` tokens, and `prompt_tokens` of new prompts."""
+    """One token for each of `batch` sequences of `context` tokens, plus `prompt_tokens` of new prompts."""
     bandwidth = _bandwidth(serving, constants)
     tokens = batch + prompt_tokens
     share = prompt_tokens / context if context else 0.0
@@ -98,21 +98,21 @@ def decode_step(
         + share * _attention_seconds(serving, context, constants),
         weights=read_bytes(serving.model, serving.precision, tokens) / bandwidth,
         cache=batch * kv_bytes(serving.model, context, serving.kv_precision) / bandwidth,
-        interconnect=_meeting_seconds(serving, tokens, constants),
+        interconnect=_sync_seconds(serving, tokens, constants),
         engine=_engine_seconds(serving, batch, constants),
         hidden=1 / (1 + math.exp(-constants["llm.overlap"])),
     )
 
 
 def prefill_step(serving: Serving, prompt: float, prompts: float, constants: Mapping[str, float]) -> StepTime:
-    """Reading `prompts` prompts of `prompt` tokens together."""
+    """Prefill of `prompts` prompts of `prompt` tokens in one step."""
     tokens = prompt * prompts
     return StepTime(
         compute=_linear_seconds(serving, tokens, constants)
         + prompts * _attention_seconds(serving, prompt, constants),
         weights=read_bytes(serving.model, serving.precision, tokens) / _bandwidth(serving, constants),
         cache=0.0,
-        interconnect=_meeting_seconds(serving, tokens, constants),
+        interconnect=_sync_seconds(serving, tokens, constants),
         engine=_engine_seconds(serving, prompts, constants),
         hidden=1 / (1 + math.exp(-constants["llm.overlap"])),
     )
@@ -127,7 +127,7 @@ def first_token_seconds(
 def steady_token_seconds(
     serving: Serving, batch: float, prompt: float, answer: float, constants: Mapping[str, float]
 ) -> float:
-    """Time between tokens with `batch` always busy: each step also carries its share of new prompts."""
+    """Time between tokens with a full batch. Each step also processes a share of the new prompts."""
     arriving = batch * prompt / max(answer, 1.0)
     return decode_step(serving, batch, prompt + answer / 2, constants, prompt_tokens=arriving).seconds
 
@@ -140,13 +140,13 @@ def burst_seconds(
     limit: float,
     constants: Mapping[str, float],
 ) -> float:
-    """All requests at once, answers of exponential length: full batches first, then the batch drains."""
+    """Seconds for requests sent all at once, with exponential answer lengths: full batches, then draining."""
     batch = min(requests, limit)
     full = steady_token_seconds(serving, batch, prompt, answer, constants)
     steady = (requests - batch) * answer / batch * full
     prefill = prefill_step(serving, prompt, batch, constants).seconds
     drained = 0.0
-    length = min(math.log(max(batch, math.e)), LONGEST_ANSWER)
+    length = min(math.log(max(batch, math.e)), MAX_ANSWER)
     for i in range(DRAIN_POINTS):
         left = batch * math.exp(-(i + 0.5) * length / DRAIN_POINTS)
         drained += decode_step(serving, left, prompt + answer, constants).seconds
@@ -163,7 +163,7 @@ def _engine_seconds(serving: Serving, sequences: float, constants: Mapping[str, 
 
 
 def _long_layers(model: Llm) -> float:
-    """Layers by how much of a chat's few hundred tokens they attend over; a window of 128 sees a third."""
+    """Layers weighted by the share of a few hundred tokens that they attend over: a third with a window."""
     return model.layers - model.windowed_layers * 2 / 3
 
 
@@ -186,19 +186,19 @@ def _linear_seconds(serving: Serving, tokens: float, constants: Mapping[str, flo
 
 
 def _share(gpu: Gpu, log_share: float) -> float:
-    return min(0.95, math.exp(log_share) * math.pow(density(gpu) / REFERENCE_DENSITY, -GAMMA))
+    return min(MAX_SHARE_OF_PEAK, math.exp(log_share) * math.pow(density(gpu) / REFERENCE_DENSITY, -GAMMA))
 
 
-def _meeting_seconds(serving: Serving, tokens: float, constants: Mapping[str, float]) -> float:
-    """Two all-reduces a layer: a latency each, and twice the hidden state over the link."""
+def _sync_seconds(serving: Serving, tokens: float, constants: Mapping[str, float]) -> float:
+    """Two all-reduces per layer, each with a latency and twice the hidden state over the link."""
     if serving.gpus == 1:
         return 0.0
-    meetings = 2 * serving.model.layers
+    syncs = 2 * serving.model.layers
     gpu = serving.gpu
     link = (
         (gpu.nvlink_gb_s / 2 if gpu.nvlink_gb_s else (gpu.pcie_gb_s or 16.0) / 2)
         * 1e9
         * math.exp(constants["llm.link"])
     )
-    latency = math.exp(constants["llm.meeting" if gpu.has_nvlink else "llm.meeting_pcie"])
-    return meetings * (latency + 2 * tokens * serving.model.hidden * 2 / link)
+    latency = math.exp(constants["llm.sync" if gpu.has_nvlink else "llm.sync_pcie"])
+    return syncs * (latency + 2 * tokens * serving.model.hidden * 2 / link)

@@ -1,6 +1,6 @@
-"""How numbers are written for people."""
+"""Number formats for people."""
 
-GIB = 1 << 30
+from filmgate.catalog.gpus import GIB
 
 
 def gib(value: float) -> str:

@@ -1,263 +1,219 @@
-"""From ranked candidates to an answer: memory, time, fleet, cost, options, what was rejected, and sources."""
+"""Answers a video question: ranks the machines and describes the best one."""
 
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import (
     Answer,
-    Json,
     MemoryAnswer,
     MemoryLever,
-    MemoryPart,
     Option,
     Rejected,
     StageAnswer,
     TimeAnswer,
+    dated_source,
 )
+from filmgate.planner.fleet.answer import (
+    ClipArrivals,
+    ClipQuote,
+    EncoderOnNvme,
+    NodeSoftware,
+    VideoFleetAnswer,
+    price_isolation,
+)
+from filmgate.planner.fleet.money import HOURS_PER_MONTH
 from filmgate.planner.fleet.pattern import Choice, Situation, choose
-from filmgate.planner.fleet.sizing import (
-    BOOT_SECONDS,
-    GIB,
-    NVME_BYTES_A_SECOND,
-    cold_starts,
-    isolation_levels,
-)
-from filmgate.planner.machines import machines_for, residency_refusals
+from filmgate.planner.fleet.sizing import BOOT_SECONDS, NVME_BYTES_PER_SECOND, cold_starts, isolation_levels
+from filmgate.planner.machines import check_residency, machines_for
 from filmgate.planner.video.candidates import (
     Candidate,
-    VideoAsk,
+    VideoQuestion,
     cold_seconds,
     evaluate,
+    interval,
     machine_time,
-    offloaded_bytes,
     rank,
     spread,
-    weight_total,
 )
-from filmgate.planner.video.cost import cost_block, video_plots
-from filmgate.planner.video.managed import Offer, cheapest, managed_offers
-from filmgate.planner.video.memory import budget, levers
+from filmgate.planner.video.cost import cost_answer, video_plots
+from filmgate.planner.video.managed import cheapest, quote_managed
+from filmgate.planner.video.memory import budget, offloaded_bytes, placement_changes, weight_bytes
 from filmgate.planner.video.verdict import impossible_video, video_verdict
 from filmgate.planner.video.work import token_count
 
-HOURS_A_MONTH = 730
 ASSUMPTIONS = (
-    f"a new node boots in {BOOT_SECONDS:.0f} s; nobody publishes it per instance",
-    f"local NVMe reads {NVME_BYTES_A_SECOND / 1e9:.0f} GB/s; nobody publishes it per instance",
-    "business: all clips in 10 hours, the busiest at 1.5 times the average; bursty: bunches of 4 on average",
+    f"a new node boots in {BOOT_SECONDS:.0f} s (not published per instance type)",
+    f"local NVMe reads {NVME_BYTES_PER_SECOND / 1e9:.0f} GB/s (not published per instance type)",
+    "business traffic arrives within 10 hours, and its busiest hour has 1.5 times the average rate",
+    "bursty traffic arrives in batches of 4 on average",
 )
 
 
-def plan_video(ask: VideoAsk, catalog: Catalog, calibration: Calibration) -> Answer:
-    """The whole answer to a video question."""
-    refusals = residency_refusals(catalog, ask.region, ask.residency)
-    machines, rejected = machines_for(catalog, ask.region, gpu=ask.gpu, names=ask.instances)
-    outcomes = [] if refusals else [evaluate(ask, machine, calibration) for machine in machines]
-    candidates = rank(ask, [o for o in outcomes if isinstance(o, Candidate)])
-    rejected = refusals + [o for o in outcomes if isinstance(o, Rejected)] + rejected
-    question = describe(ask)
-    sources = sources_of(ask, catalog, calibration, candidates)
-    if not candidates:
-        verdict = impossible_video(ask, catalog, calibration, rejected)
-        return Answer(
-            question,
-            "clip",
-            verdict,
-            False,
-            None,
-            None,
-            None,
-            None,
-            (),
-            tuple(rejected),
-            sources,
-            ASSUMPTIONS,
-        )
-    best = candidates[0]
-    offers = managed_offers(ask, catalog, best)
-    choice = choose(_situation(ask, best, offers))
-    return Answer(
-        question=question,
+def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
+    """The complete answer to a video question."""
+    elsewhere = check_residency(catalog, question.region, question.residency)
+    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
+    candidates = rank(question, [o for o in outcomes if isinstance(o, Candidate)])
+    rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    answer = Answer(
+        question=describe(question),
         unit="clip",
-        verdict=video_verdict(ask, best, choice, offers, interval(best, calibration)),
-        is_possible=True,
-        memory=memory_answer(ask, best, calibration),
-        time=time_answer(best, calibration),
-        fleet=fleet_block(ask, best, choice),
-        cost=cost_block(ask, best, catalog, calibration, offers),
-        options=tuple(option(ask, c, i, calibration) for i, c in enumerate(candidates, start=1)),
-        rejected=tuple(rejected),
-        sources=sources,
+        verdict="",
+        is_possible=bool(candidates),
+        options=tuple(_option(question, c, i, calibration) for i, c in enumerate(candidates, start=1)),
+        rejected=rejected,
+        sources=_sources(question, catalog, calibration, candidates),
         assumptions=ASSUMPTIONS,
-        plots=video_plots(ask, best, offers),
+    )
+    if not candidates:
+        return replace(answer, verdict=impossible_video(question, catalog, calibration, rejected))
+    best = candidates[0]
+    quotes = quote_managed(question, catalog, best)
+    choice = choose(_situation(question, best, quotes))
+    return replace(
+        answer,
+        verdict=video_verdict(question, best, choice, quotes, interval(best, calibration)),
+        memory=_memory(question, best, calibration),
+        time=_time(best, calibration),
+        fleet=_fleet(question, best, choice),
+        cost=cost_answer(question, best, catalog, calibration, quotes),
+        plots=video_plots(question, best, quotes),
     )
 
 
-def describe(ask: VideoAsk) -> str:
-    clip = ask.clip
+def describe(question: VideoQuestion) -> str:
+    clip = question.clip
     length = f"{clip.frames} frames ({clip.seconds:.1f} s)"
-    words = [f"{ask.model.name}, {clip.width}x{clip.height}, {length}, {clip.steps} steps"]
-    if ask.clips_per_day is not None:
-        words.append(f"{ask.clips_per_day:g} clips a day, {ask.shape}")
-    if ask.slo_seconds is not None:
-        words.append(f"p95 within {ask.slo_seconds:g} s")
-    words.append(f"on {ask.gpu.name}" if ask.gpu else f"in {ask.region}")
-    return "; ".join(words)
+    parts = [f"{question.model.name}, {clip.size}, {length}, {clip.steps} steps"]
+    if question.clips_per_day is not None:
+        parts.append(f"{question.clips_per_day:g} clips per day, {question.shape}")
+    if question.slo_seconds is not None:
+        parts.append(f"p95 within {question.slo_seconds:g} s")
+    parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
+    return "; ".join(parts)
 
 
-def interval(candidate: Candidate, calibration: Calibration) -> tuple[float, float]:
-    half, _ = spread(candidate.machine.gpu, calibration)
-    return candidate.seconds * math.exp(-half), candidate.seconds * math.exp(half)
-
-
-def memory_answer(ask: VideoAsk, best: Candidate, calibration: Calibration) -> MemoryAnswer:
-    found = best.trial.memory
-    factor = found.safety_factor
-    lines = tuple(
-        MemoryPart(
-            line.name,
-            line.bytes * (factor if line.is_estimate else 1.0),
-            tuple(stage.value for stage in line.stages),
-            line.is_estimate,
-        )
-        for line in found.lines
-    )
+def _memory(question: VideoQuestion, best: Candidate, calibration: Calibration) -> MemoryAnswer:
+    found = best.split.fit.memory
     return MemoryAnswer(
-        lines=lines,
+        lines=found.charged_lines(),
         peak_bytes=found.peak_bytes,
-        peak_stage=found.peak_stage.value,
+        peak_stage=found.peak_stage,
         capacity_bytes=float(best.machine.gpu.memory_bytes),
-        safety_factor=factor,
-        placement=best.trial.rung,
-        levers=tuple(_memory_levers(ask, best, calibration)),
+        safety_factor=found.safety_factor,
+        placement=best.split.fit.name,
+        levers=tuple(_memory_levers(question, best, calibration)),
     )
 
 
-def _memory_levers(ask: VideoAsk, best: Candidate, calibration: Calibration) -> list[MemoryLever]:
-    """Each change beside what it adds to the clip; fp8 changes the arithmetic too and is priced apart."""
+def _memory_levers(question: VideoQuestion, best: Candidate, calibration: Calibration) -> list[MemoryLever]:
+    """Each change with the time it adds. fp8 also changes the arithmetic; the cost levers show its time."""
+    model, clip, constants = question.model, question.clip, calibration.constants
+    base = replace(best.split.fit.placement, offload="none", is_tiled=False)
+    whole = budget(model, clip, base, question.safety_factor).peak_bytes
+    before = machine_time(question, best.machine, best.split.gpus, base, constants)
     found = []
-    base = replace(best.trial.placement, offload="none", is_tiled=False)
-    resident = levers(ask.model, ask.clip, base, ask.safety_factor)
-    whole = budget(ask.model, ask.clip, base, ask.safety_factor).peak_bytes
-    plain = machine_time(ask, best.machine, best.split, base, calibration.constants)
-    for lever in resident:
-        is_quantised = "fp8" in (lever.placement.weights, lever.placement.text_weights)
+    for change in placement_changes(model, clip, base, question.safety_factor):
         added = None
-        if not is_quantised:
-            time = machine_time(ask, best.machine, best.split, lever.placement, calibration.constants)
-            added = time.seconds - plain.seconds
-        found.append(
-            MemoryLever(lever.name, lever.peak_bytes, lever.peak_stage.value, whole - lever.peak_bytes, added)
-        )
-    masks = ask.model.denoiser.mask_bytes_per_token_pair * token_count(ask.model, ask.clip) ** 2
+        if "fp8" not in (change.placement.weights, change.placement.text_weights):
+            after = machine_time(question, best.machine, best.split.gpus, change.placement, constants)
+            added = after.seconds - before.seconds
+        saved = whole - change.peak_bytes
+        found.append(MemoryLever(change.name, change.peak_bytes, change.peak_stage, saved, added))
+    masks = model.denoiser.mask_bytes_per_token_pair * token_count(model, clip) ** 2
     if masks:
-        name = "native attention backend, which builds masks: use a flash or varlen one"
+        name = "native attention backend, which builds masks; use a flash or varlen backend instead"
         found.append(MemoryLever(name, whole + masks, "denoise", -masks, None))
     return found
 
 
-def time_answer(best: Candidate, calibration: Calibration) -> TimeAnswer:
+def _time(best: Candidate, calibration: Calibration) -> TimeAnswer:
     low, high = interval(best, calibration)
     half, is_extrapolated = spread(best.machine.gpu, calibration)
-    note = f"interval: {math.expm1(half):.0%}, from runs the calibration did not see"
+    note = f"interval: {math.expm1(half):.0%}, from runs that the calibration did not use"
     if is_extrapolated:
-        note += f"; no run on {best.machine.gpu.name} is in the catalog, so it is widened"
+        note += f"; wider because the catalog has no run on {best.machine.gpu.name}"
     return TimeAnswer(
         seconds_per_clip=best.seconds,
         low=low,
         high=high,
         stages=tuple(
             StageAnswer(t.stage, t.seconds, t.compute, t.memory, t.interconnect, t.bound.value)
-            for t in best.trial.time.stages
+            for t in best.split.time.stages
         ),
-        bound=best.trial.time.bound.value,
+        bound=best.split.time.bound.value,
         is_extrapolated=is_extrapolated,
         note=note,
     )
 
 
-def _situation(ask: VideoAsk, best: Candidate, offers: list[Offer]) -> Situation:
-    rival = cheapest(offers)
+def _situation(question: VideoQuestion, best: Candidate, quotes: list[ClipQuote]) -> Situation:
+    rival = cheapest(quotes)
     return Situation(
-        slo_seconds=ask.slo_seconds,
+        slo_seconds=question.slo_seconds,
         service_seconds=best.seconds,
-        cold_seconds=cold_seconds(ask, best.machine),
+        cold_seconds=cold_seconds(question, best.machine),
         utilisation=best.fleet.utilisation if best.fleet else 1.0,
-        own_usd_per_clip=best.usd_per_clip(ask),
+        own_usd_per_clip=best.usd_per_clip(question),
         managed_usd_per_clip=rival.usd_per_clip if rival else None,
-        adapters=ask.adapters,
+        adapters=question.adapters,
     )
 
 
-def fleet_block(ask: VideoAsk, best: Candidate, choice: Choice) -> Json:
-    """Replicas, warm pool, cold start, isolation and the pattern with its reasons."""
-    traffic = ask.traffic()
-    block: Json = {
-        "pattern": choice.pattern.value,
-        "reasons": list(choice.reasons),
-        "machine": best.machine.name,
-    }
-    if best.fleet and traffic:
-        block |= asdict(best.fleet)
-        block["arrivals"] = {
-            "shape": ask.shape.value,
-            "per_day": traffic.per_day,
-            "peak_per_hour": traffic.peak_rate * 3600,
-        }
-    starts = cold_starts(weight_total(ask), best.machine.instance, best.machine.gpu)
-    block["cold_start"] = [asdict(start) for start in starts]
-    walls = isolation_levels(best.machine.gpu, best.machine.instance, best.trial.memory.peak_bytes)
-    hourly = best.machine.usd_per_hour
-    share = hourly * HOURS_A_MONTH / best.machine.gpus if hourly is not None else None
-    block["isolation"] = [
-        asdict(wall)
-        | {
-            "usd_per_tenant_month": share * wall.gpus_per_tenant if share is not None else None,
-            "usd_per_month": share * wall.gpus_per_tenant * ask.tenants if share is not None else None,
-        }
-        for wall in walls
-    ]
-    block["tenants"] = ask.tenants
-    block["software"] = _software_needs(best)
-    block["text_encoder_on_nvme"] = _nvme_note(ask, best)
-    return block
+def _fleet(question: VideoQuestion, best: Candidate, choice: Choice) -> VideoFleetAnswer:
+    machine, traffic = best.machine, question.traffic()
+    gpu, hourly = machine.gpu, machine.usd_per_hour
+    levels = isolation_levels(gpu, machine.instance, best.split.fit.memory.peak_bytes)
+    per_gpu_month = hourly * HOURS_PER_MONTH / machine.gpus if hourly is not None else None
+    weights = weight_bytes(question.model, question.precision)
+    return VideoFleetAnswer(
+        pattern=choice.pattern.value,
+        reasons=choice.reasons,
+        machine=machine.name,
+        size=best.fleet,
+        arrivals=(
+            ClipArrivals(question.shape.value, traffic.per_day, traffic.peak_rate * 3600)
+            if best.fleet and traffic
+            else None
+        ),
+        cold_start=tuple(cold_starts(weights, machine.instance, gpu)),
+        isolation=price_isolation(levels, per_gpu_month, question.tenants),
+        tenants=question.tenants,
+        software=NodeSoftware(
+            min_driver=gpu.min_driver,
+            min_cuda=gpu.min_cuda,
+            needs_open_modules=gpu.needs_open_modules,
+            karpenter_gpu_name=gpu.karpenter_name,
+            nvenc=gpu.nvenc,
+            encode_on="CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
+        ),
+        text_encoder_on_nvme=_encoder_on_nvme(question, best),
+    )
 
 
-def _software_needs(best: Candidate) -> Json:
-    """What the node must carry, and how Karpenter names its GPU."""
-    gpu = best.machine.gpu
-    return {
-        "min_driver": gpu.min_driver,
-        "min_cuda": gpu.min_cuda,
-        "needs_open_modules": gpu.needs_open_modules,
-        "karpenter_gpu_name": gpu.karpenter_name,
-        "nvenc": gpu.nvenc,
-        "encode_on": "CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
-    }
+def _encoder_on_nvme(question: VideoQuestion, best: Candidate) -> EncoderOnNvme:
+    size = offloaded_bytes(question.model, replace(best.split.fit.placement, offload="text"))
+    seconds = size / NVME_BYTES_PER_SECOND
+    return EncoderOnNvme(
+        frees_bytes=size,
+        added_seconds=seconds,
+        is_worth_it=seconds < 0.05 * best.seconds and best.split.fit.name != "all resident",
+        reason=f"frees {size / GIB:.1f} GiB, adds {seconds:.1f} s ({seconds / best.seconds:.1%} of a clip)",
+    )
 
 
-def _nvme_note(ask: VideoAsk, best: Candidate) -> Json:
-    """Whether the text encoder is better read from NVMe for each new prompt than kept on the GPU."""
-    size = offloaded_bytes(ask, replace(best.trial.placement, offload="text"))
-    seconds = size / NVME_BYTES_A_SECOND
-    return {
-        "frees_bytes": size,
-        "added_seconds": seconds,
-        "is_worth_it": seconds < 0.05 * best.seconds and best.trial.rung != "all resident",
-        "reason": f"{size / GIB:.1f} GiB for {seconds:.1f} s, {seconds / best.seconds:.1%} of a clip",
-    }
-
-
-def option(ask: VideoAsk, candidate: Candidate, place: int, calibration: Calibration) -> Option:
+def _option(question: VideoQuestion, candidate: Candidate, position: int, calibration: Calibration) -> Option:
     low, high = interval(candidate, calibration)
-    fleet = candidate.fleet
+    fleet, split = candidate.fleet, candidate.split
     return Option(
-        rank=place,
+        rank=position,
         name=candidate.machine.name,
         gpu=candidate.machine.gpu.name,
-        gpus_per_replica=candidate.split,
+        gpus_per_replica=split.gpus,
         replicas=fleet.replicas if fleet else 1,
         instances=fleet.instances if fleet else 1,
         seconds=candidate.seconds,
@@ -267,31 +223,26 @@ def option(ask: VideoAsk, candidate: Candidate, place: int, calibration: Calibra
         utilisation=fleet.utilisation if fleet else 1.0,
         usd_per_hour=candidate.machine.usd_per_hour,
         usd_per_day=candidate.bill.usd_per_day if candidate.bill else None,
-        usd_per_unit=candidate.usd_per_clip(ask),
-        placement=candidate.trial.rung,
-        peak_bytes=candidate.trial.memory.peak_bytes,
+        usd_per_unit=candidate.usd_per_clip(question),
+        placement=split.fit.name,
+        peak_bytes=split.fit.memory.peak_bytes,
     )
 
 
-def sources_of(
-    ask: VideoAsk, catalog: Catalog, calibration: Calibration, candidates: list[Candidate]
+def _sources(
+    question: VideoQuestion, catalog: Catalog, calibration: Calibration, candidates: list[Candidate]
 ) -> tuple[str, ...]:
-    """Every fact the answer rests on, with its date."""
-    model = ask.model
+    """Every fact that the answer depends on, with its date."""
+    model, vae = question.model, question.model.vae
     found = [
-        f"model {model.id}: {model.source} ({model.as_of})",
-        f"decoder {model.vae.id}: {model.vae.source}; {model.vae.traffic_source} ({model.vae.as_of})",
+        dated_source("model", model.id, model.source, model.as_of),
+        dated_source("decoder", vae.id, f"{vae.source}; {vae.traffic_source}", vae.as_of),
         f"operator traffic: {model.denoiser.traffic_source}",
         f"calibration: {calibration.source} ({calibration.as_of})",
     ]
-    if (fast := model.vae.fast) is not None:
-        found.append(f"fast decoder of {model.vae.id}: {fast.source} ({fast.as_of})")
+    if (fast := vae.fast) is not None:
+        found.append(dated_source("fast decoder of", vae.id, fast.source, fast.as_of))
     for candidate in candidates[:3]:
-        gpu, price, instance = candidate.machine.gpu, candidate.machine.price, candidate.machine.instance
-        found.append(f"GPU {gpu.name}: {gpu.source} ({gpu.as_of})")
-        if instance:
-            found.append(f"instance {instance.name}: {instance.source} ({instance.as_of})")
-        if price:
-            found.append(f"price {price.instance} in {price.region}: {price.source} ({price.as_of})")
-    found += [f"managed {api.id}: {api.source} ({api.as_of})" for api in catalog.video_apis.values()]
+        found += candidate.machine.sources()
+    found += [dated_source("managed", api.id, api.source, api.as_of) for api in catalog.video_apis.values()]
     return tuple(dict.fromkeys(found))

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
-from filmgate.planner.roofline import (
-    Bound,
+from filmgate.planner.roofline import Bound
+from filmgate.planner.video.clip import ClipShape
+from filmgate.planner.video.rates import (
     Software,
     StageTime,
     decode_time,
@@ -15,9 +16,9 @@ from filmgate.planner.roofline import (
     scaled,
     text_time,
 )
-from filmgate.planner.video.work import BYTES, Clip, decode_work, forward_work, text_work, token_count
+from filmgate.planner.video.work import HALF_BYTES, decode_work, forward_work, text_work, token_count
 
-EXCHANGES_A_LAYER = 4  # Ulysses: queries, keys, values out and the result back
+EXCHANGES_PER_LAYER = 4  # Ulysses sends queries, keys and values, and returns the result
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,20 @@ class ClipTime:
         return next(time for time in self.stages if time.stage == stage)
 
 
-def exchange_bytes(model: VideoModel, clip: Clip, gpus: int) -> float:
-    """Bytes one GPU sends in one forward when the sequence is split over `gpus`."""
+def exchange_bytes(model: VideoModel, clip: ClipShape, gpus: int) -> float:
+    """Bytes that one GPU sends per forward pass when the sequence is split over `gpus`."""
     net = model.denoiser
-    whole = EXCHANGES_A_LAYER * net.layers * token_count(model, clip) * net.width * BYTES["bf16"]
+    whole = EXCHANGES_PER_LAYER * net.layers * token_count(model, clip) * net.width * HALF_BYTES
     return whole * (gpus - 1) / gpus**2
 
 
 def clip_time(
-    model: VideoModel, clip: Clip, gpu: Gpu, gpus: int, software: Software, constants: Mapping[str, float]
+    model: VideoModel,
+    clip: ClipShape,
+    gpu: Gpu,
+    gpus: int,
+    software: Software,
+    constants: Mapping[str, float],
 ) -> ClipTime:
     """Predicted seconds of every stage."""
     rate = rates(gpu, software, constants, model.denoiser.head_dim)
@@ -56,13 +62,13 @@ def clip_time(
         (
             text_time(text_work(model), rate),
             scaled(forward, clip.steps * clip.forwards_per_step),
-            scaled(decode_time(decode, rate), fast_share(model, gpu, software)),
+            scaled(decode_time(decode, rate), fast_decode_share(model, gpu, software)),
         )
     )
 
 
-def fast_share(model: VideoModel, gpu: Gpu, software: Software) -> float:
-    """What is left of the decode by kernels of our own, where `pipeline.decoder = auto` takes them."""
+def fast_decode_share(model: VideoModel, gpu: Gpu, software: Software) -> float:
+    """The share of decode time that is left where `pipeline.decoder = auto` uses Filmgate's own kernels."""
     fast = model.vae.fast
     if fast is None or not software.has_fast_decoder or software.is_tiled or software.decode_dtype != "bf16":
         return 1.0

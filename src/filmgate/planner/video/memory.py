@@ -1,26 +1,30 @@
-"""Device memory of a clip, line by line, and which stage is the peak.
+"""Device memory of a clip under a placement of its weights.
 
-Weights are exact; what the planner estimates (activations, decode buffers) carries the safety factor.
+Weights are exact. Activations and decode buffers are estimates and carry the safety factor.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+from filmgate.catalog.gpus import GIB
+from filmgate.catalog.precisions import bytes_per_value
 from filmgate.catalog.video_models import VideoModel
-from filmgate.planner.video.work import BYTES, Clip, Stage, token_count
+from filmgate.jobs import Stage
+from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, MemoryLine
+from filmgate.planner.video.clip import ClipShape
+from filmgate.planner.video.work import HALF_BYTES, token_count
 
-GIB = 1 << 30
 CONTEXT_BYTES = 0.56 * GIB
 COLLECTIVE_BYTES = 2.0 * GIB
-SAFETY_FACTOR = 1.2
+GPU_STAGES = (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where weights live and in what precision.
+    """Where the weights are and in what precision.
 
-    `offload`: none; text (encoders wait on the host); model (every component does, until its stage); cpu_text
-    (as model, and the encoders run on the CPU).
+    `offload` names what is kept in host memory: "none", "text" (encoders), "model" (every component until its
+    stage), or "cpu_text" (as "model", with the encoders running on the CPU).
     """
 
     weights: str = "bf16"
@@ -33,44 +37,8 @@ class Placement:
     activation_factor: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLine:
-    """One line of the budget; `stages` are those it is resident in."""
-
-    name: str
-    bytes: float
-    stages: tuple[Stage, ...]
-    is_estimate: bool
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryBudget:
-    """All lines of one placement; the safety factor covers estimates only."""
-
-    lines: tuple[MemoryLine, ...]
-    safety_factor: float
-
-    def stage_bytes(self, stage: Stage) -> float:
-        return sum(self._charged(line) for line in self.lines if stage in line.stages)
-
-    @property
-    def peak_stage(self) -> Stage:
-        return max(Stage, key=self.stage_bytes)
-
-    @property
-    def peak_bytes(self) -> float:
-        return self.stage_bytes(self.peak_stage)
-
-    def _charged(self, line: MemoryLine) -> float:
-        return line.bytes * (self.safety_factor if line.is_estimate else 1.0)
-
-
-ALL = tuple(Stage)
-
-
 def budget(
-    model: VideoModel, clip: Clip, placement: Placement, safety_factor: float = SAFETY_FACTOR
+    model: VideoModel, clip: ClipShape, placement: Placement, safety_factor: float = SAFETY_FACTOR
 ) -> MemoryBudget:
     """The budget of one GPU under one placement."""
     lines = [
@@ -82,26 +50,26 @@ def budget(
             (Stage.DECODE,),
             True,
         ),
-        MemoryLine("CUDA context and workspaces", CONTEXT_BYTES, ALL, False),
+        MemoryLine("CUDA context and workspaces", CONTEXT_BYTES, GPU_STAGES, False),
     ]
     if placement.gpus > 1:
-        lines.append(MemoryLine("collective buffers", COLLECTIVE_BYTES, ALL, False))
+        lines.append(MemoryLine("collective buffers", COLLECTIVE_BYTES, GPU_STAGES, False))
     return MemoryBudget(tuple(lines), safety_factor)
 
 
 def _weight_lines(model: VideoModel, placement: Placement) -> list[MemoryLine]:
-    """Each component, resident always, or in its own stage only where it is offloaded."""
+    """Each component: resident in all stages, or only in its own stage when it is offloaded."""
     shards = placement.gpus if placement.is_sharded else 1
     is_staged = placement.offload in ("model", "cpu_text")
-    text_stages = {"none": ALL, "cpu_text": ()}.get(placement.offload, (Stage.TEXT,))
-    denoise_stages = (Stage.DENOISE,) if is_staged else ALL
-    decode_stages = (Stage.DECODE,) if is_staged else ALL
+    text_stages = {"none": GPU_STAGES, "cpu_text": ()}.get(placement.offload, (Stage.TEXT,))
+    denoise_stages = (Stage.DENOISE,) if is_staged else GPU_STAGES
+    decode_stages = (Stage.DECODE,) if is_staged else GPU_STAGES
     net = model.denoiser
     copies = 1 if is_staged else net.copies
     lines = [
         MemoryLine(
             f"{encoder.id} weights, {placement.text_weights}",
-            encoder.params * BYTES[placement.text_weights] / shards,
+            encoder.params * bytes_per_value(placement.text_weights) / shards,
             text_stages,
             False,
         )
@@ -110,70 +78,87 @@ def _weight_lines(model: VideoModel, placement: Placement) -> list[MemoryLine]:
     lines.append(
         MemoryLine(
             f"denoiser weights, {placement.weights}" + (f", {copies} experts" if copies > 1 else ""),
-            (net.params * copies + net.extra_params) * BYTES[placement.weights] / shards,
+            (net.params * copies + net.extra_params) * bytes_per_value(placement.weights) / shards,
             denoise_stages,
             False,
         )
     )
-    vae = model.vae.params * BYTES[placement.decode_dtype]
+    vae = model.vae.params * bytes_per_value(placement.decode_dtype)
     lines.append(MemoryLine(f"VAE weights, {placement.decode_dtype}", vae, decode_stages, False))
     return lines
 
 
-def activation_bytes(model: VideoModel, clip: Clip, placement: Placement) -> float:
-    """What one denoiser forward holds at its peak; guidance in one batch holds it twice."""
+def activation_bytes(model: VideoModel, clip: ClipShape, placement: Placement) -> float:
+    """Peak activations of one denoiser forward pass; guidance in one batch doubles them."""
     tokens = token_count(model, clip)
     constant, per_token = model.denoiser.activation_bytes
     branches = min(clip.forwards_per_step, 2) if model.is_guidance_batched else 1
-    wide = max(1.0, BYTES[placement.weights] / BYTES["bf16"])
+    wide = max(1.0, bytes_per_value(placement.weights) / HALF_BYTES)
     split = placement.gpus
     return (constant + per_token * tokens / split) * branches * wide * placement.activation_factor
 
 
-def decode_bytes(model: VideoModel, clip: Clip, placement: Placement) -> float:
-    """What the decoder holds at its peak, whole or tiled."""
+def decode_bytes(model: VideoModel, clip: ClipShape, placement: Placement) -> float:
+    """Peak buffers of the decoder, whole frames or tiled."""
     vae = model.vae
-    wide = BYTES[placement.decode_dtype] / BYTES["bf16"]
+    wide = bytes_per_value(placement.decode_dtype) / HALF_BYTES
     if placement.is_tiled and vae.tiled:
         return wide * (vae.tiled.fixed_bytes + vae.tiled.bytes_per_pixel * clip.pixels * clip.frames)
     per_pixel, per_frame = vae.peak_fp32 if placement.decode_dtype == "fp32" else vae.peak_bf16
-    return max(
-        clip.pixels * (per_pixel + per_frame * clip.frames), vae.mask_bytes_per_pixel_pair * clip.pixels**2
-    )
+    masks = vae.mask_bytes_per_pixel_pair * clip.pixels**2
+    return max(clip.pixels * (per_pixel + per_frame * clip.frames), masks)
+
+
+def weight_bytes(model: VideoModel, precision: str) -> float:
+    """Bytes of all weights; `precision` is that of the denoiser."""
+    net = model.denoiser
+    text = sum(encoder.params for encoder in model.text_encoders)
+    denoiser = (net.params * net.copies + net.extra_params) * bytes_per_value(precision)
+    return denoiser + HALF_BYTES * (text + model.vae.params)
+
+
+def offloaded_bytes(model: VideoModel, placement: Placement) -> float:
+    """Weights that stay in host memory between their stages."""
+    text = sum(encoder.params for encoder in model.text_encoders) * bytes_per_value(placement.text_weights)
+    if placement.offload == "text":
+        return text
+    net = model.denoiser
+    denoiser = net.params * net.copies * bytes_per_value(placement.weights)
+    return text + denoiser + model.vae.params * HALF_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
-    """One change to the placement, and the peak it leaves."""
+class PlacementChange:
+    """One change to a placement and the resulting peak."""
 
     name: str
     placement: Placement
     peak_bytes: float
-    peak_stage: Stage
+    peak_stage: str
 
 
-def levers(
-    model: VideoModel, clip: Clip, base: Placement, safety_factor: float = SAFETY_FACTOR
-) -> list[Lever]:
-    """What the peak becomes if a component is offloaded, quantised or tiled."""
+def placement_changes(
+    model: VideoModel, clip: ClipShape, base: Placement, safety_factor: float = SAFETY_FACTOR
+) -> list[PlacementChange]:
+    """The peak when a component is offloaded, quantised or tiled."""
     changes = {
-        "text encoder on the host": replace(base, offload="text"),
-        "every component on the host until its stage": replace(base, offload="model"),
+        "text encoder in host memory": replace(base, offload="text"),
+        "every component in host memory until its stage": replace(base, offload="model"),
         "denoiser in fp8": replace(base, weights="fp8"),
         "text encoder in fp8": replace(base, text_weights="fp8"),
     }
     if model.vae.tiled:
-        changes["decode in tiles"] = replace(base, is_tiled=True)
-        changes["decode in tiles, components offloaded"] = replace(base, is_tiled=True, offload="model")
+        changes["tiled decode"] = replace(base, is_tiled=True)
+        changes["tiled decode, components offloaded"] = replace(base, is_tiled=True, offload="model")
     found = []
     for name, placement in changes.items():
         after = budget(model, clip, placement, safety_factor)
-        found.append(Lever(name, placement, after.peak_bytes, after.peak_stage))
+        found.append(PlacementChange(name, placement, after.peak_bytes, after.peak_stage))
     return found
 
 
-# From roomy to tight; the first rung that fits is taken, since each further one costs time.
-RUNGS: tuple[tuple[str, dict[str, Any]], ...] = (
+# From the most to the least memory. Each step costs time, so the first placement that fits is used.
+PLACEMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all resident", {}),
     ("text encoder offloaded", {"offload": "text"}),
     ("tiled decode", {"is_tiled": True}),
@@ -183,19 +168,28 @@ RUNGS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PlacementFit:
+    """A placement that fits a GPU, with its name and budget."""
+
+    name: str
+    placement: Placement
+    memory: MemoryBudget
+
+
 def first_fit(
     model: VideoModel,
-    clip: Clip,
+    clip: ClipShape,
     base: Placement,
     capacity_bytes: float,
     safety_factor: float = SAFETY_FACTOR,
-) -> tuple[str, Placement, MemoryBudget] | None:
-    """The roomiest placement that fits a GPU, or None."""
-    for name, change in RUNGS:
+) -> PlacementFit | None:
+    """The first of PLACEMENTS that fits a GPU, or None."""
+    for name, change in PLACEMENTS:
         if "is_tiled" in change and model.vae.tiled is None:
             continue
         placement = replace(base, **change)
         found = budget(model, clip, placement, safety_factor)
         if found.peak_bytes <= capacity_bytes:
-            return name, placement, found
+            return PlacementFit(name, placement, found)
     return None

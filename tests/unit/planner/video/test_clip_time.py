@@ -1,21 +1,24 @@
-"""Seconds follow from work and rates, and the bound is the part that takes longest."""
+"""Rates, stage times and the bound."""
 
 from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.roofline import Bound, Software, StageTime, decode_time, forward_time, rates
+from filmgate.jobs import Size
+from filmgate.planner.roofline import Bound
+from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.clip_time import clip_time, exchange_bytes
-from filmgate.planner.video.work import clip_for, decode_work, forward_work
+from filmgate.planner.video.rates import Software, StageTime, decode_time, forward_time, rates
+from filmgate.planner.video.work import decode_work, forward_work
 
 
 @pytest.fixture
 def wan(catalog):
     model = catalog.video_model("wan2.1-t2v-14b")
-    return model, clip_for(model, width=1280, height=720, frames=81, steps=50)
+    return model, clip_for(model, size=Size(1280, 720), frames=81, steps=50)
 
 
-def test_no_kernel_beats_the_peak(catalog, constants):
+def test_no_rate_exceeds_the_peak(catalog, constants):
     for gpu in catalog.gpus.values():
         if gpu.half_flops and gpu.bandwidth:
             rate = rates(gpu, Software(), constants)
@@ -23,12 +26,12 @@ def test_no_kernel_beats_the_peak(catalog, constants):
             assert max(rate.bandwidth, rate.decode_bandwidth) < gpu.bandwidth
 
 
-def test_a_gpu_without_published_figures_is_not_guessed(catalog, constants):
+def test_a_gpu_without_published_figures_is_rejected(catalog, constants):
     with pytest.raises(ValueError, match="RTX-PRO-4500"):
         rates(catalog.gpu("RTX-PRO-4500-BSE"), Software(), constants)
 
 
-def test_denoising_is_compute_bound_and_text_is_not(catalog, constants, wan):
+def test_denoising_is_compute_bound_and_takes_most_of_the_time(catalog, constants, wan):
     model, clip = wan
     time = clip_time(model, clip, catalog.gpu("H100"), 1, Software(), constants)
     assert time.of("denoise").bound is Bound.COMPUTE
@@ -44,7 +47,7 @@ def test_compiled_operators_move_fewer_bytes(catalog, constants, wan):
     assert 0.8 < compiled / eager < 1.0
 
 
-def test_without_nvlink_the_interconnect_is_charged_and_grows(catalog, constants, wan):
+def test_the_interconnect_takes_time_and_is_slower_without_nvlink(catalog, constants, wan):
     model, clip = wan
     work = forward_work(model, clip)
     for name in ("L40S", "H100"):
@@ -56,7 +59,7 @@ def test_without_nvlink_the_interconnect_is_charged_and_grows(catalog, constants
     assert rates(catalog.gpu("H100"), Software(), constants).link > 10 * slow
 
 
-def test_fp8_speeds_matrix_products_only_where_the_chip_has_it(catalog, constants):
+def test_fp8_accelerates_matrix_products_only_if_the_gpu_supports_it(catalog, constants):
     fp8 = Software(precision="fp8")
     hopper, ampere = catalog.gpu("H100"), catalog.gpu("A100-80")
     assert rates(hopper, fp8, constants).linear > 1.9 * rates(hopper, Software(), constants).linear
@@ -70,7 +73,7 @@ def test_the_bound_is_the_largest_part():
     assert replace(StageTime("x", 1, 0, 0), compute=5).seconds == 5
 
 
-def test_a_group_norm_is_as_slow_on_a_large_gpu_as_on_a_small_one(catalog, constants):
+def test_a_group_norm_takes_the_same_time_on_large_and_small_gpus(catalog, constants):
     model = catalog.video_model("cogvideox-2b")
     work = decode_work(model, clip_for(model))
     bare = replace(work, norm_values=0.0)
@@ -92,18 +95,17 @@ def test_a_group_norm_is_as_slow_on_a_large_gpu_as_on_a_small_one(catalog, const
         ("cogvideox-2b", (720, 480, 49), 0.41),
     ],
 )
-def test_the_fast_decoder_is_reckoned_with_where_it_is_used(catalog, constants, name, shape, measured):
+def test_the_fast_decoder_is_included_only_where_it_is_used(catalog, constants, name, shape, measured):
     model = catalog.video_model(name)
     width, height, frames = shape
-    clip = clip_for(model, width=width, height=height, frames=frames)
+    clip = clip_for(model, size=Size(width, height), frames=frames)
     ours = Software(has_fast_decoder=True)
 
     def decode(gpu, software):
         return clip_time(model, clip, catalog.gpu(gpu), 1, software, constants).of("decode").seconds
 
-    assert decode("H200", ours) == pytest.approx(
-        measured, rel=0.25
-    )  # the formula is off as far for the layers
+    # The formula has an error of the same size for the VAE's layers.
+    assert decode("H200", ours) == pytest.approx(measured, rel=0.25)
     assert decode("H200", Software()) > 2.5 * decode("H200", ours)
     assert decode("L40S", ours) == decode("L40S", Software())
     tiled = Software(has_fast_decoder=True, is_tiled=True)
