@@ -57,7 +57,10 @@ class MemoryRun:
 
 @dataclass(frozen=True, slots=True)
 class LlmRun:
-    """One figure of a language-model benchmark. With `requests`, all of them are sent at once."""
+    """One figure of a language-model benchmark. With `requests`, all of them are sent at once.
+
+    `token_ms` includes a share of new prompts in every step, `decode_token_ms` does not.
+    """
 
     id: str
     model: str
@@ -65,7 +68,15 @@ class LlmRun:
     gpus: PositiveCount
     engine: str
     precision: str
-    metric: str
+    metric: Literal[
+        "first_token_ms",
+        "token_ms",
+        "decode_token_ms",
+        "latency_ms",
+        "output_tokens_per_second",
+        "total_tokens_per_second",
+        "requests_per_second",
+    ]
     value: Positive
     kv_precision: str
     kind: Literal["time", "unknown"]

@@ -23,7 +23,6 @@ from filmgate.planner.video.rates import Software, decode_time, forward_time, ra
 from filmgate.planner.video.work import decode_work, forward_work
 
 MAX_BATCH = 2048
-UNITS_PER_SECOND = {"first_token_ms": 1e3, "token_ms": 1e3, "latency_ms": 1e3}
 
 
 def clip_of(run: VideoRun | MemoryRun | MeasuredRun, catalog: Catalog) -> ClipShape:
@@ -77,8 +76,7 @@ def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
     def predict(constants: Constants) -> float:
         return _llm_seconds(run, serving, constants)
 
-    is_latency = run.metric in UNITS_PER_SECOND
-    seconds = run.value / UNITS_PER_SECOND[run.metric] if is_latency else 1.0 / run.value
+    seconds = run.value / 1e3 if run.metric.endswith("_ms") else 1.0 / run.value
     others = tuple(f"{engine}." for engine in ENGINES if engine != run.engine)
     return Observation(run.id, seconds, predict, others)
 
@@ -96,7 +94,7 @@ def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) 
     if run.metric == "latency_ms":
         step = decode_step(serving, batch, prompt + answer / 2, constants).seconds
         return prefill_step(serving, prompt, batch, constants).seconds + answer * step
-    if run.note and "after the prompts" in run.note:
+    if run.metric == "decode_token_ms":
         return decode_step(serving, batch, prompt + answer / 2, constants).seconds
     steady = steady_token_seconds(serving, batch, prompt, answer, constants)
     return steady if run.metric == "token_ms" else steady / batch
