@@ -1,6 +1,6 @@
-"""How long a plan takes: one JSON line, each question beside a fixed amount of plain Python.
+"""Measures planning time: one JSON line with each question and its ratio to a fixed amount of plain Python.
 
-No GPU is needed. The budget is 300 ms a plan after start-up.
+No GPU is needed. The budget is 300 ms per plan after start-up.
 """
 
 import json
@@ -50,12 +50,12 @@ def questions() -> dict[str, Callable[[], object]]:
 
 
 def baseline() -> None:
-    """A fixed amount of plain Python, so that a figure can be read on any machine."""
+    """A fixed amount of plain Python, for comparisons between machines."""
     sum(i * i for i in range(200_000))
 
 
 def main() -> None:
-    yardstick = milliseconds(baseline)
+    reference = milliseconds(baseline)
     times = {name: milliseconds(call) for name, call in questions().items()}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -65,7 +65,7 @@ def main() -> None:
         "commit": commit.stdout.strip(),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "median_ms": {name: round(value, 2) for name, value in times.items()},
-        "ratio_to_200k_squares": {name: round(value / yardstick, 2) for name, value in times.items()},
+        "ratio_to_200k_squares": {name: round(value / reference, 2) for name, value in times.items()},
         "budget_ms": 300,
         "is_within_budget": max(times.values()) < 300,
     }
