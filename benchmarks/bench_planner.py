@@ -1,6 +1,6 @@
-"""How long a plan takes: one JSON line, each question beside a fixed amount of plain Python.
+"""Measures planning time: one JSON line with each question and its ratio to a fixed amount of plain Python.
 
-No GPU is needed. The budget is 300 ms a plan after start-up.
+No GPU is needed. The budget is 300 ms per plan after start-up.
 """
 
 import json
@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.catalog.loader import load_calibration, load_catalog
+from filmgate.jobs import Size
 from filmgate.planner.fit import plan_fit
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.traffic import Shape
-from filmgate.planner.video import VideoAsk
-from filmgate.planner.video_answer import plan_video
-from filmgate.planner.work import clip_for
+from filmgate.planner.fleet.traffic import TrafficShape
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoQuestion
+from filmgate.planner.video.clip import clip_for
 
 REPEATS = 7
 
@@ -35,10 +36,10 @@ def milliseconds(call: Callable[[], object]) -> float:
 def questions() -> dict[str, Callable[[], object]]:
     catalog, calibration = load_catalog(), load_calibration()
     model = catalog.video_model("wan2.1-t2v-14b")
-    clip = clip_for(model, width=1280, height=720, seconds=5, steps=50)
-    possible = VideoAsk(model, clip, clips_per_day=500, slo_seconds=600, shape=Shape.BUSINESS)
-    impossible = VideoAsk(model, clip, clips_per_day=500, slo_seconds=90)
-    llm = LlmAsk(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
+    clip = clip_for(model, size=Size(1280, 720), seconds=5, steps=50)
+    possible = VideoQuestion(model, clip, clips_per_day=500, slo_seconds=600, shape=TrafficShape.BUSINESS)
+    impossible = VideoQuestion(model, clip, clips_per_day=500, slo_seconds=90)
+    llm = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
     return {
         "video": partial(plan_video, possible, catalog, calibration),
         "video_impossible": partial(plan_video, impossible, catalog, calibration),
@@ -49,12 +50,12 @@ def questions() -> dict[str, Callable[[], object]]:
 
 
 def baseline() -> None:
-    """A fixed amount of plain Python, so that a figure can be read on any machine."""
+    """A fixed amount of plain Python, for comparisons between machines."""
     sum(i * i for i in range(200_000))
 
 
 def main() -> None:
-    yardstick = milliseconds(baseline)
+    reference = milliseconds(baseline)
     times = {name: milliseconds(call) for name, call in questions().items()}
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
@@ -64,7 +65,7 @@ def main() -> None:
         "commit": commit.stdout.strip(),
         "machine": f"{platform.machine()}, Python {platform.python_version()}",
         "median_ms": {name: round(value, 2) for name, value in times.items()},
-        "ratio_to_200k_squares": {name: round(value / yardstick, 2) for name, value in times.items()},
+        "ratio_to_200k_squares": {name: round(value / reference, 2) for name, value in times.items()},
         "budget_ms": 300,
         "is_within_budget": max(times.values()) < 300,
     }

@@ -1,9 +1,10 @@
-"""Counts what a video model asks of a GPU, and prints it beside the catalog: FLOPs and bytes, no GPU needed.
+"""Counts the FLOPs and bytes of video models and compares them with the catalog. No GPU is needed.
 
-Each network is built in its released configuration on torch's meta device and run once: matrix products and
-convolutions by torch's own counter, attention as 2 x queries x keys x (head width twice), and traffic as the
-bytes every eager operator that is not a view reads and writes. Peak memory is what is alive at once, and with
-a convolution also the channels-last copies of its input and output that cuDNN makes. One JSON line a network.
+Each network is built in its released configuration on torch's meta device and run once. Matrix products and
+convolutions are counted by torch's counter, attention as 2 x queries x keys x (head width twice), and traffic
+as the bytes that every eager operator except views reads and writes. Peak memory is the sum of live tensors
+and, during a convolution, the channels-last copies of its input and output that cuDNN makes. Prints one JSON
+line per network.
 """
 
 import json
@@ -26,9 +27,11 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from filmgate.catalog.library import load_catalog
-from filmgate.planner.memory import Placement, decode_bytes
-from filmgate.planner.work import Work, clip_for, decode_work, forward_work
+from filmgate.catalog.loader import load_catalog
+from filmgate.jobs import Size
+from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.memory import Placement, decode_bytes
+from filmgate.planner.video.work import Work, decode_work, forward_work
 
 VIEWS = {
     "view", "_unsafe_view", "reshape", "transpose", "permute", "expand", "unsqueeze", "squeeze", "slice",
@@ -38,11 +41,11 @@ VIEWS = {
 }  # fmt: skip
 
 
-BLOCKS = 32  # of a GroupNorm with 32 groups and one clip: torch gives each group one
+BLOCKS = 32  # thread blocks of a GroupNorm with 32 groups and one clip: one per group
 
 
 class Traffic(TorchDispatchMode):
-    """Adds up the bytes of every operator's tensors, in and out, and follows what is alive."""
+    """Sums the input and output bytes of every operator and tracks live tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,29 +63,29 @@ class Traffic(TorchDispatchMode):
         if name == "native_group_norm":
             batch, groups = args[3], args[6]
             self.norm_values += args[0].numel() * BLOCKS / (batch * groups)
-        self._hold(result)
+        self._track(result)
         copies = tensor_bytes([args[0], result]) if name == "convolution" else 0
         self.peak_bytes = max(self.peak_bytes, sum(self._alive.values()) + copies)
         return result
 
-    def _hold(self, result: Any) -> None:
+    def _track(self, result: Any) -> None:
         for tensor in result if isinstance(result, list | tuple) else [result]:
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
-                handle = storage._cdata  # noqa: SLF001 - a meta tensor has no address to know it by
+                handle = storage._cdata  # noqa: SLF001 - a meta tensor has no address to identify it
                 if handle not in self._alive:
                     self._alive[handle] = storage.nbytes()
                     weakref.finalize(storage, self._alive.pop, handle, None)
 
     def attend(self, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> torch.Tensor:
-        """Stands in for attention, so that no N x N matrix is built or counted as traffic."""
+        """Replaces attention: no N x N matrix is built or counted as traffic."""
         batch, heads, queries, width = query.shape
         self.attention_flops += 2 * batch * heads * queries * key.shape[2] * (width + value.shape[3])
         return torch.empty(*query.shape[:-1], value.shape[-1], dtype=query.dtype, device=query.device)
 
 
 def tensor_bytes(values: Any) -> int:
-    """An expanded tensor is read once, so no more than its storage."""
+    """An expanded tensor counts at most the bytes of its storage."""
     total = 0
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -163,17 +166,17 @@ def main() -> None:
     catalog = load_catalog()
     for name, stage, (width, height, frames), make, call in SUBJECTS:
         model = catalog.video_model(name)
-        clip = clip_for(model, width=width, height=height, frames=frames)
-        held: Work = forward_work(model, clip) if stage == "forward" else decode_work(model, clip)
+        clip = clip_for(model, size=Size(width, height), frames=frames)
+        work: Work = forward_work(model, clip) if stage == "forward" else decode_work(model, clip)
         counted = count(make, call)
         row = {"model": name, "stage": stage, "shape": f"{width}x{height}x{frames}", **counted}
-        row["catalog_to_counted_flops"] = round(held.flops / 1e12 / counted["tflop"], 4)
-        row["catalog_to_counted_traffic"] = round(held.traffic_bytes / 1e9 / counted["traffic_gb"], 4)
+        row["catalog_to_counted_flops"] = round(work.flops / 1e12 / counted["tflop"], 4)
+        row["catalog_to_counted_traffic"] = round(work.traffic_bytes / 1e9 / counted["traffic_gb"], 4)
         if stage == "decode":
             peak = decode_bytes(model, clip, Placement())
             row["catalog_to_counted_peak"] = round(peak / 1e9 / counted["peak_gb"], 4)
         if counted["norm_values"]:
-            row["catalog_to_counted_norms"] = round(held.norm_values / 1e9 / counted["norm_values"], 4)
+            row["catalog_to_counted_norms"] = round(work.norm_values / 1e9 / counted["norm_values"], 4)
         print(json.dumps(row), flush=True)
 
 

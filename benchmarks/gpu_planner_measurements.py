@@ -1,10 +1,10 @@
-"""Full-size random-weight video models on one GPU: seconds a forward, seconds a decode, peak memory.
+"""Measures video models of full size with random weights on one GPU: forward pass, decode and peak memory.
 
-Prints one JSON object last, and writes it to $OUT/planner_h200.json where OUT is set. Put that file under
-src/filmgate/catalog/data/measured/ and judge the planner by it:
+The last line of output is one JSON object, which is also written to $OUT/planner_h200.json if OUT is set.
+Copy the file to src/filmgate/catalog/data/measured/ and validate the planner with it:
 filmgate plan validate --docs docs/planner-validation.md \\
     --calibration src/filmgate/catalog/data/calibration.json
-`--tiny` runs the same path on a CPU with toy models, to check the script and nothing else.
+`--tiny` runs toy models on a CPU, only to check the script.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Part:
-    """A network: its class, the released configuration, and a toy one that a CPU can run."""
+    """A network: its class, the released configuration, and a toy configuration for a CPU."""
 
     make: Callable[..., torch.nn.Module]
     released: Mapping[str, Any]
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model to build and the shapes to run it at; `ratios` are latent channels, time and space."""
+    """A model and the shapes to run; `ratios` are latent channels, time ratio and space ratio."""
 
     model: str
     denoiser: Part
@@ -156,7 +156,7 @@ SUBJECTS = (
 
 @contextmanager
 def built_in(device: str, dtype: torch.dtype) -> Iterator[None]:
-    """Parameters are born on the device in their own dtype: half the memory of building, then casting."""
+    """Creates parameters on the device in their dtype, which takes half the memory of casting them later."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -171,7 +171,7 @@ def on_device(value: Any, device: str) -> Any:
 
 
 def time_once(call: Callable[[], object], device: str) -> float:
-    """Seconds of one call by CUDA events (the device's own clock), or by the wall on a CPU."""
+    """Seconds of one call, by CUDA events or, on a CPU, by the wall clock."""
     if device == "cpu":
         started = time.perf_counter()
         call()
@@ -185,7 +185,7 @@ def time_once(call: Callable[[], object], device: str) -> float:
 
 
 def measure(call: Callable[[], object], device: str) -> dict[str, Any]:
-    """Median of three after one warm-up; the peak is that of the timed calls, weights included."""
+    """The median of three calls after a warm-up, and their peak memory including weights."""
     call()
     if device != "cpu":
         torch.cuda.synchronize()
@@ -206,7 +206,7 @@ def release(device: str) -> None:
 
 
 def measure_stage(subject: Subject, stage: str, device: str) -> list[dict[str, Any]]:
-    """Every shape of one stage of one model; the other stage's weights are not on the device meanwhile."""
+    """Every shape of one stage of one model. The weights of the other stage are not on the device."""
     part = subject.denoiser if stage == "forward" else subject.vae
     is_toy = device == "cpu"
     with built_in(device, DTYPE):

@@ -1,16 +1,21 @@
-"""The planner's fitted constants, as the last validation wrote them."""
+"""The planner's fitted constants, as `filmgate plan validate --calibration` writes them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from filmgate.catalog.records import Amount, IsoDate, Number
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Logarithms of efficiencies and overheads, and how far held-out runs fell from the prediction."""
+    """Logarithms of efficiencies and overheads.
 
-    constants: Mapping[str, float]
-    video_spread: float
-    llm_spread: float
+    The spreads are the 80 % quantile of the log error on held-out runs. `seen_gpus` have at least one run.
+    """
+
+    constants: Mapping[str, Number]
+    video_spread: Amount
+    llm_spread: Amount
     seen_gpus: tuple[str, ...]
     source: str
-    as_of: str
+    as_of: IsoDate

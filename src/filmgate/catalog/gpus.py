@@ -1,37 +1,40 @@
-"""GPUs as the planner sees them: memory, bandwidth, arithmetic, links."""
+"""GPUs: memory, bandwidth, arithmetic rates, links and software requirements."""
 
 from dataclasses import dataclass
 
+from filmgate.catalog.records import Amount, Count, IsoDate, Positive, PositiveCount
+
 MIB = 1 << 20
+GIB = 1 << 30
 TERA = 1e12
 GIGA = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One accelerator; a figure nobody published is None."""
+    """One accelerator. A figure that is not published is None."""
 
     name: str
     product: str
     generation: str
-    memory_mib: int
+    memory_mib: PositiveCount
     source: str
-    as_of: str
+    as_of: IsoDate
     compute_capability: str | None = None
-    nvml_mib: int | None = None
+    nvml_mib: PositiveCount | None = None
     memory_type: str | None = None
-    bandwidth_gb_s: float | None = None
-    fp16_tflops: float | None = None
-    bf16_tflops: float | None = None
-    fp8_tflops: float | None = None
-    fp4_tflops: float | None = None
-    sm_count: int | None = None
-    power_watts: int | None = None
-    mig_slices: int | None = None
-    nvlink_gb_s: float | None = None
-    pcie_gb_s: float | None = None
-    nvenc: int | None = None
-    nvdec: int | None = None
+    bandwidth_gb_s: Positive | None = None
+    fp16_tflops: Positive | None = None
+    bf16_tflops: Positive | None = None
+    fp8_tflops: Positive | None = None
+    fp4_tflops: Positive | None = None
+    sm_count: PositiveCount | None = None
+    power_watts: PositiveCount | None = None
+    mig_slices: Count | None = None
+    nvlink_gb_s: Amount | None = None
+    pcie_gb_s: Positive | None = None
+    nvenc: Count | None = None
+    nvdec: Count | None = None
     min_driver: str | None = None
     min_cuda: str | None = None
     needs_open_modules: bool | None = None
@@ -41,18 +44,18 @@ class Gpu:
 
     @property
     def memory_bytes(self) -> int:
-        """Usable device memory: what NVML was seen to report, else what the EC2 API reports."""
+        """Usable device memory as NVML reports it, otherwise as the EC2 API reports it."""
         return (self.nvml_mib or self.memory_mib) * MIB
 
     @property
     def half_flops(self) -> float | None:
-        """Dense FLOP/s in bfloat16, or in float16 on chips older than bfloat16; None where nobody says."""
+        """Dense FLOP/s in bfloat16, or in float16 where the GPU has no bfloat16."""
         tflops = self.bf16_tflops or self.fp16_tflops
         return tflops * TERA if tflops else None
 
     @property
     def bandwidth(self) -> float | None:
-        """Device memory bytes a second."""
+        """Device memory bandwidth in bytes per second."""
         return self.bandwidth_gb_s * GIGA if self.bandwidth_gb_s else None
 
     @property
@@ -60,6 +63,6 @@ class Gpu:
         return bool(self.nvlink_gb_s)
 
     def flops(self, precision: str) -> float | None:
-        """Dense FLOP/s at a weight precision; a chip without that path computes in half precision."""
+        """Dense FLOP/s at a weight precision; in half precision where the GPU has no path for it."""
         tflops = {"fp8": self.fp8_tflops, "fp4": self.fp4_tflops}.get(precision)
         return tflops * TERA if tflops else self.half_flops

@@ -1,4 +1,4 @@
-"""A language model from its Hugging Face `config.json`: parameters, cache and routing by arithmetic."""
+"""Reads a language model from its Hugging Face `config.json` and computes its parameter counts."""
 
 import json
 from collections.abc import Mapping
@@ -12,18 +12,19 @@ Config = Mapping[str, Any]
 
 
 def read_llm_config(path: Path, as_of: str) -> Llm:
-    """The model a config describes; raises UsageError where a needed number is missing."""
+    """The model that a config describes. Raises UsageError when a required number is missing."""
     try:
         config = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
-    config = {**config, **config.get("text_config", {})}
     try:
-        return _llm(config, path, as_of)
+        return _llm({**config, **config.get("text_config", {})}, path, as_of)
     except KeyError as exc:
         raise UsageError(
-            f"{path} has no {exc.args[0]}: is it a language model's config?", option="--model"
+            f"{path} has no {exc.args[0]}; give the config.json of a language model", option="--model"
         ) from exc
+    except (AttributeError, TypeError, ZeroDivisionError) as exc:
+        raise UsageError(f"{path} is not the config.json of a language model", option="--model") from exc
 
 
 def _llm(config: Config, path: Path, as_of: str) -> Llm:
@@ -81,7 +82,7 @@ def _attention_params(config: Config) -> int:
 
 
 def _mlp_params(config: Config, experts: int | None) -> tuple[int, int, int, int]:
-    """Parameters of all dense layers, of one expert, of a layer's shared ones; and layers that route."""
+    """Parameters of all dense layers, of one expert and of one layer's shared experts; routed layers."""
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
     dense_layer = 3 * hidden * config["intermediate_size"]
     if not experts:

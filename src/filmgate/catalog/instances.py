@@ -1,26 +1,29 @@
-"""Rentable machines and what they cost where."""
+"""EC2 instance types, their prices by region, and the regions."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+from filmgate.catalog.records import Amount, Count, IsoDate, Positive, PositiveCount
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One size of one family, as the EC2 API describes it."""
+    """One instance type, as the EC2 API describes it. `gpu_count` is a fraction for a shared GPU."""
 
     name: str
     gpu: str
-    gpu_count: float
-    gpu_mib: int
-    vcpu: int
-    ram_gib: float
-    status: str
+    gpu_count: Positive
+    gpu_mib: PositiveCount
+    vcpu: PositiveCount
+    ram_gib: Positive
+    status: Literal["on-demand", "capacity-blocks-only", "retired"]
     source: str
-    as_of: str
-    nvme_gb: float | None = None
-    network_gbps: float | None = None
-    efa_interfaces: int | None = None
-    ebs_mbps: float | None = None
-    unsupported_because: str | None = None
+    as_of: IsoDate
+    nvme_gb: Amount | None = None
+    network_gbps: Amount | None = None
+    efa_interfaces: Count | None = None
+    ebs_mbps: Amount | None = None
+    unsupported_reason: str | None = None
 
     @property
     def family(self) -> str:
@@ -28,30 +31,31 @@ class Instance:
 
     @property
     def gpus(self) -> int:
+        """Whole GPUs."""
         return int(self.gpu_count)
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD an hour of one instance in one region, Linux, shared tenancy; spot over the region's zones."""
+    """USD per hour of one instance type in one region: Linux, shared tenancy, spot over all zones."""
 
     instance: str
     region: str
     source: str
-    as_of: str
-    on_demand: float | None = None
-    spot_min: float | None = None
-    spot_median: float | None = None
-    spot_max: float | None = None
-    zones: int | None = None
+    as_of: IsoDate
+    on_demand: Amount | None = None
+    spot_min: Amount | None = None
+    spot_median: Amount | None = None
+    spot_max: Amount | None = None
+    zones: PositiveCount | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where a region's machines stand, for data-residency limits."""
+    """An AWS region and the jurisdiction that its data centres are in."""
 
     name: str
-    place: str
+    city: str
     jurisdiction: str
     source: str
-    as_of: str
+    as_of: IsoDate

@@ -1,39 +1,34 @@
-"""Language models: the few numbers that decide memory and speed."""
+"""Language models: the architecture figures that determine memory and speed."""
 
 from dataclasses import dataclass
 
-BITS = {
-    "fp32": 32.0,
-    "bf16": 16.0,
-    "fp16": 16.0,
-    "fp8": 8.0,
-    "int8": 8.0,
-    "mxfp4": 4.25,
-    "fp4": 4.5,
-    "int4": 4.5,
-}
+from filmgate.catalog.records import Count, IsoDate, PositiveCount
 
 
 @dataclass(frozen=True, slots=True)
 class Llm:
-    """A decoder-only model; `latent_kv` is the cached width of latent attention, `windowed_layers` slide."""
+    """A decoder-only model.
+
+    `latent_kv` is the cached width per token of latent attention. `windowed_layers` attend over the last
+    `sliding_window` tokens only. `native_bytes` is the size of the released checkpoint.
+    """
 
     id: str
     name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocab: int
-    params: int
-    active_params: int
+    layers: PositiveCount
+    hidden: PositiveCount
+    heads: PositiveCount
+    kv_heads: PositiveCount
+    head_dim: PositiveCount
+    vocab: PositiveCount
+    params: PositiveCount
+    active_params: PositiveCount
     source: str
-    as_of: str
-    experts: int | None = None
-    experts_per_token: int | None = None
-    sliding_window: int | None = None
-    windowed_layers: int = 0
-    latent_kv: int | None = None
-    native_bytes: int | None = None
+    as_of: IsoDate
+    experts: PositiveCount | None = None
+    experts_per_token: PositiveCount | None = None
+    sliding_window: PositiveCount | None = None
+    windowed_layers: Count = 0
+    latent_kv: PositiveCount | None = None
+    native_bytes: PositiveCount | None = None
     native_precision: str = "bf16"

@@ -1,26 +1,31 @@
-"""Managed APIs: what they charge, where they are, whether they still live."""
+"""Managed video and text APIs: price, regions and life-cycle state."""
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from filmgate.catalog.records import Amount, IsoDate, Positive, PositiveCount
 
 SLACK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class VideoApi:
-    """A managed video model, billed by the second of video."""
+    """A managed video model, billed per second of video in clips of fixed lengths."""
 
     id: str
     name: str
-    state: str
+    state: Literal["active", "legacy", "retired"]
     regions: tuple[str, ...]
-    max_height: int
-    clip_seconds: tuple[int, ...]
-    usd_per_second: float
+    max_height: PositiveCount
+    clip_seconds: Annotated[tuple[PositiveCount, ...], Field(min_length=1)]
+    usd_per_second: Amount
     source: str
-    as_of: str
-    end_of_life: str | None = None
-    typical_seconds: float | None = None
-    concurrency: int | None = None
+    as_of: IsoDate
+    end_of_life: IsoDate | None = None
+    typical_seconds: Positive | None = None
+    concurrency: PositiveCount | None = None
     note: str | None = None
 
     @property
@@ -28,9 +33,9 @@ class VideoApi:
         return self.state == "active"
 
     def usd_per_clip(self, seconds: float) -> float:
-        """What one clip is billed at: the shortest length offered that covers it, else several clips.
+        """The price of one clip: the shortest available length that covers it, or several clips.
 
-        A quarter of a second over is forgiven: 81 frames at 16 a second are a five-second clip to everybody.
+        A length may be exceeded by SLACK_SECONDS: 81 frames at 16 per second count as five seconds.
         """
         longest = max(self.clip_seconds)
         whole, rest = divmod(max(seconds - SLACK_SECONDS, 0.0), longest)
@@ -40,12 +45,12 @@ class VideoApi:
 
 @dataclass(frozen=True, slots=True)
 class TextApi:
-    """A managed language model, billed by the million tokens."""
+    """A managed language model, billed per million tokens."""
 
     id: str
     name: str
     region: str
-    usd_per_million_input: float
-    usd_per_million_output: float
+    usd_per_million_input: Amount
+    usd_per_million_output: Amount
     source: str
-    as_of: str
+    as_of: IsoDate

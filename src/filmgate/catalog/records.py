@@ -1,71 +1,108 @@
-"""Rows of a data file into frozen dataclasses: every key known, an empty cell is None."""
+"""Parses rows of data files into catalog records with pydantic.
 
+Records are frozen dataclasses. Unknown keys, NaN and infinity are rejected everywhere. Numbers in TOML and
+JSON must be numbers; cells of a CSV file are converted, and an empty cell takes the field's default.
+"""
+
+import csv
+import io
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from filmgate.errors import UsageError
 
+Parsed = TypeVar("Parsed")
 Record = TypeVar("Record")
-RENAMED = {"class": "class_name"}
 
-
-def to_record(kind: type[Record], row: Mapping[str, object], where: str) -> Record:
-    """One row as `kind`; raises UsageError naming the file, the row and the key."""
-    values = {RENAMED.get(name, name): value for name, value in row.items()}
-    known, hints = _schema(cast("Any", kind))
-    for name in values.keys() - known.keys():
-        near = get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
-        raise UsageError(f"{where}: unknown key {name}; {hint}")
-    absent = [name for name, field in known.items() if name not in values and not _has_default(field)]
-    if absent:
-        raise UsageError(f"{where}: {', '.join(absent)} missing")
-    return kind(**{name: _convert(value, hints[name], f"{where}.{name}") for name, value in values.items()})
+Number = Annotated[float, Field(strict=True)]
+Amount = Annotated[float, Field(ge=0, strict=True)]
+Positive = Annotated[float, Field(gt=0, strict=True)]
+Count = Annotated[int, Field(ge=0, strict=True)]
+PositiveCount = Annotated[int, Field(gt=0, strict=True)]
+IsoDate = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 @cache
-def _schema(kind: type) -> tuple[dict[str, Field[Any]], dict[str, Any]]:
-    return {field.name: field for field in fields(cast("Any", kind))}, get_type_hints(kind)
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 
 
-def _has_default(field: Field[Any]) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
+def parse_record(kind: type[Record], row: object, source: str, option: str | None = None) -> Record:
+    """One row. Raises UsageError naming the source and the key."""
+    try:
+        (record,) = _adapter(list[kind]).validate_python([row])  # type: ignore[valid-type]
+    except ValidationError as exc:
+        error = _most_useful(exc)
+        raise UsageError(f"{source}: {_describe(kind, error, error['loc'][1:])}", option=option) from exc
+    parsed: Record = record
+    return parsed
 
 
-def _convert(value: object, hint: Any, where: str) -> object:
-    if get_origin(hint) is UnionType:
-        if value is None or value == "":
-            return None
-        hint = next(part for part in get_args(hint) if part is not NoneType)
-    if get_origin(hint) is tuple:
-        return _to_tuple(value, get_args(hint), where)
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        return to_record(cast("type[object]", hint), value, where)
-    return _to_scalar(value, hint, where)
+def parse_rows(kind: type[Parsed], rows: object, source: str, option: str | None = None) -> Parsed:
+    """Rows as `kind`: `list[Record]` or `dict[str, Record]`. Raises UsageError naming source, row and key."""
+    try:
+        parsed: Parsed = _adapter(cast("Any", kind)).validate_python(rows)
+    except ValidationError as exc:
+        error = _most_useful(exc)
+        row = "".join(f"row {r + 1}: " if isinstance(r, int) else f"{r}: " for r in error["loc"][:1])
+        problem = _describe(get_args(kind)[-1], error, error["loc"][1:])
+        raise UsageError(f"{source}: {row}{problem}", option=option) from exc
+    return parsed
 
 
-def _to_tuple(value: object, parts: tuple[Any, ...], where: str) -> tuple[object, ...]:
-    if not isinstance(value, list | tuple):
-        raise UsageError(f"{where}: a list is expected, got {value!r}")
-    hints = [parts[0]] * len(value) if parts[-1] is Ellipsis else list(parts)
-    if len(hints) != len(value):
-        raise UsageError(f"{where}: {len(hints)} values are expected, got {len(value)}")
-    return tuple(
-        _convert(item, hint, f"{where}[{i}]") for i, (item, hint) in enumerate(zip(value, hints, strict=True))
-    )
+def parse_csv(kind: type[Record], text: str, source: str, option: str | None = None) -> list[Record]:
+    """The rows of a CSV file with a header. Raises UsageError naming the source, the line and the column."""
+    rows = [
+        {name or "(column without a header)": cell for name, cell in row.items() if cell not in ("", None)}
+        for row in csv.DictReader(io.StringIO(text))
+    ]
+    try:
+        parsed: list[Record] = _adapter(list[kind]).validate_python(rows, strict=False)  # type: ignore[valid-type]
+    except ValidationError as exc:
+        error = _most_useful(exc)
+        line = int(error["loc"][0]) + 2  # after the header, counted from 1
+        problem = _describe(kind, error, error["loc"][1:])
+        raise UsageError(f"{source} line {line}: {problem}", option=option) from exc
+    return parsed
 
 
-def _to_scalar(value: object, hint: Any, where: str) -> object:
-    if hint in (int, float) and isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-            return int(number) if hint is int and number.is_integer() else number
-        except ValueError as exc:
-            raise UsageError(f"{where}: a number is expected, got {value!r}") from exc
-    if get_origin(hint) is not None or isinstance(value, hint):
-        return value
-    raise UsageError(f"{where}: {getattr(hint, '__name__', hint)} is expected, got {value!r}")
+def with_keys(table: object, field: str) -> object:
+    """A table of rows with each row's key stored in `field`. Other values are left for parsing to reject."""
+    if not isinstance(table, Mapping):
+        return table
+    return {key: {field: key, **row} if isinstance(row, Mapping) else row for key, row in table.items()}
+
+
+def _most_useful(exc: ValidationError) -> ErrorDetails:
+    """An unknown key first: pydantic also reports a misspelled key as missing."""
+    errors = exc.errors()
+    return next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])
+
+
+def _describe(kind: Any, error: ErrorDetails, loc: tuple[int | str, ...]) -> str:
+    """What is wrong at `loc`, a path inside a record of this kind."""
+    if error["type"] == "unexpected_keyword_argument":
+        return f"{_path(loc[:-1])}unknown key {loc[-1]}{_hint(kind, loc)}"
+    if error["type"] == "missing":
+        return f"{_path(loc).removesuffix(': ')} is missing"
+    message = error["msg"]
+    return f"{_path(loc)}{message[0].lower()}{message[1:]}, got {error['input']!r}"
+
+
+def _hint(kind: Any, loc: tuple[int | str, ...]) -> str:
+    if len(loc) > 1:  # a key of a nested record
+        return ""
+    known = [field.name for field in fields(kind)]
+    near = get_close_matches(str(loc[0]), known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; known keys: {', '.join(known)}"
+
+
+def _path(loc: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    return f"{text.removeprefix('.')}: " if loc else ""

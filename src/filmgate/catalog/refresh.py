@@ -1,17 +1,19 @@
-"""Prices as AWS lists them today, from its Price List API; needs boto3 and credentials."""
+"""Fetches current on-demand prices from the AWS Price List API. Needs the `aws` extra and credentials."""
 
 import csv
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from filmgate.aws.clients import check_boto3, has_credentials, open_pricing
 from filmgate.aws.errors import aws_errors
 from filmgate.catalog.instances import Price
-from filmgate.errors import RunError, UsageError
+from filmgate.errors import RunError, UsageError, WriteError
 
-FIELDS = (
+API_REGION = "us-east-1"  # serves the prices of all regions
+COLUMNS = (
     "instance",
     "region",
     "on_demand",
@@ -32,41 +34,41 @@ FILTERS = {
 
 
 class PriceList(Protocol):
-    """The one call made on boto3's pricing client."""
+    """The part of boto3's pricing client that is used here."""
 
-    def get_products(self, **question: Any) -> dict[str, Any]: ...
+    def get_products(self, **query: Any) -> dict[str, Any]: ...
 
 
 def open_price_list() -> PriceList:
-    """Opens the Price List API, which serves the prices of every region from us-east-1."""
+    """A client for the Price List API. Raises UsageError without the `aws` extra or credentials."""
     check_boto3("--refresh")
     if not has_credentials():
         raise UsageError("no AWS credentials found; set AWS_PROFILE or AWS_ACCESS_KEY_ID", option="--refresh")
-    client: PriceList = open_pricing("us-east-1")
+    client: PriceList = open_pricing(API_REGION)
     return client
 
 
 def fetch_prices(client: PriceList, instances: Iterable[str], as_of: str) -> list[Price]:
-    """On-demand prices of the instances in every region; spot is not in this API."""
+    """On-demand prices of the instance types in every region. The API has no spot prices. Raises RunError."""
     return [price for name in instances for price in _prices_of(client, name, as_of)]
 
 
 def _prices_of(client: PriceList, instance: str, as_of: str) -> Iterator[Price]:
     wanted = {**FILTERS, "instanceType": instance}
-    question: dict[str, Any] = {
+    query: dict[str, Any] = {
         "ServiceCode": "AmazonEC2",
         "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()],
     }
     while True:
-        with aws_errors("Pricing", lambda failure: RunError(failure.message)):
-            page = client.get_products(**question)
+        with aws_errors("AWS Price List API", lambda failure: RunError(failure.message)):
+            page = client.get_products(**query)
         for text in page.get("PriceList", []):
             price = _to_price(json.loads(text), instance, as_of)
             if price:
                 yield price
         if not page.get("NextToken"):
             return
-        question["NextToken"] = page["NextToken"]
+        query["NextToken"] = page["NextToken"]
 
 
 def _to_price(product: dict[str, Any], instance: str, as_of: str) -> Price | None:
@@ -84,27 +86,27 @@ def _to_price(product: dict[str, Any], instance: str, as_of: str) -> Price | Non
 
 
 def merge_prices(old: Iterable[Price], new: Iterable[Price]) -> list[Price]:
-    """New on-demand prices over the old rows, whose spot range and its date's source are kept."""
+    """The old rows with new on-demand prices. A spot range is kept, with its source and date."""
     merged = {(price.instance, price.region): price for price in old}
     for price in new:
-        before = merged.get((price.instance, price.region))
-        spot = (before.spot_min, before.spot_median, before.spot_max, before.zones) if before else (None,) * 4
-        source = (
-            f"{price.source}; spot: {before.source} {before.as_of}"
-            if before and before.spot_min
-            else price.source
-        )
-        merged[price.instance, price.region] = Price(
-            price.instance, price.region, source, price.as_of, price.on_demand, *spot
+        before = merged.get((price.instance, price.region), price)
+        source = price.source
+        if before.spot_min:
+            source = f"{price.source}; spot: {before.source} {before.as_of}"
+        merged[price.instance, price.region] = replace(
+            before, source=source, as_of=price.as_of, on_demand=price.on_demand
         )
     return [merged[key] for key in sorted(merged)]
 
 
 def write_prices(prices: Iterable[Price], path: Path) -> None:
-    """One CSV in the shipped format, which `--prices FILE` reads back."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(FIELDS)
-        for price in prices:
-            row = (getattr(price, field) for field in FIELDS)
-            writer.writerow("" if value is None else value for value in row)
+    """Writes a CSV file in the shipped format, for `--prices FILE`. Raises WriteError."""
+    try:
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for price in prices:
+                row = (getattr(price, column) for column in COLUMNS)
+                writer.writerow("" if value is None else value for value in row)
+    except OSError as exc:
+        raise WriteError(f"{path} cannot be written: {exc.strerror}") from exc

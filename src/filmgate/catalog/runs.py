@@ -1,44 +1,49 @@
-"""Runs somebody published or we measured: what the planner is calibrated on and judged by."""
+"""Published and measured runs. The planner is calibrated on them and validated against them."""
 
 from dataclasses import dataclass
 from typing import Literal
 
+from filmgate.catalog.records import Count, IsoDate, Positive, PositiveCount
+
 
 @dataclass(frozen=True, slots=True)
 class VideoRun:
-    """Seconds for one clip. `kind`: time is prompt to frames, decode that alone, bound a mere limit."""
+    """Seconds for one clip.
+
+    `kind` is "time" (prompt to frames), "decode" (decode only) or "bound" (an upper limit, not a time).
+    """
 
     id: str
     model: str
     gpu: str
-    gpus: int
-    width: int
-    height: int
-    frames: int
-    steps: int
-    seconds: float
+    gpus: PositiveCount
+    width: PositiveCount
+    height: PositiveCount
+    frames: PositiveCount
+    steps: Count
+    seconds: Positive
     kernel: Literal["flash2", "fused"]
     mode: Literal["eager", "fused", "compiled"]
     decode_dtype: Literal["bf16", "fp32"]
     is_tiled: bool
     kind: Literal["time", "decode", "bound"]
     source: str
-    as_of: str
-    forwards_per_step: int | None = None
+    as_of: IsoDate
+    forwards_per_step: PositiveCount | None = None
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRun:
-    """Peak device memory of a clip. `kind` unknown: dtype, offload or shape is not stated."""
+    """Peak device memory of a clip. `kind` is "unknown" where dtype, offload or shape is not stated."""
 
     id: str
     model: str
-    gpus: int
-    width: int
-    height: int
-    frames: int
-    peak_gib: float
+    gpus: PositiveCount
+    width: PositiveCount
+    height: PositiveCount
+    frames: PositiveCount
+    peak_gib: Positive
     weights: Literal["bf16", "fp32"]
     decode_dtype: Literal["bf16", "fp32"]
     offload: Literal["none", "model", "cpu_text"]
@@ -46,55 +51,66 @@ class MemoryRun:
     activation: str
     kind: Literal["memory", "unknown"]
     source: str
-    as_of: str
+    as_of: IsoDate
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LlmRun:
-    """One figure of one language-model benchmark; `requests` were sent all at once where it is set."""
+    """One figure of a language-model benchmark. With `requests`, all of them are sent at once.
+
+    `token_ms` includes a share of new prompts in every step, `decode_token_ms` does not.
+    """
 
     id: str
     model: str
     gpu: str
-    gpus: int
+    gpus: PositiveCount
     engine: str
     precision: str
-    metric: str
-    value: float
-    kv: str
+    metric: Literal[
+        "first_token_ms",
+        "token_ms",
+        "decode_token_ms",
+        "latency_ms",
+        "output_tokens_per_second",
+        "total_tokens_per_second",
+        "requests_per_second",
+    ]
+    value: Positive
+    kv_precision: str
     kind: Literal["time", "unknown"]
     source: str
-    as_of: str
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    batch: int | None = None
-    requests: int | None = None
+    as_of: IsoDate
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    batch: PositiveCount | None = None
+    requests: PositiveCount | None = None
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One stage of one model timed on a GPU of ours; `peak_bytes` includes the stage's weights."""
+    """One stage of one model, measured on our own GPU. `peak_bytes` includes the stage's weights."""
 
     model: str
     gpu: str
     stage: Literal["forward", "decode"]
-    width: int
-    height: int
-    frames: int
+    width: PositiveCount
+    height: PositiveCount
+    frames: PositiveCount
     mode: Literal["eager", "compiled"]
-    seconds: float
+    seconds: Positive
     source: str
-    as_of: str
-    peak_bytes: int | None = None
-    weight_bytes: int | None = None
+    as_of: IsoDate
+    peak_bytes: PositiveCount | None = None
+    weight_bytes: PositiveCount | None = None
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Everything the planner can be held against."""
+    """All runs in the catalog."""
 
     video: tuple[VideoRun, ...]
     memory: tuple[MemoryRun, ...]

@@ -1,13 +1,15 @@
-"""Reads a week of GPU metrics from CSV: our own column names, or those of the DCGM exporter."""
+"""Reads GPU metrics from CSV, with Filmgate, DCGM exporter or nvidia-smi column names."""
 
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, nan
 from pathlib import Path
 
+from filmgate.catalog.gpus import MIB
 from filmgate.errors import UsageError
 
-NAMES = {
+COLUMN_NAMES = {
     "gpu_util": ("gpu_util", "gpu_utilisation", "dcgm_fi_dev_gpu_util", "utilization.gpu [%]", "utilization"),
     "memory_used_mib": ("memory_used_mib", "dcgm_fi_dev_fb_used", "memory.used [mib]"),
     "sm_active": ("sm_active", "dcgm_fi_prof_sm_active"),
@@ -17,7 +19,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """Samples of one GPU or of several together; a column that was not in the file is empty."""
+    """Samples of one or more GPUs. A column that is not in the file is empty."""
 
     gpu_share: tuple[float, ...]
     memory_bytes: tuple[float, ...]
@@ -26,41 +28,48 @@ class Utilisation:
 
 
 def read_utilisation(path: Path) -> Utilisation:
-    """The samples; percentages become shares."""
+    """The samples, with percentages as shares. Raises UsageError."""
     try:
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--utilisation") from exc
-    columns = {name: _column(rows, spellings) for name, spellings in NAMES.items()}
+    columns = {name: _column(rows, names) for name, names in COLUMN_NAMES.items()}
     if not columns["gpu_util"] or not columns["memory_used_mib"]:
         raise UsageError(
-            f"{path} needs the columns gpu_util (percent) and memory_used_mib, or the DCGM names of both",
+            f"{path} must have the columns gpu_util (percent) and memory_used_mib, or their DCGM names",
             option="--utilisation",
         )
     return Utilisation(
         gpu_share=tuple(value / 100 for value in columns["gpu_util"]),
-        memory_bytes=tuple(value * (1 << 20) for value in columns["memory_used_mib"]),
+        memory_bytes=tuple(value * MIB for value in columns["memory_used_mib"]),
         sm_share=columns["sm_active"],
         dram_share=columns["dram_active"],
     )
 
 
-def _column(rows: list[dict[str, str]], spellings: tuple[str, ...]) -> tuple[float, ...]:
+def _column(rows: list[dict[str, str]], names: tuple[str, ...]) -> tuple[float, ...]:
     found = []
     for number, row in enumerate(rows, start=2):
-        text = _cell(row, spellings)
+        text = _cell(row, names)
         if not text:
             continue
-        try:
-            found.append(float(text))
-        except ValueError as exc:
-            raise UsageError(f"line {number}: {text!r} is not a number", option="--utilisation") from exc
+        found.append(_number(text, number))
     return tuple(found)
 
 
-def _cell(row: Mapping[str, str], spellings: tuple[str, ...]) -> str | None:
+def _number(text: str, line: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not 0 <= value < inf:
+        raise UsageError(f"line {line}: {text!r} is not a number of at least 0", option="--utilisation")
+    return value
+
+
+def _cell(row: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     for name, value in row.items():
-        if name and name.strip().lower() in spellings:
+        if name and name.strip().lower() in names:
             return (value or "").strip().removesuffix("%").removesuffix("MiB").strip()
     return None

@@ -1,122 +1,130 @@
-"""Video models: what each part weighs, and polynomials for the work it does at any shape."""
+"""Video models: the size of each component, and polynomials for its work at any clip shape."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from filmgate.catalog.records import Amount, Count, IsoDate, Positive, PositiveCount
+
+Pair = tuple[Amount, Amount]
 
 
 @dataclass(frozen=True, slots=True)
 class TextEncoder:
-    """A prompt encoder; it runs once a clip and mostly matters by its weight."""
+    """A prompt encoder; it runs once per clip on a fixed number of tokens."""
 
     id: str
-    params: int
+    params: PositiveCount
+    tokens: PositiveCount
     source: str
-    as_of: str
-
-
-@dataclass(frozen=True, slots=True)
-class EncoderUse:
-    """Which encoder a model uses, and the tokens it always runs."""
-
-    id: str
-    tokens: int
+    as_of: IsoDate
 
 
 @dataclass(frozen=True, slots=True)
 class Denoiser:
-    """The denoiser's work for N video tokens; pairs are (constant, per token), attention (N, N squared)."""
+    """The denoiser and the work of one forward pass over N video tokens.
+
+    Pairs are (constant, per token), except `attention_flops`: (per token, per token squared).
+    """
 
     class_name: str
-    params: int
-    copies: int
-    layers: int
-    width: int
-    head_dim: int
-    linear_flops: tuple[float, float]
-    attention_flops: tuple[float, float]
-    activation_bytes: tuple[float, float]
-    traffic_bytes: tuple[float, float]
-    traffic_from: str
-    extra_params: int = 0
-    mask_bytes_token2: float = 0.0
+    params: PositiveCount
+    copies: PositiveCount
+    layers: Count
+    width: PositiveCount
+    head_dim: PositiveCount
+    linear_flops: Pair
+    attention_flops: Pair
+    activation_bytes: Pair
+    traffic_bytes: Pair
+    traffic_source: str
+    extra_params: Count = 0
+    mask_bytes_per_token_pair: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TiledDecode:
-    """Decoding in overlapping tiles: more arithmetic, far less memory."""
+    """Decoding in overlapping tiles: more arithmetic, much less memory."""
 
-    work_factor: float
-    fixed_bytes: float
-    bytes_px: float
+    work_factor: Positive
+    fixed_bytes: Amount
+    bytes_per_pixel: Amount
 
 
 @dataclass(frozen=True, slots=True)
 class FastDecode:
-    """Our own kernels: the share they take of the time the VAE's layers take, where they are used."""
+    """Filmgate's own kernels: their time as a share of the time of the VAE's layers, where they are used."""
 
-    share: float
-    capabilities: tuple[str, ...]
+    time_share: Positive
+    compute_capabilities: tuple[str, ...]
     source: str
-    as_of: str
+    as_of: IsoDate
 
 
 @dataclass(frozen=True, slots=True)
 class Vae:
-    """The decoder's work: FLOPs by latent area and step, peak (per pixel, per pixel and frame), traffic.
+    """The decoder and its work.
 
-    `norm_values_px`: values a pixel whose mean and variance a GroupNorm takes on 32 blocks, on any GPU.
+    `flops_*_latent` are per latent pixel of the first and of each further latent frame. Peaks are (bytes per
+    pixel, bytes per pixel and frame). Traffic and `norm_values_per_pixel` are per pixel and frame: the latter
+    counts values that a GroupNorm averages with 32 thread blocks on any GPU. `match` holds the settings that
+    distinguish VAEs of one class.
     """
 
     id: str
     class_name: str
-    params: int
-    decoder_params: int
-    latent_channels: int
-    time_ratio: int
-    space_ratio: int
-    flops_first_latent: float
-    flops_next_latent: float
-    flops_attention_area2: float
-    peak_bf16: tuple[float, float]
-    peak_fp32: tuple[float, float]
-    traffic_bytes_px: float
-    traffic_from: str
+    params: PositiveCount
+    decoder_params: PositiveCount
+    latent_channels: PositiveCount
+    time_ratio: PositiveCount
+    space_ratio: PositiveCount
+    flops_first_latent: Amount
+    flops_next_latent: Amount
+    flops_attention_per_area_pair: Amount
+    peak_bf16: Pair
+    peak_fp32: Pair
+    traffic_bytes_per_pixel: Amount
+    traffic_source: str
     source: str
-    as_of: str
-    mask_bytes_px2: float = 0.0
-    norm_values_px: float = 0.0
+    as_of: IsoDate
+    mask_bytes_per_pixel_pair: Amount = 0.0
+    norm_values_per_pixel: Amount = 0.0
     tiled: TiledDecode | None = None
     fast: FastDecode | None = None
-    match: tuple[tuple[str, object], ...] = ()
+    match: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the released pipeline does when nothing is asked."""
+    """The clip that the released pipeline renders by default."""
 
-    width: int
-    height: int
-    frames: int
-    fps: int
-    steps: int
-    forwards_per_step: int
+    width: PositiveCount
+    height: PositiveCount
+    frames: PositiveCount
+    fps: PositiveCount
+    steps: PositiveCount
+    forwards_per_step: PositiveCount
 
 
 @dataclass(frozen=True, slots=True)
 class VideoModel:
-    """A text- or image-to-video model with its parts resolved."""
+    """A text-to-video or image-to-video model with its components.
+
+    Sides are multiples of `size_multiple`; frame counts are a multiple of `frame_step` plus one.
+    """
 
     id: str
     name: str
     denoiser: Denoiser
     vae: Vae
-    text_encoders: tuple[tuple[TextEncoder, int], ...]
-    patch: tuple[int, int, int]
-    size_multiple: int
-    frame_step: int
+    text_encoders: tuple[TextEncoder, ...]
+    patch: tuple[PositiveCount, PositiveCount, PositiveCount]
+    size_multiple: PositiveCount
+    frame_step: PositiveCount
     defaults: Defaults
     is_guidance_batched: bool
     is_fixed_shape: bool
     source: str
-    as_of: str
+    as_of: IsoDate
     repo: str | None = None
+    pipeline: str | None = None
     note: str | None = None

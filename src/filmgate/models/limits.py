@@ -101,15 +101,15 @@ class FrameLimits:
         count = self.offset + self.step * round((bounded - self.offset) / self.step)
         return count - self.step if count > self.max else count + self.step if count < self.min else count
 
-    def count(self, seconds: float, fps: int) -> int:
+    def count(self, seconds: float, fps: float) -> int:
         """Frames of a clip whose first and last frame are this many seconds apart, not yet bounded."""
         return self.offset + self.step * round(seconds * fps / self.step)
 
-    def seconds(self, frames: int, fps: int) -> float:
+    def seconds(self, frames: int, fps: float) -> float:
         """The length as clients state it: 33 frames at 16 per second are 2 seconds."""
         return (frames - self.offset) / fps
 
-    def check(self, model: str, seconds: float | None, frames: int | None, fps: int) -> int:
+    def check(self, model: str, seconds: float | None, frames: int | None, fps: float) -> int:
         """The frame count of a request, or the default. Raises UnsupportedValue with the nearest length."""
         if frames is not None:
             return self._check_frames(model, frames, seconds)
@@ -120,7 +120,7 @@ class FrameLimits:
             shortest, longest = self.seconds(self.min, fps), self.seconds(self.max, fps)
             nearest = longest if seconds > longest else shortest
             raise UnsupportedValue(
-                f"{model} renders {shortest:g} to {longest:g} seconds at {fps} frames per second; "
+                f"{model} renders {shortest:g} to {longest:g} seconds at {fps:g} frames per second; "
                 f"the nearest length is {nearest:g} seconds",
                 option="seconds",
             )

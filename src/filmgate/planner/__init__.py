@@ -1,1 +1,1 @@
-"""Which hardware, how fast, how many, what it costs: pure functions of the catalog and a question."""
+"""Which hardware, how many and at what cost: pure functions of the catalog and a question."""

@@ -1,24 +1,16 @@
-"""What a plan says: one shape for every question, so that JSON, page and record tell the same story."""
+"""The answer to every planner question. `--json`, the tables, the page and the decision record show it."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 
-Json = dict[str, object]
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
-    """One line of the budget, as charged; `stages` are those it is resident in."""
-
-    name: str
-    bytes: float
-    stages: tuple[str, ...]
-    is_estimate: bool
+from filmgate.planner.fleet.answer import CostAnswer, FleetAnswer
+from filmgate.planner.memory import MemoryLine
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLever:
-    """A change that moves the peak, and what it costs in time where it costs any."""
+    """A change to peak memory, and the seconds it adds to a clip where that is known."""
 
     name: str
     peak_bytes: float
@@ -29,9 +21,9 @@ class MemoryLever:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAnswer:
-    """The budget of one GPU."""
+    """The memory budget of one GPU. Lines include the safety factor."""
 
-    lines: tuple[MemoryPart, ...]
+    lines: tuple[MemoryLine, ...]
     peak_bytes: float
     peak_stage: str
     capacity_bytes: float | None
@@ -42,7 +34,7 @@ class MemoryAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StageAnswer:
-    """Seconds of a stage and what it waits for."""
+    """Seconds of a stage by resource."""
 
     stage: str
     seconds: float
@@ -53,8 +45,28 @@ class StageAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTime:
+    """The time between tokens at one batch size."""
+
+    batch: int
+    between_tokens_ms: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTimes:
+    """Latency and throughput of a language model."""
+
+    first_token_ms: float
+    between_tokens_ms: float
+    tokens_per_second: float
+    max_sequences: float
+    by_batch: tuple[BatchTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TimeAnswer:
-    """Time with its interval; for a language model the per-token figures stand in `tokens`."""
+    """Time with its interval: seconds per clip, or for a language model seconds between tokens."""
 
     seconds_per_clip: float | None
     low: float
@@ -63,12 +75,12 @@ class TimeAnswer:
     bound: str
     is_extrapolated: bool
     note: str
-    tokens: Json | None = None
+    tokens: TokenTimes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way that works, with what ranks it."""
+    """A machine that meets the requirements."""
 
     rank: int
     name: str
@@ -90,18 +102,18 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """One way that does not, and the one number that says so."""
+    """A machine that does not meet the requirements, with the figure and the limit that it misses."""
 
     name: str
     reason: str
-    number: float | None
-    limit: float | None
-    unit: str
+    number: float | None = None
+    limit: float | None = None
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line of a plot."""
+    """One line of a plot."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -109,61 +121,75 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Plots:
-    """What the page draws: cost against volume with the break-even, latency against load."""
+    """Cost against volume with break-even points, and latency against load."""
 
     cost: tuple[Curve, ...] = ()
     break_even: tuple[tuple[str, float], ...] = ()
     latency: tuple[Curve, ...] = ()
     slo_seconds: float | None = None
     volume: float | None = None
-    volume_name: str = "clips a day"
-    load_name: str = "share of the fleet that is busy"
+    volume_name: str = "clips per day"
+    load_name: str = "utilisation of the fleet"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The whole answer; `as_json` is the contract, the rest feeds the page and the record."""
+    """A complete answer. `unit` is the unit of `usd_per_unit` in the options."""
 
     question: str
     unit: str
     verdict: str
     is_possible: bool
-    memory: MemoryAnswer | None
-    time: TimeAnswer | None
-    fleet: Json | None
-    cost: Json | None
-    options: tuple[Option, ...]
-    rejected: tuple[Rejected, ...]
-    sources: tuple[str, ...]
+    memory: MemoryAnswer | None = None
+    time: TimeAnswer | None = None
+    fleet: FleetAnswer | None = None
+    cost: CostAnswer | None = None
+    options: tuple[Option, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    sources: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     plots: Plots = field(default_factory=Plots)
 
-    def as_json(self) -> Json:
-        """The object `--json` prints."""
+    def as_json(self) -> dict[str, object]:
+        """The object that `--json` prints."""
         return {
             "verdict": self.verdict,
-            "memory": tidy(asdict(self.memory)) if self.memory else None,
-            "time": tidy(asdict(self.time)) if self.time else None,
-            "fleet": tidy(self.fleet),
-            "cost": tidy(self.cost),
-            "options": [tidy(asdict(option)) for option in self.options],
-            "rejected": [tidy(asdict(rejected)) for rejected in self.rejected],
+            "memory": rounded(asdict(self.memory)) if self.memory else None,
+            "time": rounded(asdict(self.time)) if self.time else None,
+            "fleet": rounded(self.fleet.as_json()) if self.fleet else None,
+            "cost": rounded(asdict(self.cost)) if self.cost else None,
+            "options": [rounded(asdict(option)) for option in self.options],
+            "rejected": [rounded(asdict(rejected)) for rejected in self.rejected],
             "sources": list(self.sources),
         }
 
 
-def tidy(value: object) -> object:
-    """Five significant digits, whole bytes, no infinity: a false digit is worse than none."""
+def rounded(value: object) -> object:
+    """Floats with five significant digits, bytes as integers, and null for infinity and NaN."""
     if isinstance(value, dict):
-        return {key: _whole(key, item) for key, item in value.items()}
+        return {key: _rounded_item(key, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [tidy(item) for item in value]
+        return [rounded(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.5g}") if isfinite(value) else None
     return value
 
 
-def _whole(key: str, value: object) -> object:
+def _rounded_item(key: str, value: object) -> object:
     if isinstance(value, float) and key.endswith("bytes"):
         return round(value)
-    return tidy(value)
+    return rounded(value)
+
+
+def dated_source(kind: str, name: str, source: str, as_of: str) -> str:
+    """One line of `sources`."""
+    return f"{kind} {name}: {source} ({as_of})"
+
+
+def closest(rejected: Sequence[Rejected], unit: str) -> Rejected | None:
+    """The rejection in this unit that exceeds its limit by the least."""
+    return min(
+        (r for r in rejected if r.unit == unit and r.number is not None),
+        key=lambda r: (r.number or 0.0) - (r.limit or 0.0),
+        default=None,
+    )

@@ -1,7 +1,7 @@
-"""The constants of the roofline, fitted to runs: least squares on log errors, held near stated priors.
+"""Fits the constants of the roofline to runs: least squares on log errors, regularised by priors.
 
-The priors keep a constant that few runs speak about from wandering; a run that is being judged is left out
-of the fit (validation.py).
+A prior keeps a constant stable that few runs depend on. Validation leaves a run out of the fit that predicts
+it (validation.py).
 """
 
 import math
@@ -14,7 +14,7 @@ Predict = Callable[[Constants], float]
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Where a constant is expected, as a logarithm, and how far it may stray for one unit of cost."""
+    """The expected value of a constant and its standard deviation, both as logarithms."""
 
     value: float
     spread: float
@@ -22,26 +22,30 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Seconds somebody measured, and how to predict them; constants it cannot depend on save the fit work."""
+    """Measured seconds and their prediction.
+
+    The prediction does not depend on constants whose name starts with one of `independent_of`; the fit skips
+    their slopes.
+    """
 
     id: str
     seconds: float
     predict: Predict
-    blind_to: tuple[str, ...] = ()
+    independent_of: tuple[str, ...] = ()
 
 
-NOISE = 0.10  # a published time is believed to about ten per cent
+NOISE = 0.10  # assumed relative error of a published time
 STEP = 1e-4
-MOST_ROUNDS = 25
+MAX_ROUNDS = 25
 
 
 def fit(
     observations: Sequence[Observation], priors: Mapping[str, Prior], start: Constants | None = None
 ) -> dict[str, float]:
-    """Gauss-Newton from `start` or the priors; stops when no constant moves by a thousandth."""
+    """Gauss-Newton from `start` or the priors; stops when every constant changes by less than 0.001."""
     names = list(priors)
     values = dict(start) if start else {name: prior.value for name, prior in priors.items()}
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         matrix, right = _normal_equations(observations, priors, values)
         moves = solve(matrix, right)
         largest = max((abs(move) for move in moves), default=0.0)
@@ -68,15 +72,16 @@ def _normal_equations(
         base = math.log(seen.predict(values))
         error = math.log(seen.seconds) - base
         slopes = [
-            0.0 if name.startswith(seen.blind_to) else _slope(seen, values, name, base) for name in names
+            0.0 if name.startswith(seen.independent_of) else _slope(seen, values, name, base)
+            for name in names
         ]
-        # Huber: beyond two standard errors the pull is constant, so one odd table cannot tilt the rest.
-        trust = 1.0 / NOISE**2 * min(1.0, 2 * NOISE / max(abs(error), 1e-9))
+        # Huber weights: beyond two standard errors the influence is constant, which limits outliers.
+        weight = 1.0 / NOISE**2 * min(1.0, 2 * NOISE / max(abs(error), 1e-9))
         active = [i for i in range(size) if slopes[i]]
         for i in active:
-            right[i] += trust * slopes[i] * error
+            right[i] += weight * slopes[i] * error
             for j in active:
-                matrix[i][j] += trust * slopes[i] * slopes[j]
+                matrix[i][j] += weight * slopes[i] * slopes[j]
     return matrix, right
 
 
@@ -85,7 +90,7 @@ def _slope(seen: Observation, values: Constants, name: str, base: float) -> floa
 
 
 def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Gaussian elimination with row pivots; the matrix is small and positive definite."""
+    """Gaussian elimination with partial pivoting, for a small positive definite matrix."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     size = len(rows)
     for i in range(size):

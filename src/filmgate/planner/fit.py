@@ -1,31 +1,31 @@
-"""What fits on what I have: every model of the catalog at its default shape, on one machine."""
+"""Answers which catalog models fit one machine."""
 
 import math
 from dataclasses import dataclass, replace
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
-from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import GIB, Gpu
+from filmgate.catalog.llms import Llm
 from filmgate.catalog.video_models import VideoModel
-from filmgate.planner.answer import Answer, Option, Rejected
-from filmgate.planner.llm_serving import LlmAsk, LlmCandidate, evaluate_llm
+from filmgate.planner.answer import Answer, Option, Rejected, dated_source
+from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.memory import GIB
-from filmgate.planner.video import Candidate, VideoAsk, evaluate, spread
-from filmgate.planner.work import clip_for
+from filmgate.planner.video.candidates import Candidate, VideoQuestion, evaluate, interval
+from filmgate.planner.video.clip import ClipShape, clip_for, frame_limits
 
 CONTEXT = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """How long the clips are; None is each model's default."""
+    """The length of the clips; the default of each model if both are None."""
 
     seconds: float | None = None
     frames: int | None = None
 
 
-NO_LENGTH = Length()
+DEFAULT_LENGTH = Length()
 
 
 def plan_fit(
@@ -35,86 +35,84 @@ def plan_fit(
     *,
     gpu: Gpu | None = None,
     instance: str | None = None,
-    length: Length = NO_LENGTH,
+    length: Length = DEFAULT_LENGTH,
 ) -> Answer:
-    """Models that fit, quickest first, and by how much the others miss."""
-    machines, refused = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
+    """The models that fit, fastest first, and by how much the others do not."""
+    machines, unusable = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
     name = instance or (gpu.name if gpu else region)
-    question = f"what fits on {name}"
+    answer = Answer(f"which models fit {name}", "clip", "", False, rejected=tuple(unusable))
     if not machines:
-        reason = refused[0].reason if refused else "unknown"
-        verdict = f"Nothing runs on {name}: {reason}."
-        return Answer(question, "clip", verdict, False, None, None, None, None, (), tuple(refused), ())
+        reason = unusable[0].reason if unusable else "unknown"
+        return replace(answer, verdict=f"Nothing runs on {name}: {reason}.")
     machine = machines[0]
-    videos = [_video(machine, catalog.video_models[key], calibration, length) for key in catalog.video_models]
-    llms = [_llm(machine, key, catalog, calibration) for key in catalog.llms]
-    options = sorted((o for o in videos if isinstance(o, Option)), key=lambda o: o.seconds)
-    options += sorted((o for o in llms if isinstance(o, Option)), key=lambda o: o.peak_bytes)
-    ranked = tuple(_at(place, option) for place, option in enumerate(options, start=1))
-    rejected = tuple(o for o in videos + llms if isinstance(o, Rejected))
-    memory = machine.gpu.memory_bytes / GIB
-    counts = f"{sum(isinstance(o, Option) for o in videos)} of {len(videos)} video models and "
-    counts += f"{sum(isinstance(o, Option) for o in llms)} of {len(llms)} language models fit"
-    verdict = (
-        f"{machine.name} ({machine.gpus} x {machine.gpu.name}, {memory:.1f} GiB): {counts} at their defaults."
+    videos = [_video(machine, model, calibration, length) for model in catalog.video_models.values()]
+    llms = [_llm(machine, model, calibration) for model in catalog.llms.values()]
+    video_options = sorted((o for o in videos if isinstance(o, Option)), key=lambda o: o.seconds)
+    llm_options = sorted((o for o in llms if isinstance(o, Option)), key=lambda o: o.peak_bytes)
+    ranked = enumerate(video_options + llm_options, start=1)
+    memory = f"{machine.gpus} x {machine.gpu.name}, {machine.gpu.memory_bytes / GIB:.1f} GiB"
+    return replace(
+        answer,
+        verdict=(
+            f"{machine.name} ({memory}): {len(video_options)} of {len(videos)} video models and "
+            f"{len(llm_options)} of {len(llms)} language models fit at their defaults."
+        ),
+        is_possible=bool(video_options or llm_options),
+        options=tuple(replace(option, rank=position) for position, option in ranked),
+        rejected=tuple(o for o in videos + llms if isinstance(o, Rejected)),
+        sources=(dated_source("GPU", machine.gpu.name, machine.gpu.source, machine.gpu.as_of),),
     )
-    sources = (f"GPU {machine.gpu.name}: {machine.gpu.source} ({machine.gpu.as_of})",)
-    return Answer(question, "clip", verdict, bool(ranked), None, None, None, None, ranked, rejected, sources)
 
 
-def _at(place: int, option: Option) -> Option:
-    return replace(option, rank=place)
+def _clip(model: VideoModel, length: Length) -> ClipShape:
+    """A clip of this length, or of the closest frame count that the model renders."""
+    clip = clip_for(model, seconds=length.seconds)
+    if length.frames is None:
+        return clip
+    return replace(clip, frames=frame_limits(model, clip.size).nearest(length.frames))
 
 
 def _video(
     machine: Machine, model: VideoModel, calibration: Calibration, length: Length
 ) -> Option | Rejected:
-    key = model.id
-    ask = VideoAsk(model, clip_for(model, seconds=length.seconds, frames=_whole_frames(model, length.frames)))
-    outcome = evaluate(ask, machine, calibration)
+    outcome = evaluate(VideoQuestion(model, _clip(model, length)), machine, calibration)
     if not isinstance(outcome, Candidate):
-        return Rejected(key, outcome.reason, outcome.number, outcome.limit, outcome.unit)
-    half, _ = spread(machine.gpu, calibration)
+        return replace(outcome, name=model.id)
+    low, high = interval(outcome, calibration)
     return Option(
         rank=0,
-        name=key,
+        name=model.id,
         gpu=machine.gpu.name,
-        gpus_per_replica=outcome.split,
-        replicas=machine.gpus // outcome.split,
+        gpus_per_replica=outcome.split.gpus,
+        replicas=machine.gpus // outcome.split.gpus,
         instances=1,
         seconds=outcome.seconds,
-        low=outcome.seconds * math.exp(-half),
-        high=outcome.seconds * math.exp(half),
+        low=low,
+        high=high,
         latency_p95=outcome.seconds,
         utilisation=1.0,
         usd_per_hour=machine.usd_per_hour,
         usd_per_day=None,
         usd_per_unit=outcome.usd_per_busy_clip,
-        placement=outcome.trial.rung,
-        peak_bytes=outcome.trial.memory.peak_bytes,
+        placement=outcome.split.fit.name,
+        peak_bytes=outcome.split.fit.memory.peak_bytes,
     )
 
 
-def _whole_frames(model: VideoModel, frames: int | None) -> int | None:
-    """The nearest length this model's decoder makes."""
-    return None if frames is None else max(1, round((frames - 1) / model.frame_step)) * model.frame_step + 1
-
-
-def _llm(machine: Machine, key: str, catalog: Catalog, calibration: Calibration) -> Option | Rejected:
-    """The widest precision that fits; the rejection is that of the narrowest."""
-    model = catalog.llms[key]
+def _llm(machine: Machine, model: Llm, calibration: Calibration) -> Option | Rejected:
+    """The highest precision that fits; a rejection is that of the lowest precision."""
     outcome: LlmCandidate | Rejected | None = None
     for precision in dict.fromkeys((model.native_precision, "fp8", "int4")):
-        outcome = evaluate_llm(LlmAsk(model, precision, context=CONTEXT), machine, calibration)
+        outcome = evaluate_llm(LlmQuestion(model, precision, context=CONTEXT), machine, calibration)
         if isinstance(outcome, LlmCandidate):
             break
+    assert outcome is not None, "the loop runs at least once"
     if not isinstance(outcome, LlmCandidate):
-        assert outcome is not None  # the loop runs at least once
-        return Rejected(key, f"{outcome.reason} in int4", outcome.number, outcome.limit, outcome.unit)
+        return replace(outcome, name=model.id, reason=f"{outcome.reason} in int4")
     half = calibration.llm_spread
     return Option(
         rank=0,
-        name=key,
+        name=model.id,
         gpu=machine.gpu.name,
         gpus_per_replica=outcome.serving.gpus,
         replicas=machine.gpus // outcome.serving.gpus,

@@ -1,13 +1,14 @@
-"""Runs as observations: the same arithmetic that answers a question predicts what somebody measured."""
+"""Catalog runs as observations: the formulas that answer questions also predict published runs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from filmgate.catalog.book import Catalog
-from filmgate.catalog.runs import LlmRun, MeasuredRun, VideoRun
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
+from filmgate.jobs import Size
 from filmgate.planner.calibration import Constants, Observation
-from filmgate.planner.clip_time import clip_time
-from filmgate.planner.llm_memory import cache_capacity
-from filmgate.planner.llm_time import (
+from filmgate.planner.llm.memory import cache_capacity
+from filmgate.planner.llm.step_time import (
     Serving,
     burst_seconds,
     decode_step,
@@ -16,27 +17,30 @@ from filmgate.planner.llm_time import (
     steady_token_seconds,
 )
 from filmgate.planner.priors import ENGINES
-from filmgate.planner.roofline import Software, decode_time, forward_time, rates
-from filmgate.planner.work import clip_for, decode_work, forward_work
+from filmgate.planner.video.clip import ClipShape, clip_for
+from filmgate.planner.video.clip_time import clip_time
+from filmgate.planner.video.rates import Software, decode_time, forward_time, rates
+from filmgate.planner.video.work import decode_work, forward_work
 
-LARGEST_BATCH = 2048
-LLM_ONLY = ("llm.", *ENGINES)
-TO_SECONDS = {"first_token_ms": 1e3, "token_ms": 1e3, "latency_ms": 1e3}
+MAX_BATCH = 2048
+
+
+def clip_of(run: VideoRun | MemoryRun | MeasuredRun, catalog: Catalog) -> ClipShape:
+    """The clip that a run rendered."""
+    clip = clip_for(catalog.video_model(run.model), size=Size(run.width, run.height), frames=run.frames)
+    if not isinstance(run, VideoRun):
+        return clip
+    return replace(
+        clip,
+        steps=run.steps or clip.steps,
+        forwards_per_step=run.forwards_per_step or clip.forwards_per_step,
+    )
 
 
 def of_video(run: VideoRun, catalog: Catalog) -> Observation:
-    """Seconds of a whole clip."""
-    model = catalog.video_model(run.model)
-    clip = clip_for(
-        model,
-        width=run.width,
-        height=run.height,
-        frames=run.frames,
-        steps=run.steps or None,
-        forwards_per_step=run.forwards_per_step,
-    )
+    """Seconds of a whole clip, or of its decode."""
+    model, gpu, clip = catalog.video_model(run.model), catalog.gpu(run.gpu), clip_of(run, catalog)
     software = Software(run.kernel, run.mode, run.decode_dtype, run.is_tiled)
-    gpu = catalog.gpu(run.gpu)
 
     def predict(constants: Constants) -> float:
         time = clip_time(model, clip, gpu, run.gpus, software, constants)
@@ -47,9 +51,7 @@ def of_video(run: VideoRun, catalog: Catalog) -> Observation:
 
 def of_measured(run: MeasuredRun, catalog: Catalog) -> Observation:
     """Seconds of one stage."""
-    model = catalog.video_model(run.model)
-    clip = clip_for(model, width=run.width, height=run.height, frames=run.frames)
-    gpu = catalog.gpu(run.gpu)
+    model, gpu, clip = catalog.video_model(run.model), catalog.gpu(run.gpu), clip_of(run, catalog)
     software = Software(mode=run.mode)
 
     def predict(constants: Constants) -> float:
@@ -66,15 +68,15 @@ def measured_id(run: MeasuredRun) -> str:
 
 
 def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
-    """Seconds a token, a request or a first token, whichever the source printed."""
+    """Seconds per token, per request or to the first token, depending on the published figure."""
     serving = Serving(
-        catalog.llm(run.model), catalog.gpu(run.gpu), run.gpus, run.precision, run.kv, run.engine
+        catalog.llm(run.model), catalog.gpu(run.gpu), run.gpus, run.precision, run.kv_precision, run.engine
     )
 
     def predict(constants: Constants) -> float:
         return _llm_seconds(run, serving, constants)
 
-    seconds = run.value / TO_SECONDS[run.metric] if run.metric in TO_SECONDS else 1.0 / run.value
+    seconds = run.value / 1e3 if run.metric.endswith("_ms") else 1.0 / run.value
     others = tuple(f"{engine}." for engine in ENGINES if engine != run.engine)
     return Observation(run.id, seconds, predict, others)
 
@@ -82,19 +84,17 @@ def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
 def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) -> float:
     prompt, answer = float(run.input_tokens or 0), float(run.output_tokens or 0)
     if run.requests:
-        limit = min(run.batch or LARGEST_BATCH, cache_capacity(serving, prompt + answer))
+        limit = min(run.batch or MAX_BATCH, cache_capacity(serving, prompt + answer))
         total = burst_seconds(serving, run.requests, prompt, answer, limit, constants)
-        tokens = {"requests_per_second": 1.0, "total_tokens_per_second": prompt + answer}.get(
-            run.metric, answer
-        )
-        return total / (run.requests * tokens)
-    batch = run.batch or min(cache_capacity(serving, prompt + answer / 2), LARGEST_BATCH)
+        per_request = {"requests_per_second": 1.0, "total_tokens_per_second": prompt + answer}
+        return total / (run.requests * per_request.get(run.metric, answer))
+    batch = run.batch or min(cache_capacity(serving, prompt + answer / 2), MAX_BATCH)
     if run.metric == "first_token_ms":
         return first_token_seconds(serving, prompt, constants, batch)
     if run.metric == "latency_ms":
         step = decode_step(serving, batch, prompt + answer / 2, constants).seconds
         return prefill_step(serving, prompt, batch, constants).seconds + answer * step
-    if run.note and "after the prompts" in run.note:
+    if run.metric == "decode_token_ms":
         return decode_step(serving, batch, prompt + answer / 2, constants).seconds
     steady = steady_token_seconds(serving, batch, prompt, answer, constants)
     return steady if run.metric == "token_ms" else steady / batch

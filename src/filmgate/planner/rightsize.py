@@ -1,23 +1,19 @@
-"""From a week of GPU metrics: too big, too small, or fine; and the machine that would fit."""
+"""Judges a machine from its GPU metrics: too big, too small or fine, and which machine would fit."""
 
-from collections.abc import Sequence
-
-from filmgate.catalog.book import Catalog
-from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.utilisation import Utilisation
-from filmgate.planner.answer import Answer, Json, MemoryAnswer, MemoryPart, Option, Rejected
+from filmgate.planner.answer import Answer, MemoryAnswer, Option, Rejected, dated_source
+from filmgate.planner.fleet.answer import UtilisationAnswer
 from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.memory import GIB
+from filmgate.planner.memory import MemoryLine
+from filmgate.planner.percentiles import percentile
 
-IDLE = 0.40
-BUSY = 0.90
-FULL = 0.92
-ROOM = 1.2
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+LOW_UTILISATION = 0.40
+HIGH_UTILISATION = 0.90
+HIGH_MEMORY_SHARE = 0.92
+HEADROOM = 1.2
+OVERLOAD_HEADROOM = 1.5
 
 
 def plan_rightsize(
@@ -28,102 +24,91 @@ def plan_rightsize(
     gpu: Gpu | None = None,
     instance: str | None = None,
 ) -> Answer:
-    """The verdict on what runs now, and cheaper or larger machines that hold the same load."""
-    machines, refused = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
+    """The verdict on the current machine, and the machines that can carry the same load."""
+    machines, unusable = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
     if not machines:
-        reason = refused[0].reason if refused else "unknown machine"
-        return Answer(
-            "rightsize", "hour", f"Cannot judge: {reason}.", False, None, None, None, None, (), (), ()
-        )
+        reason = unusable[0].reason if unusable else "unknown machine"
+        return Answer("rightsize", "hour", f"Cannot judge: {reason}.", is_possible=False)
     now = machines[0]
     busy = percentile(samples.gpu_share, 0.95)
     held = percentile(samples.memory_bytes, 0.99)
     capacity = float(now.gpu.memory_bytes)
-    judgement, why = _judge(busy, held / capacity)
+    judgement, reason = _judge(busy, held / capacity)
     options, rejected = _alternatives(catalog, region, now, busy, held)
-    facts: Json = {
-        "samples": len(samples.gpu_share),
-        "gpu_p50": percentile(samples.gpu_share, 0.5),
-        "gpu_p95": busy,
-        "memory_p99_bytes": held,
-        "memory_share": held / capacity,
-        "sm_p95": percentile(samples.sm_share, 0.95) if samples.sm_share else None,
-        "dram_p95": percentile(samples.dram_share, 0.95) if samples.dram_share else None,
-        "judgement": judgement,
-    }
     best = next((o for o in options if o.name != now.name), None)
+    line = MemoryLine("p99 of memory in use", held, ("serving",), False)
     return Answer(
-        question=f"is {now.name} the right size for a week of {len(samples.gpu_share)} samples",
+        question=f"is {now.name} the right size, by {len(samples.gpu_share)} samples",
         unit="hour",
-        verdict=_verdict(now, judgement, why, best),
+        verdict=_verdict(now, judgement, reason, best),
         is_possible=True,
-        memory=MemoryAnswer(
-            (MemoryPart("p99 of memory in use", held, ("serving",), False),),
-            held,
-            "serving",
-            capacity,
-            ROOM,
-            now.name,
+        memory=MemoryAnswer((line,), held, "serving", capacity, HEADROOM, now.name),
+        fleet=UtilisationAnswer(
+            samples=len(samples.gpu_share),
+            gpu_p50=percentile(samples.gpu_share, 0.5),
+            gpu_p95=busy,
+            memory_p99_bytes=held,
+            memory_share=held / capacity,
+            sm_p95=percentile(samples.sm_share, 0.95) if samples.sm_share else None,
+            dram_p95=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
+            judgement=judgement,
         ),
-        time=None,
-        fleet=facts,
-        cost=None,
         options=tuple(options),
         rejected=tuple(rejected),
-        sources=(f"GPU {now.gpu.name}: {now.gpu.source} ({now.gpu.as_of})",),
+        sources=(dated_source("GPU", now.gpu.name, now.gpu.source, now.gpu.as_of),),
     )
 
 
-def _judge(busy: float, full: float) -> tuple[str, str]:
-    if full > FULL:
-        return "too small", f"memory p99 is {full:.0%} of the device"
-    if busy > BUSY:
-        return "too small", f"the GPU is busy {busy:.0%} of the time at p95"
-    if busy < IDLE:
+def _judge(busy: float, memory_share: float) -> tuple[str, str]:
+    if memory_share > HIGH_MEMORY_SHARE:
+        return "too small", f"p99 of memory is {memory_share:.0%} of the device"
+    if busy > HIGH_UTILISATION:
+        return "too small", f"p95 of GPU utilisation is {busy:.0%}"
+    if busy < LOW_UTILISATION:
         return (
             "too big",
-            f"the GPU is busy only {busy:.0%} of the time at p95 and {full:.0%} of memory is used",
+            f"p95 of GPU utilisation is {busy:.0%} and {memory_share:.0%} of memory is used",
         )
-    return "fine", f"busy {busy:.0%} at p95, memory {full:.0%}"
+    return "fine", f"p95 of GPU utilisation is {busy:.0%}, memory {memory_share:.0%}"
 
 
-def _verdict(now: Machine, judgement: str, why: str, best: Option | None) -> str:
-    sentence = f"{now.name} is {judgement}: {why}."
+def _verdict(now: Machine, judgement: str, reason: str, best: Option | None) -> str:
+    sentence = f"{now.name} is {judgement}: {reason}."
     if judgement == "fine" or best is None or best.usd_per_hour is None or now.usd_per_hour is None:
         return sentence
     change = best.usd_per_hour / now.usd_per_hour - 1
-    return f"{sentence} Move to {best.name} at ${best.usd_per_hour:.2f} an hour ({change:+.0%})."
+    return f"{sentence} Move to {best.name} at ${best.usd_per_hour:.2f} per hour ({change:+.0%})."
 
 
 def _alternatives(
     catalog: Catalog, region: str, now: Machine, busy: float, held: float
 ) -> tuple[list[Option], list[Rejected]]:
-    """Machines with room for the memory seen and the arithmetic done, cheapest first."""
+    """Machines with headroom for the memory and the arithmetic in use, cheapest first."""
     machines, _ = machines_for(catalog, region)
-    need_bytes = held * ROOM
-    need_flops = (now.gpu.half_flops or 0.0) * now.gpus * min(busy, 1.0) * (ROOM if busy <= BUSY else 1.5)
+    need_bytes = held * HEADROOM
+    headroom = HEADROOM if busy <= HIGH_UTILISATION else OVERLOAD_HEADROOM
+    need_flops = (now.gpu.half_flops or 0.0) * now.gpus * min(busy, 1.0) * headroom
     fits, rejected = [], []
     for machine in machines:
         flops = (machine.gpu.half_flops or 0.0) * machine.gpus
         if machine.gpu.memory_bytes < need_bytes:
             have = machine.gpu.memory_bytes / GIB
-            reason = f"{have:.1f} GiB a GPU, {need_bytes / GIB:.1f} GiB needed"
+            reason = f"{have:.1f} GiB per GPU, needs {need_bytes / GIB:.1f} GiB"
             rejected.append(Rejected(machine.name, reason, have, need_bytes / GIB, "GiB"))
         elif flops < need_flops:
-            reason = f"{flops / 1e12:.0f} TFLOP/s, {need_flops / 1e12:.0f} needed"
+            reason = f"{flops / 1e12:.0f} TFLOP/s, needs {need_flops / 1e12:.0f}"
             rejected.append(Rejected(machine.name, reason, flops / 1e12, need_flops / 1e12, "TFLOP/s"))
         else:
             fits.append((machine, flops))
     fits.sort(key=lambda pair: pair[0].usd_per_hour or 0.0)
-    return [
-        _option(place, machine, now, busy, flops) for place, (machine, flops) in enumerate(fits, 1)
-    ], rejected
+    options = [_option(i, machine, now, busy, flops) for i, (machine, flops) in enumerate(fits, start=1)]
+    return options, rejected
 
 
-def _option(place: int, machine: Machine, now: Machine, busy: float, flops: float) -> Option:
+def _option(position: int, machine: Machine, now: Machine, busy: float, flops: float) -> Option:
     used = busy * (now.gpu.half_flops or 0.0) * now.gpus / flops
     return Option(
-        rank=place,
+        rank=position,
         name=machine.name,
         gpu=machine.gpu.name,
         gpus_per_replica=machine.gpus,

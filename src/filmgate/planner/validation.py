@@ -1,22 +1,23 @@
-"""The planner against runs it has not seen: each row is predicted from a calibration that left it out."""
+"""Validates the planner against catalog runs. Each run is predicted by a calibration that left it out."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import log
 from statistics import median
 from typing import Literal
 
-from filmgate.catalog.book import Catalog
 from filmgate.catalog.calibrations import Calibration
-from filmgate.catalog.runs import MeasuredRun, MemoryRun
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import GIB
+from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
 from filmgate.planner.calibration import Constants, Observation, Prior, fit
-from filmgate.planner.memory import GIB, Placement, activation_bytes, budget, decode_bytes
-from filmgate.planner.observations import measured_id, of_llm, of_measured, of_video
+from filmgate.planner.observations import clip_of, measured_id, of_llm, of_measured, of_video
+from filmgate.planner.percentiles import percentile
 from filmgate.planner.priors import LLM_PRIORS, VIDEO_PRIORS
-from filmgate.planner.work import clip_for
+from filmgate.planner.video.memory import Placement, activation_bytes, budget, decode_bytes
 
 INTERVAL = 0.8
-PROMISED = (
+WANTED_RUNS = (
     ("wan2.1-t2v-1.3b", 832, 480, 81),
     ("wan2.1-t2v-1.3b", 1280, 720, 81),
     ("ltx-video-2b-0.9.0", 768, 512, 121),
@@ -25,8 +26,12 @@ PROMISED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One published or measured figure beside its prediction; `note` says why a row is not counted."""
+class ValidationRow:
+    """A published or measured figure and its prediction.
+
+    `predicted_strict` leaves out all runs of the same model on the same GPU. `note` explains why a row is not
+    counted.
+    """
 
     id: str
     group: str
@@ -38,16 +43,20 @@ class Judged:
     is_counted: bool
     source: str
     note: str = ""
-    harder: float | None = None
+    predicted_strict: float | None = None
 
     @property
     def error(self) -> float:
         return self.predicted / self.published - 1.0
 
+    @property
+    def strict_error(self) -> float | None:
+        return self.predicted_strict / self.published - 1.0 if self.predicted_strict else None
+
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A run that was promised and is not measured yet, with what the planner expects of it."""
+class MissingRun:
+    """A run of the benchmark script that no report contains, and its predicted seconds."""
 
     model: str
     shape: str
@@ -57,212 +66,202 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Every row, the constants that the whole set gives, and the runs still to be made."""
+    """Every row, the calibration fitted to all runs, and the runs that are not measured."""
 
-    rows: tuple[Judged, ...]
+    rows: tuple[ValidationRow, ...]
     calibration: Calibration
-    pending: tuple[Pending, ...]
+    missing: tuple[MissingRun, ...]
 
-    def counted(self, *groups: str) -> list[Judged]:
+    def counted(self, *groups: str) -> list[ValidationRow]:
         return [row for row in self.rows if row.group in groups and row.is_counted]
 
     def median_error(self, *groups: str) -> float:
         return median(abs(row.error) for row in self.counted(*groups))
 
-    def worst_single(self, *groups: str) -> Judged:
+    def worst_single_gpu(self, *groups: str) -> ValidationRow:
         return max((row for row in self.counted(*groups) if row.gpus == 1), key=lambda row: abs(row.error))
 
 
-Group = Callable[[Observation], object]
-
-
-def held_out(
+def predict_held_out(
     observations: Sequence[Observation],
     priors: dict[str, Prior],
-    full: Constants,
-    group_of: Group,
-) -> list[float]:
-    """Predicted seconds of every observation by a fit that saw no observation of its group."""
+    start: Constants,
+    group_of: Callable[[Observation], object],
+) -> dict[str, float]:
+    """Predicted seconds by observation id, from fits that exclude the observation's group."""
     fits: dict[object, Constants] = {}
-    predicted = []
+    predicted = {}
     for seen in observations:
-        key = group_of(seen)
-        if key not in fits:
-            fits[key] = fit([o for o in observations if group_of(o) != key], priors, full)
-        predicted.append(seen.predict(fits[key]))
+        group = group_of(seen)
+        if group not in fits:
+            fits[group] = fit([o for o in observations if group_of(o) != group], priors, start)
+        predicted[seen.id] = seen.predict(fits[group])
     return predicted
 
 
 def validate(catalog: Catalog, as_of: str) -> Validation:
-    """Judge every run of the catalog and calibrate on all of them."""
-    video, video_fit = _judge_video(catalog)
-    llm, llm_fit = _judge_llm(catalog)
-    rows = (*video, *llm, *judge_memory(catalog))
-    timed = [row for row in rows if row.group in ("video", "measured") and row.is_counted]
+    """Validates every run of the catalog, and calibrates on all of them."""
+    video, video_constants = _video_rows(catalog)
+    llm, llm_constants = _llm_rows(catalog)
+    rows = (*video, *llm, *memory_rows(catalog))
+    video_counted = [row for row in video if row.is_counted]
+    llm_counted = [row for row in llm if row.is_counted]
     calibration = Calibration(
-        constants={name: round(value, 5) for name, value in (video_fit | llm_fit).items()},
-        video_spread=round(_quantile([abs(log(1 + row.error)) for row in timed], INTERVAL), 4),
-        llm_spread=round(_quantile([abs(log(1 + row.error)) for row in llm if row.is_counted], INTERVAL), 4),
-        seen_gpus=tuple(sorted({row.gpu for row in timed})),
-        source=f"fitted to {len(timed)} video and {len(llm_rows(rows))} language-model figures",
+        constants={name: round(value, 5) for name, value in (video_constants | llm_constants).items()},
+        video_spread=_spread(video_counted),
+        llm_spread=_spread(llm_counted),
+        seen_gpus=tuple(sorted({row.gpu for row in video_counted})),
+        source=f"fitted to {len(video_counted)} video and {len(llm_counted)} language-model figures",
         as_of=as_of,
     )
-    return Validation(rows, calibration, tuple(_pending(catalog, video_fit)))
+    return Validation(rows, calibration, tuple(_missing_runs(catalog, video_constants)))
 
 
-def _pending(catalog: Catalog, constants: Constants) -> list[Pending]:
-    """Runs of benchmarks/gpu_planner_measurements.py that no report holds."""
+def _spread(rows: Iterable[ValidationRow]) -> float:
+    return round(percentile([abs(log(1 + row.error)) for row in rows], INTERVAL), 4)
+
+
+def _missing_runs(catalog: Catalog, constants: Constants) -> list[MissingRun]:
     done = {measured_id(run) for run in catalog.runs.measured}
     found = []
     stages: tuple[Literal["forward", "decode"], ...] = ("forward", "decode")
-    for model, width, height, frames in PROMISED:
+    for model, width, height, frames in WANTED_RUNS:
         for stage in stages:
             run = MeasuredRun(model, "H200", stage, width, height, frames, "eager", 1.0, "", "")
             if measured_id(run) not in done:
                 seconds = of_measured(run, catalog).predict(constants)
-                found.append(Pending(model, f"{width}x{height}x{frames}", stage, seconds))
+                found.append(MissingRun(model, f"{width}x{height}x{frames}", stage, seconds))
     return found
 
 
-def llm_rows(rows: Sequence[Judged]) -> list[Judged]:
-    return [row for row in rows if row.group == "llm" and row.is_counted]
-
-
-def _judge_video(catalog: Catalog) -> tuple[list[Judged], dict[str, float]]:
+def _video_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:
     runs = catalog.runs
     counted = [of_video(run, catalog) for run in runs.video if run.kind != "bound"]
     counted += [of_measured(run, catalog) for run in runs.measured]
     machine = {run.id: (run.model, run.gpu) for run in runs.video}
     machine |= {measured_id(run): (run.model, run.gpu) for run in runs.measured}
     full = fit(counted, VIDEO_PRIORS)
-    by_row = dict(
-        zip([o.id for o in counted], held_out(counted, VIDEO_PRIORS, full, lambda o: o.id), strict=True)
-    )
-    harder = dict(
-        zip(
-            [o.id for o in counted],
-            held_out(counted, VIDEO_PRIORS, full, lambda o: machine[o.id]),
-            strict=True,
-        )
-    )
-    rows = []
-    for run in runs.video:
-        predicted = by_row.get(run.id) or of_video(run, catalog).predict(full)
-        rows.append(
-            Judged(
-                run.id,
-                "video",
-                run.model,
-                run.gpu,
-                run.gpus,
-                run.seconds,
-                predicted,
-                run.id in by_row,
-                run.source,
-                run.note or "",
-                harder.get(run.id),
-            )
-        )
-    for measured in runs.measured:
-        key = measured_id(measured)
-        rows.append(
-            Judged(
-                key,
-                "measured",
-                measured.model,
-                measured.gpu,
-                1,
-                measured.seconds,
-                by_row[key],
-                True,
-                measured.source,
-                measured.note or "",
-                harder[key],
-            )
-        )
+    held_out = predict_held_out(counted, VIDEO_PRIORS, full, lambda o: o.id)
+    strict = predict_held_out(counted, VIDEO_PRIORS, full, lambda o: machine[o.id])
+    rows = [_video_row(run, catalog, full, held_out, strict) for run in runs.video]
+    rows += [_measured_row(run, held_out, strict) for run in runs.measured]
     return rows, full
 
 
-def _judge_llm(catalog: Catalog) -> tuple[list[Judged], dict[str, float]]:
-    runs = [run for run in catalog.runs.llm if run.kind == "time"]
-    observations = [of_llm(run, catalog) for run in runs]
+def _video_row(
+    run: VideoRun,
+    catalog: Catalog,
+    full: Constants,
+    held_out: Mapping[str, float],
+    strict: Mapping[str, float],
+) -> ValidationRow:
+    return ValidationRow(
+        id=run.id,
+        group="video",
+        model=run.model,
+        gpu=run.gpu,
+        gpus=run.gpus,
+        published=run.seconds,
+        predicted=held_out.get(run.id) or of_video(run, catalog).predict(full),
+        is_counted=run.id in held_out,
+        source=run.source,
+        note=run.note or "",
+        predicted_strict=strict.get(run.id),
+    )
+
+
+def _measured_row(
+    run: MeasuredRun, held_out: Mapping[str, float], strict: Mapping[str, float]
+) -> ValidationRow:
+    key = measured_id(run)
+    return ValidationRow(
+        id=key,
+        group="measured",
+        model=run.model,
+        gpu=run.gpu,
+        gpus=1,
+        published=run.seconds,
+        predicted=held_out[key],
+        is_counted=True,
+        source=run.source,
+        note=run.note or "",
+        predicted_strict=strict[key],
+    )
+
+
+def _llm_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:
+    timed = [run for run in catalog.runs.llm if run.kind == "time"]
+    observations = [of_llm(run, catalog) for run in timed]
     full = fit(observations, LLM_PRIORS)
-    predictions = held_out(observations, LLM_PRIORS, full, lambda o: o.id)
+    held_out = predict_held_out(observations, LLM_PRIORS, full, lambda o: o.id)
     rows = [
-        Judged(
-            run.id,
-            "llm",
-            run.model,
-            run.gpu,
-            run.gpus,
-            seen.seconds,
-            predicted,
-            True,
-            run.source,
-            run.note or "",
-        )
-        for run, seen, predicted in zip(runs, observations, predictions, strict=True)
+        _llm_row(run, seen.seconds, held_out[run.id]) for run, seen in zip(timed, observations, strict=True)
     ]
-    rows += [
-        Judged(run.id, "llm", run.model, run.gpu, run.gpus, 1.0, 1.0, False, run.source, run.note or "")
-        for run in catalog.runs.llm
-        if run.kind != "time"
-    ]
+    rows += [_llm_row(run, 1.0, 1.0) for run in catalog.runs.llm if run.kind != "time"]
     return rows, full
 
 
-def judge_memory(catalog: Catalog) -> list[Judged]:
-    """Peak memory; a code base that holds more than diffusers has its factor taken from its other rows."""
-    rows = []
-    for run in catalog.runs.memory:
-        others = [o for o in catalog.runs.memory if o.activation == run.activation and o.id != run.id]
-        factor = 1.0
-        if run.activation != "diffusers":
-            factor = median(activation_factor(other, catalog) for other in others)
-        predicted = _memory(run, catalog, factor) / GIB
-        note = run.note or ""
-        rows.append(
-            Judged(
-                f"memory-{run.id}",
-                "memory",
-                run.model,
-                "",
-                run.gpus,
-                run.peak_gib,
-                predicted,
-                run.kind == "memory",
-                run.source,
-                note,
-            )
-        )
-    return rows + [_measured_memory(catalog, run) for run in catalog.runs.measured if run.peak_bytes]
-
-
-def _measured_memory(catalog: Catalog, run: MeasuredRun) -> Judged:
-    """One stage's weights and what it holds; the other parts were not on the GPU."""
-    model = catalog.video_model(run.model)
-    clip = clip_for(model, width=run.width, height=run.height, frames=run.frames, forwards_per_step=1)
-    if run.stage == "forward":
-        predicted = _stage_bytes(model.denoiser.params, activation_bytes(model, clip, Placement()))
-    else:
-        predicted = _stage_bytes(model.vae.params, decode_bytes(model, clip, Placement()))
-    peak = (run.peak_bytes or 0) / GIB
-    return Judged(
-        f"memory-{measured_id(run)}",
-        "memory",
-        run.model,
-        run.gpu,
-        1,
-        peak,
-        predicted / GIB,
-        True,
-        run.source,
-        run.note or "",
+def _llm_row(run: LlmRun, published: float, predicted: float) -> ValidationRow:
+    return ValidationRow(
+        id=run.id,
+        group="llm",
+        model=run.model,
+        gpu=run.gpu,
+        gpus=run.gpus,
+        published=published,
+        predicted=predicted,
+        is_counted=run.kind == "time",
+        source=run.source,
+        note=run.note or "",
     )
 
 
-def _stage_bytes(params: int, held: float) -> float:
-    return 2.0 * params + held
+def memory_rows(catalog: Catalog) -> list[ValidationRow]:
+    """Peak memory in GiB of published runs and of measured stages."""
+    rows = [_memory_row(run, catalog) for run in catalog.runs.memory]
+    return rows + [_measured_memory_row(run, catalog) for run in catalog.runs.measured if run.peak_bytes]
+
+
+def _memory_row(run: MemoryRun, catalog: Catalog) -> ValidationRow:
+    """A code base other than diffusers gets an activation factor from its other runs."""
+    factor = 1.0
+    if run.activation != "diffusers":
+        others = [o for o in catalog.runs.memory if o.activation == run.activation and o.id != run.id]
+        factor = median(activation_factor(other, catalog) for other in others)
+    return ValidationRow(
+        id=f"memory-{run.id}",
+        group="memory",
+        model=run.model,
+        gpu="",
+        gpus=run.gpus,
+        published=run.peak_gib,
+        predicted=_peak_bytes(run, catalog, factor) / GIB,
+        is_counted=run.kind == "memory",
+        source=run.source,
+        note=run.note or "",
+    )
+
+
+def _measured_memory_row(run: MeasuredRun, catalog: Catalog) -> ValidationRow:
+    """The weights and buffers of one stage; the other components were not on the GPU."""
+    model, clip = catalog.video_model(run.model), clip_of(run, catalog)
+    if run.stage == "forward":
+        one_pass = replace(clip, forwards_per_step=1)
+        predicted = 2.0 * model.denoiser.params + activation_bytes(model, one_pass, Placement())
+    else:
+        predicted = 2.0 * model.vae.params + decode_bytes(model, clip, Placement())
+    return ValidationRow(
+        id=f"memory-{measured_id(run)}",
+        group="memory",
+        model=run.model,
+        gpu=run.gpu,
+        gpus=1,
+        published=(run.peak_bytes or 0) / GIB,
+        predicted=predicted / GIB,
+        is_counted=True,
+        source=run.source,
+        note=run.note or "",
+    )
 
 
 def _placement(run: MemoryRun, factor: float) -> Placement:
@@ -277,20 +276,13 @@ def _placement(run: MemoryRun, factor: float) -> Placement:
     )
 
 
-def _memory(run: MemoryRun, catalog: Catalog, factor: float) -> float:
+def _peak_bytes(run: MemoryRun, catalog: Catalog, factor: float) -> float:
     model = catalog.video_model(run.model)
-    clip = clip_for(model, width=run.width, height=run.height, frames=run.frames)
-    return budget(model, clip, _placement(run, factor), safety_factor=1.0).peak_bytes
+    return budget(model, clip_of(run, catalog), _placement(run, factor), safety_factor=1.0).peak_bytes
 
 
 def activation_factor(run: MemoryRun, catalog: Catalog) -> float:
-    """How much more than diffusers a run's code base holds, from its printed peak."""
+    """The activations of a run's code base relative to diffusers, from its published peak."""
     model = catalog.video_model(run.model)
-    clip = clip_for(model, width=run.width, height=run.height, frames=run.frames)
-    held = activation_bytes(model, clip, _placement(run, 1.0))
-    return 1.0 + (run.peak_gib * GIB - _memory(run, catalog, 1.0)) / held
-
-
-def _quantile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    held = activation_bytes(model, clip_of(run, catalog), _placement(run, 1.0))
+    return 1.0 + (run.peak_gib * GIB - _peak_bytes(run, catalog, 1.0)) / held

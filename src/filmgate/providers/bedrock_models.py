@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from filmgate.catalog.library import load_catalog
+from filmgate.catalog.loader import load_catalog
 from filmgate.catalog.managed import VideoApi
 from filmgate.errors import ProviderUnusable
 from filmgate.jobs import Size, VideoSpec

@@ -1,4 +1,4 @@
-"""`filmgate plan` from the shell: one JSON object, exit codes, errors that name the option, no torch."""
+"""`filmgate plan` from the shell: one JSON object, errors that name the option, no torch."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from filmgate.cli import app
+from filmgate.cli import app, name_flag
 from filmgate.errors import UsageError
 
 KEYS = ["verdict", "memory", "time", "fleet", "cost", "options", "rejected", "sources"]
@@ -38,7 +38,7 @@ def run(*args):
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_json_is_one_object_of_the_contract(question):
+def test_json_is_one_object_with_the_documented_keys(question):
     result = run(*QUESTIONS[question], "--json")
     assert result.exit_code == 0, result.output
     assert list(json.loads(result.stdout)) == KEYS
@@ -51,9 +51,11 @@ def test_the_verdict_comes_first(question):
 
 
 @pytest.mark.parametrize(
-    ("args", "option", "says"),
+    ("args", "option", "message"),
     [
-        ([*VIDEO, "--clips-per-day", "-5"], "--clips-per-day", "makes no sense"),
+        ([*VIDEO, "--clips-per-day", "-5"], "--clips-per-day", "positive"),
+        ([*VIDEO, "--clips-per-day", "inf"], "--clips-per-day", "positive"),
+        ([*VIDEO, "--clips-per-day", "nan"], "--clips-per-day", "positive"),
         ([*VIDEO, "--slo-seconds", "0"], "--slo-seconds", "positive"),
         ([*VIDEO, "--frames", "81"], "--frames", "not both"),
         ([*VIDEO, "--precision", "fp3"], "--precision", "use bf16"),
@@ -62,7 +64,11 @@ def test_the_verdict_comes_first(question):
         ([*VIDEO, "--commit-discount", "40"], "--commit-discount", "share"),
         (["video", "--model", "wan-2.1-14b"], "--model", "wan2.1-t2v-14b"),
         (["video", "--model", "wan2.1-t2v-14b", "--size", "big"], "--size", "1280x720"),
-        (["video", "--model", "wan2.1-t2v-14b", "--size", "1281x720"], "--size", "1280"),
+        (["video", "--model", "wan2.1-t2v-14b", "--size", "1281x720"], "--size", "1280x720"),
+        (["video", "--model", "wan2.1-t2v-14b", "--frames", "80"], "--frames", "81"),
+        (["video", "--model", "wan2.1-t2v-14b", "--seconds", "9999"], "--seconds", "nearest length"),
+        (["video", "--model", "wan2.1-t2v-14b", "--steps", "0"], "--steps", "between 1 and"),
+        (["video", "--model", "wan2.1-t2v-14b", "--fps", "0"], "--fps", "between 1 and"),
         (["llm", "--model", "lama-3.3-70b"], "--model", "llama-3.3-70b"),
         (["llm", "--model", "llama-3.3-70b", "--concurrency", "-1"], "--concurrency", "positive"),
         (["compare", "--model", "llama-3.3-70b", "--instances", ","], "--instances", "at least one"),
@@ -81,38 +87,38 @@ def test_the_verdict_comes_first(question):
         (["llm", "--model", "llama-3.3-70b", "--seconds", "5"], "--seconds", "--context"),
         (["rightsize", "--utilisation", "x.csv", "--frames", "81"], "--frames", "plan fit"),
         (["fit"], "--instance", "--gpu"),
-        (["fit", "--instance", "g7e.2xlarge", "--gpu", "L4"], "--instance", "one of them"),
+        (["fit", "--instance", "g7e.2xlarge", "--gpu", "L4"], "--instance", "either"),
         (["fit", "--gpu", "L4", "--frames", "81", "--seconds", "5"], "--frames", "not both"),
         (["fit", "--instance", "g7e.xlarge"], "--instance", "g7e.2xlarge"),
         (["rightsize", "--utilisation", "none.csv", "--gpu", "L4"], "--utilisation", "cannot be read"),
     ],
 )
-def test_a_nonsensical_ask_names_its_option_and_the_remedy(args, option, says):
+def test_a_wrong_value_is_rejected_with_its_option_and_a_remedy(args, option, message):
     error = run(*args).exception
     assert isinstance(error, UsageError), error
-    assert error.option == option
-    assert says.lower() in str(error).lower()
+    assert name_flag(error) == option
+    assert message.lower() in str(error).lower()
 
 
-def test_compared_gpus_and_instances_stand_in_one_table():
+def test_gpus_and_instances_are_compared_in_one_list():
     answer = json.loads(run(*QUESTIONS["compare both"], "--json").stdout)
     assert {option["name"] for option in answer["options"]} == {"H200", "g7e.12xlarge"}
     assert answer["rejected"] == []
 
 
-def test_a_comparison_gives_each_machine_the_answer_it_has_alone():
+def test_a_compared_machine_has_the_same_time_as_alone():
     length = ["--frames", "121", "--model", "ltx-video-2b-0.9.5"]
     compared = json.loads(run("compare", "--gpu", "H100,L4", *length, "--json").stdout)["options"]
     alone = json.loads(run("video", "--gpu", "H100", *length, "--json").stdout)["options"][0]
     assert next(option for option in compared if option["name"] == "H100")["seconds"] == alone["seconds"]
 
 
-def test_options_that_make_no_sense_are_not_offered():
+def test_options_of_other_commands_are_not_in_the_help():
     assert "--frames" not in run("llm", "--help").stdout
     assert "--frames" in run("fit", "--help").stdout
 
 
-def test_record_and_page_are_written_and_named_on_stderr(tmp_path):
+def test_the_record_and_the_page_are_written_and_named_on_stderr(tmp_path):
     adr, page = tmp_path / "plan.md", tmp_path / "plan.html"
     result = run(*QUESTIONS["video"], "--json", "--adr", str(adr), "--html", str(page))
     assert "wrote" in result.stderr
@@ -140,14 +146,14 @@ def test_planning_starts_without_torch():
     code = (
         "import sys\n"
         "from filmgate.cli.plan import video\n"
-        "from filmgate.catalog.library import load_calibration, load_catalog\n"
-        "from filmgate.planner.video import VideoAsk\n"
-        "from filmgate.planner.video_answer import plan_video\n"
-        "from filmgate.planner.work import clip_for\n"
+        "from filmgate.catalog.loader import load_calibration, load_catalog\n"
+        "from filmgate.planner.video.candidates import VideoQuestion\n"
+        "from filmgate.planner.video.answer import plan_video\n"
+        "from filmgate.planner.video.clip import clip_for\n"
         "catalog = load_catalog()\n"
         "model = catalog.video_model('wan2.1-t2v-14b')\n"
-        "ask = VideoAsk(model, clip_for(model), clips_per_day=500, slo_seconds=600)\n"
-        "plan_video(ask, catalog, load_calibration())\n"
+        "question = VideoQuestion(model, clip_for(model), clips_per_day=500, slo_seconds=600)\n"
+        "plan_video(question, catalog, load_calibration())\n"
         "heavy = {'torch', 'av', 'numpy', 'diffusers', 'transformers', 'boto3'} & set(sys.modules)\n"
         "print(sorted(heavy))"
     )

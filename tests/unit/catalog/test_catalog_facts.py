@@ -1,4 +1,4 @@
-"""Every row of the catalog is dated, sourced and in its unit's range."""
+"""Every catalog row has a date and a source, and every figure is in the range of its unit."""
 
 from dataclasses import fields
 from datetime import date
@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.catalog.loader import load_calibration, load_catalog
 
 CATALOG = load_catalog()
 KINDS = {
@@ -18,11 +18,11 @@ KINDS = {
     "text api": CATALOG.text_apis.values(),
     "video model": CATALOG.video_models.values(),
     "vae": [model.vae for model in CATALOG.video_models.values()],
-    "text encoder": [encoder for m in CATALOG.video_models.values() for encoder, _ in m.text_encoders],
+    "text encoder": [encoder for m in CATALOG.video_models.values() for encoder in m.text_encoders],
     "llm": CATALOG.llms.values(),
     "run": list(chain(CATALOG.runs.video, CATALOG.runs.memory, CATALOG.runs.llm, CATALOG.runs.measured)),
 }
-# Unit by the ending of a field's name, with the range a real thing can have.
+# Plausible range by the suffix of the field name.
 RANGES = {
     "_mib": (2_000, 400_000),
     "bandwidth_gb_s": (100, 20_000),
@@ -44,7 +44,7 @@ RANGES = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_undated_or_without_a_source(kind):
+def test_every_row_has_a_date_and_a_source(kind):
     rows = list(KINDS[kind])
     assert rows
     for row in rows:
@@ -57,7 +57,7 @@ def range_of(name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_figure_is_in_its_units_range_or_unknown(kind):
+def test_every_figure_is_unknown_or_in_the_range_of_its_unit(kind):
     for row in KINDS[kind]:
         for field in fields(row):
             value, limits = getattr(row, field.name), range_of(field.name)
@@ -65,20 +65,20 @@ def test_every_figure_is_in_its_units_range_or_unknown(kind):
                 assert limits[0] <= value <= limits[1], (row, field.name)
 
 
-def test_every_instance_has_a_known_gpu_and_the_memory_of_it():
+def test_every_instance_has_a_known_gpu_with_the_same_memory():
     for instance in CATALOG.instances.values():
         if instance.family == "inf2":
-            assert "Neuron" in instance.unsupported_because
+            assert "Neuron" in instance.unsupported_reason
         elif float(instance.gpu_count).is_integer():
             assert CATALOG.gpu(instance.gpu).memory_mib == instance.gpu_mib
 
 
-def test_all_current_nvidia_families_are_there():
+def test_all_current_nvidia_families_are_listed():
     families = {instance.family for instance in CATALOG.instances.values()}
     assert {"g4dn", "g5", "g6", "gr6", "g6e", "g7", "g7e", "p4d", "p4de", "p5", "p5en", "p6-b200"} <= families
 
 
-def test_spot_is_a_range_below_the_worst_on_demand_price():
+def test_spot_prices_are_an_ordered_range():
     for price in CATALOG.prices.values():
         if price.spot_min is not None:
             assert price.spot_min <= price.spot_median <= price.spot_max
@@ -90,7 +90,7 @@ def test_prices_name_known_instances_and_regions():
         assert price.region in CATALOG.regions
 
 
-def test_unknown_is_none_and_never_guessed():
+def test_an_unknown_figure_is_none():
     assert CATALOG.gpu("RTX-PRO-4500-BSE").bf16_tflops is None
     assert CATALOG.gpu("T4").bf16_tflops is None
     assert CATALOG.price("p5e.48xlarge", "us-east-1") is None or (
@@ -105,16 +105,16 @@ def test_data_stays_under_a_megabyte():
     assert sum(len(f.read_bytes()) for f in data.iterdir() if f.is_file()) < 1_000_000
 
 
-def test_a_name_that_is_not_there_is_answered_with_near_ones():
-    with pytest.raises(Exception, match=r"near names: wan2\.1-t2v-14b"):
+def test_an_unknown_name_is_rejected_with_similar_ones():
+    with pytest.raises(Exception, match=r"similar names: wan2\.1-t2v-14b"):
         CATALOG.video_model("wan2.1-14b")
 
 
-def test_a_gpu_answers_to_its_other_names():
+def test_a_gpu_is_found_by_its_aliases():
     assert CATALOG.gpu("rtx pro 6000").name == CATALOG.gpu("RTX-PRO-SERVER-6000").name == "RTX-PRO-6000-BSE"
 
 
-def test_the_shipped_constants_are_those_of_the_shipped_runs():
+def test_the_shipped_calibration_was_fitted_to_the_shipped_runs():
     calibration = load_calibration()
     counted = [run for run in CATALOG.runs.video if run.kind != "bound"]
     timed = len(counted) + len(CATALOG.runs.measured)

@@ -1,8 +1,8 @@
-"""The shipped catalog and constants, once."""
+"""The shipped catalog and calibration, loaded once."""
 
 import pytest
 
-from filmgate.catalog.library import load_calibration, load_catalog
+from filmgate.catalog.loader import load_calibration, load_catalog
 
 
 @pytest.fixture(scope="session")

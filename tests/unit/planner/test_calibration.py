@@ -1,4 +1,4 @@
-"""The fit finds constants that made the data, and one odd row cannot tilt it."""
+"""The fit recovers the constants behind the data and limits the influence of outliers."""
 
 import math
 
@@ -21,22 +21,22 @@ def test_solve_inverts_a_small_system():
     assert solve([[2.0, 1.0], [1.0, 3.0]], [3.0, 5.0]) == pytest.approx([0.8, 1.4])
 
 
-def test_the_fit_recovers_the_constants_that_made_the_runs():
+def test_the_fit_recovers_the_constants_behind_the_runs():
     found = fit([observe(w, truth(w)) for w in (1, 5, 20, 80, 200)], PRIORS)
     assert math.exp(found["rate"]) == pytest.approx(4.0, rel=0.03)
     assert math.exp(found["overhead"]) == pytest.approx(2.0, rel=0.05)
 
 
-def test_one_row_that_is_wrong_by_half_moves_the_rest_little():
+def test_one_wrong_run_changes_the_constants_only_a_little():
     runs = [observe(w, truth(w)) for w in (1, 5, 20, 80, 120, 160)]
     found = fit([*runs, observe(200, truth(200) * 0.5)], PRIORS)
     assert math.exp(found["rate"]) == pytest.approx(4.0, rel=0.15)
 
 
-def test_without_runs_the_priors_stand():
+def test_without_runs_the_fit_returns_the_priors():
     assert fit([], PRIORS) == {"rate": 0.0, "overhead": 0.0}
 
 
-def test_a_constant_a_row_is_blind_to_is_not_moved_by_it():
-    row = Observation("x", 100.0, lambda c: math.exp(c["rate"]), blind_to=("over",))
+def test_a_run_does_not_change_a_constant_that_it_is_independent_of():
+    row = Observation("x", 100.0, lambda c: math.exp(c["rate"]), independent_of=("over",))
     assert fit([row], PRIORS)["overhead"] == 0.0

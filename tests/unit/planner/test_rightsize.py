@@ -1,9 +1,9 @@
-"""A week of metrics: too big, too small, or fine."""
+"""Verdicts from a week of metrics: too big, too small, or fine."""
 
 import pytest
 
+from filmgate.catalog.gpus import GIB
 from filmgate.catalog.utilisation import Utilisation
-from filmgate.planner.memory import GIB
 from filmgate.planner.rightsize import plan_rightsize
 
 
@@ -15,13 +15,13 @@ def week(busy, gigabytes):
     ("busy", "gigabytes", "judgement"),
     [(0.15, 8, "too big"), (0.70, 60, "fine"), (0.97, 60, "too small"), (0.5, 95, "too small")],
 )
-def test_the_week_decides(catalog, busy, gigabytes, judgement):
+def test_utilisation_and_memory_determine_the_judgement(catalog, busy, gigabytes, judgement):
     answer = plan_rightsize(week(busy, gigabytes), catalog, "us-east-1", instance="g7e.2xlarge")
-    assert answer.fleet["judgement"] == judgement
+    assert answer.fleet.judgement == judgement
     assert judgement in answer.verdict
 
 
-def test_a_smaller_machine_has_room_for_what_was_used(catalog):
+def test_a_recommended_smaller_machine_has_enough_memory(catalog):
     answer = plan_rightsize(week(0.15, 8), catalog, "us-east-1", instance="g7e.2xlarge")
     best = answer.options[0]
     assert best.usd_per_hour < catalog.price("g7e.2xlarge", "us-east-1").on_demand
@@ -29,7 +29,7 @@ def test_a_smaller_machine_has_room_for_what_was_used(catalog):
     assert best.name in answer.verdict
 
 
-def test_every_rejected_machine_names_its_number(catalog):
+def test_every_rejected_machine_has_the_figure_and_its_limit(catalog):
     answer = plan_rightsize(week(0.9, 40), catalog, "us-east-1", instance="g7e.2xlarge")
     assert answer.rejected
     assert all(r.number < r.limit for r in answer.rejected)

@@ -1,12 +1,13 @@
-"""Popular claims about these machines, each decided by the planner or its catalog."""
+"""Common claims about these machines, each checked with the planner or its catalog."""
 
 import pytest
 
-from filmgate.planner.fleet import GIB, isolation_levels
-from filmgate.planner.llm import plan_llm
-from filmgate.planner.llm_serving import LlmAsk
-from filmgate.planner.llm_time import kv_bytes, weight_bytes
-from filmgate.planner.money import break_even
+from filmgate.catalog.gpus import GIB
+from filmgate.planner.fleet.money import break_even
+from filmgate.planner.fleet.sizing import isolation_levels
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.step_time import kv_bytes, weight_bytes
 
 
 def price(catalog, name, region="us-east-1"):
@@ -38,16 +39,16 @@ def test_the_karpenter_name_of_g7e_is_not_l40s(catalog):
     assert catalog.gpu("RTX-PRO-4500-BSE").karpenter_name == "rtx-pro-4500"
 
 
-def test_a_tenant_needs_no_dedicated_g7e_for_hardware_isolation(catalog):
-    walls = {w.level: w for w in isolation_levels(catalog.gpu("RTX-PRO-6000-BSE"), None, 20 * GIB)}
-    assert walls["MIG slice"].is_possible
+def test_hardware_isolation_on_g7e_does_not_need_a_dedicated_gpu(catalog):
+    levels = {w.level: w for w in isolation_levels(catalog.gpu("RTX-PRO-6000-BSE"), None, 20 * GIB)}
+    assert levels["MIG slice"].is_possible
     assert catalog.gpu("L40S").mig_slices == 0
 
 
 def test_70b_fp8_weighs_70_gb_and_fits_one_96_gb_card(catalog, calibration):
     model = catalog.llm("llama-3.3-70b")
     assert weight_bytes(model, "fp8") / 1e9 == pytest.approx(70.6, abs=0.1)
-    answer = plan_llm(LlmAsk(model, "fp8", gpu=catalog.gpu("RTX-PRO-6000-BSE")), catalog, calibration)
+    answer = plan_llm(LlmQuestion(model, "fp8", gpu=catalog.gpu("RTX-PRO-6000-BSE")), catalog, calibration)
     assert answer.is_possible
 
 
@@ -56,10 +57,10 @@ def test_the_8k_cache_of_70b_is_two_and_a_half_gib_not_twelve(catalog):
 
 
 def test_g7e_12xlarge_comes_before_g6e_24xlarge_at_55_per_cent_of_the_price(catalog, calibration):
-    ask = LlmAsk(
+    question = LlmQuestion(
         catalog.llm("llama-3.3-70b"), "fp8", concurrency=16, instances=("g6e.24xlarge", "g7e.12xlarge")
     )
-    options = plan_llm(ask, catalog, calibration).options
+    options = plan_llm(question, catalog, calibration).options
     assert [o.name for o in options] == ["g7e.12xlarge", "g6e.24xlarge"]
     assert price(catalog, "g7e.12xlarge") / price(catalog, "g6e.24xlarge") == pytest.approx(0.55, abs=0.005)
     assert options[0].usd_per_unit < options[1].usd_per_unit
@@ -79,16 +80,20 @@ def test_no_g_instance_has_nvlink(catalog):
             assert not catalog.gpu(instance.gpu).has_nvlink
 
 
-def test_70b_bf16_needs_not_g7_48xlarge_but_fits_g7e_12xlarge(catalog, calibration):
+def test_70b_bf16_fits_g7e_12xlarge_and_does_not_need_g7_48xlarge(catalog, calibration):
     names = ("g7e.12xlarge", "g7.48xlarge")
-    answer = plan_llm(LlmAsk(catalog.llm("llama-3.3-70b"), "bf16", instances=names), catalog, calibration)
+    answer = plan_llm(
+        LlmQuestion(catalog.llm("llama-3.3-70b"), "bf16", instances=names), catalog, calibration
+    )
     assert answer.options[0].name == "g7e.12xlarge"
     assert price(catalog, "g7e.12xlarge") < 0.3 * price(catalog, "g7.48xlarge")
 
 
 def test_a_32b_model_in_fp8_fits_one_l40s_or_one_g7e_card(catalog, calibration):
     for name in ("g6e.xlarge", "g7e.2xlarge"):
-        answer = plan_llm(LlmAsk(catalog.llm("qwen3-32b"), "fp8", instances=(name,)), catalog, calibration)
+        answer = plan_llm(
+            LlmQuestion(catalog.llm("qwen3-32b"), "fp8", instances=(name,)), catalog, calibration
+        )
         assert answer.is_possible
         assert answer.options[0].gpus_per_replica == 1
 
@@ -99,13 +104,13 @@ def test_fp8_is_older_than_blackwell_and_fp4_is_not(catalog):
     assert catalog.gpu("B200").fp4_tflops
 
 
-def test_g7e_costs_more_an_hour_than_g5_and_g6_by_the_stated_factors(catalog):
+def test_g7e_costs_more_per_hour_than_g5_and_g6_by_the_stated_factors(catalog):
     g7e = price(catalog, "g7e.2xlarge")
     for name, factor in (("g5.2xlarge", 2.77), ("g6.2xlarge", 3.44), ("g6e.2xlarge", 1.50)):
         assert g7e / price(catalog, name) == pytest.approx(factor, abs=0.01)
 
 
-def test_regions_are_as_many_as_counted(catalog):
+def test_g7e_is_in_ten_regions_and_g7_in_four(catalog):
     def regions(family):
         return {p.region for p in catalog.prices.values() if p.instance.startswith(f"{family}.")}
 
@@ -119,7 +124,7 @@ def test_g7_spot_is_up_to_seventy_per_cent_off(catalog):
     assert 0.60 < 1 - spot.spot_max / spot.on_demand < 1 - spot.spot_min / spot.on_demand < 0.72
 
 
-def test_bedrock_has_lost_reel_and_ray2_costs_nineteen_times_as_much(catalog):
+def test_reel_is_retired_and_ray2_costs_nineteen_times_as_much(catalog):
     reel, ray = catalog.video_apis["amazon.nova-reel-v1:1"], catalog.video_apis["luma.ray-v2:0-720p"]
     assert not reel.is_available
     assert reel.end_of_life == "2026-09-30"
@@ -129,7 +134,7 @@ def test_bedrock_has_lost_reel_and_ray2_costs_nineteen_times_as_much(catalog):
     assert not any(name in api.name for api in catalog.video_apis.values() for name in ("Runway", "Pika"))
 
 
-def test_reel_takes_ninety_seconds_so_it_never_kept_a_ninety_second_slo(catalog):
+def test_reel_takes_at_least_ninety_seconds(catalog):
     assert catalog.video_apis["amazon.nova-reel-v1:0"].typical_seconds >= 90
 
 
@@ -137,7 +142,7 @@ def test_reel_takes_ninety_seconds_so_it_never_kept_a_ninety_second_slo(catalog)
     ("api", "seconds", "clips"),
     [("luma.ray-v2:0-720p", 5, 22), ("luma.ray-v2:0-540p", 5, 43), ("amazon.nova-reel-v1:0", 6, 336)],
 )
-def test_two_warm_g7e_break_even_at_the_stated_clips_a_day(catalog, api, seconds, clips):
+def test_two_warm_g7e_break_even_at_the_stated_clips_per_day(catalog, api, seconds, clips):
     pool = 2 * price(catalog, "g7e.2xlarge") * 24
     managed = catalog.video_apis[api].usd_per_clip(seconds)
     assert break_even(lambda _: pool, managed) == pytest.approx(clips, abs=1.5)

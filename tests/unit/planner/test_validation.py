@@ -1,11 +1,11 @@
-"""The figures the planner promises, on rows its calibration did not see."""
+"""Errors of held-out predictions are within the documented limits."""
 
 import pytest
 
 from filmgate.planner.calibration import fit
 from filmgate.planner.observations import of_video
 from filmgate.planner.priors import VIDEO_PRIORS
-from filmgate.planner.report.proof import to_proof
+from filmgate.planner.report.validation import to_validation_page
 from filmgate.planner.validation import validate
 
 
@@ -21,7 +21,7 @@ def test_the_median_error_of_time_is_within_15_per_cent(found):
 
 
 def test_no_single_gpu_row_is_off_by_more_than_35_per_cent(found):
-    assert abs(found.worst_single("video", "measured", "llm").error) <= 0.35
+    assert abs(found.worst_single_gpu("video", "measured", "llm").error) <= 0.35
 
 
 def test_every_memory_row_is_within_10_per_cent(found):
@@ -29,22 +29,22 @@ def test_every_memory_row_is_within_10_per_cent(found):
     assert len(found.counted("memory")) >= 25
 
 
-def test_the_decodes_we_measured_hold_what_was_counted(found):
+def test_the_memory_of_our_measured_decodes_is_within_2_per_cent(found):
     decodes = [row for row in found.counted("memory") if "decode" in row.id]
     assert len(decodes) == 4
     assert all(abs(row.error) < 0.02 for row in decodes), decodes
 
 
-def test_figures_that_name_another_model_or_measure_are_shown_but_not_counted(found):
+def test_figures_that_are_not_comparable_are_shown_but_not_counted(found):
     reserved = [row for row in found.rows if row.id.startswith("memory-cog2b-")]
     assert len(reserved) == 3
     assert all(not row.is_counted and "reserved" in row.note for row in reserved)
 
 
-def test_leaving_out_the_whole_model_and_gpu_is_harder_and_still_within_a_third(found):
-    harder = [abs(row.harder / row.published - 1) for row in found.counted("video")]
-    assert sorted(harder)[len(harder) // 2] <= 0.15
-    assert max(harder) <= 0.35
+def test_the_strict_error_is_within_35_per_cent(found):
+    strict = [abs(row.strict_error) for row in found.counted("video")]
+    assert sorted(strict)[len(strict) // 2] <= 0.15
+    assert max(strict) <= 0.35
 
 
 def test_every_outlier_is_explained(found):
@@ -54,23 +54,22 @@ def test_every_outlier_is_explained(found):
 
 
 def test_every_published_run_is_in_the_table(found, catalog):
-    text = to_proof(found)
+    text = to_validation_page(found)
     for run in (*catalog.runs.video, *catalog.runs.llm, *catalog.runs.memory):
         assert run.id in text, run.id
 
 
-def test_what_is_not_measured_is_said_not_invented(found, catalog):
-    text = to_proof(found)
+def test_runs_that_are_not_measured_are_listed_as_such(found, catalog):
+    text = to_validation_page(found)
     measured = {(run.model, run.stage, run.height) for run in catalog.runs.measured}
     for model, stage, height in (("cogvideox-2b", "decode", 480), ("ltx-video-2b-0.9.0", "forward", 512)):
-        is_said = any(
+        is_listed = any(
             model in line and stage in line and "not measured" in line for line in text.splitlines()
         )
-        assert is_said == ((model, stage, height) not in measured)
+        assert is_listed == ((model, stage, height) not in measured)
 
 
-def test_the_row_being_judged_does_not_move_its_own_prediction(catalog, found):
-    """Halve one published time: every other prediction may move, its own may not."""
+def test_a_run_does_not_influence_its_own_prediction(catalog, found):
     runs = [run for run in catalog.runs.video if run.kind != "bound"]
     victim = next(run for run in runs if run.id == "predict2-480p-l40s")
     others = [of_video(run, catalog) for run in runs if run.id != victim.id]

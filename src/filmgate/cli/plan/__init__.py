@@ -1,22 +1,22 @@
-"""`filmgate plan`: which GPU, how fast, how many, what it costs, and when not to."""
+"""`filmgate plan`: which GPU, how fast, how many and at what cost."""
 
 import typer
 
 from filmgate.cli.plan import compare, fit, llm, prices, rightsize, validate, video
-from filmgate.cli.plan.question import question
+from filmgate.cli.plan.command import plan_command
 
 app = typer.Typer(
     name="plan",
-    help="Which GPU, how fast, how many, what it costs, and when not to.",
+    help="Which GPU, how fast, how many and at what cost.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command("video")(question(video.answer_video, video.ask_video))
-app.command("llm")(question(llm.answer_llm, llm.ask_llm, refuse=llm.NO_CLIP))
+app.command("video")(plan_command(video.answer_video, video.video_question))
+app.command("llm")(plan_command(llm.answer_llm, llm.llm_question, unsupported=llm.UNSUPPORTED))
 app.command("compare")(
-    question(compare.answer_compare, video.ask_video, llm.ask_llm, compare.choose_machines)
+    plan_command(compare.answer_compare, video.video_question, llm.llm_question, compare.machines_to_compare)
 )
-app.command("fit")(question(fit.answer_fit))
-app.command("rightsize")(question(rightsize.answer_rightsize, refuse=rightsize.NO_LENGTH))
+app.command("fit")(plan_command(fit.answer_fit))
+app.command("rightsize")(plan_command(rightsize.answer_rightsize, unsupported=rightsize.UNSUPPORTED))
 app.command("prices")(prices.prices_command)
 app.command("validate")(validate.validate_command)

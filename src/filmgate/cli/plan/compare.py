@@ -1,58 +1,59 @@
-"""`filmgate plan compare`: the same question on a few machines only."""
+"""`filmgate plan compare`: a video or language-model question for a few machines only."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
-from filmgate.cli.plan.llm import ask_llm
-from filmgate.cli.plan.question import Ground, options_of
-from filmgate.cli.plan.video import ask_video
+from filmgate.cli.plan.command import Facts, options_of
+from filmgate.cli.plan.llm import llm_question
+from filmgate.cli.plan.video import video_question
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
 
 
-def choose_machines(
+def machines_to_compare(
     *, model: options.AnyModelName, instances: options.Instances = None, gpu: options.GpuNames = None
 ) -> tuple[str, ...]:
-    """The names of the machines to compare; a name without a dot is a bare GPU."""
-    from filmgate.cli.plan import opening
+    """The names of the machines. A name without a dot is a bare GPU."""
+    from filmgate.cli.plan import inputs
 
-    names = opening.machine_names(instances, "--instances") + opening.machine_names(gpu, "--gpu")
+    names = inputs.machine_names(instances, "--instances") + inputs.machine_names(gpu, "--gpu")
     if not names:
         raise UsageError(
-            f"name machines for {model}: --instances g6e.24xlarge,g7e.12xlarge or --gpu H100,H200",
+            f"no machines to compare for {model}; give --instances g6e.24xlarge,g7e.12xlarge or "
+            "--gpu H100,H200",
             option="--instances",
         )
     return names
 
 
 def answer_compare(
-    ground: Ground, *, model: str, instances: str | None, gpu: str | None, **asked: Any
+    facts: Facts, *, model: str, instances: str | None, gpu: str | None, **given: Any
 ) -> "Answer":
-    """Rank a few machines for one model; takes the options of `plan video` or of `plan llm`."""
-    from filmgate.cli.plan import opening
-    from filmgate.planner.llm import plan_llm
-    from filmgate.planner.video_answer import plan_video
+    """Rank a few machines for one model. Takes the options of `plan video` or `plan llm`."""
+    from filmgate.cli.plan import inputs
+    from filmgate.planner.llm.answer import plan_llm
+    from filmgate.planner.video.answer import plan_video
 
-    names = choose_machines(model=model, instances=instances, gpu=gpu)
-    if opening.is_video(model, ground.catalog):
-        own = _own(asked, ask_video, f"{model} is a video model")
-        video = replace(ask_video(ground, model=model, **own), instances=names)
-        return plan_video(video, ground.catalog, ground.calibration)
-    own = _own(asked, ask_llm, f"{model} is a language model")
-    served = replace(ask_llm(ground, model=model, **own), instances=names)
-    return plan_llm(served, ground.catalog, ground.calibration)
+    names = machines_to_compare(model=model, instances=instances, gpu=gpu)
+    if inputs.is_video(model, facts.catalog):
+        own = _options_for(video_question, given, f"{model} is a video model")
+        video = replace(video_question(facts, model=model, **own), instances=names)
+        return plan_video(video, facts.catalog, facts.calibration)
+    own = _options_for(llm_question, given, f"{model} is a language model")
+    llm = replace(llm_question(facts, model=model, **own), instances=names)
+    return plan_llm(llm, facts.catalog, facts.calibration)
 
 
-def _own(asked: Mapping[str, Any], asker: Callable[..., Any], what: str) -> dict[str, Any]:
-    """What this kind of question takes; raises UsageError when something of the other kind was asked."""
-    every = options_of(ask_video) | options_of(ask_llm)
-    foreign = {name: value for name, value in asked.items() if name not in options_of(asker)}
+def _options_for(question: Callable[..., Any], given: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """The given options of this kind of question. Raises UsageError for an option of the other kind."""
+    every = options_of(video_question) | options_of(llm_question)
+    foreign = {name: value for name, value in given.items() if name not in options_of(question)}
     for name, value in foreign.items():
         if value != every[name].default:
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{what}: the option says nothing about it", option=option)
-    return {name: value for name, value in asked.items() if name not in foreign}
+            raise UsageError(f"{what}; the option does not apply to it", option=option)
+    return {name: value for name, value in given.items() if name not in foreign}

@@ -1,23 +1,23 @@
-"""`filmgate plan llm`: a language model at this precision, context, concurrency and latency."""
+"""`filmgate plan llm`: machines, fleet and cost for serving a language model."""
 
 from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
-from filmgate.cli.plan.question import Ground
-from filmgate.planner.traffic import Shape
+from filmgate.cli.plan.command import Facts
+from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
-    from filmgate.planner.llm_serving import LlmAsk
+    from filmgate.planner.llm.serving import LlmQuestion
 
-NO_CLIP = {
-    "frames": "a language model makes no frames; give --context and --answer-tokens",
-    "seconds": "a language model makes no clip; give --context and --answer-tokens",
+UNSUPPORTED = {
+    "frames": "a language model renders no frames; give --context and --answer-tokens",
+    "seconds": "a language model renders no clip; give --context and --answer-tokens",
 }
 
 
-def ask_llm(  # noqa: PLR0913 - one parameter an option
-    ground: Ground,
+def llm_question(  # noqa: PLR0913 - one parameter per option
+    facts: Facts,
     *,
     model: options.LlmName,
     precision: options.Precision = None,
@@ -27,19 +27,19 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
     concurrency: options.Concurrency = None,
     requests_per_day: options.RequestsPerDay = None,
     requests_per_second: options.RequestsPerSecond = None,
-    traffic: options.TrafficShape = Shape.STEADY,
+    traffic: options.Traffic = TrafficShape.STEADY,
     ttft_ms: options.TtftMs = None,
     tbt_ms: options.TbtMs = None,
     residency: options.Residency = None,
     safety_factor: options.SafetyFactor = 1.2,
     gpu: options.GpuName = None,
-) -> "LlmAsk":
-    """The question these options put; raises UsageError for one that cannot be put."""
-    from filmgate.cli.plan import opening
-    from filmgate.planner.llm_arrivals import MOST_SEQUENCES
-    from filmgate.planner.llm_serving import LlmAsk
+) -> "LlmQuestion":
+    """The question that these options ask. Raises UsageError."""
+    from filmgate.cli.plan import inputs
+    from filmgate.planner.llm.arrivals import MAX_SEQUENCES
+    from filmgate.planner.llm.serving import LlmQuestion
 
-    found = opening.find_llm(model, ground.catalog)
+    found = inputs.find_llm(model, facts.catalog)
     for value, option in (
         (context, "--context"),
         (answer_tokens, "--answer-tokens"),
@@ -50,18 +50,18 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
         (tbt_ms, "--tbt-ms"),
         (safety_factor, "--safety-factor"),
     ):
-        opening.check_positive(value, option)
-    volume = opening.requests_a_day(requests_per_day, requests_per_second)
-    return LlmAsk(
+        inputs.check_positive(value, option)
+    volume = inputs.requests_per_day(requests_per_day, requests_per_second)
+    return LlmQuestion(
         model=found,
-        precision=opening.check_precision(precision or found.native_precision),
-        kv_precision=opening.check_precision(kv_precision, ("bf16", "fp8"), option="--kv-precision"),
+        precision=inputs.check_precision(precision or found.native_precision),
+        kv_precision=inputs.check_precision(kv_precision, ("bf16", "fp8"), option="--kv-precision"),
         context=context,
-        concurrency=concurrency or (1 if volume is None else MOST_SEQUENCES),
+        concurrency=concurrency or (1 if volume is None else MAX_SEQUENCES),
         ttft_ms=ttft_ms,
         tbt_ms=tbt_ms,
-        region=ground.region,
-        gpu=opening.gpu_or_none(gpu, ground.catalog),
+        region=facts.region,
+        gpu=inputs.gpu_or_none(gpu, facts.catalog),
         safety_factor=safety_factor,
         answer_tokens=answer_tokens,
         residency=residency,
@@ -70,8 +70,8 @@ def ask_llm(  # noqa: PLR0913 - one parameter an option
     )
 
 
-def answer_llm(ground: Ground, **asked: Any) -> "Answer":
-    """Memory, latency and cost a million tokens for serving a language model."""
-    from filmgate.planner.llm import plan_llm
+def answer_llm(facts: Facts, **given: Any) -> "Answer":
+    """Plan hardware for serving a language model: memory, latency, fleet and cost."""
+    from filmgate.planner.llm.answer import plan_llm
 
-    return plan_llm(ask_llm(ground, **asked), ground.catalog, ground.calibration)
+    return plan_llm(llm_question(facts, **given), facts.catalog, facts.calibration)

@@ -1,4 +1,4 @@
-"""Prints an answer: one JSON object, or the verdict and its tables; and writes the record and the page."""
+"""Prints an answer as JSON or tables, and writes the decision record and the page."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from filmgate.cli.plan.opening import today
+from filmgate.cli.plan.inputs import today
 from filmgate.errors import WriteError
 from filmgate.planner.answer import Answer
 from filmgate.planner.report.page import to_page
@@ -16,7 +16,7 @@ from filmgate.planner.report.tables import Table, tables
 
 
 def show(answer: Answer, *, is_json: bool, adr: Path | None = None, html: Path | None = None) -> None:
-    """The answer on stdout; files written are named on stderr."""
+    """Prints the answer to stdout, and the names of written files to stderr."""
     if adr:
         write(adr, to_record(answer, today()))
     if html:

@@ -1,4 +1,4 @@
-"""`filmgate plan prices`: what the catalog holds, and `--refresh` from the AWS Price List API."""
+"""`filmgate plan prices`: prints catalog prices, or fetches current ones with `--refresh`."""
 
 import json
 from dataclasses import asdict
@@ -12,32 +12,32 @@ from filmgate.cli.plan import options
 
 def prices_command(
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Ask the AWS Price List API; needs credentials.")
+        bool, typer.Option("--refresh", help="Fetch prices from the AWS Price List API; needs credentials.")
     ] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where --refresh writes.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file that --refresh writes.")] = Path(
         "prices.csv"
     ),
-    instance: Annotated[str | None, typer.Option("--instance", help="Only this one.")] = None,
+    instance: Annotated[str | None, typer.Option("--instance", help="Only this instance type.")] = None,
     catalog_file: options.UserFile = None,
     price_file: options.PriceFile = None,
     is_json: options.Json = False,
 ) -> None:
-    """Print the prices in use, or write fresh ones for `--prices FILE`."""
+    """Print the prices in use, or fetch current ones into a file for `--prices`."""
     from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
-    from filmgate.cli.plan import opening
+    from filmgate.cli.plan import inputs
     from filmgate.errors import UsageError
 
-    catalog = opening.open_catalog(catalog_file, price_file)
+    catalog = inputs.open_catalog(catalog_file, price_file)
     names = [catalog.instance(instance).name] if instance else list(catalog.instances)
-    held = list(catalog.prices.values())
+    prices = list(catalog.prices.values())
     if refresh:
-        fresh = fetch_prices(open_price_list(), names, opening.today().isoformat())
+        fresh = fetch_prices(open_price_list(), names, inputs.today().isoformat())
         if not fresh:
-            raise UsageError("the Price List API answered with no price at all", option="--refresh")
-        held = merge_prices(held, fresh)
-        write_prices(held, output)
+            raise UsageError("the AWS Price List API returned no prices", option="--refresh")
+        prices = merge_prices(prices, fresh)
+        write_prices(prices, output)
         typer.echo(f"wrote {output}: {len(fresh)} prices; use it with --prices {output}", err=True)
-    shown = [price for price in held if price.instance in set(names)]
+    shown = [price for price in prices if price.instance in set(names)]
     if is_json:
         typer.echo(json.dumps({"prices": [asdict(price) for price in shown]}))
         return

@@ -1,31 +1,31 @@
-"""`filmgate plan rightsize`: from a week of GPU metrics, too big, too small, or fine."""
+"""`filmgate plan rightsize`: whether a machine is too big, too small or fine, from its GPU metrics."""
 
 from typing import TYPE_CHECKING
 
 from filmgate.cli.plan import options
-from filmgate.cli.plan.question import Ground
+from filmgate.cli.plan.command import Facts
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
 
-NO_LENGTH = {
-    "frames": "metrics do not know what was made; `filmgate plan fit --frames` does",
-    "seconds": "metrics do not know what was made; `filmgate plan fit --seconds` does",
+UNSUPPORTED = {
+    "frames": "metrics do not depend on the clip; use `filmgate plan fit --frames`",
+    "seconds": "metrics do not depend on the clip; use `filmgate plan fit --seconds`",
 }
 
 
 def answer_rightsize(
-    ground: Ground,
+    facts: Facts,
     *,
     utilisation: options.MetricsFile,
     instance: options.InstanceName = None,
     gpu: options.GpuName = None,
 ) -> "Answer":
-    """Judge the machine that the metrics come from by what it did."""
+    """Check the size of a machine against its GPU metrics, and list machines that would fit."""
     from filmgate.catalog.utilisation import read_utilisation
-    from filmgate.cli.plan import opening
+    from filmgate.cli.plan import inputs
     from filmgate.planner.rightsize import plan_rightsize
 
-    name, bare = opening.one_machine(instance, gpu, ground.catalog)
+    name, bare = inputs.one_machine(instance, gpu, facts.catalog)
     samples = read_utilisation(utilisation)
-    return plan_rightsize(samples, ground.catalog, ground.region, gpu=bare, instance=name)
+    return plan_rightsize(samples, facts.catalog, facts.region, gpu=bare, instance=name)

@@ -1,20 +1,20 @@
-"""`filmgate plan video`: a clip of this model, this size and length, so many a day, in so many seconds."""
+"""`filmgate plan video`: machines, fleet and cost for rendering clips."""
 
 from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
-from filmgate.cli.plan.question import Ground
-from filmgate.planner.traffic import Shape
+from filmgate.cli.plan.command import Facts
+from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
-    from filmgate.planner.video import VideoAsk
+    from filmgate.planner.video.candidates import VideoQuestion
 
 WEIGHTS = ("bf16", "fp8")
 
 
-def ask_video(  # noqa: PLR0913 - one parameter an option
-    ground: Ground,
+def video_question(  # noqa: PLR0913 - one parameter per option
+    facts: Facts,
     *,
     model: options.VideoModelName,
     size: options.Size = None,
@@ -24,7 +24,7 @@ def ask_video(  # noqa: PLR0913 - one parameter an option
     fps: options.Fps = None,
     clips_per_day: options.ClipsPerDay = None,
     slo_seconds: options.SloSeconds = None,
-    traffic: options.TrafficShape = Shape.STEADY,
+    traffic: options.Traffic = TrafficShape.STEADY,
     precision: options.Precision = None,
     compiled: options.Compiled = False,
     tenants: options.Tenants = 1,
@@ -34,23 +34,25 @@ def ask_video(  # noqa: PLR0913 - one parameter an option
     interruptible: options.Interruptible = 0.0,
     safety_factor: options.SafetyFactor = 1.2,
     gpu: options.GpuName = None,
-) -> "VideoAsk":
-    """The question these options put; raises UsageError for one that cannot be put."""
-    from filmgate.cli.plan import opening
-    from filmgate.planner.video import VideoAsk
+) -> "VideoQuestion":
+    """The question that these options ask. Raises UsageError."""
+    from filmgate.cli.plan import inputs
+    from filmgate.planner.video.candidates import VideoQuestion
+    from filmgate.planner.video.clip import clip_for
 
-    found = opening.find_video_model(model, ground.catalog)
-    clip = opening.build_clip(found, size, seconds=seconds, frames=frames, steps=steps, fps=fps)
-    ask = VideoAsk(
+    found = inputs.find_video_model(model, facts.catalog)
+    inputs.check_length(seconds, frames)
+    clip = clip_for(found, size=inputs.parse_size(size), seconds=seconds, frames=frames, fps=fps, steps=steps)
+    question = VideoQuestion(
         model=found,
         clip=clip,
-        region=ground.region,
+        region=facts.region,
         clips_per_day=clips_per_day,
         slo_seconds=slo_seconds,
         shape=traffic,
-        precision=opening.check_precision(precision or "bf16", WEIGHTS),
+        precision=inputs.check_precision(precision or "bf16", WEIGHTS),
         mode="compiled" if compiled else "eager",
-        gpu=opening.gpu_or_none(gpu, ground.catalog),
+        gpu=inputs.gpu_or_none(gpu, facts.catalog),
         residency=residency,
         commit_discount=commit_discount,
         interruptible_share=interruptible,
@@ -58,12 +60,12 @@ def ask_video(  # noqa: PLR0913 - one parameter an option
         adapters=adapters,
         safety_factor=safety_factor,
     )
-    opening.check_numbers(ask)
-    return ask
+    inputs.check_numbers(question)
+    return question
 
 
-def answer_video(ground: Ground, **asked: Any) -> "Answer":
-    """Memory, time, fleet, money and a verdict for making clips."""
-    from filmgate.planner.video_answer import plan_video
+def answer_video(facts: Facts, **given: Any) -> "Answer":
+    """Plan hardware for rendering clips: memory, time, fleet and cost."""
+    from filmgate.planner.video.answer import plan_video
 
-    return plan_video(ask_video(ground, **asked), ground.catalog, ground.calibration)
+    return plan_video(video_question(facts, **given), facts.catalog, facts.calibration)

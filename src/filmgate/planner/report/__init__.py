@@ -1,1 +1,1 @@
-"""An answer as text for a terminal, as a decision record, and as a page."""
+"""Renders an answer as tables, a decision record or a page, and a validation as Markdown."""

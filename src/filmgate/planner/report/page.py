@@ -1,4 +1,4 @@
-"""The answer as one self-contained page: readable on a phone, in the dark and on paper."""
+"""The answer as one self-contained HTML page with light, dark, phone and print styles."""
 
 from datetime import date
 from html import escape
@@ -7,7 +7,7 @@ from filmgate.planner.answer import Answer
 from filmgate.planner.report.plots import cost_plot, latency_plot, memory_plot
 from filmgate.planner.report.tables import Table, tables
 
-WIDE = 4  # columns beyond which a table scrolls sideways rather than folds its cells
+MAX_WRAPPED_COLUMNS = 4  # a table with more columns scrolls instead of wrapping its cells
 STYLE = """
 :root{color-scheme:light dark;--ink:#16202a;--soft:#5b6875;--line:#d5dbe1;--paper:#fff;--card:#f5f7f9}
 @media(prefers-color-scheme:dark){:root{--ink:#e8edf2;--soft:#9fb0bf;--line:#33414e;--paper:#12181e;--card:#1b242c}}
@@ -46,7 +46,7 @@ footer{color:var(--soft);font-size:.8rem;margin-top:2rem}
 
 
 def to_page(answer: Answer, today: date) -> str:
-    """HTML without scripts or anything fetched."""
+    """HTML without scripts and without external resources."""
     plots = [cost_plot(answer.plots), latency_plot(answer.plots)]
     if answer.memory:
         plots.insert(1, memory_plot(answer.memory))
@@ -61,7 +61,7 @@ def to_page(answer: Answer, today: date) -> str:
         f"<title>{escape(answer.question)}</title><style>{STYLE}</style></head><body>"
         f'<h1>{escape(answer.question)}</h1><p class="{kind}">{escape(answer.verdict)}</p>'
         f'<div class="plots">{drawn}</div>{body}'
-        f"<footer><h2>Assumed</h2><ul>{assumed}</ul><h2>Sources</h2><ul>{sources}</ul>"
+        f"<footer><h2>Assumptions</h2><ul>{assumed}</ul><h2>Sources</h2><ul>{sources}</ul>"
         f"<p>filmgate plan, {today.isoformat()}</p></footer></body></html>\n"
     )
 
@@ -74,5 +74,5 @@ def _table(table: Table) -> str:
     header = f"<thead><tr>{head}</tr></thead>" if any(table.header) else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     title = f"<h2>{escape(table.title)}</h2>"
-    kind = "scroll wide" if len(table.header) > WIDE else "scroll"
+    kind = "scroll wide" if len(table.header) > MAX_WRAPPED_COLUMNS else "scroll"
     return f'{title}<div class="{kind}"><table>{header}<tbody>{rows}</tbody></table></div>{note}'

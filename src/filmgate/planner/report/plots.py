@@ -1,12 +1,13 @@
-"""Plots as plain SVG text: no script, no font, no network."""
+"""Plots as SVG text, without scripts, fonts or external resources."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import Curve, MemoryAnswer, Plots
-from filmgate.planner.report.words import GIB, count, seconds, usd
+from filmgate.planner.report.numbers import count, seconds, usd
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 28, 44
@@ -15,7 +16,7 @@ COLOURS = ("#1d4e89", "#c8553d", "#3b7a57", "#8a5a9e", "#b08900", "#4a6fa5", "#7
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A data range laid onto pixels, plain or logarithmic."""
+    """Maps a range of values to pixels, linearly or logarithmically."""
 
     low: float
     high: float
@@ -45,25 +46,25 @@ def _round_step(raw: float) -> float:
 
 
 def cost_plot(plots: Plots) -> str:
-    """USD a clip against clips a day, with the break-even and today's volume marked."""
+    """Cost per unit against volume, with marks at the break-even points and the requested volume."""
     points = [p for curve in plots.cost for p in curve.points]
     if not points:
         return ""
     x, y = _axes(points, is_log_x=True, is_log_y=True)
     marks = [
-        _upright(x, volume, f"{name}: {count(volume)} a day")
+        _vertical_mark(x, volume, f"{name}: {count(volume)} per day")
         for name, volume in plots.break_even
         if x.low <= volume <= x.high
     ]
     if plots.volume:
-        marks.append(_upright(x, plots.volume, f"asked: {count(plots.volume)}", is_strong=True))
+        marks.append(_vertical_mark(x, plots.volume, f"requested: {count(plots.volume)}", is_strong=True))
     body = _grid(x, y, count, usd) + _curves(plots.cost, x, y) + "".join(marks)
     legend = _legend([curve.name for curve in plots.cost])
     return _svg(f"Cost against {plots.volume_name}", body, plots.volume_name, legend)
 
 
 def latency_plot(plots: Plots) -> str:
-    """Seconds against the share of the fleet that is busy."""
+    """Latency against the load, with the SLO."""
     points = [p for curve in plots.latency for p in curve.points]
     if not points:
         return ""
@@ -76,35 +77,37 @@ def latency_plot(plots: Plots) -> str:
     curves = [Curve(c.name, tuple(p for p in c.points if p[1] <= ceiling)) for c in plots.latency]
     body = _grid(x, y, lambda v: f"{v:.0%}", seconds) + _curves(curves, x, y)
     if plots.slo_seconds:
-        body += _level(y, plots.slo_seconds, f"SLO {seconds(plots.slo_seconds)}")
+        body += _horizontal_mark(y, plots.slo_seconds, f"SLO {seconds(plots.slo_seconds)}")
     return _svg("Latency against load", body, plots.load_name, _legend([c.name for c in curves]))
 
 
 def memory_plot(memory: MemoryAnswer) -> str:
-    """A stack of lines for every stage against the capacity of one GPU."""
+    """A stack of memory lines for every stage, with the capacity of one GPU."""
     stages = list(dict.fromkeys(stage for line in memory.lines for stage in line.stages))
     totals = {s: sum(line.bytes for line in memory.lines if s in line.stages) for s in stages}
     top = max([*totals.values(), memory.capacity_bytes or 0.0]) / GIB * 1.08
     y = Axis(0.0, top, HEIGHT - BOTTOM, TOP, is_log=False)
     slot = (WIDTH - LEFT - RIGHT) / max(len(stages), 1)
     body = _grid(None, y, str, lambda v: f"{v:g}")
-    for place, stage in enumerate(stages):
-        left = LEFT + slot * (place + 0.2)
+    for i, stage in enumerate(stages):
+        left = LEFT + slot * (i + 0.2)
         body += _stack(memory, stage, y, left, slot * 0.6)
         peak = " (peak)" if stage == memory.peak_stage else ""
         body += _text(left + slot * 0.3, HEIGHT - BOTTOM + 18, "middle", stage + peak)
     if memory.capacity_bytes:
-        body += _level(y, memory.capacity_bytes / GIB, f"capacity {memory.capacity_bytes / GIB:.0f} GiB")
-    return _svg("Memory of one GPU by stage, GiB", body, "", _legend([line.name for line in memory.lines]))
+        body += _horizontal_mark(
+            y, memory.capacity_bytes / GIB, f"capacity {memory.capacity_bytes / GIB:.0f} GiB"
+        )
+    return _svg("Memory per GPU by stage, GiB", body, "", _legend([line.name for line in memory.lines]))
 
 
 def _stack(memory: MemoryAnswer, stage: str, y: Axis, left: float, width: float) -> str:
     base, found = 0.0, ""
-    for place, line in enumerate(memory.lines):
+    for i, line in enumerate(memory.lines):
         if stage not in line.stages:
             continue
         upper, lower = y.at((base + line.bytes) / GIB), y.at(base / GIB)
-        colour = COLOURS[place % len(COLOURS)]
+        colour = COLOURS[i % len(COLOURS)]
         title = f"{line.name}: {line.bytes / GIB:.1f} GiB"
         box = f'x="{left:.1f}" y="{upper:.1f}" width="{width:.1f}" height="{max(lower - upper, 0.5):.1f}"'
         found += f'<rect {box} fill="{colour}"><title>{escape(title)}</title></rect>'
@@ -132,15 +135,15 @@ def _grid(x: Axis | None, y: Axis, name_x: Callable[[float], str], name_y: Calla
 
 def _curves(curves: Sequence[Curve], x: Axis, y: Axis) -> str:
     found = ""
-    for place, curve in enumerate(curves):
+    for i, curve in enumerate(curves):
         path = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in curve.points)
-        dash = ' stroke-dasharray="6 4"' if place else ""
-        pen = f'stroke="{COLOURS[place % len(COLOURS)]}" stroke-width="2.5"{dash}'
+        dash = ' stroke-dasharray="6 4"' if i else ""
+        pen = f'stroke="{COLOURS[i % len(COLOURS)]}" stroke-width="2.5"{dash}'
         found += f'<polyline fill="none" {pen} points="{path}"/>'
     return found
 
 
-def _upright(x: Axis, value: float, name: str, *, is_strong: bool = False) -> str:
+def _vertical_mark(x: Axis, value: float, name: str, *, is_strong: bool = False) -> str:
     at, row = x.at(value), HEIGHT - BOTTOM - (8 if is_strong else 28)
     anchor = "end" if at > WIDTH / 2 else "start"
     shift = -5 if anchor == "end" else 5
@@ -149,14 +152,14 @@ def _upright(x: Axis, value: float, name: str, *, is_strong: bool = False) -> st
     return line + _text(at + shift, row, anchor, name)
 
 
-def _level(y: Axis, value: float, name: str) -> str:
+def _horizontal_mark(y: Axis, value: float, name: str) -> str:
     at = y.at(value)
     line = f'<line class="mark strong" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
     return line + _text(WIDTH - RIGHT - 4, at - 5, "end", name)
 
 
-def _text(x: float, y: float, anchor: str, words: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+def _text(x: float, y: float, anchor: str, text: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _legend(names: Sequence[str]) -> str:

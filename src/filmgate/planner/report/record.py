@@ -3,29 +3,27 @@
 from datetime import date, timedelta
 
 from filmgate.planner.answer import Answer
-from filmgate.planner.report.tables import Table, tables
-from filmgate.planner.report.words import seconds
+from filmgate.planner.fleet.answer import VideoFleetAnswer
+from filmgate.planner.report.numbers import seconds
+from filmgate.planner.report.tables import OPTIONS_TITLE, REJECTED_TITLE, Table, tables
 
 REVISIT_DAYS = 90
 REVISIT = (
-    "On {date}, or when volume doubles, a price moves by a tenth, or a measured clip leaves the interval."
+    "On {date}, or when the volume doubles, a price changes by a tenth, or a measured clip is outside the "
+    "interval."
 )
 
 
 def to_record(answer: Answer, today: date) -> str:
     """Context, options, decision, consequences, risks and a revisit date."""
     found = {table.title: table for table in tables(answer)}
-    options = [
-        found.pop(title)
-        for title in ("What fits, best first", "What does not, and the number that says so")
-        if title in found
-    ]
+    options = [found.pop(title) for title in (OPTIONS_TITLE, REJECTED_TITLE) if title in found]
     parts = [
         f"# Capacity decision: {answer.question}",
         f"Status: proposed. Date: {today.isoformat()}.",
         "## Context",
         f"The question: {answer.question}.",
-        "\n".join(f"- Assumed: {text}." for text in answer.assumptions),
+        "\n".join(f"- Assumption: {text}." for text in answer.assumptions),
         "## Options",
         *(to_markdown(table) for table in options),
         "## Decision",
@@ -43,23 +41,21 @@ def to_record(answer: Answer, today: date) -> str:
 
 
 def risks(answer: Answer) -> list[str]:
-    """What could make the decision wrong, by what the answer itself says."""
+    """What could make the decision wrong."""
     found = []
-    time = answer.time
+    time, memory, fleet = answer.time, answer.memory, answer.fleet
     if time and time.seconds_per_clip:
         found.append(
-            f"A clip may take {seconds(time.low)} to {seconds(time.high)}; measure one before committing."
+            f"A clip may take {seconds(time.low)} to {seconds(time.high)}; measure one before you commit."
         )
     if time and time.is_extrapolated:
-        found.append("No run on this GPU is in the catalog: the time is extrapolated from its relatives.")
-    if answer.memory and answer.memory.capacity_bytes:
-        room = 1 - answer.memory.peak_bytes / answer.memory.capacity_bytes
-        found.append(f"{room:.0%} of the device memory is free at the peak ({answer.memory.peak_stage}).")
-    if answer.fleet and answer.fleet.get("latency_p99") is not None:
-        found.append(
-            f"p99 is {seconds(float(str(answer.fleet['latency_p99'])))}; the fleet is sized for p95."
-        )
-    found.append("Prices are of the date in the sources and move; spot moves hourly.")
+        found.append("The catalog has no run on this GPU: the time is extrapolated from other GPUs.")
+    if memory and memory.capacity_bytes:
+        free = 1 - memory.peak_bytes / memory.capacity_bytes
+        found.append(f"{free:.0%} of the device memory is free at the peak ({memory.peak_stage}).")
+    if isinstance(fleet, VideoFleetAnswer) and fleet.size:
+        found.append(f"p99 is {seconds(fleet.size.latency_p99)}; the fleet is sized for p95.")
+    found.append("Prices are from the dates in the sources and change; spot prices change hourly.")
     return found
 
 

@@ -1,0 +1,85 @@
+"""The catalog as one value, with lookups whose errors suggest similar names."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TypeVar
+
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.instances import Instance, Price, Region
+from filmgate.catalog.llms import Llm
+from filmgate.catalog.managed import TextApi, VideoApi
+from filmgate.catalog.runs import Runs
+from filmgate.catalog.video_models import VideoModel
+from filmgate.errors import UsageError
+
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Every fact the planner uses, each with a source and a date."""
+
+    gpus: Mapping[str, Gpu]
+    instances: Mapping[str, Instance]
+    prices: Mapping[tuple[str, str], Price]
+    regions: Mapping[str, Region]
+    video_apis: Mapping[str, VideoApi]
+    text_apis: Mapping[str, TextApi]
+    video_models: Mapping[str, VideoModel]
+    llms: Mapping[str, Llm]
+    runs: Runs
+
+    def gpu(self, name: str) -> Gpu:
+        """A GPU by its name or an alias."""
+        wanted = name.strip().lower()
+        for gpu in self.gpus.values():
+            if wanted in {gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)}:
+                return gpu
+        return _find(self.gpus, name, "--gpu")
+
+    def instance(self, name: str) -> Instance:
+        return _find(self.instances, name, "--instance")
+
+    def video_model(self, name: str) -> VideoModel:
+        return _find(self.video_models, name, "--model")
+
+    def llm(self, name: str) -> Llm:
+        return _find(self.llms, name, "--model")
+
+    def region(self, name: str) -> Region:
+        return _find(self.regions, name, "--region")
+
+    def price(self, instance: str, region: str) -> Price | None:
+        return self.prices.get((instance, region))
+
+    def with_entries(
+        self,
+        *,
+        gpus: Iterable[Gpu] = (),
+        instances: Iterable[Instance] = (),
+        prices: Iterable[Price] = (),
+        video_models: Iterable[VideoModel] = (),
+        llms: Iterable[Llm] = (),
+    ) -> "Catalog":
+        """A copy with these entries added; an entry with the same name is replaced."""
+        return replace(
+            self,
+            gpus=dict(self.gpus) | {g.name: g for g in gpus},
+            instances=dict(self.instances) | {i.name: i for i in instances},
+            prices=dict(self.prices) | {(p.instance, p.region): p for p in prices},
+            video_models=dict(self.video_models) | {m.id: m for m in video_models},
+            llms=dict(self.llms) | {m.id: m for m in llms},
+        )
+
+
+def _find(entries: Mapping[str, Entry], name: str, option: str) -> Entry:
+    for key, entry in entries.items():
+        if key.lower() == name.strip().lower():
+            return entry
+    similar = get_close_matches(name.lower(), [key.lower() for key in entries], n=3, cutoff=0.4)
+    similar = similar or [key for key in entries if name.lower()[:4] in key.lower()][:3]
+    hint = (
+        f"similar names: {', '.join(similar)}" if similar else f"known: {', '.join(list(entries)[:12])} ..."
+    )
+    raise UsageError(f"{name!r} is not in the catalog; {hint}", option=option)

@@ -1,0 +1,154 @@
+"""Reads a video model from a diffusers folder: the closest catalog model, scaled to its configuration."""
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from filmgate.catalog.video_models import Denoiser, TextEncoder, Vae, VideoModel
+from filmgate.errors import UsageError
+
+Config = Mapping[str, Any]
+MAX_HEADER_BYTES = 100 << 20
+SAME_MODEL = 0.01  # a difference in linear work below this is rounding
+
+
+def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str) -> VideoModel:
+    """The model in `folder`. Raises UsageError when no model in `known` has the same denoiser class."""
+    index = _read_json(folder / "model_index.json")
+    denoiser_dir = next((name for name in ("transformer", "unet") if name in index), None)
+    if denoiser_dir is None or "vae" not in index:
+        raise UsageError(
+            f"model_index.json in {folder} lists no transformer or no vae; give a diffusers video model",
+            option="--model",
+        )
+    config = _read_json(folder / denoiser_dir / "config.json")
+    base = _closest(str(index[denoiser_dir][1]), config, known)
+    params = stored_params(folder / denoiser_dir)
+    copies = 2 if index.get("transformer_2", [None])[0] else 1
+    return replace(
+        base,
+        id=folder.name,
+        name=folder.name,
+        denoiser=replace(_scaled(base.denoiser, config, params), copies=copies),
+        vae=_vae(_read_json(folder / "vae" / "config.json"), str(index["vae"][1]), base, known),
+        text_encoders=_encoders(folder, index, base, as_of),
+        source=f"{folder.name}/model_index.json, scaled from {base.id}: {base.source}",
+        as_of=as_of,
+    )
+
+
+def _read_json(path: Path) -> Config:
+    try:
+        loaded = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
+    if not isinstance(loaded, dict):
+        raise UsageError(f"{path} must contain a JSON object", option="--model")
+    return loaded
+
+
+def _width(config: Config) -> int:
+    return int(config["num_attention_heads"]) * int(config["attention_head_dim"])
+
+
+def _layers(config: Config) -> int:
+    return int(config.get("num_layers", 0)) + int(config.get("num_single_layers") or 0)
+
+
+def _closest(class_name: str, config: Config, known: Mapping[str, VideoModel]) -> VideoModel:
+    """The known model of this class with the same latent channels and the closest size."""
+    family = [model for model in known.values() if model.denoiser.class_name == class_name]
+    if not family:
+        classes = ", ".join(sorted({model.denoiser.class_name for model in known.values()}))
+        raise UsageError(f"the planner does not know {class_name}; known: {classes}", option="--model")
+    if "num_attention_heads" not in config or isinstance(config["num_attention_heads"], list):
+        return family[0]
+    size = _layers(config) * _width(config) ** 2
+    channels = int(config.get("in_channels", 0))
+
+    def distance(model: VideoModel) -> tuple[bool, float]:
+        other = model.denoiser.layers * model.denoiser.width**2
+        return (model.vae.latent_channels != int(config.get("out_channels") or channels), abs(other - size))
+
+    return min(family, key=distance)
+
+
+def _scaled(net: Denoiser, config: Config, params: int | None) -> Denoiser:
+    """Linear work scales with layers x width squared, attention and traffic with layers x width."""
+    if "attention_head_dim" not in config or isinstance(config["num_attention_heads"], list):
+        return net if params is None else replace(net, params=params)
+    layers, width = _layers(config) / net.layers, _width(config) / net.width
+    linear, attention = _linear_factor(net, config, layers * width * width), layers * width
+    return replace(
+        net,
+        params=params or round(net.params * linear),
+        layers=_layers(config),
+        width=_width(config),
+        head_dim=int(config["attention_head_dim"]),
+        linear_flops=_times(net.linear_flops, linear),
+        attention_flops=_times(net.attention_flops, attention),
+        activation_bytes=_times(net.activation_bytes, width),
+        traffic_bytes=_times(net.traffic_bytes, attention),
+    )
+
+
+def _linear_factor(net: Denoiser, config: Config, by_width: float) -> float:
+    """Linear work per token relative to `net`; uses the feed-forward width where the config states it.
+
+    A block of width d multiplies each token by 6 d^2 attention weights and 2 d f feed-forward weights.
+    """
+    if "ffn_dim" not in config:
+        return by_width
+    width = _width(config)
+    weights = _layers(config) * (6 * width * width + 2 * width * int(config["ffn_dim"]))
+    factor = weights / (net.linear_flops[1] / 2)
+    return 1.0 if abs(factor - 1) < SAME_MODEL else factor
+
+
+def _times(pair: tuple[float, float], factor: float) -> tuple[float, float]:
+    return pair[0] * factor, pair[1] * factor
+
+
+def _vae(config: Config, class_name: str, base: VideoModel, known: Mapping[str, VideoModel]) -> Vae:
+    """The known VAE of this class whose `match` settings agree, otherwise the first one of the class."""
+    family = {model.vae.id: model.vae for model in known.values() if model.vae.class_name == class_name}
+    for vae in family.values():
+        if vae.match and all(config.get(key, value) == value for key, value in vae.match.items()):
+            return vae
+    return next(iter(family.values()), base.vae)
+
+
+def _encoders(folder: Path, index: Config, base: VideoModel, as_of: str) -> tuple[TextEncoder, ...]:
+    """The base's encoders, with the stored parameter counts where the folder has weights."""
+    found = list(base.text_encoders)
+    names = sorted(name for name in index if name.startswith("text_encoder"))
+    for i, name in enumerate(names[: len(found)]):
+        params = stored_params(folder / name)
+        if params:
+            source = f"safetensors headers of {folder.name}/{name}"
+            found[i] = replace(found[i], params=params, source=source, as_of=as_of)
+    return tuple(found)
+
+
+def stored_params(folder: Path) -> int | None:
+    """Parameters counted from the safetensors headers in a folder, or None without weights."""
+    files = sorted(folder.glob("*.safetensors"))
+    return sum(_header_params(file) for file in files) if files else None
+
+
+def _header_params(path: Path) -> int:
+    try:
+        with path.open("rb") as file:
+            (size,) = struct.unpack("<Q", file.read(8))
+            if size > MAX_HEADER_BYTES:
+                raise UsageError(
+                    f"{path} is not a safetensors file: header of {size} bytes", option="--model"
+                )
+            header = json.loads(file.read(size))
+    except (OSError, struct.error, json.JSONDecodeError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path} is not a safetensors file: {exc}", option="--model") from exc
+    return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

@@ -1,0 +1,125 @@
+"""Reads a user's own GPUs, instances, prices and models from one TOML file."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.instances import Instance, Price
+from filmgate.catalog.llms import Llm
+from filmgate.catalog.records import parse_record, parse_rows, with_keys
+from filmgate.catalog.video_models import VideoModel
+from filmgate.errors import UsageError
+
+OPTION = "--catalog"
+SECTIONS = ("gpus", "instances", "prices", "llms", "video_models")
+SHARED_COMPONENTS = ("vae", "text_encoders")
+Row = Mapping[str, Any]
+
+
+def with_user_file(catalog: Catalog, path: Path) -> Catalog:
+    """The catalog with the entries of the file added. Every entry needs `as_of`. Raises UsageError."""
+    try:
+        tree = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}", option=OPTION) from exc
+    unknown = tree.keys() - set(SECTIONS)
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise UsageError(f"{path}: unknown section {names}; known: {', '.join(SECTIONS)}", option=OPTION)
+    return _Sections(tree, path.name).added_to(catalog)
+
+
+class _Sections:
+    """The sections of one file. Rows without a source get the file's name."""
+
+    def __init__(self, tree: Row, file: str) -> None:
+        self._tree = tree
+        self._file = file
+        self._source = {"source": f"user file {file}"}
+
+    def added_to(self, catalog: Catalog) -> Catalog:
+        wider = catalog.with_entries(gpus=self._gpus())
+        return wider.with_entries(
+            instances=self._instances(wider),
+            prices=self._prices(),
+            llms=self._llms(),
+            video_models=[
+                self._video_model(name, row, wider) for name, row in self._rows("video_models").items()
+            ],
+        )
+
+    def _where(self, section: str) -> str:
+        return f"{self._file} {section}"
+
+    def _rows(self, section: str) -> dict[str, dict[str, Any]]:
+        """The tables of a section, with the source filled in."""
+        rows = parse_rows(
+            dict[str, dict[str, Any]], self._tree.get(section, {}), self._where(section), OPTION
+        )
+        return {name: {**self._source, **row} for name, row in rows.items()}
+
+    def _gpus(self) -> list[Gpu]:
+        rows = {name: {"product": name, **row} for name, row in self._rows("gpus").items()}
+        return list(parse_rows(dict[str, Gpu], with_keys(rows, "name"), self._where("gpus"), OPTION).values())
+
+    def _instances(self, catalog: Catalog) -> list[Instance]:
+        rows = {}
+        for name, row in self._rows("instances").items():
+            gpu = self._gpu(name, row, catalog)
+            given = {"status": "on-demand", "gpu_count": 1, "gpu_mib": gpu.memory_mib, **row}
+            rows[name] = given | {"gpu": gpu.name}
+        found = parse_rows(dict[str, Instance], with_keys(rows, "name"), self._where("instances"), OPTION)
+        return list(found.values())
+
+    def _gpu(self, name: str, row: Row, catalog: Catalog) -> Gpu:
+        if "gpu" not in row:
+            raise UsageError(f"{self._where('instances')}: {name}: gpu is missing", option=OPTION)
+        try:
+            return catalog.gpu(str(row["gpu"]))
+        except UsageError as exc:
+            raise UsageError(f"{self._where('instances')}: {name}: gpu: {exc}", option=OPTION) from exc
+
+    def _prices(self) -> list[Price]:
+        rows = parse_rows(list[dict[str, Any]], self._tree.get("prices", []), self._where("prices"), OPTION)
+        return parse_rows(list[Price], [self._source | row for row in rows], self._where("prices"), OPTION)
+
+    def _llms(self) -> list[Llm]:
+        rows = {name: {"name": name, **row} for name, row in self._rows("llms").items()}
+        return list(parse_rows(dict[str, Llm], with_keys(rows, "id"), self._where("llms"), OPTION).values())
+
+    def _video_model(self, name: str, row: Row, catalog: Catalog) -> VideoModel:
+        """A variant of the catalog model `base`; nested keys of `denoiser` and `defaults` may be given."""
+        where = f"{self._where('video_models')}: {name}"
+        if "base" not in row:
+            raise UsageError(
+                f"{where}: base is missing; name the catalog model it is based on", option=OPTION
+            )
+        if "as_of" not in row:
+            raise UsageError(f"{where}: as_of is missing; give the date of these facts", option=OPTION)
+        for key in row.keys() & set(SHARED_COMPONENTS):
+            raise UsageError(f"{where}: {key} cannot be changed; choose another base", option=OPTION)
+        try:
+            base = catalog.video_model(str(row["base"]))
+        except UsageError as exc:
+            raise UsageError(f"{where}: base: {exc}", option=OPTION) from exc
+        changes = {"name": name, **row, "id": name}
+        del changes["base"]
+        for part in ("denoiser", "defaults"):
+            changes[part] = parse_record(
+                type(getattr(base, part)),
+                _merged(getattr(base, part), row.get(part, {})),
+                f"{where}: {part}",
+                OPTION,
+            )
+        return parse_record(VideoModel, _merged(base, changes), where, OPTION)
+
+
+def _merged(record: Any, changes: object) -> object:
+    """The fields of a record with these changes. A value that is no table is left to `parse`."""
+    if not isinstance(changes, Mapping):
+        return changes
+    return {field.name: getattr(record, field.name) for field in fields(record)} | dict(changes)

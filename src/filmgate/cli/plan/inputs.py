@@ -1,0 +1,136 @@
+"""Turns option values into planner inputs, and rejects values that are out of range."""
+
+from datetime import UTC, date, datetime
+from difflib import get_close_matches
+from math import inf
+from pathlib import Path
+
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.diffusers_folder import read_video_folder
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.huggingface import read_llm_config
+from filmgate.catalog.llms import Llm
+from filmgate.catalog.loader import load_catalog, read_prices
+from filmgate.catalog.precisions import BITS_PER_VALUE
+from filmgate.catalog.user_file import with_user_file
+from filmgate.catalog.video_models import VideoModel
+from filmgate.errors import UsageError
+from filmgate.jobs import Size
+from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
+from filmgate.planner.video.candidates import VideoQuestion
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+def open_catalog(user_file: Path | None, price_file: Path | None) -> Catalog:
+    """The shipped catalog with the user's prices and entries. Options override settings."""
+    from filmgate.settings import load_settings
+
+    settings = load_settings().planner
+    catalog = load_catalog()
+    prices = price_file or (Path(settings.prices_file) if settings.prices_file else None)
+    if prices:
+        catalog = catalog.with_entries(prices=read_prices(prices))
+    entries = user_file or (Path(settings.catalog_file) if settings.catalog_file else None)
+    return with_user_file(catalog, entries) if entries else catalog
+
+
+def region_or_default(region: str | None, catalog: Catalog) -> str:
+    from filmgate.settings import load_settings
+
+    return catalog.region(region or load_settings().planner.region).name
+
+
+def gpu_or_none(name: str | None, catalog: Catalog) -> Gpu | None:
+    return catalog.gpu(name) if name else None
+
+
+def find_video_model(name: str, catalog: Catalog) -> VideoModel:
+    """A catalog model, or the model in a diffusers folder."""
+    folder = Path(name)
+    if (folder / "model_index.json").exists():
+        return read_video_folder(folder, catalog.video_models, today().isoformat())
+    return catalog.video_model(name)
+
+
+def find_llm(name: str, catalog: Catalog) -> Llm:
+    """A catalog model, or the model that a config.json describes."""
+    path = Path(name)
+    if path.suffix == ".json" or (path / "config.json").exists():
+        return read_llm_config(path if path.suffix == ".json" else path / "config.json", today().isoformat())
+    return catalog.llm(name)
+
+
+def is_video(name: str, catalog: Catalog) -> bool:
+    """Whether this is a video model, not a language model. Raises UsageError for an unknown name."""
+    if (Path(name) / "model_index.json").exists() or name.lower() in catalog.video_models:
+        return True
+    if name.lower() in catalog.llms or name.endswith(".json") or (Path(name) / "config.json").exists():
+        return False
+    similar = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
+    hint = f"similar names: {', '.join(similar)}" if similar else "`filmgate plan fit` lists every model"
+    raise UsageError(f"{name!r} is not in the catalog; {hint}", option="--model")
+
+
+def check_positive(value: float | None, option: str) -> None:
+    if value is not None and not 0 < value < inf:  # NaN is in no range
+        raise UsageError(f"must be a positive number, got {value:g}", option=option)
+
+
+def check_share(value: float | None, option: str) -> None:
+    if value is not None and not 0 <= value < 1:
+        raise UsageError(f"must be a share of at least 0 and less than 1, got {value:g}", option=option)
+
+
+def check_precision(
+    precision: str, allowed: tuple[str, ...] = tuple(BITS_PER_VALUE), option: str = "--precision"
+) -> str:
+    if precision not in allowed:
+        raise UsageError(f"unknown precision {precision!r}; use {', '.join(allowed)}", option=option)
+    return precision
+
+
+def check_length(seconds: float | None, frames: int | None) -> None:
+    """Positive numbers, and not both."""
+    if seconds is not None and frames is not None:
+        raise UsageError("give --seconds or --frames, not both", option="--frames")
+    check_positive(seconds, "--seconds")
+    check_positive(frames, "--frames")
+
+
+def check_numbers(question: VideoQuestion) -> None:
+    check_positive(question.clips_per_day, "--clips-per-day")
+    check_positive(question.slo_seconds, "--slo-seconds")
+    check_positive(question.safety_factor, "--safety-factor")
+    check_share(question.commit_discount, "--commit-discount")
+    check_share(question.interruptible_share, "--interruptible")
+
+
+def parse_size(text: str | None) -> Size | None:
+    return Size.parse(text.strip()) if text is not None else None
+
+
+def machine_names(text: str | None, option: str) -> tuple[str, ...]:
+    """A comma-separated list of instance types or GPUs; empty if the option is not given."""
+    names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    if text is not None and not names:
+        raise UsageError("give at least one name, e.g. g6e.24xlarge,g7e.12xlarge or H100,H200", option=option)
+    return names
+
+
+def one_machine(instance: str | None, gpu: str | None, catalog: Catalog) -> tuple[str | None, Gpu | None]:
+    """The name of the instance type, or the bare GPU. Raises UsageError unless exactly one is given."""
+    if (instance is None) == (gpu is None):
+        raise UsageError("give either --instance or --gpu", option="--instance")
+    return catalog.instance(instance).name if instance else None, gpu_or_none(gpu, catalog)
+
+
+def requests_per_day(per_day: float | None, per_second: float | None) -> float | None:
+    """The volume from whichever option is given."""
+    if per_day is not None and per_second is not None:
+        raise UsageError(
+            "give --requests-per-day or --requests-per-second, not both", option="--requests-per-day"
+        )
+    return per_second * SECONDS_PER_DAY if per_second is not None else per_day

@@ -1,0 +1,1 @@
+"""Fleets: arrivals, queueing, replicas, serving pattern and cost."""

@@ -1,0 +1,244 @@
+"""The fleet and the cost in an answer."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from filmgate.planner.fleet.money import Purchase
+from filmgate.planner.fleet.sizing import ColdStart, Fleet, Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class TenantIsolation:
+    """One way to separate tenants, with its cost."""
+
+    level: str
+    is_possible: bool
+    reason: str
+    gpus_per_tenant: float
+    usd_per_tenant_month: float | None
+    usd_per_month: float | None
+
+
+def price_isolation(
+    levels: Iterable[Isolation], usd_per_gpu_month: float | None, tenants: int
+) -> tuple[TenantIsolation, ...]:
+    return tuple(
+        TenantIsolation(
+            level.level,
+            level.is_possible,
+            level.reason,
+            level.gpus_per_tenant,
+            usd_per_gpu_month * level.gpus_per_tenant if usd_per_gpu_month is not None else None,
+            usd_per_gpu_month * level.gpus_per_tenant * tenants if usd_per_gpu_month is not None else None,
+        )
+        for level in levels
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClipArrivals:
+    """The arrivals that a video fleet is sized for."""
+
+    shape: str
+    per_day: float
+    peak_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSoftware:
+    """What a node must have installed, and the GPU name that Karpenter uses."""
+
+    min_driver: str | None
+    min_cuda: str | None
+    needs_open_modules: bool | None
+    karpenter_gpu_name: str | None
+    nvenc: int | None
+    encode_on: str
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOnNvme:
+    """Reading the text encoder from NVMe for each prompt instead of keeping it on the GPU."""
+
+    frees_bytes: float
+    added_seconds: float
+    is_worth_it: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFleetAnswer:
+    """The fleet for clips. `size` and `arrivals` are None for a question without a volume."""
+
+    pattern: str
+    reasons: tuple[str, ...]
+    machine: str
+    size: Fleet | None
+    arrivals: ClipArrivals | None
+    cold_start: tuple[ColdStart, ...]
+    isolation: tuple[TenantIsolation, ...]
+    tenants: int
+    software: NodeSoftware
+    text_encoder_on_nvme: EncoderOnNvme
+
+    def as_json(self) -> dict[str, object]:
+        """The fields, with those of `size` at the same level."""
+        return _flat(asdict(self), "size")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestArrivals:
+    """The requests that a language-model fleet is sized for, and the replicas; percentiles at the peak."""
+
+    requests_per_day: float
+    traffic: str
+    peak_requests_per_second: float
+    sequences_per_replica: int
+    replicas: int
+    replicas_p99: int | None
+    instances: int
+    warm_replicas: int
+    utilisation: float
+    first_token_ms_p95: float
+    first_token_ms_p99: float
+    between_tokens_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOnNvme:
+    """Reading a paused sequence's KV cache from NVMe, compared with computing it again."""
+
+    bytes: float
+    read_seconds: float
+    recompute_seconds: float
+    is_worth_it: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LlmFleetAnswer:
+    """The fleet for requests. `arrivals` is None for a question about one replica."""
+
+    pattern: str
+    reasons: tuple[str, ...]
+    machine: str
+    gpus_per_replica: int
+    replicas_per_instance: int
+    sequences_per_instance: int
+    arrivals: RequestArrivals | None
+    cold_start: tuple[ColdStart, ...]
+    isolation: tuple[TenantIsolation, ...]
+    cache_on_nvme: CacheOnNvme
+
+    def as_json(self) -> dict[str, object]:
+        """The fields, with those of `arrivals` at the same level."""
+        return _flat(asdict(self), "arrivals")
+
+
+@dataclass(frozen=True, slots=True)
+class UtilisationAnswer:
+    """How busy the current machine is, and whether its size is right."""
+
+    samples: int
+    gpu_p50: float
+    gpu_p95: float
+    memory_p99_bytes: float
+    memory_share: float
+    sm_p95: float | None
+    dram_p95: float | None
+    judgement: str
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+FleetAnswer = VideoFleetAnswer | LlmFleetAnswer | UtilisationAnswer
+
+
+def _flat(fields: dict[str, object], nested: str) -> dict[str, object]:
+    inner = fields.pop(nested)
+    return fields | (inner if isinstance(inner, dict) else {})
+
+
+@dataclass(frozen=True, slots=True)
+class ClipQuote:
+    """A managed API's price for the same clip.
+
+    `is_available`: the API is active, renders the height, and its typical latency is within the SLO.
+    """
+
+    id: str
+    name: str
+    state: str
+    is_available: bool
+    usd_per_clip: float
+    usd_per_second_of_video: float
+    break_even_clips_per_day: float | None
+    typical_seconds: float | None
+    regions: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenQuote:
+    """A managed API's price for a million answer tokens together with their prompts."""
+
+    id: str
+    name: str
+    usd_per_million_output_with_prompts: float
+    break_even_tokens_per_day: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostLever:
+    """A change and the share of time or cost that it saves."""
+
+    name: str
+    saving: float
+    note: str = ""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeCost:
+    """The cost at a multiple of the volume."""
+
+    factor: int
+    clips_per_day: float
+    usd_per_day: float | None
+    usd_per_month: float | None
+    usd_per_clip: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionPrice:
+    """The price of the machine in one region."""
+
+    region: str
+    jurisdiction: str | None
+    usd_per_hour: float | None
+    spot_min: float | None
+    spot_max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CostAnswer:
+    """The cost of the best machine, how to buy it, and the alternatives. None: does not apply."""
+
+    machine: str
+    usd_per_hour: float | None
+    managed: tuple[ClipQuote | TokenQuote, ...]
+    levers: tuple[CostLever, ...]
+    regions: tuple[RegionPrice, ...]
+    usd_per_clip: float | None = None
+    usd_per_busy_clip: float | None = None
+    usd_per_second_of_video: float | None = None
+    usd_per_million_tokens: float | None = None
+    usd_per_day: float | None = None
+    usd_per_month: float | None = None
+    idle_usd_per_day: float | None = None
+    warm_usd_per_day: float | None = None
+    by_volume: tuple[VolumeCost, ...] = ()
+    purchase: tuple[Purchase, ...] = ()
+    spot_range: tuple[float | None, float | None] | None = None
+    currency: str = "USD"

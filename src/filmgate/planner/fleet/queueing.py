@@ -1,0 +1,78 @@
+"""Waiting times in a queue with several servers and random arrivals, single or in batches.
+
+Erlang C gives the probability of waiting. The wait has an exponential tail at the heavy-traffic rate, scaled
+by the variability of arrivals and service (Allen and Cunneen). A batch occupies several servers at once, so
+its probability of waiting is that of a system with proportionally fewer servers. tests/unit/planner/fleet
+compares these formulas with a simulation.
+"""
+
+import math
+from collections.abc import Callable
+
+MAX_SERVERS = 4096
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """The probability that all servers are busy; `load` is arrival rate x service time."""
+    if load >= servers:
+        return 1.0
+    if servers > MAX_SERVERS:
+        return 0.0  # a queue is negligible at this size
+    blocked = 1.0
+    for k in range(1, servers + 1):
+        blocked = load * blocked / (k + load * blocked)
+    rho = load / servers
+    return blocked / (1 - rho + rho * blocked)
+
+
+def wait_probability(servers: int, load: float, batch: float = 1.0) -> float:
+    """The probability that an arrival waits; arrivals come in batches of `batch` on average."""
+    rho = load / servers
+    if batch <= 1 or rho >= 1:
+        return erlang_c(servers, load)
+    fewer = servers / batch
+    if fewer < 1:
+        return 1 - (1 - rho) * fewer
+    low = int(fewer)
+    at_low, at_high = erlang_c(low, rho * low), erlang_c(low + 1, rho * (low + 1))
+    return at_low + (at_high - at_low) * (fewer - low)
+
+
+def wait_percentile(
+    rate: float, service: float, servers: int, share: float, batch: float = 1.0, service_cv2: float = 0.0
+) -> float:
+    """The wait in seconds that `share` of arrivals do not exceed; infinite if the servers are overloaded."""
+    load = rate * service
+    if load >= servers:
+        return math.inf
+    probability = wait_probability(servers, load, batch)
+    if probability <= 1 - share:
+        return 0.0
+    variability = (2 * batch - 1 + service_cv2) / 2
+    return math.log(probability / (1 - share)) * service * variability / (servers - load)
+
+
+def servers_for(rate: float, service: float, wait: float, share: float, batch: float = 1.0) -> int | None:
+    """The fewest servers at which `share` of arrivals wait at most `wait` seconds; None above MAX_SERVERS."""
+    return fewest_servers(
+        lambda servers: wait_percentile(rate, service, servers, share, batch) <= wait,
+        math.floor(rate * service),
+    )
+
+
+def fewest_servers(is_enough: Callable[[int], bool], too_few: int) -> int | None:
+    """The smallest number above `too_few` that is enough, or None. `is_enough` must be monotone."""
+    low = too_few
+    if low >= MAX_SERVERS:
+        return None
+    extra = 1
+    while not is_enough(low + extra):
+        extra *= 2
+        if low + extra > 2 * MAX_SERVERS:
+            return None
+    high = low + extra
+    low += extra // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high

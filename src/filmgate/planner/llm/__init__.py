@@ -1,0 +1,1 @@
+"""Language-model plans: step time, memory, arrivals, cost and the answer."""

@@ -1,0 +1,211 @@
+"""Answers a language-model question: ranks the machines and describes the best one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.gpus import GIB
+from filmgate.planner.answer import (
+    Answer,
+    BatchTime,
+    MemoryAnswer,
+    MemoryLever,
+    Option,
+    Rejected,
+    StageAnswer,
+    TimeAnswer,
+    TokenTimes,
+    closest,
+    dated_source,
+)
+from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
+from filmgate.planner.llm.memory import cache_capacity, usable_bytes
+from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
+from filmgate.planner.llm.step_time import (
+    decode_step,
+    kv_bytes,
+    prefill_step,
+    steady_token_seconds,
+    weight_bytes,
+)
+from filmgate.planner.machines import check_residency, machines_for, no_machine, not_in_region
+
+BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
+
+
+def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
+    """The complete answer to a language-model question."""
+    elsewhere = check_residency(catalog, question.region, question.residency)
+    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
+    candidates = [o for o in outcomes if isinstance(o, LlmCandidate)]
+    candidates.sort(key=lambda c: (c.usd_per_day or math.inf, c.between_tokens))
+    rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    answer = Answer(
+        question=describe(question),
+        unit="million tokens",
+        verdict="",
+        is_possible=bool(candidates),
+        options=tuple(_option(c, i, calibration) for i, c in enumerate(candidates, start=1)),
+        rejected=rejected,
+        sources=_sources(question, calibration, candidates),
+    )
+    if not candidates:
+        return replace(answer, verdict=_impossible(question, rejected, catalog))
+    best = candidates[0]
+    return replace(
+        answer,
+        verdict=_verdict(question, best),
+        memory=_memory(question, best),
+        time=_time(question, best, calibration),
+        fleet=llm_fleet(question, best, calibration),
+        cost=llm_cost(question, best, catalog, calibration),
+        plots=llm_plots(question, best, catalog, calibration),
+    )
+
+
+def describe(question: LlmQuestion) -> str:
+    amount = (
+        f"{question.concurrency} sequences"
+        if question.requests_per_day is None
+        else f"{question.requests_per_day:,.0f} requests per day ({question.shape})"
+    )
+    where = f"on {question.gpu.name}" if question.gpu else f"in {question.region}"
+    return (
+        f"{question.model.name}, {question.precision} weights, {amount} of {question.context} tokens {where}"
+    )
+
+
+def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
+    weights = weight_bytes(question.model, question.precision) / GIB
+    cache = kv_bytes(question.model, question.context, question.kv_precision) / GIB
+    held = f"weights {weights:.1f} GiB, KV cache {cache:.2f} GiB per sequence."
+    where = f"Serve {question.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
+    between = f"{best.between_tokens * 1e3:.0f} ms between tokens"
+    per_million = (
+        f"${best.usd_per_million:.2f} per million tokens" if best.usd_per_million is not None else ""
+    )
+    if best.fleet is not None:
+        daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
+        return (
+            f"{where}: {best.fleet.replicas} replicas on {best.fleet.instances} machines, first token within "
+            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.concurrency} sequences per "
+            f"replica{daily}; {held}"
+        )
+    price = best.machine.usd_per_hour
+    cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
+    return (
+        f"{where}: first token after {best.first_token * 1e3:.0f} ms, {between} at "
+        f"{best.concurrency} sequence{'s' if best.concurrency > 1 else ''}{cost}; {held}"
+    )
+
+
+def _impossible(question: LlmQuestion, rejected: Sequence[Rejected], catalog: Catalog) -> str:
+    """The limit that is missed by the least, and how to change it."""
+    if rejected and rejected[0].name == question.region:
+        return not_in_region(catalog, rejected[0], question.residency or "")
+    late = [r for r in rejected if r.unit.startswith("ms") and r.number is not None]
+    if late:
+        nearest = min(late, key=lambda r: (r.number or math.inf) / (r.limit or 1.0))
+        option = "--ttft-ms" if "first" in nearest.unit else "--tbt-ms"
+        return (
+            f"Nothing is fast enough: {nearest.name} is closest, {nearest.reason}. "
+            f"Allow {option} {math.ceil(nearest.number or 0)}, or lower --context or --concurrency."
+        )
+    small = closest(rejected, "GiB")
+    if small:
+        return (
+            f"Nothing fits: {small.name} is closest, {small.reason}. "
+            "Lower --precision, --concurrency or --context, or use --kv-precision fp8."
+        )
+    return no_machine(rejected, question.region)
+
+
+def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
+    gpus = best.serving.gpus
+    weights = weight_bytes(question.model, question.precision)
+    cache = best.concurrency * kv_bytes(question.model, question.context, question.kv_precision)
+    peak, stage = best.memory.peak_bytes, best.memory.peak_stage
+    changes = []
+    if question.precision == "bf16":
+        changes.append(("weights in fp8", (weights - weight_bytes(question.model, "fp8")) / gpus))
+    if question.kv_precision == "bf16":
+        changes.append(("KV cache in fp8", cache / 2 / gpus))
+    changes.append(("half of the KV cache on NVMe, for idle sequences", cache / 2 / gpus))
+    return MemoryAnswer(
+        lines=best.memory.charged_lines(),
+        peak_bytes=peak,
+        peak_stage=stage,
+        capacity_bytes=usable_bytes(best.serving),
+        safety_factor=question.safety_factor,
+        placement=f"{gpus} GPUs",
+        levers=tuple(MemoryLever(name, peak - saved, stage, saved, None) for name, saved in changes),
+    )
+
+
+def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
+    constants, serving = calibration.constants, best.serving
+    half = calibration.llm_spread
+    prefill = prefill_step(serving, question.prompt, 1, constants)
+    step = decode_step(serving, best.concurrency, question.context, constants)
+    capacity = cache_capacity(serving, question.context)
+    batches = []
+    for batch in (size for size in BATCHES if size <= capacity):
+        each = steady_token_seconds(serving, batch, question.prompt, question.answer, constants)
+        batches.append(BatchTime(batch, each * 1e3, batch / each))
+    return TimeAnswer(
+        seconds_per_clip=None,
+        low=best.between_tokens * math.exp(-half),
+        high=best.between_tokens * math.exp(half),
+        stages=tuple(
+            StageAnswer(name, t.seconds, t.compute, t.weights + t.cache, t.interconnect, t.bound.value)
+            for name, t in (("prefill", prefill), ("decode step", step))
+        ),
+        bound=step.bound.value,
+        is_extrapolated=serving.gpu.name not in calibration.seen_gpus,
+        note=f"interval of the time between tokens: {math.expm1(half):.0%}, from held-out runs",
+        tokens=TokenTimes(
+            best.first_token * 1e3,
+            best.between_tokens * 1e3,
+            best.tokens_per_second,
+            capacity,
+            tuple(batches),
+        ),
+    )
+
+
+def _option(candidate: LlmCandidate, position: int, calibration: Calibration) -> Option:
+    half, fleet = calibration.llm_spread, candidate.fleet
+    return Option(
+        rank=position,
+        name=candidate.machine.name,
+        gpu=candidate.machine.gpu.name,
+        gpus_per_replica=candidate.serving.gpus,
+        replicas=fleet.replicas if fleet else candidate.machine.gpus // candidate.serving.gpus,
+        instances=fleet.instances if fleet else 1,
+        seconds=candidate.between_tokens,
+        low=candidate.between_tokens * math.exp(-half),
+        high=candidate.between_tokens * math.exp(half),
+        latency_p95=fleet.latency_p95 if fleet else candidate.first_token,
+        utilisation=fleet.utilisation if fleet else 1.0,
+        usd_per_hour=candidate.machine.usd_per_hour,
+        usd_per_day=candidate.usd_per_day,
+        usd_per_unit=candidate.usd_per_million,
+        placement=f"{candidate.serving.precision}, tensor parallel {candidate.serving.gpus}",
+        peak_bytes=candidate.memory.peak_bytes,
+    )
+
+
+def _sources(
+    question: LlmQuestion, calibration: Calibration, candidates: list[LlmCandidate]
+) -> tuple[str, ...]:
+    model = question.model
+    found = [
+        dated_source("model", model.id, model.source, model.as_of),
+        f"calibration: {calibration.source} ({calibration.as_of})",
+    ]
+    for candidate in candidates[:3]:
+        found += candidate.machine.sources()
+    return tuple(dict.fromkeys(found))

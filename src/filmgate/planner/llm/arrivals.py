@@ -1,0 +1,110 @@
+"""Replicas of a language model for requests that arrive at random.
+
+A replica answers a batch of sequences at once, so all replicas together are a queue with one server per
+sequence, whose service time is a whole answer at full batch. Prompts are prefilled one at a time on each
+replica: a second queue with one server per replica. The first token waits in both queues. The sum of the two
+percentiles is slightly higher than the percentile of the sum.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from filmgate.planner.fleet.queueing import fewest_servers, wait_percentile
+from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet
+from filmgate.planner.fleet.traffic import Traffic
+from filmgate.planner.llm.memory import cache_capacity, llm_budget, usable_bytes
+from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
+
+MAX_SEQUENCES = 256  # the usual default limit of engines
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPace:
+    """One replica at its full batch: seconds to the first token, between tokens, and for a whole request."""
+
+    batch: int
+    first_token: float
+    between_tokens: float
+    request: float
+
+    @property
+    def replica_seconds(self) -> float:
+        """Seconds of a replica that one request takes."""
+        return self.request / self.batch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """Limits on the sequences of a replica and on the time between tokens."""
+
+    max_sequences: int
+    tbt_seconds: float | None
+    safety_factor: float
+
+
+def largest_batch(
+    serving: Serving, prompt: int, answer: int, limits: BatchLimits, constants: Mapping[str, float]
+) -> int:
+    """The most sequences that fit the memory and keep the time between tokens; at least one."""
+
+    def is_allowed(batch: int) -> bool:
+        held = llm_budget(serving, prompt + answer, batch, limits.safety_factor).peak_bytes
+        pace = steady_token_seconds(serving, batch, prompt, answer, constants)
+        is_quick = limits.tbt_seconds is None or pace <= limits.tbt_seconds
+        return is_quick and held <= usable_bytes(serving)
+
+    low, high = 1, int(min(limits.max_sequences, cache_capacity(serving, prompt + answer))) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_allowed(middle) else (low, middle)
+    return low
+
+
+def pace_of(
+    serving: Serving, prompt: int, answer: int, batch: int, constants: Mapping[str, float]
+) -> ReplicaPace:
+    """The pace of a replica whose batch is full."""
+    first = first_token_seconds(serving, prompt, constants)
+    between = steady_token_seconds(serving, batch, prompt, answer, constants)
+    return ReplicaPace(batch, first, between, first + answer * between)
+
+
+def first_token_percentile(traffic: Traffic, pace: ReplicaPace, replicas: int, share: float) -> float:
+    """Seconds to the first token that `share` of the requests do not exceed in the busiest hour."""
+    rate, batch = traffic.peak_rate, traffic.batch
+    sequence_wait = wait_percentile(rate, pace.request, replicas * pace.batch, share, batch)
+    prefill_wait = wait_percentile(rate, pace.first_token, replicas, share, batch)
+    return sequence_wait + prefill_wait + pace.first_token
+
+
+def size_llm_fleet(
+    traffic: Traffic, pace: ReplicaPace, ttft_seconds: float | None, gpus_per_replica: int, per_instance: int
+) -> Fleet | None:
+    """The smallest fleet whose p95 time to first token meets the target in the busiest hour, or None."""
+    busy = traffic.peak_rate * max(pace.replica_seconds, pace.first_token)
+
+    def fewest(share: float) -> int | None:
+        if ttft_seconds is None:
+            return max(1, math.ceil(busy / MAX_UTILISATION))
+        return fewest_servers(
+            lambda n: first_token_percentile(traffic, pace, n, share) <= ttft_seconds, math.floor(busy)
+        )
+
+    replicas, stricter = fewest(0.95), fewest(0.99)
+    if replicas is None:
+        return None
+    warm = replicas if traffic.busy_hours >= 24 else 1
+    first_95, first_99 = (first_token_percentile(traffic, pace, replicas, share) for share in (0.95, 0.99))
+    return Fleet(
+        replicas=replicas,
+        replicas_p99=stricter if ttft_seconds is not None else None,
+        gpus_per_replica=gpus_per_replica,
+        instances=math.ceil(replicas / per_instance),
+        utilisation=traffic.average_rate * pace.replica_seconds / replicas,
+        wait_p95=first_95 - pace.first_token,
+        latency_p95=first_95,
+        latency_p99=first_99,
+        warm_replicas=warm,
+        warm_instances=math.ceil(warm / per_instance),
+    )

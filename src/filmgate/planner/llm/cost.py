@@ -1,0 +1,155 @@
+"""Fleet, cost and plots of a served language model."""
+
+import math
+
+from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.managed import TextApi
+from filmgate.planner.answer import Curve, Plots
+from filmgate.planner.fleet.answer import (
+    CacheOnNvme,
+    CostAnswer,
+    CostLever,
+    LlmFleetAnswer,
+    RequestArrivals,
+    TokenQuote,
+    price_isolation,
+)
+from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.fleet.pattern import Pattern
+from filmgate.planner.fleet.sizing import NVME_BYTES_PER_SECOND, cold_starts, isolation_levels
+from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
+from filmgate.planner.llm.memory import cache_capacity
+from filmgate.planner.llm.serving import ENGINE, LlmCandidate, LlmQuestion
+from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
+from filmgate.planner.machines import prices_by_region
+
+
+def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
+    """The fleet is always warm, because clients wait for tokens."""
+    machine = best.machine
+    groups = machine.gpus // best.serving.gpus
+    starts = cold_starts(weight_bytes(question.model, question.precision), machine.instance, machine.gpu)
+    slowest = max((start.total_seconds for start in starts), default=0.0)
+    levels = isolation_levels(machine.gpu, machine.instance, best.memory.peak_bytes)
+    return LlmFleetAnswer(
+        pattern=Pattern.WARM.value,
+        reasons=(f"clients wait for tokens, and a cold replica takes up to {slowest:.0f} s to start",),
+        machine=machine.name,
+        gpus_per_replica=best.serving.gpus,
+        replicas_per_instance=groups,
+        sequences_per_instance=groups * best.concurrency,
+        arrivals=_arrivals(question, best),
+        cold_start=tuple(starts),
+        isolation=price_isolation(levels, None, 1),
+        cache_on_nvme=_cache_on_nvme(question, best, calibration),
+    )
+
+
+def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | None:
+    traffic, fleet = question.traffic, best.fleet
+    if traffic is None or fleet is None:
+        return None
+    return RequestArrivals(
+        requests_per_day=traffic.per_day,
+        traffic=question.shape.value,
+        peak_requests_per_second=traffic.peak_rate,
+        sequences_per_replica=best.concurrency,
+        replicas=fleet.replicas,
+        replicas_p99=fleet.replicas_p99,
+        instances=fleet.instances,
+        warm_replicas=fleet.warm_replicas,
+        utilisation=fleet.utilisation,
+        first_token_ms_p95=fleet.latency_p95 * 1e3,
+        first_token_ms_p99=fleet.latency_p99 * 1e3,
+        between_tokens_ms=best.between_tokens * 1e3,
+    )
+
+
+def _cache_on_nvme(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> CacheOnNvme:
+    size = kv_bytes(question.model, question.context, question.kv_precision)
+    read = size / NVME_BYTES_PER_SECOND
+    again = prefill_step(best.serving, question.context, 1, calibration.constants).seconds
+    return CacheOnNvme(size, read, again, is_worth_it=read < again)
+
+
+def llm_cost(
+    question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration
+) -> CostAnswer:
+    hourly, price, daily = best.machine.usd_per_hour, best.machine.price, best.usd_per_day
+    return CostAnswer(
+        machine=best.machine.name,
+        usd_per_hour=hourly,
+        managed=tuple(_quote(question, api, hourly) for api in catalog.text_apis.values()),
+        levers=tuple(_levers(question, best, calibration)),
+        regions=prices_by_region(best.machine, catalog),
+        usd_per_million_tokens=best.usd_per_million,
+        usd_per_day=daily,
+        usd_per_month=daily * DAYS_PER_MONTH if daily is not None else None,
+        idle_usd_per_day=best.bill.idle_usd_per_day if best.bill else None,
+        warm_usd_per_day=best.bill.warm_usd_per_day if best.bill else None,
+        spot_range=(price.spot_min, price.spot_max) if price else None,
+    )
+
+
+def usd_with_prompts(question: LlmQuestion, api: TextApi) -> float:
+    """USD for a million answer tokens together with their prompts."""
+    prompts = question.prompt / question.answer * api.usd_per_million_input
+    return api.usd_per_million_output + prompts
+
+
+def _quote(question: LlmQuestion, api: TextApi, hourly: float | None) -> TokenQuote:
+    usd = usd_with_prompts(question, api)
+    crossing = hourly * 24 / usd * 1e6 if hourly is not None else None
+    return TokenQuote(api.id, api.name, usd, crossing, "a different model, shown for its price")
+
+
+def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> list[CostLever]:
+    prompt, answer, constants = question.prompt, question.answer, calibration.constants
+    found = []
+    for name, precision, kv in (
+        ("weights in fp8", "fp8", question.kv_precision),
+        ("KV cache in fp8", question.precision, "fp8"),
+    ):
+        serving = Serving(question.model, best.machine.gpu, best.serving.gpus, precision, kv, ENGINE)
+        after = steady_token_seconds(serving, best.concurrency, prompt, answer, constants)
+        found.append(CostLever(name, 1 - after / best.between_tokens))
+    largest = cache_capacity(best.serving, question.context)
+    full = steady_token_seconds(best.serving, largest, prompt, answer, constants)
+    saving = 1 - (full / largest) / (best.between_tokens / best.concurrency)
+    return [*found, CostLever(f"a batch of {largest:.0f} instead of {best.concurrency}", saving)]
+
+
+def llm_plots(question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> Plots:
+    """Cost per million tokens against volume, and time between tokens against the batch."""
+    hourly = best.machine.usd_per_hour
+    if hourly is None:
+        return Plots()
+    capacity = best.tokens_per_second * SECONDS_PER_DAY / 1e6
+    volumes = [capacity * 10 ** (i / 10 - 2) for i in range(31)]
+    own = tuple((v, math.ceil(v / capacity) * 24 * hourly / v) for v in volumes)
+    managed = [
+        Curve(api.name, ((volumes[0], usd), (volumes[-1], usd)))
+        for api in catalog.text_apis.values()
+        if (usd := usd_with_prompts(question, api))
+    ]
+    return Plots(
+        cost=(Curve(f"own fleet, {best.machine.name}", own), *managed),
+        break_even=tuple((curve.name, hourly * 24 / curve.points[0][1]) for curve in managed[-1:]),
+        latency=_latency(question, best, calibration),
+        slo_seconds=question.tbt_ms / 1e3 if question.tbt_ms else None,
+        volume_name="million tokens per day",
+        load_name="share of the sequences that the cache can hold",
+    )
+
+
+def _latency(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> tuple[Curve, ...]:
+    largest = cache_capacity(best.serving, question.context)
+    points = []
+    for i in range(1, 41):
+        batch = max(1.0, largest * i / 40)
+        each = steady_token_seconds(
+            best.serving, batch, question.prompt, question.answer, calibration.constants
+        )
+        points.append((i / 40, each))
+    return (Curve("time between tokens", tuple(points)),)

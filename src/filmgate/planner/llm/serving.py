@@ -1,0 +1,161 @@
+"""Language-model questions, and the smallest group of GPUs of a machine that meets the requirements."""
+
+from dataclasses import dataclass, replace
+
+from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.gpus import GIB, Gpu
+from filmgate.catalog.llms import Llm
+from filmgate.planner.answer import Rejected
+from filmgate.planner.fleet.money import Bill, bill
+from filmgate.planner.fleet.queueing import MAX_SERVERS
+from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
+from filmgate.planner.llm.arrivals import BatchLimits, largest_batch, pace_of, size_llm_fleet
+from filmgate.planner.llm.memory import llm_budget, usable_bytes
+from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
+from filmgate.planner.machines import Machine
+from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget
+
+ENGINE = "vllm"
+ANSWER_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LlmQuestion:
+    """What to plan for. `context` is the prompt and the answer together.
+
+    Without `requests_per_day` the question is about one replica with `concurrency` sequences at once. With
+    `requests_per_day` a fleet is sized, and `concurrency` is the maximum per replica.
+    """
+
+    model: Llm
+    precision: str = "bf16"
+    kv_precision: str = "bf16"
+    context: int = 8192
+    concurrency: int = 1
+    ttft_ms: float | None = None
+    tbt_ms: float | None = None
+    region: str = "us-east-1"
+    gpu: Gpu | None = None
+    instances: tuple[str, ...] = ()
+    safety_factor: float = SAFETY_FACTOR
+    answer_tokens: int = ANSWER_TOKENS
+    residency: str | None = None
+    requests_per_day: float | None = None
+    shape: TrafficShape = TrafficShape.STEADY
+
+    @property
+    def traffic(self) -> Traffic | None:
+        return traffic_of(self.requests_per_day, self.shape) if self.requests_per_day is not None else None
+
+    @property
+    def answer(self) -> int:
+        return max(1, min(self.answer_tokens, self.context // 2))
+
+    @property
+    def prompt(self) -> int:
+        return max(1, self.context - self.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class LlmCandidate:
+    """A machine and a tensor-parallel group that meet the requirements."""
+
+    machine: Machine
+    serving: Serving
+    memory: MemoryBudget
+    first_token: float
+    between_tokens: float
+    concurrency: int
+    fleet: Fleet | None = None
+    bill: Bill | None = None
+    tokens_per_day: float | None = None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Answer tokens of the whole machine; each group of GPUs serves separate sequences."""
+        groups = self.machine.gpus // self.serving.gpus
+        return groups * self.concurrency / self.between_tokens
+
+    @property
+    def usd_per_million(self) -> float | None:
+        """USD per million answer tokens: those of the requests, or those of a machine that is always busy."""
+        hourly = self.machine.usd_per_hour
+        if self.bill is not None and self.tokens_per_day:
+            return self.bill.usd_per_unit(self.tokens_per_day / 1e6)
+        return hourly / 3600 / self.tokens_per_second * 1e6 if hourly is not None else None
+
+    @property
+    def usd_per_day(self) -> float | None:
+        hourly = self.machine.usd_per_hour
+        if self.bill is not None:
+            return self.bill.usd_per_day
+        return hourly * 24 if hourly is not None else None
+
+
+def evaluate_llm(
+    question: LlmQuestion, machine: Machine, calibration: Calibration
+) -> LlmCandidate | Rejected:
+    """The smallest group of GPUs that fits the model and its cache and meets the latency targets."""
+    rejected: Rejected | None = None
+    for gpus in (n for n in (1, 2, 4, 8) if n <= machine.gpus):
+        serving = Serving(
+            question.model, machine.gpu, gpus, question.precision, question.kv_precision, ENGINE
+        )
+        batch = _batch(question, serving, calibration)
+        memory = llm_budget(serving, question.context, batch, question.safety_factor)
+        need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
+        if memory.peak_bytes > usable_bytes(serving):
+            reason = f"{need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}, {have:.1f} GiB usable"
+            rejected = Rejected(machine.name, reason, need, have, "GiB")
+            continue
+        first = first_token_seconds(serving, question.prompt, calibration.constants)
+        between = steady_token_seconds(
+            serving, batch, question.prompt, question.answer, calibration.constants
+        )
+        late = _late(question, machine, gpus, first * 1e3, between * 1e3)
+        if late is None:
+            candidate = LlmCandidate(machine, serving, memory, first, between, batch)
+            return candidate if question.traffic is None else _with_fleet(question, candidate, calibration)
+        rejected = late
+    assert rejected is not None, "every machine has at least one GPU"
+    return rejected
+
+
+def _batch(question: LlmQuestion, serving: Serving, calibration: Calibration) -> int:
+    """Sequences at once: `concurrency`, or with arrivals as many as latency and memory allow."""
+    if question.traffic is None:
+        return question.concurrency
+    tbt_seconds = question.tbt_ms / 1e3 if question.tbt_ms else None
+    limits = BatchLimits(question.concurrency, tbt_seconds, question.safety_factor)
+    return largest_batch(serving, question.prompt, question.answer, limits, calibration.constants)
+
+
+def _with_fleet(
+    question: LlmQuestion, one: LlmCandidate, calibration: Calibration
+) -> LlmCandidate | Rejected:
+    """The candidate with the replicas that the arrivals need."""
+    traffic, hourly = question.traffic, one.machine.usd_per_hour
+    assert traffic is not None, "only a question with arrivals has a fleet"
+    pace = pace_of(one.serving, question.prompt, question.answer, one.concurrency, calibration.constants)
+    ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
+    fleet = size_llm_fleet(traffic, pace, ttft, one.serving.gpus, one.machine.gpus // one.serving.gpus)
+    if fleet is None:
+        reason = f"more than {MAX_SERVERS} replicas for {traffic.peak_rate:.3g} requests per second"
+        need = traffic.peak_rate * pace.replica_seconds
+        return Rejected(one.machine.name, reason, need, MAX_SERVERS, "replicas")
+    cost = bill(fleet, traffic, hourly, service=pace.replica_seconds, cold_seconds=None) if hourly else None
+    return replace(one, fleet=fleet, bill=cost, tokens_per_day=traffic.per_day * question.answer)
+
+
+def _late(
+    question: LlmQuestion, machine: Machine, gpus: int, first_ms: float, between_ms: float
+) -> Rejected | None:
+    on, ttft, tbt = f"on {gpus} x {machine.gpu.name}", question.ttft_ms, question.tbt_ms
+    if ttft is not None and first_ms > ttft:
+        reason = f"{first_ms:.0f} ms to the first token {on}, the limit is {ttft:g} ms"
+        return Rejected(machine.name, reason, first_ms, ttft, "ms to first token")
+    if tbt is not None and between_ms > tbt:
+        reason = f"{between_ms:.0f} ms between tokens {on}, the limit is {tbt:g} ms"
+        return Rejected(machine.name, reason, between_ms, tbt, "ms between tokens")
+    return None

@@ -1,0 +1,27 @@
+"""Number formats for people."""
+
+from filmgate.catalog.gpus import GIB
+
+
+def gib(value: float) -> str:
+    return f"{value / GIB:.1f} GiB"
+
+
+def seconds(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f} s"
+    return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
+
+
+def usd(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1000:
+        return f"${value:,.0f}"
+    return f"${value:.2f}" if value >= 1 else f"${value:.4f}".rstrip("0").rstrip(".")
+
+
+def count(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g} M"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

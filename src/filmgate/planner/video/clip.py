@@ -1,0 +1,88 @@
+"""The clip to plan for, checked against the limits of a catalog model."""
+
+from dataclasses import dataclass
+
+from filmgate.catalog.video_models import VideoModel
+from filmgate.errors import UnsupportedValue
+from filmgate.jobs import Size
+from filmgate.models.limits import FrameLimits, Range, SizeLimits
+
+MAX_SIDE = 8192
+MAX_PIXELS = 1 << 25
+MAX_PIXEL_FRAMES = 1 << 33
+MAX_STEPS = 1000
+MAX_FPS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClipShape:
+    """The properties of a clip that determine its cost."""
+
+    size: Size
+    frames: int
+    fps: float
+    steps: int
+    forwards_per_step: int
+
+    @property
+    def seconds(self) -> float:
+        return self.frames / self.fps
+
+    @property
+    def pixels(self) -> int:
+        return self.size.pixels
+
+
+def size_limits(model: VideoModel) -> SizeLimits:
+    """The catalog states the multiple; the upper limits are those of the planner."""
+    default = Size(model.defaults.width, model.defaults.height)
+    multiple = model.size_multiple
+    return SizeLimits(default, multiple, min_side=multiple, max_side=MAX_SIDE, max_pixels=MAX_PIXELS)
+
+
+def frame_limits(model: VideoModel, size: Size) -> FrameLimits:
+    """Frame counts at a size; the upper limit keeps the pixels of a clip within MAX_PIXEL_FRAMES."""
+    step = model.frame_step
+    longest = 1 + (MAX_PIXEL_FRAMES // size.pixels - 1) // step * step
+    return FrameLimits(model.defaults.frames, step, offset=1, min=1, max=longest)
+
+
+def clip_for(
+    model: VideoModel,
+    *,
+    size: Size | None = None,
+    seconds: float | None = None,
+    frames: int | None = None,
+    fps: float | None = None,
+    steps: int | None = None,
+) -> ClipShape:
+    """A clip with the model's defaults for every value that is None.
+
+    Raises UnsupportedValue, naming the closest value, when the model cannot render it.
+    """
+    defaults = model.defaults
+    checked_size = _check_size(model, size)
+    checked_fps = Range(float(defaults.fps), 1.0, MAX_FPS).check("fps", fps)
+    return ClipShape(
+        size=checked_size,
+        frames=_check_length(model, frame_limits(model, checked_size), seconds, frames, checked_fps),
+        fps=checked_fps,
+        steps=Range(defaults.steps, 1, MAX_STEPS).check("steps", steps),
+        forwards_per_step=defaults.forwards_per_step,
+    )
+
+
+def _check_size(model: VideoModel, size: Size | None) -> Size:
+    limits = size_limits(model)
+    if model.is_fixed_shape and size not in (None, limits.default):
+        raise UnsupportedValue(f"{model.id} renders {limits.default} only", option="size")
+    return limits.check(model.id, size)
+
+
+def _check_length(
+    model: VideoModel, limits: FrameLimits, seconds: float | None, frames: int | None, fps: float
+) -> int:
+    """The frame count. A length shorter than one step of the decoder is planned as one step."""
+    if frames is None and seconds is not None and 0 < seconds < limits.step / fps:
+        return limits.offset + limits.step
+    return limits.check(model.id, seconds, frames, fps)

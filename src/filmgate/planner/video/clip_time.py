@@ -1,0 +1,75 @@
+"""Seconds for one clip on one machine: text, denoise, decode."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.video_models import VideoModel
+from filmgate.planner.roofline import Bound
+from filmgate.planner.video.clip import ClipShape
+from filmgate.planner.video.rates import (
+    Software,
+    StageTime,
+    decode_time,
+    forward_time,
+    rates,
+    scaled,
+    text_time,
+)
+from filmgate.planner.video.work import HALF_BYTES, decode_work, forward_work, text_work, token_count
+
+EXCHANGES_PER_LAYER = 4  # Ulysses sends queries, keys and values, and returns the result
+
+
+@dataclass(frozen=True, slots=True)
+class ClipTime:
+    """The stages of a clip and their sum."""
+
+    stages: tuple[StageTime, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def bound(self) -> Bound:
+        return max(self.stages, key=lambda stage: stage.seconds).bound
+
+    def of(self, stage: str) -> StageTime:
+        return next(time for time in self.stages if time.stage == stage)
+
+
+def exchange_bytes(model: VideoModel, clip: ClipShape, gpus: int) -> float:
+    """Bytes that one GPU sends per forward pass when the sequence is split over `gpus`."""
+    net = model.denoiser
+    whole = EXCHANGES_PER_LAYER * net.layers * token_count(model, clip) * net.width * HALF_BYTES
+    return whole * (gpus - 1) / gpus**2
+
+
+def clip_time(
+    model: VideoModel,
+    clip: ClipShape,
+    gpu: Gpu,
+    gpus: int,
+    software: Software,
+    constants: Mapping[str, float],
+) -> ClipTime:
+    """Predicted seconds of every stage."""
+    rate = rates(gpu, software, constants, model.denoiser.head_dim)
+    forward = forward_time(forward_work(model, clip), rate, gpus, exchange_bytes(model, clip, gpus))
+    decode = decode_work(model, clip, is_tiled=software.is_tiled, dtype=software.decode_dtype)
+    return ClipTime(
+        (
+            text_time(text_work(model), rate),
+            scaled(forward, clip.steps * clip.forwards_per_step),
+            scaled(decode_time(decode, rate), fast_decode_share(model, gpu, software)),
+        )
+    )
+
+
+def fast_decode_share(model: VideoModel, gpu: Gpu, software: Software) -> float:
+    """The share of decode time that is left where `pipeline.decoder = auto` uses Filmgate's own kernels."""
+    fast = model.vae.fast
+    if fast is None or not software.has_fast_decoder or software.is_tiled or software.decode_dtype != "bf16":
+        return 1.0
+    return fast.time_share if gpu.compute_capability in fast.compute_capabilities else 1.0

@@ -1,0 +1,195 @@
+"""Device memory of a clip under a placement of its weights.
+
+Weights are exact. Activations and decode buffers are estimates and carry the safety factor.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from filmgate.catalog.gpus import GIB
+from filmgate.catalog.precisions import bytes_per_value
+from filmgate.catalog.video_models import VideoModel
+from filmgate.jobs import Stage
+from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, MemoryLine
+from filmgate.planner.video.clip import ClipShape
+from filmgate.planner.video.work import HALF_BYTES, token_count
+
+CONTEXT_BYTES = 0.56 * GIB
+COLLECTIVE_BYTES = 2.0 * GIB
+GPU_STAGES = (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the weights are and in what precision.
+
+    `offload` names what is kept in host memory: "none", "text" (encoders), "model" (every component until its
+    stage), or "cpu_text" (as "model", with the encoders running on the CPU).
+    """
+
+    weights: str = "bf16"
+    text_weights: str = "bf16"
+    decode_dtype: str = "bf16"
+    offload: str = "none"
+    is_tiled: bool = False
+    gpus: int = 1
+    is_sharded: bool = False
+    activation_factor: float = 1.0
+
+
+def budget(
+    model: VideoModel, clip: ClipShape, placement: Placement, safety_factor: float = SAFETY_FACTOR
+) -> MemoryBudget:
+    """The budget of one GPU under one placement."""
+    lines = [
+        *_weight_lines(model, placement),
+        MemoryLine("denoiser activations", activation_bytes(model, clip, placement), (Stage.DENOISE,), True),
+        MemoryLine(
+            f"decode buffers, {'tiled' if placement.is_tiled and model.vae.tiled else 'whole frames'}",
+            decode_bytes(model, clip, placement),
+            (Stage.DECODE,),
+            True,
+        ),
+        MemoryLine("CUDA context and workspaces", CONTEXT_BYTES, GPU_STAGES, False),
+    ]
+    if placement.gpus > 1:
+        lines.append(MemoryLine("collective buffers", COLLECTIVE_BYTES, GPU_STAGES, False))
+    return MemoryBudget(tuple(lines), safety_factor)
+
+
+def _weight_lines(model: VideoModel, placement: Placement) -> list[MemoryLine]:
+    """Each component: resident in all stages, or only in its own stage when it is offloaded."""
+    shards = placement.gpus if placement.is_sharded else 1
+    is_staged = placement.offload in ("model", "cpu_text")
+    text_stages = {"none": GPU_STAGES, "cpu_text": ()}.get(placement.offload, (Stage.TEXT,))
+    denoise_stages = (Stage.DENOISE,) if is_staged else GPU_STAGES
+    decode_stages = (Stage.DECODE,) if is_staged else GPU_STAGES
+    net = model.denoiser
+    copies = 1 if is_staged else net.copies
+    lines = [
+        MemoryLine(
+            f"{encoder.id} weights, {placement.text_weights}",
+            encoder.params * bytes_per_value(placement.text_weights) / shards,
+            text_stages,
+            False,
+        )
+        for encoder in model.text_encoders
+    ]
+    lines.append(
+        MemoryLine(
+            f"denoiser weights, {placement.weights}" + (f", {copies} experts" if copies > 1 else ""),
+            (net.params * copies + net.extra_params) * bytes_per_value(placement.weights) / shards,
+            denoise_stages,
+            False,
+        )
+    )
+    vae = model.vae.params * bytes_per_value(placement.decode_dtype)
+    lines.append(MemoryLine(f"VAE weights, {placement.decode_dtype}", vae, decode_stages, False))
+    return lines
+
+
+def activation_bytes(model: VideoModel, clip: ClipShape, placement: Placement) -> float:
+    """Peak activations of one denoiser forward pass; guidance in one batch doubles them."""
+    tokens = token_count(model, clip)
+    constant, per_token = model.denoiser.activation_bytes
+    branches = min(clip.forwards_per_step, 2) if model.is_guidance_batched else 1
+    wide = max(1.0, bytes_per_value(placement.weights) / HALF_BYTES)
+    split = placement.gpus
+    return (constant + per_token * tokens / split) * branches * wide * placement.activation_factor
+
+
+def decode_bytes(model: VideoModel, clip: ClipShape, placement: Placement) -> float:
+    """Peak buffers of the decoder, whole frames or tiled."""
+    vae = model.vae
+    wide = bytes_per_value(placement.decode_dtype) / HALF_BYTES
+    if placement.is_tiled and vae.tiled:
+        return wide * (vae.tiled.fixed_bytes + vae.tiled.bytes_per_pixel * clip.pixels * clip.frames)
+    per_pixel, per_frame = vae.peak_fp32 if placement.decode_dtype == "fp32" else vae.peak_bf16
+    masks = vae.mask_bytes_per_pixel_pair * clip.pixels**2
+    return max(clip.pixels * (per_pixel + per_frame * clip.frames), masks)
+
+
+def weight_bytes(model: VideoModel, precision: str) -> float:
+    """Bytes of all weights; `precision` is that of the denoiser."""
+    net = model.denoiser
+    text = sum(encoder.params for encoder in model.text_encoders)
+    denoiser = (net.params * net.copies + net.extra_params) * bytes_per_value(precision)
+    return denoiser + HALF_BYTES * (text + model.vae.params)
+
+
+def offloaded_bytes(model: VideoModel, placement: Placement) -> float:
+    """Weights that stay in host memory between their stages."""
+    text = sum(encoder.params for encoder in model.text_encoders) * bytes_per_value(placement.text_weights)
+    if placement.offload == "text":
+        return text
+    net = model.denoiser
+    denoiser = net.params * net.copies * bytes_per_value(placement.weights)
+    return text + denoiser + model.vae.params * HALF_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementChange:
+    """One change to a placement and the resulting peak."""
+
+    name: str
+    placement: Placement
+    peak_bytes: float
+    peak_stage: str
+
+
+def placement_changes(
+    model: VideoModel, clip: ClipShape, base: Placement, safety_factor: float = SAFETY_FACTOR
+) -> list[PlacementChange]:
+    """The peak when a component is offloaded, quantised or tiled."""
+    changes = {
+        "text encoder in host memory": replace(base, offload="text"),
+        "every component in host memory until its stage": replace(base, offload="model"),
+        "denoiser in fp8": replace(base, weights="fp8"),
+        "text encoder in fp8": replace(base, text_weights="fp8"),
+    }
+    if model.vae.tiled:
+        changes["tiled decode"] = replace(base, is_tiled=True)
+        changes["tiled decode, components offloaded"] = replace(base, is_tiled=True, offload="model")
+    found = []
+    for name, placement in changes.items():
+        after = budget(model, clip, placement, safety_factor)
+        found.append(PlacementChange(name, placement, after.peak_bytes, after.peak_stage))
+    return found
+
+
+# From the most to the least memory. Each step costs time, so the first placement that fits is used.
+PLACEMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("all resident", {}),
+    ("text encoder offloaded", {"offload": "text"}),
+    ("tiled decode", {"is_tiled": True}),
+    ("text encoder offloaded, tiled decode", {"offload": "text", "is_tiled": True}),
+    ("components offloaded", {"offload": "model"}),
+    ("components offloaded, tiled decode", {"offload": "model", "is_tiled": True}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementFit:
+    """A placement that fits a GPU, with its name and budget."""
+
+    name: str
+    placement: Placement
+    memory: MemoryBudget
+
+
+def first_fit(
+    model: VideoModel,
+    clip: ClipShape,
+    base: Placement,
+    capacity_bytes: float,
+    safety_factor: float = SAFETY_FACTOR,
+) -> PlacementFit | None:
+    """The first of PLACEMENTS that fits a GPU, or None."""
+    for name, change in PLACEMENTS:
+        if "is_tiled" in change and model.vae.tiled is None:
+            continue
+        placement = replace(base, **change)
+        found = budget(model, clip, placement, safety_factor)
+        if found.peak_bytes <= capacity_bytes:
+            return PlacementFit(name, placement, found)
+    return None

@@ -1,0 +1,337 @@
+"""User entries: a TOML file, a diffusers folder, a Hugging Face config, a price list, GPU metrics."""
+
+import json
+import struct
+
+import pytest
+
+from filmgate.catalog.diffusers_folder import read_video_folder, stored_params
+from filmgate.catalog.huggingface import read_llm_config
+from filmgate.catalog.loader import load_calibration, load_catalog, read_prices
+from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices
+from filmgate.catalog.user_file import with_user_file
+from filmgate.catalog.utilisation import read_utilisation
+from filmgate.errors import RunError, UsageError, WriteError
+from filmgate.planner.llm.step_time import kv_bytes
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoQuestion
+from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.work import forward_work
+
+CATALOG = load_catalog()
+USER_FILE = """
+[gpus.ACME-1]
+generation = "hopper"
+memory_mib = 98304
+bandwidth_gb_s = 4000
+bf16_tflops = 800
+sm_count = 120
+as_of = "2026-11-01"
+
+[instances."acme.large"]
+gpu = "ACME-1"
+gpu_count = 2
+vcpu = 32
+ram_gib = 256
+as_of = "2026-11-01"
+
+[[prices]]
+instance = "acme.large"
+region = "us-east-1"
+on_demand = 0.9
+as_of = "2026-11-01"
+
+[video_models.wan-distilled]
+base = "wan2.1-t2v-14b"
+as_of = "2026-11-01"
+defaults = {steps = 4, forwards_per_step = 1}
+
+[llms.tiny]
+layers = 8
+hidden = 512
+heads = 8
+kv_heads = 2
+head_dim = 64
+vocab = 32000
+params = 50000000
+active_params = 50000000
+as_of = "2026-11-01"
+"""
+
+
+VARIANT = '[video_models.x]\nas_of = "2026-01-01"\n'
+WAN = 'base = "wan2.1-t2v-14b"\n'
+
+
+def user_file(tmp_path, text):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    return path
+
+
+def test_user_machines_and_models_are_planned_like_shipped_ones(tmp_path):
+    catalog = with_user_file(CATALOG, user_file(tmp_path, USER_FILE))
+    model = catalog.video_model("wan-distilled")
+    assert model.defaults.steps == 4
+    question = VideoQuestion(model, clip_for(model), clips_per_day=2000, slo_seconds=600)
+    answer = plan_video(question, catalog, load_calibration())
+    assert answer.options[0].name == "acme.large"
+    assert any("user file own.toml (2026-11-01)" in source for source in answer.sources)
+    assert catalog.llm("tiny").layers == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[gpu.X]\n", "unknown section gpu"),
+        ('[gpus.X]\ngeneration = "ada"\nmemory_mib = 1\n', "own.toml gpus: X: as_of is missing"),
+        ('[gpus.X]\nmemory_mb = 1\nas_of = "2026-01-01"\n', "did you mean memory_mib"),
+        ('[video_models.x]\nas_of = "2026-01-01"\n', "base is missing"),
+        ('[video_models.x]\nbase = "wan2.1-t2v-14b"\n', "as_of is missing"),
+        ('[video_models.x]\nbase = "wan2.1-t2v-14b"\nas_of = "2026-01-01"\nvea = 1\n', "unknown key vea"),
+        ("[[[", "cannot be read"),
+        ("gpus = 3\n", "own.toml gpus: input should be a valid dictionary, got 3"),
+        ("[gpus]\nX = 3\n", "own.toml gpus: X: input should be a valid dictionary, got 3"),
+        ('[instances."x.large"]\nvcpu = 4\n', "own.toml instances: x.large: gpu is missing"),
+        ('[instances."x.large"]\ngpu = "H1000"\n', "x.large: gpu: 'H1000' is not in the catalog"),
+        (f"{VARIANT}base = 'wan9'\n", "own.toml video_models: x: base: 'wan9' is not in the catalog"),
+        (f"{VARIANT}{WAN}size_multiple = 'big'\n", "video_models: x: size_multiple: input should be"),
+        (f"{VARIANT}{WAN}vae = 'other'\n", "video_models: x: vae cannot be changed"),
+        (f"{VARIANT}{WAN}defaults = {{steps = 0}}\n", "x: defaults: steps: input should be greater than 0"),
+        (f"{VARIANT}{WAN}denoiser = {{layer = 3}}\n", "x: denoiser: unknown key layer; did you mean layers"),
+    ],
+)
+def test_a_wrong_file_is_rejected_with_the_row_and_the_key(tmp_path, text, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        with_user_file(CATALOG, user_file(tmp_path, text))
+    assert caught.value.option == "--catalog"
+
+
+@pytest.mark.parametrize("value", ["-1.0", "nan", "inf", "true", '"4"'])
+def test_a_price_must_be_a_finite_number_of_at_least_zero(tmp_path, value):
+    text = f'[[prices]]\ninstance = "a.b"\nregion = "us-east-1"\nas_of = "2026-11-01"\non_demand = {value}\n'
+    with pytest.raises(UsageError, match="own.toml prices: row 1: on_demand: input should be"):
+        with_user_file(CATALOG, user_file(tmp_path, text))
+
+
+@pytest.mark.parametrize("cell", ["-1", "nan", "inf", "cheap"])
+def test_a_price_list_with_a_wrong_price_is_rejected_with_the_line(tmp_path, cell):
+    file = tmp_path / "prices.csv"
+    file.write_text(f"instance,region,on_demand,source,as_of\na.b,us-east-1,{cell},me,2026-11-01\n")
+    with pytest.raises(UsageError, match="prices.csv line 2: on_demand: input should be") as caught:
+        read_prices(file)
+    assert caught.value.option == "--prices"
+
+
+def write_safetensors(path, shapes):
+    header = {
+        name: {"dtype": "BF16", "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()
+    }
+    text = json.dumps({**header, "__metadata__": {"format": "pt"}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+def diffusers_folder(tmp_path, **config):
+    folder = tmp_path / "my-wan"
+    index = {
+        "_class_name": "WanPipeline",
+        "transformer": ["diffusers", "WanTransformer3DModel"],
+        "vae": ["diffusers", "AutoencoderKLWan"],
+        "text_encoder": ["transformers", "UMT5EncoderModel"],
+    }
+    base = {"num_attention_heads": 40, "attention_head_dim": 128, "num_layers": 40, "ffn_dim": 13824}
+    for name, content in (
+        ("transformer", base | {"out_channels": 16} | config),
+        ("vae", {"z_dim": 16}),
+        ("text_encoder", {}),
+    ):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.json").write_text(json.dumps(content))
+    (folder / "model_index.json").write_text(json.dumps(index))
+    return folder
+
+
+def test_a_diffusers_folder_of_a_known_model_gives_the_same_answers(tmp_path):
+    model = read_video_folder(diffusers_folder(tmp_path), CATALOG.video_models, "2026-11-15")
+    known = CATALOG.video_model("wan2.1-t2v-14b")
+    assert model.vae == known.vae
+    clip = clip_for(known)
+    assert forward_work(model, clip) == forward_work(known, clip)
+    assert model.text_encoders == known.text_encoders
+
+
+def test_a_folder_of_another_size_is_scaled_and_weighed_by_its_files(tmp_path):
+    folder = diffusers_folder(tmp_path, num_attention_heads=20, num_layers=20, ffn_dim=6912)
+    write_safetensors(folder / "transformer" / "model.safetensors", {"a": [1000, 1000], "b": [24]})
+    model = read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+    assert model.denoiser.params == stored_params(folder / "transformer") == 1_000_024
+    assert model.denoiser.width == 2560
+    whole = forward_work(CATALOG.video_model("wan2.1-t2v-14b"), clip_for(model)).linear_flops
+    assert forward_work(model, clip_for(model)).linear_flops == pytest.approx(whole / 8, rel=0.01)
+
+
+def test_a_folder_of_an_unknown_class_is_rejected_with_the_known_ones(tmp_path):
+    folder = diffusers_folder(tmp_path)
+    index = json.loads((folder / "model_index.json").read_text())
+    index["transformer"][1] = "FluxTransformer2DModel"
+    (folder / "model_index.json").write_text(json.dumps(index))
+    with pytest.raises(UsageError, match=r"known: .*WanTransformer3DModel"):
+        read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+
+
+def test_a_broken_weights_file_is_rejected(tmp_path):
+    folder = diffusers_folder(tmp_path)
+    (folder / "transformer" / "x.safetensors").write_bytes(b"\x01")
+    with pytest.raises(UsageError, match="not a safetensors file"):
+        read_video_folder(folder, CATALOG.video_models, "2026-11-15")
+
+
+LLAMA_70B = {
+    "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+    "intermediate_size": 28672, "vocab_size": 128256,
+}  # fmt: skip
+MIXTRAL = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
+}  # fmt: skip
+DEEPSEEK = {
+    "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
+    "intermediate_size": 18432, "moe_intermediate_size": 2048, "vocab_size": 129280, "n_routed_experts": 256,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+}  # fmt: skip
+QWEN3_4B = {
+    "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "known"),
+    [
+        (LLAMA_70B, "llama-3.3-70b"),
+        (MIXTRAL, "mixtral-8x7b"),
+        (DEEPSEEK, "deepseek-v3"),
+        (QWEN3_4B, "qwen3-4b"),
+    ],
+)
+def test_a_config_json_gives_the_parameters_and_cache_of_the_released_model(tmp_path, config, known):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    model, truth = read_llm_config(path, "2026-11-15"), CATALOG.llm(known)
+    assert model.params == pytest.approx(truth.params, rel=0.001)
+    assert model.active_params == pytest.approx(truth.active_params, rel=0.02)
+    assert kv_bytes(model, 8192) == kv_bytes(truth, 8192)
+
+
+def test_a_config_with_sliding_layers_counts_them(tmp_path):
+    path = tmp_path / "config.json"
+    layers = ["sliding_attention", "sliding_attention", "full_attention"] * 10
+    path.write_text(
+        json.dumps(LLAMA_70B | {"num_hidden_layers": 30, "layer_types": layers, "sliding_window": 512})
+    )
+    model = read_llm_config(path, "2026-11-15")
+    assert model.windowed_layers == 20
+    assert kv_bytes(model, 8192) < 0.4 * kv_bytes(CATALOG.llm("llama-3.3-70b"), 8192)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"hidden_size": 8}', "has no num_attention_heads"),
+        ("[]", "is not the config.json of a language model"),
+        ('{"hidden_size": "x", "num_attention_heads": 2, "num_hidden_layers": 3}', "has no vocab_size"),
+        (json.dumps(LLAMA_70B | {"hidden_size": None}), "is not the config.json of a language model"),
+    ],
+)
+def test_a_config_of_another_kind_is_rejected(tmp_path, text, message):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_llm_config(path, "2026-11-15")
+
+
+def product(region, usd):
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
+    terms = {"OnDemand": {"t": {"priceDimensions": {"d": dimension}}}}
+    return json.dumps({"product": {"attributes": {"regionCode": region}}, "terms": terms})
+
+
+def test_a_refresh_reads_all_pages_and_keeps_the_spot_range(tmp_path):
+    boto3 = pytest.importorskip("boto3")
+    from botocore.stub import ANY, Stubber
+
+    client = boto3.client(
+        "pricing", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    with Stubber(client) as stub:
+        expected = {"ServiceCode": "AmazonEC2", "Filters": ANY}
+        first = {"PriceList": [product("us-east-1", "3.5"), product("us-west-2", "0")], "NextToken": "more"}
+        stub.add_response("get_products", first, expected)
+        stub.add_response(
+            "get_products", {"PriceList": [product("sa-east-1", "5.1")]}, {**expected, "NextToken": "more"}
+        )
+        fresh = fetch_prices(client, ["g7e.2xlarge"], "2026-11-15")
+        stub.assert_no_pending_responses()
+    assert [(p.region, p.on_demand) for p in fresh] == [("us-east-1", 3.5), ("sa-east-1", 5.1)]
+    merged = merge_prices(CATALOG.prices.values(), fresh)
+    file = tmp_path / "prices.csv"
+    write_prices(merged, file)
+    again = {(p.instance, p.region): p for p in read_prices(file)}
+    assert len(again) == len(CATALOG.prices) + 1
+    updated, before = again["g7e.2xlarge", "us-east-1"], CATALOG.price("g7e.2xlarge", "us-east-1")
+    assert (updated.on_demand, updated.as_of, updated.spot_min) == (3.5, "2026-11-15", before.spot_min)
+    assert "spot: skypilot" in updated.source
+
+
+def test_a_refresh_without_credentials_names_the_variables_to_set(monkeypatch, tmp_path):
+    pytest.importorskip("boto3")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(UsageError, match="AWS_PROFILE"):
+        open_price_list()
+
+
+def test_a_denied_refresh_names_the_missing_permission():
+    boto3 = pytest.importorskip("boto3")
+    from botocore.stub import Stubber
+
+    client = boto3.client(
+        "pricing", region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test"
+    )
+    with Stubber(client) as stub:
+        message = "User: arn:aws:iam::1:user/x is not authorized to perform: pricing:GetProducts"
+        stub.add_client_error("get_products", "AccessDeniedException", message)
+        with pytest.raises(RunError, match="AWS Price List API: pricing:GetProducts is missing"):
+            fetch_prices(client, ["g7e.2xlarge"], "2026-11-15")
+
+
+def test_a_price_list_that_cannot_be_written_is_reported(tmp_path):
+    with pytest.raises(WriteError, match="cannot be written"):
+        write_prices([], tmp_path / "missing" / "prices.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "must have the columns"),
+        ("gpu_util,memory_used_mib\nhigh,3\n", "line 2: 'high' is not a number"),
+        ("gpu_util,memory_used_mib\nnan,3\n", "line 2: 'nan' is not a number"),
+        ("gpu_util,memory_used_mib\n5,-3\n", "line 2: '-3' is not a number"),
+    ],
+)
+def test_invalid_metrics_are_rejected_with_the_line(tmp_path, text, message):
+    file = tmp_path / "week.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_utilisation(file)
+
+
+def test_nvidia_smi_column_names_are_accepted(tmp_path):
+    file = tmp_path / "week.csv"
+    file.write_text("timestamp, utilization.gpu [%], memory.used [MiB]\nx, 55 %, 1024 MiB\n")
+    samples = read_utilisation(file)
+    assert samples.gpu_share == (0.55,)
+    assert samples.memory_bytes == (1 << 30,)

@@ -1,0 +1,89 @@
+"""Language models: exact caches, latencies, and verdicts that name the missed limit."""
+
+import pytest
+
+from filmgate.catalog.gpus import GIB
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.step_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
+
+# GB of bf16 cache for one sequence of 8192 tokens
+CACHES = [
+    ("llama-3.1-8b", 1.07),
+    ("llama-3.3-70b", 2.68),
+    ("qwen3-32b", 2.15),
+    ("qwen3-30b-a3b", 0.81),
+    ("deepseek-v3", 0.58),
+]
+
+
+@pytest.mark.parametrize(("name", "gigabytes"), CACHES)
+def test_the_cache_is_exact_per_architecture(catalog, name, gigabytes):
+    assert kv_bytes(catalog.llm(name), 8192) / 1e9 == pytest.approx(gigabytes, abs=0.006)
+
+
+def test_a_windowed_layer_stops_growing_at_its_window(catalog):
+    model = catalog.llm("gpt-oss-20b")
+    full_layer = 2 * 8 * 64 * 2
+    assert kv_bytes(model, 8192) == 12 * full_layer * 8192 + 12 * full_layer * 128
+    assert kv_bytes(model, 8192, "fp8") == kv_bytes(model, 8192) / 2
+
+
+def test_a_mixture_of_experts_reads_more_experts_with_more_tokens(catalog):
+    model = catalog.llm("qwen3-30b-a3b")
+    whole = weight_bytes(model, "bf16")
+    assert read_bytes(model, "bf16", 1) == pytest.approx(2 * model.active_params, rel=0.01)
+    assert read_bytes(model, "bf16", 256) > 0.99 * whole
+
+
+def test_a_released_checkpoint_has_its_exact_size(catalog):
+    assert weight_bytes(catalog.llm("gpt-oss-120b"), "mxfp4") / GIB == pytest.approx(60.8, abs=0.05)
+
+
+def test_a_larger_batch_is_slower_per_token_and_faster_in_total(catalog, constants):
+    serving = Serving(catalog.llm("llama-3.1-8b"), catalog.gpu("H100"), 1, "fp8", "bf16", "vllm")
+    times = [decode_step(serving, batch, 2048, constants).seconds for batch in (1, 8, 64, 256)]
+    assert times == sorted(times)
+    rates = [batch / t for batch, t in zip((1, 8, 64, 256), times, strict=True)]
+    assert rates == sorted(rates)
+
+
+def test_the_time_answer_has_latencies_and_throughput_by_batch(catalog, calibration):
+    question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=16)
+    tokens = plan_llm(question, catalog, calibration).time.tokens
+    assert tokens.first_token_ms > tokens.between_tokens_ms > 0
+    assert [row.batch for row in tokens.by_batch][:3] == [1, 4, 8]
+
+
+def test_an_impossible_latency_is_answered_with_the_option_to_change(catalog, calibration):
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", tbt_ms=0.5), catalog, calibration)
+    assert not answer.is_possible
+    assert "--tbt-ms" in answer.verdict
+    slow = plan_llm(LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", ttft_ms=1), catalog, calibration)
+    assert "--ttft-ms" in slow.verdict
+
+
+def test_a_region_outside_the_residency_is_rejected_with_the_allowed_ones(catalog, calibration):
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b"), residency="uk"), catalog, calibration)
+    assert "eu-west-2" in answer.verdict
+    assert not answer.is_possible
+
+
+def test_bare_gpus_can_be_compared(catalog, calibration):
+    answer = plan_llm(
+        LlmQuestion(catalog.llm("llama-3.1-8b"), instances=("H100", "L40S")), catalog, calibration
+    )
+    assert {o.name for o in answer.options} == {"H100", "L40S"}
+
+
+def test_reading_a_paused_cache_is_worth_it_if_that_is_faster(catalog, calibration):
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8"), catalog, calibration)
+    cache = answer.fleet.cache_on_nvme
+    assert cache.is_worth_it == (cache.read_seconds < cache.recompute_seconds)
+
+
+def test_a_model_that_fits_nothing_is_answered_with_the_options_to_lower(catalog, calibration):
+    question = LlmQuestion(catalog.llm("deepseek-v3"), "bf16", gpu=catalog.gpu("L4"))
+    answer = plan_llm(question, catalog, calibration)
+    assert "Lower --precision" in answer.verdict
+    assert answer.rejected[0].number > answer.rejected[0].limit

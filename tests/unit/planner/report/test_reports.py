@@ -1,0 +1,133 @@
+"""The page is self-contained, the record is complete, and both show the whole answer."""
+
+import re
+from dataclasses import replace
+from datetime import date
+from html.parser import HTMLParser
+
+import pytest
+
+from filmgate.catalog.gpus import GIB
+from filmgate.catalog.utilisation import Utilisation
+from filmgate.planner.fit import plan_fit
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.report.page import to_page
+from filmgate.planner.report.record import to_record
+from filmgate.planner.report.tables import tables
+from filmgate.planner.rightsize import plan_rightsize
+from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.candidates import VideoQuestion
+from filmgate.planner.video.clip import clip_for
+
+TODAY = date(2026, 11, 15)
+
+
+@pytest.fixture(scope="module")
+def answers(catalog, calibration):
+    model = catalog.video_model("wan2.1-t2v-1.3b")
+    llm = catalog.llm("llama-3.1-8b")
+    week = Utilisation((0.2,) * 9, (8.0 * GIB,) * 9, (0.1,) * 9, (0.3,) * 9)
+    question = VideoQuestion(model, clip_for(model), clips_per_day=500, slo_seconds=150)
+    return {
+        "video": plan_video(question, catalog, calibration),
+        "impossible": plan_video(
+            VideoQuestion(model, clip_for(model), slo_seconds=0.1), catalog, calibration
+        ),
+        "no volume": plan_video(VideoQuestion(model, clip_for(model)), catalog, calibration),
+        "llm": plan_llm(LlmQuestion(llm), catalog, calibration),
+        "llm fleet": plan_llm(LlmQuestion(llm, concurrency=64, requests_per_day=1e6), catalog, calibration),
+        "rightsize": plan_rightsize(week, catalog, "us-east-1", instance="g7e.2xlarge"),
+        "fit": plan_fit(catalog, calibration, "us-east-1", instance="g7e.2xlarge"),
+    }
+
+
+class Tags(HTMLParser):
+    VOID = ("meta", "line", "rect", "polyline")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.seen = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", ["video", "impossible", "llm", "fit"])
+def test_the_page_is_well_formed_and_has_no_external_resources(answers, name):
+    page = to_page(answers[name], TODAY)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert not {"script", "link", "img", "iframe"} & {tag for tag, _ in tags.seen}
+    assert "http" not in re.sub(r"<li>.*?</li>", "", page)
+    assert ("meta", {"name": "viewport", "content": "width=device-width,initial-scale=1"}) in tags.seen
+    assert "@media print" in page
+
+
+def test_the_video_page_draws_cost_memory_and_latency(answers):
+    page = to_page(answers["video"], TODAY)
+    for title in ("Cost against clips per day", "Memory per GPU by stage", "Latency against load"):
+        assert title in page
+    assert not re.search(r'points="[^"]*nan', page)
+    assert "SLO 150 s" in page
+
+
+def test_text_is_escaped(answers):
+    page = to_page(replace(answers["video"], question="<script>alert(1)</script>"), TODAY)
+    assert "<script>" not in page
+
+
+@pytest.mark.parametrize("name", ["video", "impossible", "llm"])
+def test_the_record_has_every_section_and_a_revisit_date(answers, name):
+    text = to_record(answers[name], TODAY)
+    for part in ("Context", "Options", "Decision", "Consequences", "Risks", "Revisit", "Sources"):
+        assert f"## {part}" in text
+    assert answers[name].verdict in text
+    assert "2027-02-13" in text
+
+
+def test_every_rejection_is_in_the_record_and_the_page(answers):
+    for rejected in answers["video"].rejected:
+        assert rejected.name in to_record(answers["video"], TODAY)
+        assert rejected.name in to_page(answers["video"], TODAY)
+
+
+def test_tables_are_rectangular(answers):
+    for answer in answers.values():
+        for table in tables(answer):
+            assert all(len(row) == len(table.header) for row in table.rows), table.title
+
+
+def test_cells_hold_text_for_people_and_no_python_values(answers):
+    for answer in answers.values():
+        cells = [cell for table in tables(answer) for row in table.rows for cell in row]
+        assert not [cell for cell in cells if re.search(r"[{}\[\]_]|None|True|False", cell)]
+
+
+def test_the_fleet_table_shows_the_replicas_the_software_and_the_metrics(answers):
+    def labels(name):
+        return {row[0] for table in tables(answers[name]) if table.title == "Fleet" for row in table.rows}
+
+    assert {"replicas", "warm replicas", "minimum CUDA", "text encoder on NVMe"} <= labels("video")
+    assert {"video encoding on", "text encoder on NVMe"} <= labels("no volume")
+    assert "KV cache of a paused sequence on NVMe" in labels("llm")
+    assert {"replicas", "first token at p95"} <= labels("llm fleet")
+    assert {"judgement", "SM active, p95", "DRAM active, p95"} <= labels("rightsize")
+
+
+def test_fit_lists_every_model_once(answers, catalog):
+    answer = answers["fit"]
+    named = [o.name for o in answer.options] + [r.name for r in answer.rejected]
+    assert sorted(named) == sorted([*catalog.video_models, *catalog.llms])
+
+
+def test_an_unsupported_machine_is_answered_with_the_reason(catalog, calibration):
+    answer = plan_fit(catalog, calibration, "us-east-1", instance="inf2.xlarge")
+    assert "Neuron" in answer.verdict
