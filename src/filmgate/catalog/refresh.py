@@ -60,7 +60,7 @@ def _prices_of(client: PriceList, instance: str, as_of: str) -> Iterator[Price]:
         "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in wanted.items()],
     }
     while True:
-        with aws_errors("AWS Price List API", lambda failure: RunError(failure.message)):
+        with aws_errors("Pricing", lambda failure: RunError(failure.message)):
             page = client.get_products(**query)
         for text in page.get("PriceList", []):
             price = _to_price(json.loads(text), instance, as_of)
