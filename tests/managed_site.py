@@ -1,4 +1,4 @@
-"""A Filmgate that sends its jobs away: real SQLite and files, the managed worker on a thread."""
+"""A site whose jobs go to a provider: SQLite, encrypted files, and the managed worker in a thread."""
 
 import threading
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ def fallback_to_bedrock(bedrock, moto, bucket, **fields):
 
 @dataclass
 class ManagedSite(JobView):
-    """One installation, as its worker and its client see it."""
+    """One installation as its worker and its client see it."""
 
     settings: Settings
     stations: Stations
@@ -61,7 +61,7 @@ class ManagedSite(JobView):
         return self.invocations.find(job.id)
 
     def age(self, seconds):
-        """Let every provider job look as if it were started this much earlier."""
+        """Move the start of every provider job this many seconds into the past."""
         with self.stations.database.write() as connection:
             earlier = {name: invocations.c[name] - seconds for name in ("started_at", "updated_at")}
             connection.execute(sa.update(invocations).values(earlier))
