@@ -1,10 +1,10 @@
-# Two commands to know: `make demo` and `make test`. `make check` is all that CI runs.
+# Start with `make demo` and `make test`. CI runs `make check`.
 PYTHON ?= python3
 VENV   ?= .venv
 PY     := $(VENV)/bin/python
 STAMP  := $(VENV)/.installed
 
-# Two torch threads on a busy core spin against each other; passive waiting keeps timings honest.
+# With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
 .PHONY: demo test check format lint types layers bench chaos eval clean
@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable ".[worker,aws,dev]"
 	@touch $(STAMP)
 
-# One SDK of the JSON era, beside the newest, for the conformance suite.
+# An old OpenAI SDK that sends JSON, beside the newest one, for the conformance suite.
 OLD_SDK := build/openai-2.20.0
 $(OLD_SDK): $(STAMP)
 	$(PY) -m pip install --quiet --no-deps --target $@ openai==2.20.0 distro==1.9.0

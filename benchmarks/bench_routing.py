@@ -29,7 +29,7 @@ from filmgate.providers.adaptation import adapt
 from filmgate.providers.base import Offer, Rendition
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.disabled import DisabledProvider
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.scheduling.base import Backlog, Presence
 from filmgate.scheduling.router import Arrival, Router
 from filmgate.scheduling.spill import Spiller
@@ -129,7 +129,7 @@ def open_spiller(database: Database, keyring: FileKeyring) -> Spiller:
     for number in range(TENANTS):
         tenants.add(Tenant(TenantId(f"tenant-{number}"), managed=ALLOWED))
     queue = open_queue(database, keyring, QueueSettings())
-    return Spiller(open_router(database), queue, open_book(database, keyring), tenants)
+    return Spiller(open_router(database), queue, open_reader(database, keyring), tenants)
 
 
 def make_arrival(wait_seconds: float) -> Arrival:

@@ -1,4 +1,4 @@
-"""Clip requests for tests: what a user would ask of a loaded model, through the same two functions."""
+"""Clip requests for tests, built from a VideoRequest by the same functions as in production."""
 
 from filmgate.jobs import Size
 from filmgate.models.requests import Upload, VideoRequest, to_spec

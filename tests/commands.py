@@ -1,4 +1,4 @@
-"""The command line as an operator types it, against one data folder."""
+"""The `filmgate` command line with a given data folder."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 
 def run_filmgate(folder, *arguments):
-    """`filmgate ARGUMENTS` in a process of its own: exit code, stdout and stderr."""
+    """Run `filmgate ARGUMENTS` as a process; returns exit code, stdout and stderr."""
     return subprocess.run(
         [sys.executable, "-m", "filmgate", *arguments],
         capture_output=True,

@@ -1,12 +1,12 @@
-"""What every test shares: one torch thread, no hub, and the zoo of small models built once a session."""
+"""Settings and fixtures of all tests: one torch thread, no model hub, small models built once per session."""
 
 import os
 
-# Before torch is imported: two OpenMP threads on a busy core spin against each other.
+# Set before torch is imported: with more OpenMP threads than idle cores, waiting threads slow the others.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-# Before Triton is: kernels are interpreted, so that they are tested without a GPU. tests/gpu sets it to 0.
+# Set before Triton is imported: kernels are interpreted and run without a GPU. tests/gpu sets it to 0.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Callable
@@ -28,13 +28,13 @@ def pytest_configure(config):
     config.addinivalue_line(
         "filterwarnings", "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
     )
-    # One test compiles without caches, on purpose; torch says so to whoever compiles first.
+    # One test compiles without caches on purpose; torch warns at the first compilation of the process.
     config.addinivalue_line("filterwarnings", "ignore:dynamo_pgo force disabled:UserWarning")
 
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory) -> Callable[[str], Path]:
-    """The folder of a pipeline of the zoo, saved when it is first asked for."""
+    """The folder of a small pipeline by name, saved on first use."""
     root = tmp_path_factory.mktemp("models")
 
     @cache
@@ -49,7 +49,7 @@ def model_folder(tmp_path_factory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def model(model_folder):
-    """A model of the zoo, loaded from disk as a user's would be. Tests must leave it as it was."""
+    """A small model by name, loaded from disk. Tests must not change it."""
 
     @cache
     def load(name: str):
@@ -63,7 +63,7 @@ def model(model_folder):
 
 @pytest.fixture(scope="session")
 def vae():
-    """A VAE of the zoo. Tests must leave it as it was."""
+    """A small VAE by name. Tests must not change it."""
 
     @cache
     def build(name: str):
@@ -76,7 +76,7 @@ def vae():
 
 @pytest.fixture
 def no_thread_left():
-    """Fails the test if a thread of ours outlives it."""
+    """Fails the test if a `filmgate-` thread is still alive at its end."""
     yield
     left = [thread.name for thread in live_threads() if thread.name.startswith("filmgate-")]
     assert left == []
@@ -84,7 +84,7 @@ def no_thread_left():
 
 @pytest.fixture
 def picture(tmp_path) -> Path:
-    """A picture on disk, coloured noise of 80x60."""
+    """An image file of coloured noise, 80x60."""
     from PIL import Image
 
     noise = np.random.default_rng(5).integers(0, 256, (60, 80, 3), dtype=np.uint8)

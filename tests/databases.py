@@ -1,4 +1,4 @@
-"""Databases for every tier: a SQLite file, and a real PostgreSQL server of our own."""
+"""Database fixtures: a SQLite file and a PostgreSQL server."""
 
 import os
 import secrets
@@ -15,7 +15,7 @@ DATABASE_VARIABLE = "FILMGATE_TEST_DATABASE_URL"
 
 @pytest.fixture(scope="session")
 def postgres_server_url():
-    """The server of FILMGATE_TEST_DATABASE_URL, or one that lives as long as the tests."""
+    """The server at FILMGATE_TEST_DATABASE_URL, or a temporary one for the session."""
     if given := os.environ.get(DATABASE_VARIABLE):
         yield given
         return
@@ -26,7 +26,7 @@ def postgres_server_url():
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres_server_url):
-    """A database of our own on that server, at the newest schema."""
+    """A temporary database on that server, at the newest schema."""
     name = f"filmgate_test_{secrets.token_hex(4)}"
     server = sa.create_engine(
         sa.make_url(postgres_server_url).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
@@ -45,7 +45,7 @@ def postgres_url(postgres_server_url):
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request, tmp_path):
-    """Each database in turn, at the newest schema and empty."""
+    """Both databases in turn, empty, at the newest schema."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'filmgate.db'}"
     url = request.getfixturevalue("postgres_url")

@@ -1,6 +1,6 @@
-"""A Bedrock of our own for tests: the async verbs over HTTP, clips into moto's S3, and moods to be in.
+"""A fake Bedrock: the async-invoke API over HTTP, clips written to moto's S3, errors on demand.
 
-It counts what would be paid for: one invocation for each client token, however often it is started.
+It counts billed invocations: one per client token, also when it is started several times.
 """
 
 import json
@@ -23,7 +23,7 @@ ENVIRON = {
     "AWS_SECRET_ACCESS_KEY": "test",
     "AWS_EC2_METADATA_DISABLED": "true",
 }
-REFUSALS = {
+ERRORS = {
     "throttle": (429, "ThrottlingException"),
     "quota": (400, "ServiceQuotaExceededException"),
     "down": (503, "ServiceUnavailableException"),
@@ -36,13 +36,13 @@ REFUSALS = {
 
 @pytest.fixture(scope="session")
 def moto(aws_url):
-    """The address of moto's server; tests keep apart by their buckets."""
+    """The address of moto's server. Each test uses its own bucket."""
     return aws_url
 
 
 @pytest.fixture(scope="module")
 def clip_bucket(moto):
-    """A bucket that receives clips, empty, with versions."""
+    """An empty, versioned bucket for clips."""
     name, s3 = f"clips-{secrets.token_hex(4)}", s3_client(moto)
     s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     s3.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
@@ -58,7 +58,7 @@ def s3_client(url):
 
 @cache
 def make_mp4(frames=12, width=64, height=48):
-    """A real clip, small."""
+    """A small, valid MP4."""
     import av
     import numpy as np
 
@@ -74,8 +74,8 @@ def make_mp4(frames=12, width=64, height=48):
 
 
 @dataclass
-class Paid:
-    """One invocation, as Bedrock would bill it."""
+class Billed:
+    """One billed invocation."""
 
     arn: str
     token: str
@@ -84,20 +84,20 @@ class Paid:
     ready_at: float = 0.0
 
     @property
-    def place(self):
+    def output(self):
         url = urlsplit(self.body["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"])
         return url.netloc, f"{url.path.strip('/')}/{self.arn.rpartition('/')[2]}"
 
 
 @dataclass
 class FakeBedrock:
-    """The endpoint. Set `start_mood` or `poll_mood` to a refusal, `seconds` to how long a clip takes."""
+    """The endpoint. `start_error`, `poll_error` and `model_error` name an error; a clip takes `seconds`."""
 
     s3_url: str
     seconds: float = 0.05
-    start_mood: str | None = None
-    poll_mood: str | None = None
-    model_mood: str | None = "denied"
+    start_error: str | None = None
+    poll_error: str | None = None
+    model_error: str | None = "denied"
     answer_seconds: float = 0.0
     outcome: str = "Completed"
     clip: bytes = b""
@@ -105,7 +105,7 @@ class FakeBedrock:
     polls: int = 0
     model_requests: int = 0
     starts: list[str] = field(default_factory=list)
-    paid: dict[str, Paid] = field(default_factory=dict)
+    paid: dict[str, Billed] = field(default_factory=dict)
 
     def __post_init__(self):
         self.lock = threading.Lock()
@@ -121,18 +121,18 @@ class FakeBedrock:
         self.server.server_close()
 
     def reset(self):
-        """As new, for the next test."""
+        """Restore the defaults for the next test."""
         fresh = {f.name: f.default for f in fields(self) if f.default is not MISSING}
         for name, value in (fresh | {"starts": [], "paid": {}}).items():
             setattr(self, name, value)
 
     def files(self, bucket):
-        """Every version of every object in the bucket, markers included."""
+        """Keys of all object versions and delete markers in the bucket."""
         page = self.s3.list_object_versions(Bucket=bucket)
         return [one["Key"] for one in (*page.get("Versions", ()), *page.get("DeleteMarkers", ()))]
 
     def finish(self):
-        """Every clip is ready now."""
+        """Complete all clips now."""
         self.seconds = 0.0
         for paid in list(self.paid.values()):
             paid.ready_at = 0.0
@@ -140,14 +140,16 @@ class FakeBedrock:
     def start(self, body):
         with self.lock:
             self.starts.append(body["clientRequestToken"])
-            if self.start_mood:
-                return REFUSALS[self.start_mood]
+            if self.start_error:
+                return ERRORS[self.start_error]
             known = self.paid.get(body["clientRequestToken"])
             if known is not None and known.body != body:
                 return 400, "ConflictException"
             if known is None:
                 arn = f"arn:aws:bedrock:us-west-2:{ACCOUNT}:async-invoke/{next(self.numbers):012d}"
-                known = Paid(arn, body["clientRequestToken"], body, ready_at=time.monotonic() + self.seconds)
+                known = Billed(
+                    arn, body["clientRequestToken"], body, ready_at=time.monotonic() + self.seconds
+                )
                 self.paid[known.token] = known
         time.sleep(self.answer_seconds)
         return 200, {"invocationArn": known.arn}
@@ -156,13 +158,13 @@ class FakeBedrock:
         with self.lock:
             self.polls += 1
             known = next((paid for paid in self.paid.values() if paid.arn == arn), None)
-            if self.poll_mood or known is None:
-                return REFUSALS[self.poll_mood or "invalid"]
+            if self.poll_error or known is None:
+                return ERRORS[self.poll_error or "invalid"]
             if known.status == "InProgress" and time.monotonic() >= known.ready_at:
                 known.status = self.outcome
                 if known.status == "Completed":
                     self._write(known)
-            bucket, folder = known.place
+            bucket, folder = known.output
             answer = {
                 "invocationArn": arn,
                 "modelArn": "arn:aws:bedrock:us-west-2::foundation-model/luma.ray-v2:0",
@@ -175,15 +177,15 @@ class FakeBedrock:
 
     def model(self, _name):
         self.model_requests += 1
-        if self.model_mood:
-            return REFUSALS[self.model_mood]
+        if self.model_error:
+            return ERRORS[self.model_error]
         life = {"status": "LEGACY" if self.end_of_life else "ACTIVE"}
         life |= {"endOfLifeTime": self.end_of_life} if self.end_of_life else {}
         details = {"modelArn": "arn:aws:bedrock:us-west-2::foundation-model/m", "modelId": "m"}
         return 200, {"modelDetails": details | {"modelLifecycle": life}}
 
     def _write(self, paid):
-        bucket, folder = paid.place
+        bucket, folder = paid.output
         for name, data in (
             ("output.mp4", self.clip or make_mp4()),
             ("manifest.json", b"{}"),
@@ -191,7 +193,7 @@ class FakeBedrock:
         ):
             self.s3.put_object(Bucket=bucket, Key=f"{folder}/{name}", Body=data)
 
-    def _handler(bedrock):  # noqa: N805 - the handler's self is another
+    def _handler(bedrock):  # noqa: N805 - `self` is the handler below
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
@@ -208,12 +210,12 @@ class FakeBedrock:
                 else:
                     self.answer(*bedrock.get(path.removeprefix("/async-invoke/")))
 
-            def answer(self, status, told):
-                shown = {"message": "words that quote a prompt"} if isinstance(told, str) else told
-                data = json.dumps(shown).encode()
+            def answer(self, status, content):
+                is_error = isinstance(content, str)
+                data = json.dumps({"message": "text that quotes a prompt"} if is_error else content).encode()
                 self.send_response(status)
-                if isinstance(told, str):
-                    self.send_header("x-amzn-ErrorType", told)
+                if is_error:
+                    self.send_header("x-amzn-ErrorType", content)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

@@ -1,4 +1,4 @@
-"""A provider for tests of the decision to use one: it offers, adapts and answers as the test says."""
+"""A fake provider for tests of routing."""
 
 from dataclasses import dataclass, field, replace
 
@@ -22,12 +22,12 @@ OFFER = Offer(
 
 @dataclass
 class FakeProvider:
-    """Renders every size and length; throttles or fails when told to."""
+    """Renders every size and length, or only `size`; throttles or fails on demand."""
 
     offer: Offer = OFFER
     is_throttling: bool = False
     is_down: bool = False
-    size: tuple[int, int] | None = None  # the only one it renders
+    size: tuple[int, int] | None = None
     starts: list[str] = field(default_factory=list)
     adaptations: int = 0
     name: str = "elsewhere"
@@ -40,7 +40,7 @@ class FakeProvider:
     def adapt(self, spec, policy):
         self.adaptations += 1
         if spec.source is not None and not self.offer.takes_image:
-            raise ProviderCannot("it starts from text alone")
+            raise ProviderCannot("it renders from text only")
         width, height = self.size or (spec.width, spec.height)
         if (width, height) != (spec.width, spec.height) and not policy.may_resize:
             raise ProviderCannot(f"{spec.size} would become {width}x{height}")

@@ -1,4 +1,4 @@
-"""Small images for tests, good and bad."""
+"""Small images for tests, valid and harmful."""
 
 import io
 import struct
@@ -14,7 +14,7 @@ def png(width=8, height=8, **options):
 
 
 def bomb(side=50_000):
-    """A valid PNG header and a few bytes of data that promise billions of pixels."""
+    """A PNG of a few bytes whose header declares billions of pixels."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))

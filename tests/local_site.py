@@ -1,4 +1,4 @@
-"""A worker's shop for tests: SQLite, encrypted files and a worker on a thread."""
+"""A site for tests of the worker: SQLite, encrypted files and a worker in a thread."""
 
 import threading
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import DeviceError
 from filmgate.jobs import Route, TenantId, WorkerId
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import ObjectName
 from filmgate.store.keys.cache import DataKeys
@@ -29,7 +29,7 @@ FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds
 
 @dataclass(frozen=True)
 class Tapped:
-    """A PatternRunner whose outputs pass through a test's hands."""
+    """A PatternRunner that calls `tap` before every output."""
 
     tap: object
     models, route, device = (MODEL,), Route.GPU, "pattern"
@@ -44,7 +44,7 @@ class Tapped:
 
 
 class JobView:
-    """What a client would ask of an installation with a `book` and a `store`."""
+    """A client's view of a site that has a `book` and a `store`."""
 
     def find(self, job):
         return self.book.find(job.tenant_id, job.id)
@@ -67,7 +67,7 @@ class JobView:
 
 @dataclass
 class LocalSite(JobView):
-    """Everything a worker needs, and what a client would ask."""
+    """The queue and the store of a worker, and a client's view of the jobs."""
 
     queue: object
     book: object

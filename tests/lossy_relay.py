@@ -1,4 +1,4 @@
-"""A TCP relay that loses the first answer to a create: the request arrives, the answer does not."""
+"""A TCP relay that drops the first successful response: the request arrives, the response does not."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ import openai
 
 
 class LossyRelay:
-    """Relays byte streams; hangs up on the client once, when the server has answered a POST."""
+    """Relays byte streams and closes the client connection instead of forwarding the first 200 response."""
 
     def __init__(self, service):
         parts = urlsplit(service.url)
@@ -46,7 +46,7 @@ class LossyRelay:
             while data := server.recv(65536):
                 if data.startswith(b"HTTP/1.1 200") and not self.dropped:
                     self.dropped += 1
-                    # Closing is not enough while the other thread still reads.
+                    # The other thread still reads, so close() alone would not end the connection.
                     client.shutdown(socket.SHUT_RDWR)
                     return
                 client.sendall(data)

@@ -1,4 +1,4 @@
-"""A Filmgate that sends its jobs away: real SQLite and files, the managed worker on a thread."""
+"""A site whose jobs go to a provider: SQLite, encrypted files, and the managed worker in a thread."""
 
 import threading
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from filmgate.database.schema import invocations
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.providers import open_provider
-from filmgate.scheduling import open_book, open_invocations
+from filmgate.scheduling import open_reader, open_invocations
 from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerSettings
 from filmgate.store.keys import open_keys
 from filmgate.tenants import open_tenants
@@ -41,7 +41,7 @@ def fallback_to_bedrock(bedrock, moto, bucket, **fields):
 
 @dataclass
 class ManagedSite(JobView):
-    """One installation, as its worker and its client see it."""
+    """One installation as its worker and its client see it."""
 
     settings: Settings
     stations: Stations
@@ -61,7 +61,7 @@ class ManagedSite(JobView):
         return self.invocations.find(job.id)
 
     def age(self, seconds):
-        """Let every provider job look as if it were started this much earlier."""
+        """Move the start of every provider job this many seconds into the past."""
         with self.stations.database.write() as connection:
             earlier = {name: invocations.c[name] - seconds for name in ("started_at", "updated_at")}
             connection.execute(sa.update(invocations).values(earlier))
@@ -91,6 +91,6 @@ def open_managed_site(folder, fallback, policy=ANYTHING, provider=None, database
     with opened_stations(settings) as stations:
         open_tenants(stations.database).add(Tenant(ACME, managed=policy))
         keys = open_keys(settings.store, folder)
-        book = open_book(stations.database, keys)
+        book = open_reader(stations.database, keys)
         provider = provider or open_provider(fallback)
         yield ManagedSite(settings, stations, book, open_invocations(stations.database), provider)

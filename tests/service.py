@@ -1,4 +1,4 @@
-"""A whole server in this process: real sockets, real SQLite, real encrypted files."""
+"""A complete server in this process: real sockets, SQLite and encrypted files."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
 from filmgate.tenants.base import Tenant
 from tests.waiting import wait_until
 
-# Flipbook as if it took images, and the miniature that renders on any machine.
+# Flipbook with image input allowed, and the miniature model.
 MODELS = Path(__file__).parent / "models.toml"
 MOVIE = bytes(range(256)) * 400
 THUMBNAIL = b"\xff\xd8\xff thumbnail"
@@ -29,7 +29,7 @@ SPRITESHEET = b"\xff\xd8\xff spritesheet"
 
 
 def settings_for(data, **given):
-    """Settings of a test server: any free port, quick ticks, no free-disk demands."""
+    """Settings of a test server: a free port, short intervals, no minimum of free disk space."""
     quick = {
         "data": data,
         "admission.models_file": str(MODELS),
@@ -43,7 +43,7 @@ def settings_for(data, **given):
 
 @dataclass
 class Service:
-    """A running server and the keys to it."""
+    """A running server and its API key."""
 
     url: str
     key: str
@@ -63,7 +63,7 @@ class Service:
 
 @contextmanager
 def running(settings, provider=None):
-    """Serve these settings until the block ends."""
+    """Serve with these settings until the block ends."""
     stations = open_stations(settings, provider)
     registry = CollectorRegistry()
     registry.register(QueueCollector(stations.queue, stations.book, time.time))
@@ -85,7 +85,7 @@ def running(settings, provider=None):
 
 
 class Hand:
-    """A worker moved by hand, one verb of the queue at a time."""
+    """A worker that a test drives step by step."""
 
     def __init__(self, stations):
         self.stations = stations
@@ -128,7 +128,7 @@ class Hand:
         return job
 
     def make(self, movie=MOVIE):
-        """Take the next job and finish it."""
+        """Lease the next job and finish it."""
         self.take()
         self.report()
         return self.finish(movie)

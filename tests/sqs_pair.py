@@ -1,4 +1,4 @@
-"""SQS queues on moto's server, as an operator would make them."""
+"""SQS queues on moto's server."""
 
 import json
 import secrets
@@ -10,7 +10,7 @@ REGION = "eu-west-1"
 
 
 class SqsPair:
-    """A FIFO queue with its dead-letter queue, and a second pair of hands on both."""
+    """A FIFO queue and its dead-letter queue, with direct access to both."""
 
     def __init__(self, url, *, name=None, max_receives=5, visibility_seconds=30, is_fifo=True):
         self.endpoint = url
@@ -26,7 +26,7 @@ class SqsPair:
 
     @property
     def settings(self):
-        """What `QueueSettings` needs to use it."""
+        """Fields of `QueueSettings`."""
         return {"delivery": f"sqs://{self.name}", "region": REGION, "endpoint": self.endpoint}
 
     def count(self, kind="ApproximateNumberOfMessages", url=None):
@@ -37,7 +37,7 @@ class SqsPair:
         return self.count("ApproximateNumberOfMessagesNotVisible")
 
     def take(self, **options):
-        """Receive as a worker would that then dies, and give the message back to be seen at once."""
+        """Receive messages and make them visible again, as after a worker died."""
         messages = self.client.receive_message(QueueUrl=self.url, **options).get("Messages", [])
         for message in messages:
             self.client.change_message_visibility(

@@ -1,4 +1,4 @@
-"""Tickets, specs and clips for tests, with only what a test cares about spelled out."""
+"""Tickets, specs and clips with defaults for tests."""
 
 import secrets
 from dataclasses import replace

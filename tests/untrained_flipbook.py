@@ -1,4 +1,4 @@
-"""What several tests of the training build: a whole model folder at toy size that knows nothing yet."""
+"""A complete model folder of tiny size with untrained weights."""
 
 import torch
 from diffusers import WanPipeline

@@ -1,4 +1,4 @@
-"""Real Chromium, as Debian packages it."""
+"""A real Chromium."""
 
 import os
 import shutil
@@ -17,12 +17,12 @@ FLAGS = [
 ]
 
 
-# Not for the whole session: playwright keeps an event loop running in this thread while it lives.
+# Module scope: playwright keeps an event loop in this thread, which would disturb other tests.
 @pytest.fixture(scope="module")
 def chromium():
     path = os.environ.get("FILMGATE_TEST_CHROMIUM") or shutil.which("chromium")
     if path is None:
-        message = "no chromium here; `apt-get install chromium` or set FILMGATE_TEST_CHROMIUM"
+        message = "chromium not found; run `apt-get install chromium` or set FILMGATE_TEST_CHROMIUM"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     from playwright.sync_api import sync_playwright
 

@@ -1,4 +1,4 @@
-"""From a request to a clip in a <video> tag, in real Chromium."""
+"""From a request to a clip in a <video> tag, in a real Chromium."""
 
 import io
 
@@ -9,6 +9,7 @@ import pytest
 from filmgate.jobs import Stage
 from tests.server_process import ServerProcess
 from tests.service import running, settings_for
+from tests.waiting import wait_until
 
 PLAY = """async (id) => {
     const video = document.createElement("video");
@@ -24,32 +25,32 @@ PLAY = """async (id) => {
 }"""
 CREATE = """async (body) => {
     const headers = {"Content-Type": "application/json"};
-    const answer = await fetch("/v1/videos", {method: "POST", headers, body: JSON.stringify(body)});
-    return await answer.json();
+    const response = await fetch("/v1/videos", {method: "POST", headers, body: JSON.stringify(body)});
+    return await response.json();
 }"""
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status"
 
 
-class Pieces(io.RawIOBase):
-    """Collects what the muxer writes, one piece a flush."""
+class Recorder(io.RawIOBase):
+    """Records the writes of the muxer, one entry per flush."""
 
     def __init__(self):
-        self.pieces = []
+        self.writes = []
 
     def writable(self):
         return True
 
     def write(self, data):
-        self.pieces.append(bytes(data))
+        self.writes.append(bytes(data))
         return len(data)
 
 
-def fragments(frames=48, fps=16):
-    """A real fragmented MP4 in pieces: the header, then one movie fragment a piece."""
-    sink = Pieces()
+def make_fragments(frames=48, fps=16):
+    """A fragmented MP4: the header, then one fragment per frame."""
+    recorder = Recorder()
     options = {"movflags": "frag_every_frame+empty_moov+default_base_moof"}
     noise = np.random.default_rng(7)
-    with av.open(sink, "w", format="mp4", options=options) as container:
+    with av.open(recorder, "w", format="mp4", options=options) as container:
         stream = container.add_stream(
             "libx264", rate=fps, options={"preset": "ultrafast", "tune": "zerolatency"}
         )
@@ -60,13 +61,13 @@ def fragments(frames=48, fps=16):
             for packet in stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")):
                 container.mux(packet)
         container.mux(stream.encode())
-    return sink.pieces
+    return recorder.writes
 
 
-def test_the_first_frame_is_shown_while_the_rest_does_not_exist_yet(page, tmp_path):
-    pieces = fragments()
-    # Chromium looks at some twenty frames of a <video src> before it shows the first.
-    early, late = pieces[:28], pieces[28:]
+def test_the_first_frame_is_shown_before_the_last_one_is_made(page, tmp_path):
+    fragments = make_fragments()
+    # Chromium reads about twenty frames of a <video src> before it shows the first.
+    early, late = fragments[:28], fragments[28:]
     with running(settings_for(tmp_path, api__open=True)) as service:
         page.goto(f"{service.url}/healthz")
         video_id = page.evaluate(CREATE, {"prompt": "a red ball", "seconds": "3"})["id"]
@@ -74,38 +75,36 @@ def test_the_first_frame_is_shown_while_the_rest_does_not_exist_yet(page, tmp_pa
         hand.take()
         hand.report(Stage.DECODE)
         page.evaluate(PLAY, video_id)
-        for number, piece in enumerate(early):
-            hand.fragment(number, piece)
-        # The rest of the clip is not anywhere yet, and its beginning is on the screen.
-        page.wait_for_function("window.frames_shown > 0", timeout=20_000)
+        for number, fragment in enumerate(early):
+            hand.fragment(number, fragment)
+        page.wait_for_function("window.frames_shown > 0", timeout=120_000)
         assert page.evaluate(STATUS, video_id) == "in_progress"
         assert page.evaluate("window.video.videoWidth") == 128
-        for number, piece in enumerate(late, len(early)):
-            hand.fragment(number, piece)
-        page.wait_for_function("window.video.currentTime > 1.5", timeout=20_000)
-        hand.finish(b"".join(pieces))
-        page.wait_for_function("window.video.ended", timeout=20_000)
+        for number, fragment in enumerate(late, len(early)):
+            hand.fragment(number, fragment)
+        page.wait_for_function("window.video.currentTime > 1.5", timeout=120_000)
+        hand.finish(b"".join(fragments))
+        page.wait_for_function("window.video.ended", timeout=120_000)
         assert page.evaluate("window.video.error") is None
         assert page.evaluate("window.video.duration") == pytest.approx(3.0, abs=0.2)
 
 
-def test_a_prompt_becomes_a_flipbook_clip_on_the_screen_while_it_is_decoded(page, tmp_path):
-    served = ServerProcess(tmp_path, "--open", model="flipbook")
+def test_a_flipbook_clip_is_shown_while_it_is_decoded(page, tmp_path):
+    server = ServerProcess(tmp_path, "--open", model="flipbook")
     try:
-        page.goto(served.url + "/healthz")
-        asked = {"prompt": "a red ball bounces on the grass", "seconds": "5", "size": "256x256", "steps": 4}
-        video_id = page.evaluate(CREATE, asked)["id"]
+        page.goto(server.url + "/healthz")
+        body = {"prompt": "a red ball bounces on the grass", "seconds": "5", "size": "256x256", "steps": 4}
+        video_id = page.evaluate(CREATE, body)["id"]
         page.evaluate(PLAY, video_id)
         page.wait_for_function("window.frames_shown > 0", timeout=120_000)
         assert page.evaluate(STATUS, video_id) == "in_progress"
         page.wait_for_function("window.video.ended", timeout=120_000)
-        # The whole clip, once it is there, plays and seeks.
-        while page.evaluate(STATUS, video_id) != "completed":
-            page.wait_for_timeout(100)
+        # The stored clip plays and seeks.
+        wait_until(lambda: page.evaluate(STATUS, video_id) == "completed", interval=0.1)
         page.evaluate(PLAY, video_id)
-        page.wait_for_function("window.frames_shown > 0", timeout=20_000)
+        page.wait_for_function("window.frames_shown > 0", timeout=120_000)
         page.evaluate("window.video.currentTime = 4")
-        page.wait_for_function("!window.video.seeking && window.video.currentTime >= 4", timeout=20_000)
+        page.wait_for_function("!window.video.seeking && window.video.currentTime >= 4", timeout=120_000)
         assert page.evaluate("window.video.error") is None
     finally:
-        served.stop()
+        server.stop()

@@ -1,4 +1,4 @@
-"""Real processes to be hurt: workers as children, a database and a store that the test controls."""
+"""Sites of real processes that tests kill, pause and cut off from their database and store."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.errors import QueueUnavailable
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
@@ -25,7 +25,7 @@ ALL_VARIABLE = "FILMGATE_TEST_CHAOS"
 
 
 def pytest_collection_modifyitems(items):
-    """The long form of this suite is `make chaos`; a sample of it runs with every test."""
+    """`make chaos` runs the whole suite; other runs skip the tests marked `chaos`."""
     if ALL_VARIABLE not in os.environ:
         for item in items:
             if item.get_closest_marker("chaos"):
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items):
 
 @dataclass
 class Site:
-    """One installation: the settings its processes share, and a client's view of it."""
+    """One installation: the settings that its processes share, and a client's view of its jobs."""
 
     environ: dict[str, str]
     log: Path
@@ -46,11 +46,11 @@ class Site:
         self.database = open_database(settings.queue, settings.data)
         keys = open_keys(settings.store, settings.data)
         self.queue = open_queue(self.database, keys, settings.queue)
-        self.book = open_book(self.database, keys)
+        self.book = open_reader(self.database, keys)
         self.store = open_store(settings.store, settings.data, keys)
 
     def start_worker(self, pace=0.02, clock_offset="", chunk_bytes=4096):
-        """A worker process with the pattern runner: `pace` seconds a step and a chunk."""
+        """Start a worker process with the pattern runner, at `pace` seconds per step and per chunk."""
         options = [str(pace), str(clock_offset), str(chunk_bytes)]
         command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), *options]
         environ = {**os.environ, **self.environ, "PYTHONPATH": str(ROOT)}
@@ -94,11 +94,15 @@ class Site:
     def parts(self, job):
         return [stored.name.part for stored in self.store.parts(job.tenant_id, job.id)]
 
+    def wait_for_log(self, text, count=1):
+        """Wait until the log contains the text at least this often."""
+        self.wait_until(lambda: self.log.read_text().count(text) >= count)
+
     def wait_until(self, predicate, seconds=120):
         return wait_until(predicate, seconds, describe=lambda: self.log.read_text()[-3000:])
 
     def is_whole(self, job, chunk_bytes=4096):
-        """The clip the job points at is the clip its spec must give."""
+        """True when the stored clip of the job is the clip of its spec."""
         clip = self.find(job).clip
         name = ObjectName(job.tenant_id, job.id, clip.part)
         return b"".join(self.store.read(name)) == pattern_clip(job.spec, chunk_bytes)

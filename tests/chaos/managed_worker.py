@@ -1,4 +1,4 @@
-"""A managed worker process for the chaos tests: the real one, which kills itself at the named step."""
+"""The managed worker process of the chaos tests: it kills itself at the step in its argument."""
 
 import os
 import signal
@@ -16,20 +16,19 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_after(owner, verb):
-    """kill -9 as soon as the verb has done its work, before anyone hears of it."""
-    work = getattr(owner, verb)
+def die_after(owner, method):
+    """kill -9 after the method has done its work and before its caller gets the result."""
+    work = getattr(owner, method)
 
     def wrapped(*arguments, **options):
-        answer = work(*arguments, **options)
+        work(*arguments, **options)
         die()
-        return answer
 
-    setattr(owner, verb, wrapped)
+    setattr(owner, method, wrapped)
 
 
-def die_instead(owner, verb):
-    setattr(owner, verb, die)
+def die_instead(owner, method):
+    setattr(owner, method, die)
 
 
 def die_while_downloading(owner):

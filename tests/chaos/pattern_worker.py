@@ -1,4 +1,4 @@
-"""A worker process for the chaos tests: the real worker with the pattern runner."""
+"""The worker process of the chaos tests: the real worker with the pattern runner."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from filmgate.worker_process import run_worker
 
 
 def step_clock(offset: Path) -> None:
-    """Let this process read a wall clock that is off by the seconds in a file."""
+    """Shift the wall clock of this process by the seconds in a file."""
     real_time = time.time
     time.time = lambda: real_time() + float(offset.read_text() or 0)
 

@@ -1,4 +1,4 @@
-"""kill -9 of the managed worker at every step: one provider job is paid for, one clip comes of it."""
+"""kill -9 of the managed worker at every step: the provider bills one job, and the site stores one clip."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def bedrock(moto):
 
 
 @pytest.fixture
-def make_bank(make_site, bedrock, moto, clip_bucket):
+def make_managed_site(make_site, bedrock, moto, clip_bucket):
     fallback = {
         "PROVIDER": "bedrock",
         "MODEL": "luma.ray-v2:0",
@@ -54,8 +54,8 @@ def make_bank(make_site, bedrock, moto, clip_bucket):
 
 
 @pytest.fixture
-def bank(make_bank):
-    return make_bank()
+def site(make_managed_site):
+    return make_managed_site()
 
 
 def start_managed(site, step=""):
@@ -75,20 +75,20 @@ def clips(site, job):
     return [part for part in site.parts(job) if part.startswith("clip")]
 
 
-def test_one_job_survives_a_death_at_every_step_and_is_paid_for_once(make_bank, bedrock, clip_bucket):
-    bank = make_bank(FILMGATE_QUEUE__MAX_ATTEMPTS="20", FILMGATE_QUEUE__LEASE_SECONDS="1")
-    job = enqueue(bank)
+def test_a_job_survives_a_kill_at_every_step_and_is_billed_once(make_managed_site, bedrock, clip_bucket):
+    site = make_managed_site(FILMGATE_QUEUE__MAX_ATTEMPTS="20", FILMGATE_QUEUE__LEASE_SECONDS="1")
+    job = enqueue(site)
     for step in ("intent", "start", "id", "wait", "download", "publish"):
-        assert start_managed(bank, step).wait(60) == -signal.SIGKILL, step
-        assert bank.find(job).state is JobState.RUNNING, "nobody was told"
-    start_managed(bank)
-    done = bank.wait_for(job)
+        assert start_managed(site, step).wait(60) == -signal.SIGKILL, step
+        assert site.find(job).state is JobState.RUNNING, "the queue does not know yet"
+    start_managed(site)
+    done = site.wait_for(job)
     assert (done.state, done.attempt, done.fence) == (JobState.COMPLETED, 7, 7)
-    # The answer to one start was lost with its worker: asked again, it is the same job.
+    # One worker died before it got the response to its start: the second start returns the same job.
     assert (len(bedrock.paid), bedrock.starts) == (1, [job.id] * 2)
-    assert b"".join(bank.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
-    bank.wait_until(lambda: clips(bank, job) == ["clip-7.mp4"])
-    bank.wait_until(lambda: bedrock.files(clip_bucket) == [])
+    assert b"".join(site.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
+    site.wait_until(lambda: clips(site, job) == ["clip-7.mp4"])
+    site.wait_until(lambda: bedrock.files(clip_bucket) == [])
 
 
 @pytest.mark.chaos
@@ -96,40 +96,40 @@ def test_one_job_survives_a_death_at_every_step_and_is_paid_for_once(make_bank, 
     ("step", "posts"),
     [("intent", 1), ("start", 2), ("id", 1), ("wait", 1), ("download", 1), ("publish", 1)],
 )
-def test_a_managed_worker_killed_at_any_step_pays_once_and_leaves_one_clip(
-    bank, bedrock, clip_bucket, step, posts
+def test_a_managed_worker_killed_at_any_step_is_billed_once_and_leaves_one_clip(
+    site, bedrock, clip_bucket, step, posts
 ):
-    job = enqueue(bank)
-    assert start_managed(bank, step).wait(60) == -signal.SIGKILL
-    assert bank.find(job).state is JobState.RUNNING, "nobody was told"
-    start_managed(bank)
-    done = bank.wait_for(job)
+    job = enqueue(site)
+    assert start_managed(site, step).wait(60) == -signal.SIGKILL
+    assert site.find(job).state is JobState.RUNNING, "the queue does not know yet"
+    start_managed(site)
+    done = site.wait_for(job)
     assert (done.state, done.attempt, done.fence) == (JobState.COMPLETED, 2, 2)
     assert (len(bedrock.paid), bedrock.starts) == (1, [job.id] * posts)
-    assert b"".join(bank.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
-    bank.wait_until(lambda: clips(bank, job) == ["clip-2.mp4"])
-    bank.wait_until(lambda: bedrock.files(clip_bucket) == [])
+    assert b"".join(site.store.read(ObjectName(ACME, job.id, done.clip.part))) == make_mp4()
+    site.wait_until(lambda: clips(site, job) == ["clip-2.mp4"])
+    site.wait_until(lambda: bedrock.files(clip_bucket) == [])
 
 
-def test_a_worker_killed_after_its_last_word_leaves_the_bucket_to_the_next(bank, bedrock, clip_bucket):
-    job, records = enqueue(bank), open_invocations(bank.database)
-    assert start_managed(bank, "acknowledge").wait(60) == -signal.SIGKILL
-    done = bank.find(job)
-    assert (done.state, clips(bank, job)) == (JobState.COMPLETED, ["clip-1.mp4"])
-    assert bedrock.files(clip_bucket) != [], "it died before it could clean up"
-    sweep = LeftoverSweep(open_provider(bank.settings.provider), records, idle_seconds=0.0)
+def test_the_sweep_deletes_what_a_worker_killed_after_the_acknowledgement_left(site, bedrock, clip_bucket):
+    job, records = enqueue(site), open_invocations(site.database)
+    assert start_managed(site, "acknowledge").wait(60) == -signal.SIGKILL
+    done = site.find(job)
+    assert (done.state, clips(site, job)) == (JobState.COMPLETED, ["clip-1.mp4"])
+    assert bedrock.files(clip_bucket) != [], "the worker died before it deleted them"
+    sweep = LeftoverSweep(open_provider(site.settings.provider), records, idle_seconds=0.0)
     assert sweep.sweep() == 1
     assert bedrock.files(clip_bucket) == []
     assert (records.find(job.id).state, len(bedrock.paid)) == (RecordState.CLOSED, 1)
 
 
 @pytest.mark.chaos
-def test_many_jobs_under_many_deaths_are_each_paid_once(bank, bedrock):
-    jobs = [enqueue(bank, seed=number) for number in range(8)]
+def test_many_jobs_are_billed_once_each_while_workers_are_killed(site, bedrock):
+    jobs = [enqueue(site, seed=number) for number in range(8)]
     for step in ("start", "wait"):
-        assert start_managed(bank, step).wait(60) == -signal.SIGKILL
-    start_managed(bank)
+        assert start_managed(site, step).wait(60) == -signal.SIGKILL
+    start_managed(site)
     for job in jobs:
-        assert bank.wait_for(job).state is JobState.COMPLETED
-        bank.wait_until(lambda job=job: len(clips(bank, job)) == 1)
+        assert site.wait_for(job).state is JobState.COMPLETED
+        site.wait_until(lambda job=job: len(clips(site, job)) == 1)
     assert sorted(bedrock.paid) == sorted(job.id for job in jobs)

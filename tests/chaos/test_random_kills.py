@@ -1,4 +1,4 @@
-"""Workers die at random while jobs flow; every accepted job ends exactly once, with its own whole clip."""
+"""Workers are killed at random while jobs run. Every accepted job ends once, with its complete clip."""
 
 import os
 import random
@@ -22,7 +22,7 @@ def test_every_job_ends_once_under_random_kills(make_site, engine):
         url = {"FILMGATE_QUEUE__URL": server.start().url} if server else {}
         site = make_site(FILMGATE_QUEUE__MAX_ATTEMPTS="20", **url)
         jobs = [site.enqueue(f"tenant-{n % 3}", seed=n, steps=6) for n in range(JOBS)]
-        kills = torment(site, random.Random(JOBS))
+        kills = kill_at_random(site, random.Random(JOBS))
         check(site, jobs)
         assert kills >= JOBS // 20
     finally:
@@ -31,15 +31,15 @@ def test_every_job_ends_once_under_random_kills(make_site, engine):
             server.remove()
 
 
-def torment(site, dice):
-    """Keep three workers alive and kill one of them every second or two, until no job is left."""
+def kill_at_random(site, generator):
+    """Run three workers and kill one of them every second or two, until no job is left."""
     for _ in range(WORKERS):
         site.start_worker(pace=0.02)
-    kills, ends = 0, time.monotonic() + 200 + 2 * JOBS
+    kills, deadline = 0, time.monotonic() + 200 + 2 * JOBS
     while is_busy(site):
-        assert time.monotonic() < ends, site.log.read_text()[-3000:]
-        time.sleep(dice.uniform(0.5, 2.0))
-        victim = dice.choice([worker for worker in site.workers if worker.poll() is None])
+        assert time.monotonic() < deadline, site.log.read_text()[-3000:]
+        time.sleep(generator.uniform(0.5, 2.0))
+        victim = generator.choice([worker for worker in site.workers if worker.poll() is None])
         site.kill(victim)
         kills += 1
         site.start_worker(pace=0.02)

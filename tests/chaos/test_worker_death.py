@@ -1,4 +1,4 @@
-"""Workers are killed, paused and doubled; every job still ends once, with one whole clip."""
+"""Workers are killed, paused and run in parallel. Every job ends once, with one complete clip."""
 
 import signal
 
@@ -16,7 +16,7 @@ from filmgate.store.base import CHECKPOINT_PART
         Stage.DECODE,
     ],
 )
-def test_a_worker_killed_in_any_stage_costs_one_attempt_and_nothing_else(site, stage):
+def test_a_worker_killed_in_any_stage_costs_one_attempt(site, stage):
     job = site.enqueue(steps=12)
     first = site.start_worker(pace=0.15)
     site.wait_for_stage(job, stage)
@@ -26,13 +26,13 @@ def test_a_worker_killed_in_any_stage_costs_one_attempt_and_nothing_else(site, s
     assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
     assert site.is_whole(job)
     stages = [e.stage for e in site.book.events(job.tenant_id, job.id) if e.attempt == 2 and e.stage]
-    assert (stages[0] is Stage.DECODE) == (stage is Stage.DECODE), "denoising is never paid for twice"
+    assert (stages[0] is Stage.DECODE) == (stage is Stage.DECODE), "denoising is not repeated"
     site.wait_until(lambda: site.parts(job) == ["clip-2.mp4", "spritesheet-2.jpg", "thumbnail-2.jpg"])
 
 
 @pytest.mark.chaos
 def test_a_worker_killed_between_upload_and_acknowledgement_leaves_one_clip(site):
-    """The clip is durable but nobody was told: the next worker makes it again under its own fence."""
+    """The clip is stored but not acknowledged: the next worker makes it again under its own fence."""
     job = site.enqueue()
     lock = site.database.engine.connect().execution_options(filmgate_synchronous="FULL")
     worker = site.start_worker(pace=0.02)
@@ -49,25 +49,24 @@ def test_a_worker_killed_between_upload_and_acknowledgement_leaves_one_clip(site
     site.wait_until(lambda: "clip-1.mp4" not in site.parts(job))
 
 
-def test_a_worker_paused_past_its_lease_wakes_to_a_refusal(site):
+def test_a_worker_paused_longer_than_its_lease_loses_the_job(site):
     job = site.enqueue(steps=12)
-    sleeper = site.start_worker(pace=0.15)
+    paused = site.start_worker(pace=0.15)
     site.wait_for_stage(job, Stage.DENOISE)
-    sleeper.send_signal(signal.SIGSTOP)
+    paused.send_signal(signal.SIGSTOP)
     site.start_worker()
     done = site.wait_for(job)
     assert (done.state, done.fence) == (JobState.COMPLETED, 2)
-    sleeper.send_signal(signal.SIGCONT)
+    paused.send_signal(signal.SIGCONT)
     site.wait_until(lambda: "another worker" in site.log.read_text())
-    assert sleeper.poll() is None, "a lost lease is no reason to die"
-    after = site.find(job)
-    assert after == done
+    assert paused.poll() is None, "a lost lease does not stop the worker"
+    assert site.find(job) == done
     assert site.is_whole(job)
     site.wait_until(lambda: site.parts(job) == ["clip-2.mp4", "spritesheet-2.jpg", "thumbnail-2.jpg"])
 
 
 @pytest.mark.chaos
-def test_two_workers_never_work_on_one_job_at_once(site):
+def test_two_workers_never_run_the_same_job(site):
     jobs = [site.enqueue(seed=n) for n in range(12)]
     for _ in range(2):
         site.start_worker(pace=0.005)
@@ -79,15 +78,19 @@ def test_two_workers_never_work_on_one_job_at_once(site):
 
 
 @pytest.mark.chaos
-def test_a_drained_worker_hands_back_with_the_checkpoint(make_site):
+def test_a_drained_worker_returns_its_job_with_the_checkpoint(make_site):
     site = make_site(FILMGATE_WORKER__DRAIN_SECONDS="0")
     job = site.enqueue()
     worker = site.start_worker(pace=0.1)
     site.wait_for_stage(job, Stage.DECODE)
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 0
-    back = site.find(job)
-    assert (back.state, back.attempt, CHECKPOINT_PART in site.parts(job)) == (JobState.QUEUED, 0, True)
+    returned = site.find(job)
+    assert (returned.state, returned.attempt, CHECKPOINT_PART in site.parts(job)) == (
+        JobState.QUEUED,
+        0,
+        True,
+    )
     site.start_worker()
     assert (site.wait_for(job).attempt, site.is_whole(job)) == (1, True)
 
@@ -104,7 +107,7 @@ def test_a_job_that_kills_three_workers_fails_with_the_reason(site):
     assert failed.failure.reason is Reason.WORKER_LOST
 
 
-def test_no_log_of_a_worker_holds_the_prompt(site):
+def test_the_log_of_a_worker_does_not_contain_the_prompt(site):
     job = site.enqueue(prompt="zanzibar marmalade")
     site.start_worker()
     site.wait_for(job)

@@ -1,4 +1,4 @@
-"""The unmodified SDK, whichever version is installed, against a whole server."""
+"""The unmodified OpenAI SDK, in the installed version, against a real server."""
 
 import threading
 
@@ -23,19 +23,19 @@ def client(service):
 
 @pytest.fixture
 def worker(service):
-    """A worker that makes every job, in the background."""
-    is_over = threading.Event()
+    """A worker that completes every job, in the background."""
+    is_stopped = threading.Event()
 
-    def work():
+    def run():
         hand = service.hand()
-        while not is_over.wait(0.05):
+        while not is_stopped.wait(0.05):
             if service.stations.queue.backlog().queued_jobs:
                 hand.make()
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=run)
     thread.start()
     yield
-    is_over.set()
+    is_stopped.set()
     thread.join()
 
 

@@ -1,6 +1,6 @@
-"""Every verb of `client.videos`, as code written for OpenAI calls it.
+"""Every method of `client.videos`, as code written for OpenAI calls it.
 
-The suite runs twice: with the newest SDK, and by test_json_era.py with one that sends JSON.
+The suite runs twice: with the newest SDK, and from test_json_era.py with an old one that sends JSON.
 """
 
 import asyncio
@@ -13,18 +13,18 @@ import pytest
 from tests.images import png
 from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
 
-# Newer versions say at every call that OpenAI's own service has closed.
+# Newer versions warn at every call that the service of OpenAI is closed.
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
 
 PROMPT = "a red ball bounces on the grass"
 VERSION = tuple(int(part) for part in openai.__version__.split(".")[:2])
 
 
-def test_the_suite_runs_the_version_it_was_asked_to_run():
+def test_the_suite_runs_the_requested_version():
     assert openai.__version__ == os.environ.get("FILMGATE_TEST_OPENAI", openai.__version__)
 
 
-def test_create_answers_a_queued_video(client):
+def test_create_returns_a_queued_video(client):
     video = client.videos.create(prompt=PROMPT, model="sora-2", seconds="4", size="512x288")
     assert (video.object, video.status, video.progress) == ("video", "queued", 0)
     assert (video.model, video.seconds, video.size) == ("flipbook", "4", "512x288")
@@ -48,7 +48,7 @@ def test_create_and_poll_then_download_every_variant(client, worker):
     assert client.videos.download_content(video.id, variant="spritesheet").read() == SPRITESHEET
 
 
-def test_download_streams(client, worker):
+def test_a_download_can_be_streamed(client, worker):
     video = client.videos.create_and_poll(prompt=PROMPT)
     with client.videos.with_streaming_response.download_content(video.id) as response:
         assert b"".join(response.iter_bytes(1000)) == MOVIE
@@ -70,13 +70,13 @@ def test_the_server_sets_the_poll_interval(client):
     assert raw.request_id.startswith("req_")
 
 
-def test_an_image_reference_is_taken_from_a_file(service, client):
+def test_an_image_reference_is_read_from_a_file(service, client):
     video = client.videos.create(prompt=PROMPT, input_reference=("ball.png", io.BytesIO(png()), "image/png"))
     job = service.stations.book.find(service.stations.tenants.tenants()[0].id, video.id)
     assert (job.spec.source.kind, job.spec.source.media_type) == ("image", "image/png")
 
 
-def test_list_pages_by_itself(client):
+def test_list_fetches_further_pages(client):
     made = [client.videos.create(prompt=f"ball {n}").id for n in range(5)]
     listed = [video.id for video, _ in zip(client.videos.list(limit=2), range(5), strict=False)]
     assert listed == made[::-1]
@@ -84,7 +84,7 @@ def test_list_pages_by_itself(client):
     assert oldest[-5:] == made
 
 
-def test_delete_answers_what_the_sdk_expects(client):
+def test_delete_returns_the_response_of_the_sdk(client):
     video = client.videos.create(prompt=PROMPT)
     deleted = client.videos.delete(video.id)
     assert (deleted.id, deleted.deleted, deleted.object) == (video.id, True, "video.deleted")
@@ -92,15 +92,15 @@ def test_delete_answers_what_the_sdk_expects(client):
         client.videos.retrieve(video.id)
 
 
-def test_remix_makes_a_video_of_its_own(client, worker):
+def test_remix_creates_a_new_video(client, worker):
     first = client.videos.create_and_poll(prompt=PROMPT, size="128x128")
     remix = client.videos.remix(first.id, prompt="a blue ball")
     assert (remix.remixed_from_video_id, remix.size) == (first.id, "128x128")
     assert client.videos.poll(remix.id).status == "completed"
 
 
-@pytest.mark.skipif(VERSION < (2, 27), reason="edit, extend and characters came with the multipart era")
-def test_edit_extend_and_characters_are_refused_with_a_code(client):
+@pytest.mark.skipif(VERSION < (2, 27), reason="this version has no edit, extend and characters")
+def test_edit_extend_and_characters_are_rejected_with_a_code(client):
     calls = (
         lambda: client.videos.edit(prompt="x", video=("a.mp4", b"data", "video/mp4")),
         lambda: client.videos.extend(prompt="x", seconds="4", video=("a.mp4", b"data", "video/mp4")),
@@ -114,7 +114,7 @@ def test_edit_extend_and_characters_are_refused_with_a_code(client):
         client.videos.get_character("char_1")
 
 
-def test_errors_arrive_as_the_classes_users_catch(service, client):
+def test_errors_are_raised_as_the_classes_of_the_sdk(service, client):
     with pytest.raises(openai.BadRequestError) as caught:
         client.videos.create(prompt=PROMPT, size="1280x720")
     assert (caught.value.code, caught.value.param) == ("unsupported_value", "size")
@@ -128,7 +128,7 @@ def test_errors_arrive_as_the_classes_users_catch(service, client):
         client.with_options(api_key=reader).videos.create(prompt=PROMPT)
 
 
-def test_content_that_is_not_ready_is_an_error_at_once(client):
+def test_content_that_is_not_ready_is_an_error_without_retries(client):
     video = client.videos.create(prompt=PROMPT)
     with pytest.raises(openai.ConflictError) as caught:
         client.videos.download_content(video.id)
@@ -136,7 +136,7 @@ def test_content_that_is_not_ready_is_an_error_at_once(client):
     assert caught.value.response.request.headers["x-stainless-retry-count"] == "0"
 
 
-def test_a_key_with_another_body_is_not_retried(client):
+def test_an_idempotency_key_with_another_body_is_not_retried(client):
     headers = {"Idempotency-Key": f"sdk-{VERSION}"}
     first = client.videos.create(prompt=PROMPT, extra_headers=headers)
     assert client.videos.create(prompt=PROMPT, extra_headers=headers).id == first.id
@@ -145,9 +145,9 @@ def test_a_key_with_another_body_is_not_retried(client):
     assert caught.value.response.request.headers["x-stainless-retry-count"] == "0"
 
 
-def test_a_create_whose_answer_was_lost_is_retried_into_the_same_job(service, client, lossy):
+def test_a_create_without_a_response_is_retried_and_returns_the_same_job(service, client, lossy):
     with lossy.client() as retrying:
-        video = retrying.videos.create(prompt="the answer to this is lost once")
+        video = retrying.videos.create(prompt="the response to this is lost once")
     assert lossy.dropped == 1
     tenant = service.stations.tenants.find("local").id
     same = [j for j in service.stations.book.page(tenant, limit=100).jobs if "lost once" in j.spec.prompt]
@@ -159,12 +159,12 @@ def test_the_models_are_listed(client):
     assert client.models.retrieve("flipbook").limits["size"]["multiple"] == 32
 
 
-def test_the_asynchronous_client_works_too(service, worker):
-    async def make():
+def test_the_asynchronous_client_works(service, worker):
+    async def create():
         async with openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=service.key) as client:
             video = await client.videos.create_and_poll(prompt=PROMPT)
             content = await client.videos.download_content(video.id)
             return video, content.read()
 
-    video, movie = asyncio.run(make())
-    assert (video.status, movie) == ("completed", MOVIE)
+    video, clip = asyncio.run(create())
+    assert (video.status, clip) == ("completed", MOVIE)

@@ -6,7 +6,7 @@ import pytest
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.scheduling.base import JobBook, JobQueue
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
@@ -62,7 +62,7 @@ def bench(database_url, delivery, tmp_path):
     database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady)
     migrate(database)
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
-    queue, book = open_queue(database, keys, settings), open_book(database, keys)
+    queue, book = open_queue(database, keys, settings), open_reader(database, keys)
     yield Bench(database, queue, book, clocks, settings)
     database.close()
 

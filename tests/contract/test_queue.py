@@ -20,7 +20,7 @@ from filmgate.jobs import (
     Stage,
     TenantId,
 )
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.scheduling.base import Setback
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
@@ -327,5 +327,5 @@ def test_a_job_whose_key_is_gone_fails_and_does_not_block_the_rest(bench, tmp_pa
     other = bench.queue.enqueue(make_ticket("globex"))
     restarted = open_queue(bench.database, DataKeys(FileKeyring(tmp_path / "keys")), bench.settings)
     assert restarted.lease(make_offer()).job.id == other.id
-    found = open_book(bench.database, DataKeys(FileKeyring(tmp_path / "keys"))).find(ACME, lost.id)
+    found = open_reader(bench.database, DataKeys(FileKeyring(tmp_path / "keys"))).find(ACME, lost.id)
     assert (found.failure.reason, found.spec.prompt) == (Reason.KEY_REFUSED, "")

@@ -14,7 +14,7 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Failure, Idempotency, JobState, Reason, Route, Share, TenantId
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.scheduling.base import Setback
 from filmgate.scheduling.wakers.sqs_queues import Mailbox, Wakeup
 from filmgate.server import redelivering
@@ -59,7 +59,7 @@ def queue(open_, sqs):
 
 @pytest.fixture
 def book(database, tmp_path):
-    return open_book(database, DataKeys(FileKeyring(tmp_path / "keys")))
+    return open_reader(database, DataKeys(FileKeyring(tmp_path / "keys")))
 
 
 @contextmanager

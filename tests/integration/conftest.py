@@ -1,4 +1,4 @@
-"""One server for the tests that do not disturb each other, and one Bedrock for those that fall back on it."""
+"""One server per module, and one fake Bedrock per module."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def client(service):
 
 @pytest.fixture(scope="module")
 def rented(moto, clip_bucket):
-    """Bedrock, and a provider that calls it: boto3 takes a while to build its clients."""
+    """A fake Bedrock and a provider that calls it, shared because boto3 clients are slow to build."""
     bedrock = FakeBedrock(moto)
     fallback = fallback_to_bedrock(bedrock, moto, clip_bucket, expected_seconds=2.0)
     yield bedrock, fallback, open_provider(fallback)

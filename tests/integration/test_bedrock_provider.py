@@ -58,7 +58,7 @@ def task_of(provider, policy=ANYTHING, image=None):
     ],
 )
 def test_an_error_says_whether_another_try_makes_sense(bedrock, ray, mood, error):
-    bedrock.start_mood = mood
+    bedrock.start_error = mood
     with pytest.raises(ProviderError) as caught:
         ray.start(task_of(ray))
     assert type(caught.value) is error
@@ -88,7 +88,7 @@ def test_the_same_token_with_another_payload_is_refused(bedrock, ray):
 
 
 def test_reel_gets_a_first_frame_of_exactly_its_size(bedrock, reel):
-    bedrock.model_mood = None
+    bedrock.model_error = None
     for image in (png(1280, 720), png(300, 200)):
         task = task_of(reel, image=image)
         reel.start(task)
@@ -98,7 +98,7 @@ def test_reel_gets_a_first_frame_of_exactly_its_size(bedrock, reel):
 
 
 def test_a_first_frame_is_not_resized_against_the_tenants_will(bedrock, reel):
-    bedrock.model_mood = None
+    bedrock.model_error = None
     strict = ManagedPolicy(is_allowed=True, may_change_length=True)
     with pytest.raises(ProviderCannot, match="1280x720, which the tenant does not allow"):
         reel.start(task_of(reel, strict, png(300, 200)))

@@ -35,7 +35,7 @@ def test_a_job_that_fails_over_there_comes_home_and_loses_nothing(bank, bedrock)
 
 @pytest.mark.parametrize("mood", ["throttle", "quota"])
 def test_a_job_the_provider_has_no_room_for_goes_home_when_patience_ends(bank, bedrock, mood):
-    bedrock.start_mood = mood
+    bedrock.start_error = mood
     job = bank.enqueue()
     with bank.worker(start_retry_seconds=0.0):
         home = bank.wait_for(job, lambda job: job.route is Route.GPU)
@@ -45,18 +45,18 @@ def test_a_job_the_provider_has_no_room_for_goes_home_when_patience_ends(bank, b
 
 
 def test_a_throttled_start_is_tried_again_and_paid_once(bank, bedrock):
-    bedrock.start_mood = "throttle"
+    bedrock.start_error = "throttle"
     job = bank.enqueue()
     with bank.worker():
         wait_until(lambda: len(bedrock.starts) >= 2)
-        bedrock.start_mood = None
+        bedrock.start_error = None
         assert bank.wait_for(job).state is JobState.COMPLETED
     assert len(bedrock.paid) == 1
 
 
 @pytest.mark.parametrize("mood", ["invalid", "gone", "denied"])
 def test_a_start_that_will_never_do_goes_home_at_once(bank, bedrock, mood):
-    bedrock.start_mood = mood
+    bedrock.start_error = mood
     job = bank.enqueue()
     with bank.worker():
         home = bank.wait_for(job, lambda job: job.route is Route.GPU)
@@ -80,36 +80,36 @@ def test_a_wait_that_was_paid_for_outlives_an_outage_of_the_provider(bank, bedro
     job = bank.enqueue()
     with bank.worker():
         wait_until(lambda: bedrock.paid)
-        bedrock.poll_mood, polls = "broken", bedrock.polls
+        bedrock.poll_error, polls = "broken", bedrock.polls
         wait_until(lambda: bedrock.polls >= polls + 3)
         assert bank.find(job).state is JobState.RUNNING
         bedrock.finish()
-        bedrock.poll_mood = None
+        bedrock.poll_error = None
         assert bank.wait_for(job).state is JobState.COMPLETED
     assert bedrock.starts == [job.id]
 
 
 def test_a_provider_that_is_down_when_the_worker_starts_is_waited_for(bank, bedrock):
-    bedrock.model_mood = "broken"
+    bedrock.model_error = "broken"
     job = bank.enqueue()
     provider = copy(bank.provider)
     provider._offers = ()
     with bank.worker(provider):
         wait_until(lambda: bedrock.model_requests >= 2)
         bank.wait_for(job, lambda job: job.state is JobState.RUNNING)
-        bedrock.model_mood = "denied"
+        bedrock.model_error = "denied"
         assert bank.wait_for(job).state is JobState.COMPLETED
 
 
 def test_a_model_past_its_end_ends_the_worker(bank, bedrock):
-    bedrock.model_mood, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
+    bedrock.model_error, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
     worker = build_managed_worker(bank.stations, bank.settings, ("pattern",), bank.provider)
     with pytest.raises(ProviderUnusable, match="2026-09-30"):
         worker.run()
 
 
 def test_a_provider_nobody_can_reach_gives_the_job_back(bank, bedrock):
-    bedrock.model_mood = "broken"
+    bedrock.model_error = "broken"
     job = bank.enqueue()
     provider = copy(bank.provider)
     provider._offers = ()
@@ -154,7 +154,7 @@ def test_an_open_breaker_sends_jobs_home_without_a_call(bank, bedrock):
 
 
 def test_throttling_opens_the_breaker(bank, bedrock):
-    bedrock.start_mood = "throttle"
+    bedrock.start_error = "throttle"
     jobs = [bank.enqueue(seed=number) for number in range(12)]
     with bank.worker(threads=2):
         for job in jobs:

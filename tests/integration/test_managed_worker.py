@@ -74,11 +74,11 @@ def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(bank, bedrock, 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_on_postgresql_it_is_the_same(tmp_path, rented, bedrock, database_url):
     with open_managed_site(tmp_path, rented[1], provider=rented[2], database_url=database_url) as office:
-        bedrock.start_mood = "throttle"
+        bedrock.start_error = "throttle"
         job = office.enqueue()
         with office.worker():
             wait_until(lambda: bedrock.starts)
-            bedrock.start_mood = None
+            bedrock.start_error = None
             assert office.wait_for(job).state is JobState.COMPLETED
             wait_until(lambda: office.record(job).state is RecordState.CLOSED)
     assert list(bedrock.paid) == [job.id]

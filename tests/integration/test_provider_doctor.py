@@ -51,14 +51,14 @@ def test_an_end_of_life_model_is_refused_with_its_date(bedrock, moto, clip_bucke
     settings = fallback_to_bedrock(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:1")
     settings = settings.model_copy(update={"region": "us-east-1"})
     assert "2026-09-30 (catalog" in verdicts(settings)["fallback model"].message
-    bedrock.model_mood, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
+    bedrock.model_error, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
     assert "2026-09-30 (GetFoundationModel)" in verdicts(settings)["fallback model"].message
     bedrock.end_of_life = "2999-01-01T00:00:00Z"
     assert verdicts(settings)["fallback model"].verdict is Verdict.OK, "its own word wins over the catalog"
 
 
 def test_a_model_that_is_not_there_and_a_bucket_that_is_not_there_are_failures(bedrock, moto):
-    bedrock.model_mood = "gone"
+    bedrock.model_error = "gone"
     found = verdicts(fallback_to_bedrock(bedrock, moto, "no-such-bucket-here"))
     assert found["fallback model"].verdict is Verdict.FAIL
     assert (found["fallback bucket"].verdict, "NoSuchBucket" in found["fallback bucket"].message) == (

@@ -9,7 +9,7 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import JobNotFound
 from filmgate.jobs import TenantId, new_job_id
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.settings import QueueSettings
 from filmgate.store.base import ObjectName
 from filmgate.store.keys.cache import DataKeys
@@ -29,7 +29,7 @@ def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
     migrate(database)
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
     queue = open_queue(database, keys, QueueSettings(retention_seconds=100))
-    book, tenants = open_book(database, keys), open_tenants(database)
+    book, tenants = open_reader(database, keys), open_tenants(database)
     store = LocalStore(tmp_path / "objects", keys)
     tenants.add(Tenant(id=ACME))
     retention = Retention(queue, book, store, tenants, clock=lambda: now)
@@ -62,7 +62,7 @@ def test_what_killed_writers_left_unpublished_goes_with_the_orphans(tmp_path, cl
     database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
     migrate(database)
     keys, tenants = DataKeys(FileKeyring(tmp_path / "keys")), open_tenants(database)
-    queue, book = open_queue(database, keys, QueueSettings()), open_book(database, keys)
+    queue, book = open_queue(database, keys, QueueSettings()), open_reader(database, keys)
     local, s3 = LocalStore(tmp_path / "objects", keys), cloud.open_store()
     draft = tmp_path / "objects/.incoming/draft"
     draft.write_bytes(b"half")

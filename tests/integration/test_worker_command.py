@@ -12,7 +12,7 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.jobs import JobState
-from filmgate.scheduling import open_book, open_queue
+from filmgate.scheduling import open_reader, open_queue
 from filmgate.settings import Settings, StoreSettings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
@@ -36,7 +36,7 @@ def test_a_worker_process_turns_a_job_into_a_playable_clip_and_drains(tmp_path):
     settings = Settings(data=tmp_path)
     database = open_database(settings.queue, tmp_path)
     keys = open_keys(settings.store, tmp_path)
-    queue, book = open_queue(database, keys, settings.queue), open_book(database, keys)
+    queue, book = open_queue(database, keys, settings.queue), open_reader(database, keys)
     job = queue.enqueue(make_ticket(model="tiny", width=64, height=64, seconds=9 / 16, steps=2))
     worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
     try:
