@@ -11,7 +11,7 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import DeviceError
 from filmgate.jobs import Route, TenantId, WorkerId
-from filmgate.scheduling import open_reader, open_queue
+from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.store.base import ObjectName
 from filmgate.store.keys.cache import DataKeys
@@ -24,7 +24,7 @@ from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
 ACME = TenantId("acme")
-FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=5)
+FAST = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, drain_seconds=5)
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Tapped:
 
 
 class JobView:
-    """A client's view of a site that has a `book` and a `store`."""
+    """A client's view of a site that has a `reader` and a `store`."""
 
     def find(self, job):
-        return self.book.find(job.tenant_id, job.id)
+        return self.reader.find(job.tenant_id, job.id)
 
     def read(self, job, part):
         return b"".join(self.store.read(ObjectName(job.tenant_id, job.id, part)))
@@ -70,7 +70,7 @@ class LocalSite(JobView):
     """The queue and the store of a worker, and a client's view of the jobs."""
 
     queue: object
-    book: object
+    reader: object
     store: LocalStore
     settings: WorkerSettings = FAST
 
@@ -100,11 +100,11 @@ class LocalSite(JobView):
 
 
 @contextmanager
-def open_shop(folder):
+def open_site(folder):
     database = Database(f"sqlite:///{folder / 'filmgate.db'}")
     migrate(database)
     keys = DataKeys(FileKeyring(folder / "keys"))
-    settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
+    settings = QueueSettings(lease_seconds=2, backoff_seconds=0.05, poll_seconds=0.02)
     yield LocalSite(
         open_queue(database, keys, settings),
         open_reader(database, keys),
@@ -114,6 +114,6 @@ def open_shop(folder):
 
 
 @pytest.fixture
-def shop(tmp_path):
-    with open_shop(tmp_path) as shop:
-        yield shop
+def site(tmp_path):
+    with open_site(tmp_path) as site:
+        yield site

@@ -9,26 +9,27 @@ import sqlalchemy as sa
 from filmgate.database.schema import invocations
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.providers import open_provider
-from filmgate.scheduling import open_reader, open_invocations
+from filmgate.providers.invocations import open_invocations
+from filmgate.scheduling import open_reader
 from filmgate.settings import ProviderSettings, QueueSettings, Settings, WorkerSettings
 from filmgate.store.keys import open_keys
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
-from filmgate.worker_process import Stations, build_managed_worker, opened_stations
+from filmgate.worker_process import WorkerServices, build_managed_worker, opened_services
 from tests.local_site import JobView
 from tests.tickets import make_ticket
 
 ACME = TenantId("acme")
 ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
-QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=2)
-QUEUE = QueueSettings(lease_seconds=2, backoff_seconds=0.05)
+QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, drain_seconds=2)
+QUEUE = QueueSettings(lease_seconds=2, backoff_seconds=0.05, poll_seconds=0.02)
 WHY = Routing(RouteReason.DEADLINE, "the wait is too long", decided_at=1.0)
 
 
-def fallback_to_bedrock(bedrock, moto, bucket, **fields):
+def bedrock_settings(bedrock, moto, bucket, **fields):
     given = {
-        "provider": "bedrock",
+        "kind": "bedrock",
         "model": "luma.ray-v2:0",
         "region": "us-west-2",
         "bucket": f"s3://{bucket}/clips",
@@ -44,36 +45,36 @@ class ManagedSite(JobView):
     """One installation as its worker and its client see it."""
 
     settings: Settings
-    stations: Stations
-    book: object
+    services: WorkerServices
+    reader: object
     invocations: object
     provider: object
 
     def enqueue(self, **spec):
         ticket = make_ticket(ACME, model=MODEL, **spec)
-        return self.stations.queue.enqueue(replace(ticket, route=Route.MANAGED, routing=WHY))
+        return self.services.queue.enqueue(replace(ticket, route=Route.MANAGED, routing=WHY))
 
     @property
     def store(self):
-        return self.stations.store
+        return self.services.store
 
     def record(self, job):
         return self.invocations.find(job.id)
 
     def age(self, seconds):
         """Move the start of every provider job this many seconds into the past."""
-        with self.stations.database.write() as connection:
+        with self.services.database.write() as connection:
             earlier = {name: invocations.c[name] - seconds for name in ("started_at", "updated_at")}
             connection.execute(sa.update(invocations).values(earlier))
 
     @contextmanager
-    def worker(self, provider=None, **fallback):
+    def worker(self, provider=None, **changes):
         settings = self.settings
-        if fallback:
-            settings = settings.model_copy(update={"fallback": settings.provider.model_copy(update=fallback)})
+        if changes:
+            settings = settings.model_copy(update={"provider": settings.provider.model_copy(update=changes)})
         if provider is None:
-            provider = open_provider(settings.provider) if "timeout_seconds" in fallback else self.provider
-        worker = build_managed_worker(self.stations, settings, (MODEL,), provider)
+            provider = open_provider(settings.provider) if "timeout_seconds" in changes else self.provider
+        worker = build_managed_worker(self.services, settings, (MODEL,), provider)
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
@@ -85,12 +86,12 @@ class ManagedSite(JobView):
 
 
 @contextmanager
-def open_managed_site(folder, fallback, policy=ANYTHING, provider=None, database_url=""):
+def open_managed_site(folder, provider_settings, policy=ANYTHING, provider=None, database_url=""):
     queue = QUEUE.model_copy(update={"url": database_url})
-    settings = Settings(data=folder, fallback=fallback, worker=QUICK, queue=queue)
-    with opened_stations(settings) as stations:
-        open_tenants(stations.database).add(Tenant(ACME, managed=policy))
+    settings = Settings(data=folder, provider=provider_settings, worker=QUICK, queue=queue)
+    with opened_services(settings) as services:
+        open_tenants(services.database).add(Tenant(ACME, managed=policy))
         keys = open_keys(settings.store, folder)
-        book = open_reader(stations.database, keys)
-        provider = provider or open_provider(fallback)
-        yield ManagedSite(settings, stations, book, open_invocations(stations.database), provider)
+        reader = open_reader(services.database, keys)
+        provider = provider or open_provider(provider_settings)
+        yield ManagedSite(settings, services, reader, open_invocations(services.database), provider)

@@ -10,7 +10,7 @@ from filmgate.errors import StoreFull
 from filmgate.jobs import JobState
 from filmgate.store.base import ObjectName
 from filmgate.worker.pattern_runner import PatternRunner
-from tests.shops import ACME, open_shop
+from tests.shops import ACME, open_site
 
 
 class RefusesEarlyUploads:
@@ -37,15 +37,15 @@ def make_runner(case: str) -> PatternRunner:
 
 
 def main(folder: Path, case: str, lengths: list[int]) -> None:
-    with open_shop(folder) as shop:
-        store = RefusesEarlyUploads(shop.store) if case == "uploaded afterwards" else shop.store
-        with shop.worker(make_runner(case), store=store):
+    with open_site(folder) as site:
+        store = RefusesEarlyUploads(site.store) if case == "uploaded afterwards" else site.store
+        with site.worker(make_runner(case), store=store):
             for frames in lengths:
-                job = shop.enqueue(seconds=frames / 16, fps=16)
-                done = shop.wait_for(job, seconds=120)
+                job = site.enqueue(seconds=frames / 16, fps=16)
+                done = site.wait_for(job, seconds=120)
                 assert (done.state, done.attempt) == (JobState.COMPLETED, 1), done
                 digest = hashlib.sha256()
-                for chunk in shop.store.read(ObjectName(ACME, job.id, done.clip.part)):
+                for chunk in site.store.read(ObjectName(ACME, job.id, done.clip.part)):
                     digest.update(chunk)
                 assert digest.hexdigest() == done.clip.sha256
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -31,9 +31,9 @@ def second_filmgate(folder, pace_seconds=0.0):
     """A server and a worker in this process; the worker takes `pace_seconds` per step."""
     cards = {"admission.models_file": str(CARDS), "admission.default_model": MODEL}
     with running(settings_for(folder, **cards)) as service:
-        stations = service.stations
+        services = service.services
         runner = PatternRunner(pace_seconds)
-        worker = Worker(WorkerId("second"), runner, stations.queue, stations.store, QUICK)
+        worker = Worker(WorkerId("second"), runner, services.queue, services.store, QUICK)
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:
@@ -72,7 +72,7 @@ class SecondFilmgate:
         return self.url.rpartition(":")[2]
 
 
-def fallback_to(service, **fields):
+def endpoint_settings(service, **fields):
     """Settings of a Filmgate that uses this service as its provider."""
     given = {"provider": "http", "url": f"{service.url}/v1", "api_key": service.key, "poll_seconds": 0.05}
     return ProviderSettings(**given | fields)

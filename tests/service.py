@@ -11,11 +11,12 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.api.app import build_app
-from filmgate.api.services import Stations
+from filmgate.api.http_server import listen, uvicorn_config
+from filmgate.api.services import Services
 from filmgate.jobs import Clip, Progress, Stage, StageSeconds, TenantId, WorkerId
-from filmgate.scheduling.base import Finish, Offer
+from filmgate.scheduling.base import AttemptResult, Offer
 from filmgate.scheduling.metrics import QueueCollector
-from filmgate.server import listen, open_stations, uvicorn_config
+from filmgate.server import open_services
 from filmgate.settings import Settings, with_values
 from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
 from filmgate.tenants.base import Tenant
@@ -47,7 +48,7 @@ class Service:
 
     url: str
     key: str
-    stations: Stations
+    services: Services
     settings: Settings
 
     def client(self, key=None, **options):
@@ -55,20 +56,20 @@ class Service:
         return httpx.Client(base_url=self.url, headers=headers, timeout=30, **options)
 
     def add_tenant(self, name, **fields):
-        return self.stations.tenants.add(Tenant(TenantId(name), **fields)).secret
+        return self.services.tenants.add(Tenant(TenantId(name), **fields)).secret
 
     def hand(self):
-        return Hand(self.stations)
+        return Hand(self.services)
 
 
 @contextmanager
 def running(settings, provider=None):
     """Serve with these settings until the block ends."""
-    stations = open_stations(settings, provider)
+    services = open_services(settings, provider).api
     registry = CollectorRegistry()
-    registry.register(QueueCollector(stations.queue, stations.book, time.time))
+    registry.register(QueueCollector(services.reader, time.time))
     listener = listen(settings.api)
-    server = uvicorn.Server(uvicorn_config(build_app(stations, registry), settings.api))
+    server = uvicorn.Server(uvicorn_config(build_app(services, registry), settings.api))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     scheme = "https" if settings.api.tls_certificate else "http"
@@ -76,7 +77,7 @@ def running(settings, provider=None):
         wait_until(lambda: server.started or not thread.is_alive(), interval=0.005)
         assert thread.is_alive()
         key = (settings.data / "local.key").read_text().strip()
-        yield Service(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", key, stations, settings)
+        yield Service(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", key, services, settings)
     finally:
         server.should_exit = True
         server.force_exit = True
@@ -87,23 +88,23 @@ def running(settings, provider=None):
 class Hand:
     """A worker that a test drives step by step."""
 
-    def __init__(self, stations):
-        self.stations = stations
+    def __init__(self, services):
+        self.services = services
         self.lease = None
         self.fragments = 0
 
     def take(self):
         offer = Offer(WorkerId("hand"), ("flipbook",), device="cpu")
-        self.lease = self.stations.queue.lease(offer)
+        self.lease = self.services.queue.lease(offer)
         assert self.lease is not None
         return self.lease.job
 
     def report(self, stage=Stage.DENOISE, done=0, total=10, fraction=0.0):
-        return self.stations.queue.heartbeat(self.lease, Progress(stage, done, total, fraction))
+        return self.services.queue.heartbeat(self.lease, Progress(stage, done, total, fraction))
 
     def put(self, part, data):
         job = self.lease.job
-        return self.stations.store.put(ObjectName(job.tenant_id, job.id, part), [data])
+        return self.services.store.put(ObjectName(job.tenant_id, job.id, part), [data])
 
     def fragment(self, number, data):
         self.put(live_part(self.lease.fence, number), data)
@@ -122,9 +123,9 @@ class Hand:
             fragments=self.fragments,
         )
         measured = StageSeconds(text=0.1, denoise=1.0, decode=0.5, upload=0.1)
-        job = self.stations.queue.complete(self.lease, Finish(clip, measured))
+        job = self.services.queue.complete(self.lease, AttemptResult(clip, measured))
         if is_tidy:
-            self.stations.store.delete(job.tenant_id, job.id, live_prefix(self.lease.fence))
+            self.services.store.delete(job.tenant_id, job.id, live_prefix(self.lease.fence))
         return job
 
     def make(self, movie=MOVIE):

@@ -27,7 +27,7 @@ class SqsPair:
     @property
     def settings(self):
         """Fields of `QueueSettings`."""
-        return {"delivery": f"sqs://{self.name}", "region": REGION, "endpoint": self.endpoint}
+        return {"waker": f"sqs://{self.name}", "region": REGION, "endpoint": self.endpoint}
 
     def count(self, kind="ApproximateNumberOfMessages", url=None):
         answer = self.client.get_queue_attributes(QueueUrl=url or self.url, AttributeNames=[kind])

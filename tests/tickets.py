@@ -4,7 +4,7 @@ import secrets
 from dataclasses import replace
 
 from filmgate.jobs import Clip, Idempotency, Share, StageSeconds, TenantId, Ticket, VideoSpec, WorkerId
-from filmgate.scheduling.base import Finish, Offer
+from filmgate.scheduling.base import AttemptResult, Offer
 
 PROMPT = "a red ball bounces on the grass"
 SPEC = VideoSpec(
@@ -19,7 +19,7 @@ SPEC = VideoSpec(
     guidance=1.0,
 )
 PREDICTED = StageSeconds(text=1.0, denoise=6.0, decode=3.0, upload=0.5)
-FINISH = Finish(Clip("clip-1.mp4", 1000, "ab" * 32), StageSeconds(text=1.0, denoise=5.0, decode=2.0))
+RESULT = AttemptResult(Clip("clip-1.mp4", 1000, "ab" * 32), StageSeconds(text=1.0, denoise=5.0, decode=2.0))
 
 
 def make_spec(**fields):

@@ -11,7 +11,7 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.errors import QueueUnavailable
-from filmgate.scheduling import open_reader, open_queue
+from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
@@ -46,7 +46,7 @@ class Site:
         self.database = open_database(settings.queue, settings.data)
         keys = open_keys(settings.store, settings.data)
         self.queue = open_queue(self.database, keys, settings.queue)
-        self.book = open_reader(self.database, keys)
+        self.reader = open_reader(self.database, keys)
         self.store = open_store(settings.store, settings.data, keys)
 
     def start_worker(self, pace=0.02, clock_offset="", chunk_bytes=4096):
@@ -74,7 +74,7 @@ class Site:
         return self.queue.enqueue(make_ticket(tenant, model=MODEL, **spec))
 
     def find(self, job):
-        return self.book.find(job.tenant_id, job.id)
+        return self.reader.find(job.tenant_id, job.id)
 
     def wait_for(self, job, predicate=lambda job: job.state.is_final, seconds=120):
         """Wait until the predicate holds for the job, also through database outages; returns the job."""

@@ -49,7 +49,7 @@ def main(step):
         "": lambda: None,
         "intent": lambda: die_after(SqlInvocations, "begin"),
         "start": lambda: die_after(type(provider), "start"),
-        "id": lambda: die_after(SqlInvocations, "note"),
+        "id": lambda: die_after(SqlInvocations, "set_invocation"),
         "wait": lambda: die_after(type(provider), "poll"),
         "download": lambda: die_while_downloading(type(provider)),
         "publish": lambda: die_instead(SqlQueue, "complete"),

@@ -58,8 +58,8 @@ def check(site, jobs):
         done = site.find(job)
         assert done.state is JobState.COMPLETED
         assert site.is_whole(job)
-        ends = Counter(event.state for event in site.book.events(job.tenant_id, job.id))
+        ends = Counter(event.state for event in site.reader.events(job.tenant_id, job.id))
         assert (ends[JobState.COMPLETED], ends[JobState.FAILED]) == (1, 0)
-    tallies = site.book.statistics().tallies
+    tallies = site.reader.statistics().tallies
     assert {tally.state for tally in tallies} == {JobState.COMPLETED}
     assert sum(tally.jobs for tally in tallies) == len(jobs)

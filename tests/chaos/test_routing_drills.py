@@ -67,7 +67,7 @@ class RoutedSite:
         return [response.raise_for_status().json() for response in responses]
 
     def find(self, video):
-        return self.site.book.find(TENANT, video["id"])
+        return self.site.reader.find(TENANT, video["id"])
 
     def wait_for(self, videos):
         """Wait until every job has ended."""

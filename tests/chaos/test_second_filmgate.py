@@ -75,7 +75,7 @@ def wait_for(first, video_id, *states):
 def is_whole(first, video_id):
     headers = {"Authorization": f"Bearer {first.key}"}
     clip = httpx.get(f"{first.url}/v1/videos/{video_id}/content", headers=headers).content
-    return clip == pattern_clip(first.book.find(TENANT, video_id).spec)
+    return clip == pattern_clip(first.reader.find(TENANT, video_id).spec)
 
 
 def test_jobs_of_a_second_filmgate_look_like_any_other(first, second):
@@ -89,7 +89,7 @@ def test_jobs_of_a_second_filmgate_look_like_any_other(first, second):
             "2",
         )
         assert is_whole(first, video_id)
-        job = first.book.find(TENANT, video_id)
+        job = first.reader.find(TENANT, video_id)
         assert (job.routing.reason, job.finished_at < job.deadline_at) == (RouteReason.DEADLINE, True)
         assert "http" not in str({key: value for key, value in done.items() if key != "prompt"})
     with httpx.Client(headers={"Authorization": f"Bearer {second.key}"}) as client:

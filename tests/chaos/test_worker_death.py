@@ -25,7 +25,7 @@ def test_a_worker_killed_in_any_stage_costs_one_attempt(site, stage):
     done = site.wait_for(job)
     assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
     assert site.is_whole(job)
-    stages = [e.stage for e in site.book.events(job.tenant_id, job.id) if e.attempt == 2 and e.stage]
+    stages = [e.stage for e in site.reader.events(job.tenant_id, job.id) if e.attempt == 2 and e.stage]
     assert (stages[0] is Stage.DECODE) == (stage is Stage.DECODE), "denoising is not repeated"
     site.wait_until(lambda: site.parts(job) == ["clip-2.mp4", "spritesheet-2.jpg", "thumbnail-2.jpg"])
 

@@ -29,7 +29,7 @@ def worker(service):
     def run():
         hand = service.hand()
         while not is_stopped.wait(0.05):
-            if service.stations.queue.backlog().queued_jobs:
+            if service.services.reader.backlog().queued_jobs:
                 hand.make()
 
     thread = threading.Thread(target=run)

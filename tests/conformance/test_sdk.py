@@ -35,7 +35,7 @@ def test_create_returns_a_queued_video(client):
 
 def test_extra_body_reaches_the_spec_as_numbers(service, client):
     video = client.videos.create(prompt=PROMPT, extra_body={"seed": 7, "steps": 3, "guidance": 2.5})
-    (job,) = service.stations.book.page(service.stations.tenants.tenants()[0].id, limit=1).jobs
+    (job,) = service.services.reader.page(service.services.tenants.tenants()[0].id, limit=1).jobs
     assert job.id == video.id
     assert (job.spec.seed, job.spec.steps, job.spec.guidance) == (7, 3, 2.5)
 
@@ -72,7 +72,7 @@ def test_the_server_sets_the_poll_interval(client):
 
 def test_an_image_reference_is_read_from_a_file(service, client):
     video = client.videos.create(prompt=PROMPT, input_reference=("ball.png", io.BytesIO(png()), "image/png"))
-    job = service.stations.book.find(service.stations.tenants.tenants()[0].id, video.id)
+    job = service.services.reader.find(service.services.tenants.tenants()[0].id, video.id)
     assert (job.spec.source.kind, job.spec.source.media_type) == ("image", "image/png")
 
 
@@ -149,8 +149,8 @@ def test_a_create_without_a_response_is_retried_and_returns_the_same_job(service
     with lossy.client() as retrying:
         video = retrying.videos.create(prompt="the response to this is lost once")
     assert lossy.dropped == 1
-    tenant = service.stations.tenants.find("local").id
-    same = [j for j in service.stations.book.page(tenant, limit=100).jobs if "lost once" in j.spec.prompt]
+    tenant = service.services.tenants.find("local").id
+    same = [j for j in service.services.reader.page(tenant, limit=100).jobs if "lost once" in j.spec.prompt]
     assert [job.id for job in same] == [video.id]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.scheduling import open_reader, open_queue
-from filmgate.scheduling.base import JobBook, JobQueue
+from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
@@ -38,32 +38,32 @@ class Bench:
 
     database: Database
     queue: JobQueue
-    book: JobBook
+    reader: JobReader
     clocks: Clocks
     settings: QueueSettings
 
 
 @pytest.fixture
-def delivery(request):
+def waker(request):
     """How workers hear of jobs: they ask the database, or SQS wakes them. Suites choose by parameter.
 
     The clock is turned by hand, so nothing may wait for a real second: an empty receive looks at once.
     """
-    if getattr(request, "param", "asked") == "asked":
+    if getattr(request, "param", "poll") == "poll":
         return {}
     site = SqsPair(request.getfixturevalue("aws_url"))
     return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}
 
 
 @pytest.fixture
-def bench(database_url, delivery, tmp_path):
+def bench(database_url, waker, tmp_path):
     clocks = Clocks()
-    settings = QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3, **delivery)
+    settings = QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3, **waker)
     database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady)
     migrate(database)
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
-    queue, book = open_queue(database, keys, settings), open_reader(database, keys)
-    yield Bench(database, queue, book, clocks, settings)
+    queue, reader = open_queue(database, keys, settings), open_reader(database, keys)
+    yield Bench(database, queue, reader, clocks, settings)
     database.close()
 
 
@@ -73,8 +73,8 @@ def queue(bench):
 
 
 @pytest.fixture
-def book(bench):
-    return bench.book
+def reader(bench):
+    return bench.reader
 
 
 @pytest.fixture

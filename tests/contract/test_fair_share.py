@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from filmgate.jobs import Failure, JobState, Reason, Route, RouteReason, Routing, Share, TenantId
-from filmgate.scheduling.base import Setback
+from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.waiting import Move
-from tests.tickets import FINISH, make_offer, make_ticket
+from tests.tickets import RESULT, make_offer, make_ticket
 
 pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
-CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
+CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
 
 
 def lease_tenant(queue):
@@ -61,15 +61,15 @@ def test_cancelled_work_costs_no_share(queue):
     assert "fickle" in {lease_tenant(queue), lease_tenant(queue)}
 
 
-def test_position_counts_what_will_really_go_first(queue, book):
+def test_position_counts_what_will_really_go_first(queue, reader):
     crowd = [queue.enqueue(make_ticket("crowd")) for _ in range(20)]
     mine = queue.enqueue(make_ticket("newcomer"))
-    assert book.position(mine.tenant_id, mine.id) <= 2
-    assert book.position(crowd[-1].tenant_id, crowd[-1].id) == 21
+    assert reader.position(mine.tenant_id, mine.id) <= 2
+    assert reader.position(crowd[-1].tenant_id, crowd[-1].id) == 21
     queue.lease(make_offer())
     queue.lease(make_offer())
-    assert book.position(mine.tenant_id, mine.id) is None
-    assert book.position(crowd[1].tenant_id, crowd[1].id) == 1
+    assert reader.position(mine.tenant_id, mine.id) is None
+    assert reader.position(crowd[1].tenant_id, crowd[1].id) == 1
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -102,7 +102,7 @@ def test_the_counters_agree_with_the_rows_after_any_history(bench, script):
 
 def send(bench, target):
     source = Route.GPU if target is Route.MANAGED else Route.MANAGED
-    line, why = bench.book.waiting(source), Routing(RouteReason.AGE)
+    line, why = bench.reader.waiting(source), Routing(RouteReason.AGE)
     moves = [Move(job.tenant_id, job.job_id, target, why) for job in line.jobs]
     assert bench.queue.reroute(moves) == len(moves)
 
@@ -120,9 +120,9 @@ def perform(letter, queue, held, clocks):
     elif letter in "CFG" and held:
         lease = held.pop()
         if letter == "C":
-            queue.complete(lease, FINISH)
+            queue.complete(lease, RESULT)
         else:
-            queue.give_up(lease, CRASH if letter == "F" else Setback(CRASH.failure, counts=False))
+            queue.fail_attempt(lease, CRASH if letter == "F" else AttemptFailure(CRASH.failure, counts=False))
     elif letter == "X" and held:
         held.pop()
     elif letter == "t":

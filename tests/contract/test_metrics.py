@@ -5,25 +5,25 @@ from prometheus_client import CollectorRegistry, generate_latest
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import TenantId
 from filmgate.scheduling.metrics import QueueCollector
-from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
+from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 ENDED, WHICH = "filmgate_jobs_ended_total", 'model="flipbook"'
 
 
-def scrape(queue, book, clocks):
+def scrape(queue, reader, clocks):
     registry = CollectorRegistry()
-    registry.register(QueueCollector(queue, book, lambda: clocks.wall))
+    registry.register(QueueCollector(queue, reader, lambda: clocks.wall))
     return generate_latest(registry).decode()
 
 
-def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, book, clocks):
+def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, reader, clocks):
     queue.enqueue(make_ticket())
     clocks.pass_time(4)
-    queue.complete(queue.lease(make_offer()), FINISH)
+    queue.complete(queue.lease(make_offer()), RESULT)
     queue.cancel(TenantId("acme"), queue.enqueue(make_ticket()).id)
     queue.enqueue(make_ticket("globex", gpu_seconds=12.5))
     clocks.pass_time(6)
-    text = scrape(queue, book, clocks)
+    text = scrape(queue, reader, clocks)
     for line in (
         'filmgate_jobs{model="flipbook",route="gpu",state="queued",tenant="globex"} 1.0',
         'filmgate_backlog_seconds{model="flipbook",route="gpu",tenant="globex"} 12.5',
@@ -46,5 +46,5 @@ class DownQueue:
         raise QueueUnavailable("down")
 
 
-def test_a_scrape_while_the_database_is_down_says_so(book, clocks):
-    assert scrape(DownQueue(), book, clocks).splitlines()[-1] == "filmgate_queue_up 0.0"
+def test_a_scrape_while_the_database_is_down_says_so(reader, clocks):
+    assert scrape(DownQueue(), reader, clocks).splitlines()[-1] == "filmgate_queue_up 0.0"

@@ -12,8 +12,8 @@ from filmgate.providers.base import InvocationState, ManagedTask
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.fake_bedrock import FakeBedrock, make_mp4
 from tests.images import png
-from tests.managed_site import fallback_to_bedrock
-from tests.second_filmgate import fallback_to, second_filmgate
+from tests.managed_site import bedrock_settings
+from tests.second_filmgate import endpoint_settings, second_filmgate
 from tests.waiting import wait_until
 
 POLICY = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
@@ -65,7 +65,7 @@ def http_rig(tmp_path_factory):
             with service.client() as client:
                 return {video["id"] for video in client.get("/v1/videos").json()["data"]}
 
-        provider = open_provider(fallback_to(service))
+        provider = open_provider(endpoint_settings(service))
         yield Rig(provider, lambda task: pattern_clip(task.rendition.spec), job_ids, lambda: not job_ids())
 
 
@@ -73,7 +73,7 @@ def http_rig(tmp_path_factory):
 def bedrock_rig(moto, clip_bucket):
     bedrock = FakeBedrock(moto)
     yield Rig(
-        open_provider(fallback_to_bedrock(bedrock, moto, clip_bucket)),
+        open_provider(bedrock_settings(bedrock, moto, clip_bucket)),
         lambda _task: make_mp4(),
         lambda: {paid.arn for paid in bedrock.paid.values()},
         lambda: bedrock.files(clip_bucket) == [],

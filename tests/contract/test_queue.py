@@ -20,25 +20,25 @@ from filmgate.jobs import (
     Stage,
     TenantId,
 )
-from filmgate.scheduling import open_reader, open_queue
-from filmgate.scheduling.base import Setback
+from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.base import AttemptFailure
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
-from tests.tickets import FINISH, PROMPT, make_offer, make_ticket
+from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
-CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
-FATAL = Setback(Failure(Reason.MODEL_UNUSABLE, "the model is broken"), is_retryable=False)
-DRAIN = Setback(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
+CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
+FATAL = AttemptFailure(Failure(Reason.MODEL_UNUSABLE, "the model is broken"), is_retryable=False)
+DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
 
 
-def test_what_was_enqueued_is_what_a_worker_leases(queue, book):
+def test_what_was_enqueued_is_what_a_worker_leases(queue, reader):
     source = Source(SourceKind.REMIX, job_id=JobId("video_" + "0" * 32))
     ticket = make_ticket(negative_prompt="blur", guidance=4.5, source=source)
     job = queue.enqueue(ticket)
     assert (job.spec, job.state, job.attempt) == (ticket.spec, JobState.QUEUED, 0)
-    assert book.find(ACME, job.id) == job
+    assert reader.find(ACME, job.id) == job
     lease = queue.lease(make_offer())
     assert lease.job.spec == ticket.spec
     assert (lease.job.state, lease.fence, lease.job.attempt) == (JobState.RUNNING, 1, 1)
@@ -80,19 +80,19 @@ def test_one_job_is_never_leased_twice_by_workers_in_a_race(queue):
     assert sorted(taken) == sorted(ids)
 
 
-def test_a_heartbeat_keeps_the_lease_and_reports_progress(queue, book, clocks):
+def test_a_heartbeat_keeps_the_lease_and_reports_progress(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     clocks.pass_time(29)
     assert not queue.heartbeat(lease, Progress(Stage.DENOISE, 3, 8, 0.4)).is_cancelling
     clocks.pass_time(29)
     assert queue.lease(make_offer("worker-2")) is None
-    seen = book.find(ACME, job.id)
+    seen = reader.find(ACME, job.id)
     assert seen.progress == Progress(Stage.DENOISE, 3, 8, 0.4)
     assert seen.revision == lease.job.revision + 1
 
 
-def test_an_expired_lease_is_leasable_again_and_the_late_worker_is_refused(queue, book, clocks):
+def test_an_expired_lease_is_leasable_again_and_the_late_worker_is_refused(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     stale = queue.lease(make_offer())
     clocks.pass_time(31)
@@ -100,37 +100,37 @@ def test_an_expired_lease_is_leasable_again_and_the_late_worker_is_refused(queue
     assert (fresh.job.id, fresh.fence, fresh.job.attempt) == (job.id, 2, 2)
     for late_write in (
         lambda: queue.heartbeat(stale),
-        lambda: queue.complete(stale, FINISH),
-        lambda: queue.give_up(stale, CRASH),
+        lambda: queue.complete(stale, RESULT),
+        lambda: queue.fail_attempt(stale, CRASH),
     ):
-        before = book.find(ACME, job.id)
+        before = reader.find(ACME, job.id)
         with pytest.raises(LeaseLost):
             late_write()
-        assert book.find(ACME, job.id) == before
-    assert queue.complete(fresh, FINISH).state is JobState.COMPLETED
+        assert reader.find(ACME, job.id) == before
+    assert queue.complete(fresh, RESULT).state is JobState.COMPLETED
 
 
 def test_completing_twice_is_completing_once(queue):
     queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
-    job = queue.complete(lease, FINISH)
-    assert (job.state, job.clip, job.measured) == (JobState.COMPLETED, FINISH.clip, FINISH.measured)
-    assert queue.complete(lease, FINISH) == job
-    other = replace(FINISH, clip=replace(FINISH.clip, part="clip-9.mp4"))
+    job = queue.complete(lease, RESULT)
+    assert (job.state, job.clip, job.measured) == (JobState.COMPLETED, RESULT.clip, RESULT.measured)
+    assert queue.complete(lease, RESULT) == job
+    other = replace(RESULT, clip=replace(RESULT.clip, part="clip-9.mp4"))
     with pytest.raises(LeaseLost):
         queue.complete(lease, other)
     with pytest.raises(LeaseLost):
-        queue.give_up(lease, CRASH)
+        queue.fail_attempt(lease, CRASH)
 
 
 def test_a_setback_waits_longer_each_time_and_the_third_is_the_last(queue, clocks):
     queue.enqueue(make_ticket())
     for delay in (2.0, 4.0):
-        assert queue.give_up(queue.lease(make_offer()), CRASH).state is JobState.QUEUED
+        assert queue.fail_attempt(queue.lease(make_offer()), CRASH).state is JobState.QUEUED
         clocks.pass_time(delay - 0.1)
         assert queue.lease(make_offer()) is None
         clocks.pass_time(0.2)
-    job = queue.give_up(queue.lease(make_offer()), CRASH)
+    job = queue.fail_attempt(queue.lease(make_offer()), CRASH)
     assert (job.state, job.failure) == (JobState.FAILED, CRASH.failure)
     clocks.pass_time(3600)
     assert queue.lease(make_offer()) is None
@@ -138,29 +138,29 @@ def test_a_setback_waits_longer_each_time_and_the_third_is_the_last(queue, clock
 
 def test_a_setback_that_cannot_be_retried_ends_the_job_at_once(queue):
     queue.enqueue(make_ticket())
-    assert queue.give_up(queue.lease(make_offer()), FATAL).failure == FATAL.failure
+    assert queue.fail_attempt(queue.lease(make_offer()), FATAL).failure == FATAL.failure
 
 
 def test_a_drained_job_goes_to_the_next_worker_at_once_and_loses_no_attempt(queue):
     queue.enqueue(make_ticket())
-    assert queue.give_up(queue.lease(make_offer()), DRAIN).attempt == 0
+    assert queue.fail_attempt(queue.lease(make_offer()), DRAIN).attempt == 0
     lease = queue.lease(make_offer("worker-2"))
     assert (lease.job.attempt, lease.fence) == (1, 2)
 
 
-def test_a_job_that_kills_every_worker_fails_as_worker_lost(queue, book, clocks):
+def test_a_job_that_kills_every_worker_fails_as_worker_lost(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     for _ in range(3):
         assert queue.lease(make_offer()).job.id == job.id
         clocks.pass_time(31)
     assert queue.lease(make_offer()) is None
-    assert book.find(ACME, job.id).failure.reason is Reason.WORKER_LOST
+    assert reader.find(ACME, job.id).failure.reason is Reason.WORKER_LOST
 
 
-def test_cancelling_a_queued_job_ends_it(queue, book):
+def test_cancelling_a_queued_job_ends_it(queue, reader):
     job = queue.enqueue(make_ticket())
     assert queue.cancel(ACME, job.id).failure.reason is Reason.CANCELLED
-    assert queue.cancel(ACME, job.id) == book.find(ACME, job.id)
+    assert queue.cancel(ACME, job.id) == reader.find(ACME, job.id)
     assert queue.lease(make_offer()) is None
 
 
@@ -169,37 +169,37 @@ def test_cancelling_a_running_job_tells_its_worker(queue):
     lease = queue.lease(make_offer())
     assert queue.cancel(ACME, job.id).state is JobState.RUNNING
     assert queue.heartbeat(lease).is_cancelling
-    assert queue.give_up(lease, CRASH).failure.reason is Reason.CANCELLED
+    assert queue.fail_attempt(lease, CRASH).failure.reason is Reason.CANCELLED
 
 
 def test_a_clip_that_finishes_while_being_cancelled_is_cancelled(queue):
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     queue.cancel(ACME, job.id)
-    ended = queue.complete(lease, FINISH)
+    ended = queue.complete(lease, RESULT)
     assert (ended.state, ended.failure.reason, ended.clip) == (JobState.FAILED, Reason.CANCELLED, None)
 
 
-def test_a_cancelled_job_whose_worker_died_is_not_run_again(queue, book, clocks):
+def test_a_cancelled_job_whose_worker_died_is_not_run_again(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     queue.lease(make_offer())
     queue.cancel(ACME, job.id)
     clocks.pass_time(31)
     assert queue.lease(make_offer()) is None
-    assert book.find(ACME, job.id).failure.reason is Reason.CANCELLED
+    assert reader.find(ACME, job.id).failure.reason is Reason.CANCELLED
 
 
-def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, book):
+def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, reader):
     job = queue.enqueue(make_ticket())
     with pytest.raises(JobActive):
         queue.remove(ACME, job.id)
     queue.cancel(ACME, job.id)
     queue.remove(GLOBEX, job.id)
-    assert book.find(ACME, job.id)
+    assert reader.find(ACME, job.id)
     queue.remove(ACME, job.id)
     queue.remove(ACME, job.id)
     with pytest.raises(JobNotFound):
-        book.find(ACME, job.id)
+        reader.find(ACME, job.id)
 
 
 def test_a_worker_whose_job_was_removed_meanwhile_has_lost_its_lease(queue, clocks):
@@ -211,8 +211,8 @@ def test_a_worker_whose_job_was_removed_meanwhile_has_lost_its_lease(queue, cloc
     queue.remove(ACME, job.id)
     for late_write in (
         lambda: queue.heartbeat(lease),
-        lambda: queue.complete(lease, FINISH),
-        lambda: queue.give_up(lease, CRASH),
+        lambda: queue.complete(lease, RESULT),
+        lambda: queue.fail_attempt(lease, CRASH),
     ):
         with pytest.raises(LeaseLost):
             late_write()
@@ -272,13 +272,13 @@ def test_quotas_refuse_the_job_too_many_and_say_when_to_come_back(queue, clocks)
     queue.enqueue(make_ticket(gpu_seconds=99, share=share))
 
 
-def test_a_day_is_charged_what_was_measured_and_nothing_for_a_failure(queue, book):
+def test_a_day_is_charged_what_was_measured_and_nothing_for_a_failure(queue, reader):
     queue.enqueue(make_ticket(gpu_seconds=60))
-    assert book.usage(ACME).gpu_seconds_today == 60
-    queue.complete(queue.lease(make_offer()), FINISH)
-    assert book.usage(ACME).gpu_seconds_today == FINISH.measured.gpu_seconds
+    assert reader.usage(ACME).gpu_seconds_today == 60
+    queue.complete(queue.lease(make_offer()), RESULT)
+    assert reader.usage(ACME).gpu_seconds_today == RESULT.measured.gpu_seconds
     queue.cancel(ACME, queue.enqueue(make_ticket(gpu_seconds=60)).id)
-    assert book.usage(ACME).gpu_seconds_today == FINISH.measured.gpu_seconds
+    assert reader.usage(ACME).gpu_seconds_today == RESULT.measured.gpu_seconds
 
 
 def test_a_tenant_runs_no_more_jobs_at_once_than_it_may_retries_included(queue, clocks):
@@ -286,13 +286,13 @@ def test_a_tenant_runs_no_more_jobs_at_once_than_it_may_retries_included(queue, 
         queue.enqueue(make_ticket(share=Share(max_running=1)))
     first = queue.lease(make_offer())
     assert queue.lease(make_offer()) is None
-    queue.give_up(first, CRASH)
+    queue.fail_attempt(first, CRASH)
     second = queue.lease(make_offer())
     assert second.job.id != first.job.id
     clocks.pass_time(5)
     queue.heartbeat(second)
     assert queue.lease(make_offer()) is None
-    queue.complete(second, FINISH)
+    queue.complete(second, RESULT)
     assert queue.lease(make_offer()).job.id == first.job.id
 
 

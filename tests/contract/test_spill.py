@@ -36,7 +36,7 @@ class Scene:
         self.router = Router(self.provider, self.breaker, SETTINGS, gpus=1, clock=lambda: bench.clocks.steady)
         self.tenants = open_tenants(bench.database)
         self.tenants.add(Tenant(ACME, managed=ALLOWED))
-        self.spiller = Spiller(self.router, bench.queue, bench.book, self.tenants)
+        self.spiller = Spiller(self.router, bench.queue, bench.reader, self.tenants)
 
     def enqueue(self, count, tenant="acme", **fields):
         return [self.bench.queue.enqueue(make_ticket(tenant, **fields)) for _ in range(count)]
@@ -51,7 +51,7 @@ class Scene:
         return self.bench.queue.lease(make_offer())
 
     def find(self, job):
-        return self.bench.book.find(job.tenant_id, job.id)
+        return self.bench.reader.find(job.tenant_id, job.id)
 
     def routes(self, jobs):
         return [self.find(job).route for job in jobs]
@@ -79,13 +79,13 @@ def test_what_will_be_in_time_stays_and_only_the_rest_leaves(scene):
 def test_of_a_quiet_queue_only_the_first_job_is_read(scene, monkeypatch):
     scene.worker_asks()
     scene.enqueue(3, gpu_seconds=10.0)
-    read, limits = scene.bench.book.waiting, []
+    read, limits = scene.bench.reader.waiting, []
 
     def watched(route, *, limit=20_000):
         limits.append(limit)
         return read(route, limit=limit)
 
-    monkeypatch.setattr(scene.bench.book, "waiting", watched)
+    monkeypatch.setattr(scene.bench.reader, "waiting", watched)
     assert scene.look() == 0
     assert limits == [1]
     scene.enqueue(9, gpu_seconds=10.0)
@@ -224,11 +224,11 @@ def test_what_no_worker_serves_holds_nobody_up(scene):
 
 
 def test_two_replicas_move_a_job_once(scene, bench):
-    twin = Spiller(scene.router, bench.queue, bench.book, scene.tenants)
+    twin = Spiller(scene.router, bench.queue, bench.reader, scene.tenants)
     bench.clocks.pass_time(31)
     jobs = scene.enqueue(5)
     assert [scene.look(), twin.look()] == [5, 0]
-    assert [len(bench.book.events(ACME, job.id)) for job in jobs] == [1] * 5
+    assert [len(bench.reader.events(ACME, job.id)) for job in jobs] == [1] * 5
 
 
 def test_a_spilled_job_ends_like_any_other(scene, bench):

@@ -14,20 +14,20 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Failure, Idempotency, JobState, Reason, Route, Share, TenantId
-from filmgate.scheduling import open_reader, open_queue
-from filmgate.scheduling.base import Setback
-from filmgate.scheduling.wakers.sqs_queues import Mailbox, Wakeup
+from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.base import AttemptFailure
+from filmgate.scheduling.wakers.sqs_queues import SqsQueue, Wakeup
 from filmgate.server import redelivering
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.sqs_pair import SqsPair
-from tests.tickets import FINISH, make_offer, make_ticket
+from tests.tickets import RESULT, make_offer, make_ticket
 from tests.waiting import wait_until
 
 ACME = TenantId("acme")
-CRASH = Setback(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
-DRAIN = Setback(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
+CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
+DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def queue(open_, sqs):
 
 
 @pytest.fixture
-def book(database, tmp_path):
+def reader(database, tmp_path):
     return open_reader(database, DataKeys(FileKeyring(tmp_path / "keys")))
 
 
@@ -85,7 +85,7 @@ def test_an_accepted_job_sends_one_message_and_its_retry_none(queue, sqs, monkey
     ticket = make_ticket(idempotency=Idempotency("digest", key="k"))
     queue.enqueue(ticket)
     assert sqs.count() == 1
-    monkeypatch.setattr(Mailbox, "send", None)
+    monkeypatch.setattr(SqsQueue, "send", None)
     queue.enqueue(replace(make_ticket(), idempotency=ticket.idempotency))
 
 
@@ -113,29 +113,29 @@ def test_a_message_lives_until_its_job_has_ended(queue, sqs):
     queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     assert sqs.count_held() == 1
-    queue.complete(lease, FINISH)
+    queue.complete(lease, RESULT)
     assert (sqs.count(), sqs.count_held()) == (0, 0)
 
 
-def test_a_doubled_message_wakes_a_worker_for_nothing_and_is_gone(queue, sqs, book):
+def test_a_doubled_message_wakes_a_worker_for_nothing_and_is_gone(queue, sqs, reader):
     job = queue.enqueue(make_ticket())
     (message,) = sqs.take()
     lease = queue.lease(make_offer())
     sqs.send(message["Body"])
     assert queue.lease(make_offer("worker-2")) is None
     assert (sqs.count(), sqs.count_held()) == (0, 1)
-    assert queue.complete(lease, FINISH).state is JobState.COMPLETED
-    assert book.find(ACME, job.id).attempt == 1
+    assert queue.complete(lease, RESULT).state is JobState.COMPLETED
+    assert reader.find(ACME, job.id).attempt == 1
 
 
-def test_a_message_that_comes_after_the_end_changes_nothing(queue, sqs, book):
+def test_a_message_that_comes_after_the_end_changes_nothing(queue, sqs, reader):
     job = queue.enqueue(make_ticket())
     (message,) = sqs.take()
-    queue.complete(queue.lease(make_offer()), FINISH)
-    before = book.find(ACME, job.id)
+    queue.complete(queue.lease(make_offer()), RESULT)
+    before = reader.find(ACME, job.id)
     sqs.send(message["Body"])
     assert queue.lease(make_offer("worker-2")) is None
-    assert book.find(ACME, job.id) == before
+    assert reader.find(ACME, job.id) == before
     assert sqs.count() == 0
 
 
@@ -169,7 +169,7 @@ def test_without_sqs_workers_ask_the_database_as_before(open_):
     lease = deaf.lease(make_offer())
     assert lease.job.id == job.id
     assert not deaf.heartbeat(lease).is_cancelling
-    assert deaf.complete(lease, FINISH).state is JobState.COMPLETED
+    assert deaf.complete(lease, RESULT).state is JobState.COMPLETED
 
 
 def test_the_server_sends_lost_messages_again_when_no_worker_is_left(open_, queue, sqs):
@@ -208,7 +208,7 @@ def test_a_sweep_sends_nothing_for_work_nobody_may_start(queue, sqs):
     sqs.purge()
     queue.sweep()
     assert sqs.count() == 0
-    queue.complete(lease, FINISH)
+    queue.complete(lease, RESULT)
     queue.sweep()
     assert sqs.count() == 1
 
@@ -219,7 +219,7 @@ def test_whoever_ends_a_job_takes_its_tenants_next_without_a_message(queue, sqs)
     lease = queue.lease(make_offer())
     assert queue.lease(make_offer("worker-2")) is None
     assert sqs.count() == 0, "the second message found no room and is gone"
-    queue.complete(lease, FINISH)
+    queue.complete(lease, RESULT)
     assert queue.lease(make_offer()) is not None
 
 
@@ -246,7 +246,7 @@ def test_an_idle_worker_waits_for_a_message_and_a_busy_one_is_not_kept(open_):
     asked = []
     queue._receive = lambda offer, wait_seconds: asked.append(wait_seconds)
     queue.lease(make_offer())
-    queue.complete(lease, FINISH)
+    queue.complete(lease, RESULT)
     queue.lease(make_offer())
     queue.lease(make_offer())
     assert asked == [0, 0, 1], "busy, curious, idle"
@@ -256,7 +256,7 @@ def test_a_setback_hides_the_message_for_the_backoff(open_, sqs):
     queue = open_(backoff_seconds=1)
     job = queue.enqueue(make_ticket())
     failed_at = time.monotonic()
-    queue.give_up(queue.lease(make_offer()), CRASH)
+    queue.fail_attempt(queue.lease(make_offer()), CRASH)
     queue.lease(make_offer())
     again = wait_until(lambda: queue.lease(make_offer()))
     assert again.job.id == job.id
@@ -266,27 +266,27 @@ def test_a_setback_hides_the_message_for_the_backoff(open_, sqs):
 def test_a_job_that_is_handed_back_has_a_new_message_at_once(queue, sqs):
     queue.enqueue(make_ticket())
     for _ in range(8):
-        assert queue.give_up(queue.lease(make_offer()), DRAIN).state is JobState.QUEUED
+        assert queue.fail_attempt(queue.lease(make_offer()), DRAIN).state is JobState.QUEUED
         (message,) = sqs.take(MessageSystemAttributeNames=["ApproximateReceiveCount"])
         assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
-def test_a_message_nobody_survives_fails_its_job_with_a_reason(queue, sqs, book):
+def test_a_message_nobody_survives_fails_its_job_with_a_reason(queue, sqs, reader):
     job = queue.enqueue(make_ticket())
     for _ in range(6):
         sqs.take()
     assert sqs.count(url=sqs.dead_url) == 1
     queue.sweep()
-    failure = book.find(ACME, job.id).failure
+    failure = reader.find(ACME, job.id).failure
     assert (failure.reason, sqs.count(url=sqs.dead_url)) == (Reason.WORKER_LOST, 0)
     assert "no worker finished it" in failure.message
     assert queue.lease(make_offer()) is None
 
 
-def test_a_dead_letter_does_not_end_a_job_in_good_hands(queue, sqs, book):
+def test_a_dead_letter_does_not_end_a_job_in_good_hands(queue, sqs, reader):
     running, done = queue.enqueue(make_ticket()), queue.enqueue(make_ticket())
     lease, other = queue.lease(make_offer()), queue.lease(make_offer())
-    queue.complete(other, FINISH)
+    queue.complete(other, RESULT)
     for job in (running, done):
         sqs.client.send_message(
             QueueUrl=sqs.dead_url,
@@ -296,8 +296,8 @@ def test_a_dead_letter_does_not_end_a_job_in_good_hands(queue, sqs, book):
         )
     queue.sweep()
     assert sqs.count(url=sqs.dead_url) == 0
-    assert book.find(ACME, other.job.id).state is JobState.COMPLETED
-    assert queue.complete(lease, FINISH).state is JobState.COMPLETED
+    assert reader.find(ACME, other.job.id).state is JobState.COMPLETED
+    assert queue.complete(lease, RESULT).state is JobState.COMPLETED
 
 
 def test_a_message_that_comes_again_asks_for_its_own_job_first(queue, sqs):

@@ -4,8 +4,8 @@ import pytest
 
 from filmgate.providers import open_provider
 from tests.fake_bedrock import FakeBedrock
-from tests.local_site import shop  # noqa: F401 - a fixture
-from tests.managed_site import fallback_to_bedrock, open_managed_site
+from tests.local_site import site  # noqa: F401 - a fixture
+from tests.managed_site import bedrock_settings, open_managed_site
 from tests.service import running, settings_for
 
 
@@ -25,7 +25,7 @@ def client(service):
 def rented(moto, clip_bucket):
     """A fake Bedrock and a provider that calls it, shared because boto3 clients are slow to build."""
     bedrock = FakeBedrock(moto)
-    fallback = fallback_to_bedrock(bedrock, moto, clip_bucket, expected_seconds=2.0)
+    fallback = bedrock_settings(bedrock, moto, clip_bucket, expected_seconds=2.0)
     yield bedrock, fallback, open_provider(fallback)
     bedrock.close()
 
@@ -37,6 +37,6 @@ def bedrock(rented):
 
 
 @pytest.fixture
-def bank(tmp_path, bedrock, rented):
-    with open_managed_site(tmp_path, rented[1], provider=rented[2]) as office:
-        yield office
+def managed_site(tmp_path, bedrock, rented):
+    with open_managed_site(tmp_path, rented[1], provider=rented[2]) as opened:
+        yield opened

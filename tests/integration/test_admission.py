@@ -72,7 +72,7 @@ def test_pixels_and_bytes_are_bounded():
 def test_an_uploaded_image_is_in_the_store_before_the_job_is_accepted(service, client):
     files = {"input_reference": ("any-name.exe", png(), "application/x-msdownload")}
     video = client.post("/v1/videos", data={"prompt": "x"}, files=files).json()
-    stored = b"".join(service.stations.store.read(ObjectName("local", video["id"], UPLOAD_PART)))
+    stored = b"".join(service.services.store.read(ObjectName("local", video["id"], UPLOAD_PART)))
     assert Image.open(io.BytesIO(stored)).size == (8, 8)
     bad = client.post("/v1/videos", data={"prompt": "x"}, files={"input_reference": ("a.png", b"no")})
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_image")
@@ -84,7 +84,7 @@ def test_a_second_upload_with_the_same_key_leaves_nothing_behind(service, client
     ids = {client.post("/v1/videos", **send).json()["id"] for _ in range(3)}
     assert len(ids) == 1
     listed = {v["id"] for v in client.get("/v1/videos", params={"limit": 100}).json()["data"]}
-    assert set(service.stations.store.jobs("local")) <= listed
+    assert set(service.services.store.jobs("local")) <= listed
 
 
 def test_a_private_address_as_input_is_refused(client):
@@ -104,7 +104,7 @@ def test_a_backlog_over_the_promise_is_a_429_with_an_honest_wait(tmp_path):
         answers = []
         while not answers or answers[-1].status_code == 200:
             assert len(answers) < 50
-            service.stations.gate._backlog._seen = None
+            service.services.gate._backlog._seen = None
             key = {"Idempotency-Key": str(len(answers))}
             answers.append(client.post("/v1/videos", json={"prompt": "x"}, headers=key))
         refused = answers[-1]
@@ -146,7 +146,7 @@ def test_a_flag_is_recorded_with_its_rule_and_a_tenant_may_choose_otherwise(serv
         assert video["screening"] == "flag"
         with service.client(strict) as refused:
             error = refused.post("/v1/videos", json={"prompt": prompt}).json()["error"]
-    job = service.stations.book.find("local", video["id"])
+    job = service.services.reader.find("local", video["id"])
     assert job.screening.rules == ("personal.email",)
     assert error["code"] == "content_policy_violation"
     written = "".join(str(record.__dict__) for record in caplog.records)
@@ -160,7 +160,7 @@ def test_the_estimate_follows_what_jobs_took(tmp_path):
         for _ in range(5):
             client.post("/v1/videos", json={"prompt": "x"})
             service.hand().make()
-        service.stations.gate._estimator._learned.clear()
+        service.services.gate._estimator._learned.clear()
         after = client.post("/v1/videos", json={"prompt": "x"}).json()["cost"]["gpu_seconds"]
         assert abs(after - 1.6) < abs(before - 1.6)
 

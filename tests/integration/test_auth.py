@@ -45,11 +45,11 @@ def test_a_scope_opens_its_verbs_and_no_others(service):
 
 def test_a_rotated_key_and_a_disabled_tenant_stop_at_once(service):
     key = service.add_tenant("fickle")
-    fresh = service.stations.tenants.rotate("fickle").secret
+    fresh = service.services.tenants.rotate("fickle").secret
     with service.client(key) as old, service.client(fresh) as new:
         assert old.get("/v1/videos").status_code == 401
         assert new.get("/v1/videos").status_code == 200
-        service.stations.tenants.disable("fickle")
+        service.services.tenants.disable("fickle")
         assert new.get("/v1/videos").status_code == 401
 
 
@@ -62,7 +62,7 @@ def test_health_needs_no_key_and_metrics_need_the_operators(service, client):
 
 
 def test_readiness_says_what_is_missing(service, monkeypatch):
-    monkeypatch.setattr(service.stations.store, "_min_free_bytes", 1 << 60)
+    monkeypatch.setattr(service.services.store, "_min_free_bytes", 1 << 60)
     answer = httpx.get(f"{service.url}/readyz")
     assert (answer.status_code, answer.json()["parts"]) == (503, {"queue": "ok", "store": "storage_full"})
 
@@ -106,7 +106,7 @@ def test_a_signed_link_expires(tmp_path):
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
         job = service.hand().make()
         link = client.get(f"/v1/videos/{video['id']}/content").headers["location"]
-        stale = service.stations.store.link(_name(job), -1.0)
+        stale = service.services.store.link(_name(job), -1.0)
         assert client.get(link).status_code == 200
         answer = client.get(stale)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "link_invalid")
@@ -122,12 +122,12 @@ def test_a_client_certificate_names_the_tenant(tmp_path):
     given = {"tls_certificate": paths[0], "tls_key": paths[1], "tls_client_ca": authority.path}
     settings = settings_for(tmp_path / "data", **{f"api__{k}": str(v) for k, v in given.items()})
     with running(settings) as service:
-        service.stations.tenants.add(Tenant(TenantId("bank"), certificate="CN=bank-client"))
+        service.services.tenants.add(Tenant(TenantId("bank"), certificate="CN=bank-client"))
         trusted = ssl.create_default_context(cafile=authority.path)
         trusted.load_cert_chain(*authority.issue("client", "bank-client"))
         answer = httpx.post(f"{service.url}/v1/videos", json={"prompt": "x"}, verify=trusted)
         assert answer.status_code == 200
-        job = service.stations.book.find(TenantId("bank"), answer.json()["id"])
+        job = service.services.reader.find(TenantId("bank"), answer.json()["id"])
         assert job.tenant_id == "bank"
         unknown = ssl.create_default_context(cafile=authority.path)
         unknown.load_cert_chain(*authority.issue("other", "nobody"))

@@ -21,7 +21,7 @@ from filmgate.providers.images import png_size
 from filmgate.settings import ProviderSettings
 from tests.fake_bedrock import s3_client
 from tests.images import png
-from tests.managed_site import ANYTHING, fallback_to_bedrock
+from tests.managed_site import ANYTHING, bedrock_settings
 
 SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=6.0, fps=24, seed=7)
 FRAME = Source(SourceKind.IMAGE, part="source")
@@ -29,12 +29,12 @@ FRAME = Source(SourceKind.IMAGE, part="source")
 
 @pytest.fixture(scope="module")
 def ray(rented, moto, clip_bucket):
-    return open_provider(fallback_to_bedrock(rented[0], moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
+    return open_provider(bedrock_settings(rented[0], moto, clip_bucket, kms_key="arn:aws:kms:x:1:key/2"))
 
 
 @pytest.fixture(scope="module")
 def reel(rented, moto, clip_bucket):
-    settings = fallback_to_bedrock(rented[0], moto, clip_bucket, model="amazon.nova-reel-v1:1")
+    settings = bedrock_settings(rented[0], moto, clip_bucket, model="amazon.nova-reel-v1:1")
     return open_provider(settings.model_copy(update={"region": "us-east-1"}))
 
 
@@ -107,7 +107,7 @@ def test_a_first_frame_is_not_resized_against_the_tenants_will(bedrock, reel):
 
 
 def test_a_dead_model_is_refused_with_its_date_before_anything_is_asked(bedrock, moto, clip_bucket):
-    settings = fallback_to_bedrock(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:0")
+    settings = bedrock_settings(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:0")
     provider = open_provider(settings.model_copy(update={"region": "us-east-1"}))
     with pytest.raises(ProviderUnusable, match="2026-09-30"):
         provider.adapt(SPEC, ANYTHING)

@@ -138,7 +138,7 @@ def test_many_watchers_cost_one_query_a_tick(tmp_path):
     with running(settings_for(tmp_path, api__watch_seconds=0.1)) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
         calls = []
-        book, changes = service.stations.book, service.stations.book.changes
+        book, changes = service.services.reader, service.services.reader.changes
         book.changes = lambda seen: calls.append(time.monotonic()) or changes(seen)
         listeners = [Listener(service, video["id"]) for _ in range(20)]
         for listener in listeners:

@@ -117,9 +117,9 @@ def test_metrics_which_name_tenants_are_closed_to_tenants(town):
 
 def test_a_link_for_one_object_opens_no_other(town):
     service, _, theirs, done, waiting = town
-    link = service.stations.store.link(ObjectName("other", done, "clip-1.mp4"), 60)
+    link = service.services.store.link(ObjectName("other", done, "clip-1.mp4"), 60)
     assert theirs.get(link).status_code == 404
-    own = service.stations.store.link(ObjectName("owner", waiting, "source"), 60)
+    own = service.services.store.link(ObjectName("owner", waiting, "source"), 60)
     assert theirs.get(own.replace(waiting, done)).content.startswith(b"\x89PNG")
 
 
@@ -145,7 +145,7 @@ def test_a_disabled_tenants_stream_links_stop_at_once(town):
         link = service.url + leaving.post(f"/v1/videos/{video}/stream-link").json()["url"]
         leaving.post(f"/v1/videos/{video}/cancel")
         assert httpx.get(link).status_code == 404
-        service.stations.tenants.disable("leaving")
+        service.services.tenants.disable("leaving")
         assert httpx.get(link).status_code == 403
 
 

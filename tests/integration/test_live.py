@@ -138,7 +138,7 @@ def test_a_link_outlives_neither_its_time_nor_its_video(service, client, video, 
     assert httpx.get(link).status_code == 200
     now = time.time()
     with monkeypatch.context() as patch:
-        patch.setattr(service.stations.passes, "_clock", lambda: now + 901)
+        patch.setattr(service.services.passes, "_clock", lambda: now + 901)
         late = httpx.get(link)
     assert (late.status_code, late.json()["error"]["code"]) == (403, "link_invalid")
     assert "expired" in late.json()["error"]["message"]

@@ -3,8 +3,8 @@
 from filmgate.providers.doctor import examine_provider
 from filmgate.settings import ProviderSettings
 from filmgate.telemetry.findings import Verdict
-from tests.managed_site import fallback_to_bedrock
-from tests.second_filmgate import fallback_to
+from tests.managed_site import bedrock_settings
+from tests.second_filmgate import endpoint_settings
 from tests.service import running, settings_for
 
 
@@ -18,8 +18,8 @@ def test_no_provider_is_fine():
 
 def test_an_endpoint_is_asked_for_its_models_with_our_key(tmp_path):
     with running(settings_for(tmp_path)) as service:
-        good = verdicts(fallback_to(service, usd_per_second=0.25))["fallback endpoint"]
-        bad = verdicts(fallback_to(service, api_key="wrong"))["fallback endpoint"]
+        good = verdicts(endpoint_settings(service, usd_per_second=0.25))["fallback endpoint"]
+        bad = verdicts(endpoint_settings(service, api_key="wrong"))["fallback endpoint"]
     assert good.verdict is Verdict.OK
     assert "flipbook" in good.message
     assert "0.25 USD a second" in good.message
@@ -38,7 +38,7 @@ def test_a_bad_setting_is_a_failure_that_names_it():
 
 
 def test_a_sound_bedrock_has_three_good_lines(bedrock, moto, clip_bucket):
-    found = verdicts(fallback_to_bedrock(bedrock, moto, clip_bucket))
+    found = verdicts(bedrock_settings(bedrock, moto, clip_bucket))
     assert {subject: finding.verdict for subject, finding in found.items()} == {
         "fallback model": Verdict.OK,
         "fallback jobs": Verdict.OK,
@@ -48,7 +48,7 @@ def test_a_sound_bedrock_has_three_good_lines(bedrock, moto, clip_bucket):
 
 
 def test_an_end_of_life_model_is_refused_with_its_date(bedrock, moto, clip_bucket):
-    settings = fallback_to_bedrock(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:1")
+    settings = bedrock_settings(bedrock, moto, clip_bucket, model="amazon.nova-reel-v1:1")
     settings = settings.model_copy(update={"region": "us-east-1"})
     assert "2026-09-30 (catalog" in verdicts(settings)["fallback model"].message
     bedrock.model_error, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
@@ -59,7 +59,7 @@ def test_an_end_of_life_model_is_refused_with_its_date(bedrock, moto, clip_bucke
 
 def test_a_model_that_is_not_there_and_a_bucket_that_is_not_there_are_failures(bedrock, moto):
     bedrock.model_error = "gone"
-    found = verdicts(fallback_to_bedrock(bedrock, moto, "no-such-bucket-here"))
+    found = verdicts(bedrock_settings(bedrock, moto, "no-such-bucket-here"))
     assert found["fallback model"].verdict is Verdict.FAIL
     assert (found["fallback bucket"].verdict, "NoSuchBucket" in found["fallback bucket"].message) == (
         Verdict.FAIL,
@@ -69,5 +69,5 @@ def test_a_model_that_is_not_there_and_a_bucket_that_is_not_there_are_failures(b
 
 
 def test_looking_costs_nothing(bedrock, moto, clip_bucket):
-    verdicts(fallback_to_bedrock(bedrock, moto, clip_bucket))
+    verdicts(bedrock_settings(bedrock, moto, clip_bucket))
     assert (bedrock.starts, bedrock.files(clip_bucket)) == ([], [])

@@ -66,10 +66,10 @@ def nothing_closed_yet():
     CountedRunner.closed = 0
 
 
-def render(shop, heartbeat, store=None, check=lambda: None):
-    shop.enqueue()
-    lease = shop.queue.lease(make_offer(models=(MODEL,)))
-    return Attempt(lease, heartbeat, store or shop.store, LOG).render(CountedRunner(), check)
+def render(site, heartbeat, store=None, check=lambda: None):
+    site.enqueue()
+    lease = site.queue.lease(make_offer(models=(MODEL,)))
+    return Attempt(lease, heartbeat, store or site.store, LOG).render(CountedRunner(), check)
 
 
 def heartbeat(check=lambda: None):
@@ -80,30 +80,30 @@ def lose_lease():
     raise LeaseLost("another worker has it")
 
 
-def test_a_published_clip_frees_its_space(shop):
-    rendering = render(shop, heartbeat())
-    job = Publisher(shop.queue, shop.store, FAST).publish(rendering, LOG)
+def test_a_published_clip_frees_its_space(site):
+    rendering = render(site, heartbeat())
+    job = Publisher(site.queue, site.store, FAST).publish(rendering, LOG)
     assert job.state is JobState.COMPLETED
-    assert shop.read(job, job.clip.part) == pattern_clip(job.spec, CHUNK_BYTES)
+    assert site.read(job, job.clip.part) == pattern_clip(job.spec, CHUNK_BYTES)
     assert CountedRunner.closed == 1
 
 
-def test_a_clip_that_cannot_be_published_frees_its_space(shop):
+def test_a_clip_that_cannot_be_published_frees_its_space(site):
     class FullStore:
         def __getattr__(self, name):
-            return getattr(shop.store, name)
+            return getattr(site.store, name)
 
         def put(self, name, chunks, **options):
             raise StoreFull("full")
 
-    rendering = render(shop, heartbeat(), FullStore())
+    rendering = render(site, heartbeat(), FullStore())
     settings = FAST.model_copy(update={"store_patience_seconds": 0.1})
     with pytest.raises(StoreFull):
-        Publisher(shop.queue, FullStore(), settings).publish(rendering, LOG)
+        Publisher(site.queue, FullStore(), settings).publish(rendering, LOG)
     assert CountedRunner.closed == 1
 
 
-def test_an_attempt_that_ends_at_its_last_output_frees_the_clip(shop):
+def test_an_attempt_that_ends_at_its_last_output_frees_the_clip(site):
     def stop_at_the_clip():
         nonlocal left
         left -= 1
@@ -114,17 +114,17 @@ def test_an_attempt_that_ends_at_its_last_output_frees_the_clip(shop):
     outputs[-1].close()
     left, CountedRunner.closed = len(outputs), 0
     with pytest.raises(LeaseLost):
-        render(shop, heartbeat(), check=stop_at_the_clip)
+        render(site, heartbeat(), check=stop_at_the_clip)
     assert CountedRunner.closed == 1
 
 
-def test_a_lost_lease_stops_the_early_upload_before_its_objects_are_deleted(shop):
-    publisher = Publisher(shop.queue, SlowStore(shop.store), FAST)
-    rendering = render(shop, heartbeat(check=lose_lease), SlowStore(shop.store))
+def test_a_lost_lease_stops_the_early_upload_before_its_objects_are_deleted(site):
+    publisher = Publisher(site.queue, SlowStore(site.store), FAST)
+    rendering = render(site, heartbeat(check=lose_lease), SlowStore(site.store))
     with pytest.raises(LeaseLost):
         publisher.publish(rendering, LOG)
     publisher.discard(rendering.lease)
     for thread in threading.enumerate():
         if thread.name.startswith("early-upload"):
             thread.join(10)
-    assert shop.parts(rendering.lease.job) == [CHECKPOINT_PART]
+    assert site.parts(rendering.lease.job) == [CHECKPOINT_PART]

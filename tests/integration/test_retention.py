@@ -9,7 +9,7 @@ from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
 from filmgate.errors import JobNotFound
 from filmgate.jobs import TenantId, new_job_id
-from filmgate.scheduling import open_reader, open_queue
+from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings
 from filmgate.store.base import ObjectName
 from filmgate.store.keys.cache import DataKeys
@@ -18,7 +18,7 @@ from filmgate.store.local.store import LocalStore
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
-from tests.tickets import FINISH, make_offer, make_ticket
+from tests.tickets import RESULT, make_offer, make_ticket
 
 ACME = TenantId("acme")
 
@@ -36,11 +36,11 @@ def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
 
     old = queue.enqueue(make_ticket())
     store.put(ObjectName(ACME, old.id, "clip-1.mp4"), [b"clip"])
-    queue.complete(queue.lease(make_offer()), FINISH)
+    queue.complete(queue.lease(make_offer()), RESULT)
     now += 60
     young = queue.enqueue(make_ticket())
     store.put(ObjectName(ACME, young.id, "clip-1.mp4"), [b"clip"])
-    queue.complete(queue.lease(make_offer()), FINISH)
+    queue.complete(queue.lease(make_offer()), RESULT)
     waiting, orphan = queue.enqueue(make_ticket()), new_job_id()
     store.put(ObjectName(ACME, orphan, "source"), [b"upload of a request that was never accepted"])
 

@@ -127,9 +127,9 @@ def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
 def test_expired_jobs_are_swept_while_the_server_runs(tmp_path):
     with running(settings_for(tmp_path)) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
-        job, stations = service.hand().make(), service.stations
-        with stations.queue._database.write() as connection:
+        job, services = service.hand().make(), service.services
+        with services.queue._database.write() as connection:
             connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
-        with sweeping(Retention(stations.queue, stations.book, stations.store, stations.tenants), 0.05):
+        with sweeping(Retention(services.queue, services.reader, services.store, services.tenants), 0.05):
             wait_until(lambda: client.get(f"/v1/videos/{video['id']}").status_code != 200)
-        assert stations.store.parts(job.tenant_id, job.id) == []
+        assert services.store.parts(job.tenant_id, job.id) == []

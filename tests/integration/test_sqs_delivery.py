@@ -17,7 +17,7 @@ def test_a_post_wakes_a_worker_through_sqs_and_ends_as_a_clip(tmp_path, sqs):
         assert (job.id, job.state) == (video["id"], JobState.COMPLETED)
         assert client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed"
         assert (sqs.count(), sqs.count_held()) == (0, 0)
-        assert service.stations.book.find(TenantId("local"), job.id).attempt == 1
+        assert service.services.reader.find(TenantId("local"), job.id).attempt == 1
 
 
 def test_a_post_is_accepted_while_sqs_is_down(tmp_path, sqs):
@@ -29,18 +29,18 @@ def test_a_post_is_accepted_while_sqs_is_down(tmp_path, sqs):
         assert service.hand().make().state is JobState.COMPLETED
 
 
-def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(shop):
+def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(site):
     """A queue that waits for messages may answer after the signal."""
-    job, lease_one, outputs = shop.enqueue(), shop.queue.lease, []
+    job, lease_one, outputs = site.enqueue(), site.queue.lease, []
 
     def lease_late(offer):
         worker.drain()
         return lease_one(offer)
 
-    shop.queue.lease = lease_late
+    site.queue.lease = lease_late
     worker = Worker(
-        WorkerId("worker-1"), Tapped(lambda *output: outputs.append(output)), shop.queue, shop.store, FAST
+        WorkerId("worker-1"), Tapped(lambda *output: outputs.append(output)), site.queue, site.store, FAST
     )
     worker.run()
-    back = shop.find(job)
+    back = site.find(job)
     assert (back.state, back.attempt, outputs) == (JobState.QUEUED, 0, [])

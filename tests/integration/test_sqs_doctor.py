@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from filmgate.scheduling.wakers.sqs_doctor import examine_delivery, examine_kind
-from filmgate.scheduling.wakers.sqs_queues import Mailbox
+from filmgate.scheduling.wakers.sqs_queues import SqsQueue
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.findings import Verdict
 from tests.sqs_pair import SqsPair
@@ -46,7 +46,7 @@ def test_each_mistake_has_its_line_and_its_remedy(aws_url, made, given, subject,
 
 def test_a_standard_queue_fails(aws_url):
     site = SqsPair(aws_url, is_fifo=False)
-    found = examine_kind(Mailbox(site.client, site.url).attributes("All"))
+    found = examine_kind(SqsQueue(site.client, site.url).attributes("All"))
     assert (found.verdict, "FifoQueue=true" in found.remedy) == (Verdict.FAIL, True)
 
 

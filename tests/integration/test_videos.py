@@ -196,7 +196,7 @@ def test_delete_removes_row_and_objects(service, client, video):
     answer = client.delete(f"/v1/videos/{video['id']}")
     assert answer.json() == {"id": video["id"], "object": "video.deleted", "deleted": True}
     assert client.get(f"/v1/videos/{video['id']}").status_code == 404
-    assert service.stations.store.parts(job.tenant_id, job.id) == []
+    assert service.services.store.parts(job.tenant_id, job.id) == []
     assert client.delete(f"/v1/videos/{video['id']}").status_code == 404
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from filmgate.database import open_database
 from filmgate.jobs import JobState
-from filmgate.scheduling import open_reader, open_queue
+from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import Settings, StoreSettings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName

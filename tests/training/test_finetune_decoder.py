@@ -215,7 +215,9 @@ def test_without_timings_the_plain_variant_is_chosen(tmp_path):
     broken = VariantBenchmark([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "none.json", 60)
     broken.child.wait()
     assert broken.choose() == Variant()
-    endless = VariantBenchmark([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "none.json", 60)
+    endless = VariantBenchmark(
+        [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "none.json", 60
+    )
     assert endless.choose() is None
     endless.box.started -= 60
     assert endless.choose() == Variant()

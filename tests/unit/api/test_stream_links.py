@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from filmgate.api.stream_links import PassOffice
+from filmgate.api.stream_links import StreamLinks
 from filmgate.errors import KeyRefused, LinkInvalid
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.keys.base import DataKey
@@ -33,7 +33,7 @@ def clock():
 
 @pytest.fixture
 def office(clock):
-    return PassOffice(DataKeys(Ring()), 900, clock=lambda: clock[0])
+    return StreamLinks(DataKeys(Ring()), 900, clock=lambda: clock[0])
 
 
 def open_with(office, token, job_id=JOB):
@@ -55,7 +55,7 @@ def test_a_pass_opens_its_job_until_it_expires(office, clock):
 
 def test_another_office_with_the_same_keyring_takes_it(office, clock):
     token = office.issue(ACME, JOB).token
-    assert open_with(PassOffice(DataKeys(Ring()), 1, clock=lambda: clock[0]), token) == ACME
+    assert open_with(StreamLinks(DataKeys(Ring()), 1, clock=lambda: clock[0]), token) == ACME
 
 
 def test_it_opens_no_other_job(office):
@@ -74,7 +74,7 @@ def test_a_tenant_cannot_pass_its_own_off_as_anothers(office):
 @given(st.integers(0, 10_000), st.integers(0, 63))
 def test_a_pass_with_any_character_changed_is_refused(place, shift):
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    office = PassOffice(DataKeys(Ring()), 900)
+    office = StreamLinks(DataKeys(Ring()), 900)
     token = office.issue(ACME, JOB).token
     place %= len(token)
     changed = token[:place] + alphabet[shift] + token[place + 1 :]
@@ -86,4 +86,4 @@ def test_a_pass_with_any_character_changed_is_refused(place, shift):
 @given(st.text(max_size=100))
 def test_nonsense_is_refused(token):
     with pytest.raises(LinkInvalid):
-        open_with(PassOffice(DataKeys(Ring()), 900), token)
+        open_with(StreamLinks(DataKeys(Ring()), 900), token)

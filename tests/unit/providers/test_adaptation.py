@@ -10,13 +10,13 @@ from filmgate.errors import ProviderCannot
 from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec
 from filmgate.providers.adaptation import SLACK_SECONDS, adapt, fit, obstacles
 from filmgate.providers.base import Offer, ShapeRange
-from filmgate.providers.bedrock_models import MODELS, offers_of
+from filmgate.providers.bedrock_models import MODELS, list_models
 from filmgate.settings import ProviderSettings
 
 ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
 SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=7)
-REEL = offers_of(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
-RAY = offers_of(MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2"))
+REEL = list_models(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
+RAY = list_models(MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2"))
 RANGE = ShapeRange(multiple=32, min_side=64, max_side=512, max_pixels=262144, min_seconds=0.5, max_seconds=12)
 
 

@@ -15,7 +15,7 @@ from filmgate.providers.bedrock_models import (
     MODELS,
     entries_of,
     find_model,
-    offers_of,
+    list_models,
     ray_input,
     ray_size,
     reel_input,
@@ -27,8 +27,8 @@ SPEC = VideoSpec(model="m", prompt="a red ball", width=1280, height=720, seconds
 IMAGE = b"\x89PNG pixels"
 TODAY = date(2026, 11, 15)
 ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=True)
-RAY = offers_of(MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2"))
-REEL = offers_of(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
+RAY = list_models(MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2"))
+REEL = list_models(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
 specs = st.builds(
     lambda width, height, seconds, chars: replace(
         SPEC, width=width, height=height, seconds=seconds, prompt="x" * chars
@@ -110,14 +110,16 @@ def test_a_seed_that_reel_does_not_know_is_folded_into_its_range(seed, sent):
 
 
 def test_offers_carry_price_quota_and_limits_of_the_catalog():
-    high, low = offers_of(MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2", expected_seconds=99))
+    high, low = list_models(
+        MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2", expected_seconds=99)
+    )
     assert (high.usd_per_second, low.usd_per_second) == (1.5, 0.75)
     assert (high.max_prompt_chars, high.takes_image, high.fps, high.expected_seconds) == (5000, True, 24, 99)
-    shot, shots = offers_of(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
+    shot, shots = list_models(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
     assert (shot.seconds, shot.max_prompt_chars, shot.takes_image) == ((6.0,), 512, True)
     assert (shots.seconds[0], shots.max_prompt_chars, shots.takes_image) == (12.0, 4000, False)
     assert (shot.max_concurrent, shot.expected_seconds, shot.image_size) == (3, 90.0, (1280, 720))
-    assert len(offers_of(MODELS["amazon.nova-reel-v1:0"], ProviderSettings(region="us-east-1"))) == 1
+    assert len(list_models(MODELS["amazon.nova-reel-v1:0"], ProviderSettings(region="us-east-1"))) == 1
 
 
 @given(specs)

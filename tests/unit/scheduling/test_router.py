@@ -16,7 +16,7 @@ from filmgate.jobs import (
     WorkerId,
 )
 from filmgate.providers.circuit import Health, Phase
-from filmgate.scheduling.base import Backlog, Load, Presence
+from filmgate.scheduling.base import Backlog, Load, WorkerStatus
 from filmgate.scheduling.router import Arrival, Router
 from filmgate.scheduling.routes import AT_HOME
 from filmgate.settings import RoutingSettings
@@ -26,7 +26,7 @@ from tests.tickets import PREDICTED, SPEC
 ALLOWED = ManagedPolicy(is_allowed=True)
 
 
-MANNED = Backlog((), None, (Presence(WorkerId("m"), Route.MANAGED, ("flipbook",), 0.0),))
+MANNED = Backlog((), None, (WorkerStatus(WorkerId("m"), Route.MANAGED, ("flipbook",), 0.0),))
 
 
 class FixedBreaker:
@@ -62,7 +62,7 @@ def router(provider, breaker, clock):
 
 
 def worker(name="gpu-1", silent=0.0, route=Route.GPU, models=("flipbook",)):
-    return Presence(WorkerId(name), route, models, silent)
+    return WorkerStatus(WorkerId(name), route, models, silent)
 
 
 def backlog(*workers, managed=0):

@@ -4,7 +4,7 @@ import pytest
 
 from filmgate.errors import SettingsError
 from filmgate.jobs import Route, new_job_id
-from filmgate.scheduling.wakers.sqs_queues import PostOffice, Wakeup, fill_places, parse_address
+from filmgate.scheduling.wakers.sqs_queues import SqsQueues, Wakeup, fill_places, parse_address
 from filmgate.settings import QueueSettings
 
 
@@ -58,7 +58,7 @@ def test_each_lane_has_a_name_that_sqs_allows():
 def test_without_boto3_the_remedy_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SettingsError, match=r'pip install "filmgate\[aws\]"') as caught:
-        PostOffice(QueueSettings(delivery="sqs://filmgate.fifo"))
+        SqsQueues(QueueSettings(delivery="sqs://filmgate.fifo"))
     assert "\n" not in str(caught.value)
 
 
@@ -67,4 +67,4 @@ def test_without_a_region_the_setting_is_named(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     with pytest.raises(SettingsError, match=r"queue\.region"):
-        PostOffice(QueueSettings(delivery="sqs://filmgate.fifo"))
+        SqsQueues(QueueSettings(delivery="sqs://filmgate.fifo"))
