@@ -1,6 +1,7 @@
 """Tenants share GPUs by weight and predicted seconds."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -128,7 +129,7 @@ def perform(letter, queue, held, clocks):
         if letter == "C":
             queue.complete(lease, RESULT)
         else:
-            queue.fail_attempt(lease, CRASH if letter == "F" else AttemptFailure(CRASH.failure, uses_attempt=False))
+            queue.fail_attempt(lease, replace(CRASH, uses_attempt=letter == "F"))
     elif letter == "X" and held:
         held.pop()
     elif letter == "t":
