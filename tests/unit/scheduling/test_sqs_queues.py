@@ -50,9 +50,7 @@ def test_any_other_waker_is_refused(waker):
 
 
 def test_placeholders_become_names_that_sqs_allows():
-    assert (
-        fill_name("film-{route}-{model}.fifo", Route.GPU, "Wan-AI/Wan2.1") == "film-gpu-Wan-AI-Wan2-1.fifo"
-    )
+    assert fill_name("film-{route}-{model}.fifo", Route.GPU, "Wan-AI/Wan2.1") == "film-gpu-Wan-AI-Wan2-1.fifo"
     assert fill_name("film.fifo", Route.GPU, "wan") == "film.fifo"
 
 
