@@ -10,7 +10,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
 from filmgate.catalog.llms import Llm
-from filmgate.catalog.records import parse_record, parse_rows, with_keys
+from filmgate.catalog.records import parse_record, parse_rows
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 
@@ -63,17 +63,16 @@ class _Sections:
         return {name: {**self._source, **row} for name, row in rows.items()}
 
     def _gpus(self) -> list[Gpu]:
-        rows = {name: {"product": name, **row} for name, row in self._rows("gpus").items()}
-        return list(parse_rows(dict[str, Gpu], with_keys(rows, "name"), self._where("gpus"), OPTION).values())
+        rows = {name: {"name": name, "product": name, **row} for name, row in self._rows("gpus").items()}
+        return list(parse_rows(dict[str, Gpu], rows, self._where("gpus"), OPTION).values())
 
     def _instances(self, catalog: Catalog) -> list[Instance]:
         rows = {}
         for name, row in self._rows("instances").items():
             gpu = self._gpu(name, row, catalog)
-            given = {"status": "on-demand", "gpu_count": 1, "gpu_mib": gpu.memory_mib, **row}
-            rows[name] = given | {"gpu": gpu.name}
-        found = parse_rows(dict[str, Instance], with_keys(rows, "name"), self._where("instances"), OPTION)
-        return list(found.values())
+            defaults = {"name": name, "status": "on-demand", "gpu_count": 1, "gpu_mib": gpu.memory_mib}
+            rows[name] = {**defaults, **row, "gpu": gpu.name}
+        return list(parse_rows(dict[str, Instance], rows, self._where("instances"), OPTION).values())
 
     def _gpu(self, name: str, row: Row, catalog: Catalog) -> Gpu:
         if "gpu" not in row:
@@ -88,8 +87,8 @@ class _Sections:
         return parse_rows(list[Price], [self._source | row for row in rows], self._where("prices"), OPTION)
 
     def _llms(self) -> list[Llm]:
-        rows = {name: {"name": name, **row} for name, row in self._rows("llms").items()}
-        return list(parse_rows(dict[str, Llm], with_keys(rows, "id"), self._where("llms"), OPTION).values())
+        rows = {name: {"id": name, "name": name, **row} for name, row in self._rows("llms").items()}
+        return list(parse_rows(dict[str, Llm], rows, self._where("llms"), OPTION).values())
 
     def _video_model(self, name: str, row: Row, catalog: Catalog) -> VideoModel:
         """A variant of the catalog model `base`; nested keys of `denoiser` and `defaults` may be given."""
@@ -119,7 +118,7 @@ class _Sections:
 
 
 def _merged(record: Any, changes: object) -> object:
-    """The fields of a record with these changes. A value that is no table is left to `parse`."""
+    """The fields of a record with these changes. Another value is left for parsing to reject."""
     if not isinstance(changes, Mapping):
         return changes
     return {field.name: getattr(record, field.name) for field in fields(record)} | dict(changes)

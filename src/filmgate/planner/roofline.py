@@ -1,7 +1,7 @@
-"""What video and language models share of the roofline: the bound, and the arithmetic density of a GPU.
+"""The parts of the roofline that video and language models share: the bound, and arithmetic density.
 
-Kernels reach a share of the peak that falls as a GPU packs more arithmetic into each multiprocessor:
-share = exp(a) * density ** -gamma. The constants come from runs (calibration.py).
+Kernels reach a smaller share of the peak on a GPU with more arithmetic per multiprocessor:
+share = exp(a) * density ** -gamma. The constants are fitted to runs (calibration.py).
 """
 
 from enum import StrEnum
