@@ -324,16 +324,16 @@ def unsupported_cogvideox(vae: Vae) -> str | None:
     config = vae.config
     sizes = (*config.block_out_channels, config.norm_num_groups)
     if any(size & (size - 1) for size in sizes) or min(config.block_out_channels) < 8:
-        return "its channels and norm groups must be powers of two, with at least 8 channels"
+        return "the VAE's channels and norm groups must be powers of two, with at least 8 channels"
     if vae.num_latent_frames_batch_size != LATENTS_PER_CHUNK:
         found = vae.num_latent_frames_batch_size
-        return f"it decodes {found} latent frames per chunk, not {LATENTS_PER_CHUNK}"
+        return f"the VAE decodes {found} latent frames per chunk, not {LATENTS_PER_CHUNK}"
     if config.act_fn not in ACTIVATIONS:
-        return f"its activation is {config.act_fn}, not {' or '.join(ACTIVATIONS)}"
+        return f"the VAE's activation is {config.act_fn}, not {' or '.join(ACTIVATIONS)}"
     blocks = (vae.decoder.mid_block, *vae.decoder.up_blocks)
     resnets = [resnet for block in blocks for resnet in block.resnets]
     if any(resnet.use_conv_shortcut and resnet.in_channels != resnet.out_channels for resnet in resnets):
-        return "one of its shortcuts is a convolution over time"
+        return "one of the VAE's shortcuts is a convolution over time"
     if any(conv.pad_mode != "first" for resnet in resnets for conv in (resnet.conv1, resnet.conv2)):
-        return "it does not pad with copies of the first frame"
+        return "the VAE does not pad with copies of the first frame"
     return None

@@ -209,7 +209,7 @@ def unsupported_reason(vae: Vae, device: torch.device | None = None) -> str | No
     """
     supported = SUPPORTED_VAES.get(type(vae).__name__)
     if supported is None:
-        return f"{type(vae).__name__} has none"
+        return f"it does not support {type(vae).__name__}"
     if (reason := supported.unsupported(vae)) is not None:
         return reason
     if (device or vae.device).type != "cuda":

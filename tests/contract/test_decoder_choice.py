@@ -1,0 +1,138 @@
+"""Which decoder `open_decoder` returns: support, measured GPUs, the self-test, and failures to build."""
+
+import pytest
+import torch
+from diffusers import AutoencoderKLCogVideoX
+
+from filmgate.errors import UsageError
+from filmgate.pipeline.decode import is_fast_decoder, open_decoder
+from filmgate.pipeline.decode.fast import passes
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_measured, unsupported_reason
+from filmgate.pipeline.render import Renderer
+from filmgate.settings import PipelineSettings
+from filmgate.telemetry.logs import JsonFormatter
+from tests.zoo_vaes import COGVIDEOX, build_vae
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The fast decoder counts as measured on this machine."""
+    monkeypatch.setattr("filmgate.pipeline.decode.unsupported_reason", lambda _: None)
+    monkeypatch.setattr("filmgate.pipeline.decode.is_measured", lambda _: True)
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_exact_decoder_is_used_if_the_weights_do_not_fit(monkeypatch, caplog):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("filmgate.pipeline.decode.fast.decoder.Network", full)
+    assert not is_fast_decoder(open_decoder(build_vae("wan2.1")))
+    assert "not enough GPU memory for the fast decoder" in caplog.text
+
+
+@pytest.mark.usefixtures("measured")
+def test_the_exact_decoder_is_used_and_logged_once_if_kernels_cannot_be_built(monkeypatch, caplog):
+    def fails(*_, **__):
+        raise RuntimeError("Failed to find C compiler")
+
+    monkeypatch.setattr(passes, "combine_in_torch", fails)
+    vae = build_vae("wan2.1")
+    assert not is_fast_decoder(open_decoder(vae))
+    assert not is_fast_decoder(open_decoder(vae))
+    (record,) = caplog.records
+    assert "the fast decoder cannot be built" in record.message
+    assert str(record.cause) == "Failed to find C compiler"
+    assert "C compiler" not in JsonFormatter().format(record)  # an exception's text is never logged
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("name", ["wan2.1", "wan2.2", "cogvideox"])
+def test_a_fast_decoder_that_passes_its_self_test_is_used_and_not_tested_again(name, monkeypatch):
+    chunks = FastDecoder.chunks
+
+    def return_nan(self, latents, rung):
+        return (frames * float("nan") for frames in chunks(self, latents, rung))
+
+    vae = build_vae(name).to(torch.bfloat16)
+    assert is_fast_decoder(open_decoder(vae))
+    monkeypatch.setattr(FastDecoder, "chunks", return_nan)
+    assert is_fast_decoder(open_decoder(vae))  # not tested again
+    assert not is_fast_decoder(open_decoder(build_vae(name).to(torch.bfloat16)))
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("corrupt", [lambda frames: frames * 1.2, lambda frames: frames * float("nan")])
+def test_a_fast_decoder_that_fails_its_self_test_is_not_used(corrupt, monkeypatch, caplog):
+    healthy = passes.add_taps_in_torch
+    monkeypatch.setattr(passes, "add_taps_in_torch", lambda *args: corrupt(healthy(*args)))
+    assert not is_fast_decoder(open_decoder(build_vae("wan2.1")))
+    (record,) = caplog.records
+    assert "the fast decoder failed its self-test" in record.message
+    error = record.fields["relative_error"]
+    assert error is None or error > 0.1  # None instead of NaN, which is not valid JSON
+
+
+def test_without_a_gpu_the_error_says_why_the_fast_decoder_is_not_available():
+    vae = build_vae("wan2.1")
+    assert not is_fast_decoder(open_decoder(vae))
+    assert unsupported_reason(vae) == "it needs a GPU"
+    with pytest.raises(UsageError, match="the fast decoder is not available: it needs a GPU"):
+        open_decoder(vae, choice="fast")
+    assert unsupported_reason(build_vae("ltx")) == "it does not support AutoencoderKLLTXVideo"
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({}, None),
+        (
+            {"block_out_channels": (8, 8, 12, 12)},
+            "the VAE's channels and norm groups must be powers of two, with at least 8 channels",
+        ),
+        (
+            {"block_out_channels": (4, 4, 4, 4)},
+            "the VAE's channels and norm groups must be powers of two, with at least 8 channels",
+        ),
+        ({"act_fn": "gelu"}, "the VAE's activation is gelu, not silu or swish"),
+    ],
+)
+def test_an_unsupported_cogvideox_configuration_is_named(config, reason):
+    vae = AutoencoderKLCogVideoX(**COGVIDEOX | config).to(torch.bfloat16)
+    assert unsupported_reason(vae, torch.device("cuda")) == reason
+
+
+def test_an_unsupported_cogvideox_layer_is_named():
+    vae = build_vae("cogvideox").to(torch.bfloat16)
+    vae.decoder.up_blocks[0].resnets[0].conv2.pad_mode = "replicate"
+    assert "copies of the first frame" in (unsupported_reason(vae, torch.device("cuda")) or "")
+    wide = AutoencoderKLCogVideoX(**COGVIDEOX | {"block_out_channels": (8, 8, 8, 16)}).to(torch.bfloat16)
+    wide.decoder.up_blocks[1].resnets[0].use_conv_shortcut = True
+    assert "a convolution over time" in (unsupported_reason(wide, torch.device("cuda")) or "")
+    vae.num_latent_frames_batch_size = 4
+    assert unsupported_reason(vae, torch.device("cuda")) == "the VAE decodes 4 latent frames per chunk, not 2"
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "expected"),
+    [
+        ("wan2.1", (9, 0), True),
+        ("wan2.1", (8, 0), False),
+        ("cogvideox", (9, 0), True),
+        ("cogvideox", (8, 9), False),
+    ],
+)
+def test_auto_uses_the_fast_decoder_on_measured_gpus_only(name, capability, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert is_measured(build_vae(name)) is expected
+
+
+def test_an_unavailable_fast_decoder_is_refused_before_denoising(model):
+    with pytest.raises(UsageError, match="the fast decoder is not available: it needs a GPU") as caught:
+        Renderer(model("wan2.1"), PipelineSettings(device="cpu", decoder="fast"))
+    assert caught.value.option == "pipeline.decoder"
+
+
+def test_an_offloaded_vae_is_judged_by_the_device_it_will_run_on():
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    assert unsupported_reason(vae, torch.device("cuda")) is None  # offloaded to the host until decoding
