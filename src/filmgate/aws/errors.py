@@ -23,58 +23,20 @@ class FailureKind(StrEnum):
     OTHER = "other"
 
 
-_CODES: Mapping[FailureKind, frozenset[str]] = {
-    FailureKind.DENIED: frozenset(
-        {
-            "403",
-            "AccessDenied",
-            "AccessDeniedException",
-            "AllAccessDisabled",
-            "AWS.SimpleQueueService.AccessDenied",
-        }
-    ),
-    FailureKind.NOT_FOUND: frozenset({"404", "NoSuchKey", "NoSuchVersion", "NotFound"}),
-    FailureKind.NO_RESOURCE: frozenset(
-        {
-            "AWS.SimpleQueueService.NonExistentQueue",
-            "NoSuchBucket",
-            "QueueDoesNotExist",
-            "ResourceNotFoundException",
-        }
-    ),
-    FailureKind.KEY: frozenset(
-        {
-            "DisabledException",
-            "IncorrectKeyException",
-            "InvalidCiphertextException",
-            "InvalidKeyUsageException",
-            "KMSInvalidStateException",
-            "NotFoundException",
-        }
-    ),
-    FailureKind.THROTTLED: frozenset(
-        {
-            "RequestThrottled",
-            "ServiceQuotaExceededException",
-            "SlowDown",
-            "Throttling",
-            "ThrottlingException",
-            "TooManyRequestsException",
-        }
-    ),
-    FailureKind.CREDENTIALS: frozenset(
-        {
-            "ExpiredToken",
-            "ExpiredTokenException",
-            "InvalidAccessKeyId",
-            "InvalidClientTokenId",
-            "InvalidSignatureException",
-            "InvalidToken",
-            "SignatureDoesNotMatch",
-            "UnrecognizedClientException",
-        }
-    ),
+_CODES = {
+    FailureKind.DENIED: "403 AccessDenied AccessDeniedException AllAccessDisabled "
+    "AWS.SimpleQueueService.AccessDenied",
+    FailureKind.NOT_FOUND: "404 NoSuchKey NoSuchVersion NotFound",
+    FailureKind.NO_RESOURCE: "AWS.SimpleQueueService.NonExistentQueue NoSuchBucket QueueDoesNotExist "
+    "ResourceNotFoundException",
+    FailureKind.KEY: "DisabledException IncorrectKeyException InvalidCiphertextException "
+    "InvalidKeyUsageException KMSInvalidStateException NotFoundException",
+    FailureKind.THROTTLED: "RequestThrottled ServiceQuotaExceededException SlowDown Throttling "
+    "ThrottlingException TooManyRequestsException",
+    FailureKind.CREDENTIALS: "ExpiredToken ExpiredTokenException InvalidAccessKeyId InvalidClientTokenId "
+    "InvalidSignatureException InvalidToken SignatureDoesNotMatch UnrecognizedClientException",
 }
+_KIND_OF_CODE = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 # The IAM action of an operation, where the two names differ.
 PERMISSIONS: Mapping[str, str] = {
     "HeadObject": "s3:GetObject",
@@ -110,9 +72,8 @@ class AwsFailure:
     @classmethod
     def from_code(cls, service: str, operation: str, code: str, text: str = "") -> "AwsFailure":
         """The failure in an error response. `text` is searched for the permission and the resource only."""
-        # S3 prefixes the codes of KMS.
-        bare = code.removeprefix("KMS.")
-        kind = next((kind for kind, codes in _CODES.items() if bare in codes), FailureKind.OTHER)
+        # S3 puts `KMS.` in front of the codes of KMS.
+        kind = _KIND_OF_CODE.get(code.removeprefix("KMS."), FailureKind.OTHER)
         action, resource = _NOT_AUTHORIZED.search(text), _RESOURCE.search(text)
         permission = PERMISSIONS.get(operation, f"{service.lower()}:{operation}")
         return cls(

@@ -34,7 +34,7 @@ _STATES = {
 }
 _REFUSED = {"ValidationException", "ConflictException"}
 _CLIP = "output.mp4"
-_SERVICE = "Bedrock"
+_SERVICE = "AWS"  # the calls go to Bedrock and to S3
 
 
 @dataclass(frozen=True, slots=True)
