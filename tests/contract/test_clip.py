@@ -94,7 +94,7 @@ def test_the_fragments_are_a_playable_stream(clip, tmp_path):
 
 def test_progress_counts_encoded_frames(clip):
     decode = [(p.done, p.total) for p in clip[2] if p.stage is Stage.DECODE]
-    finish = [p.done for p in clip[2] if p.stage is Stage.RESULT]
+    finish = [p.done for p in clip[2] if p.stage is Stage.FINISH]
     assert decode == [(1, 17), (5, 17), (9, 17), (13, 17), (17, 17)]
     assert finish == [0, 1]
 

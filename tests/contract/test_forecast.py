@@ -1,6 +1,7 @@
 """The forecast agrees with what the queue really does, on every database."""
 
 import heapq
+from contextlib import contextmanager
 from itertools import count
 from math import inf
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Clip, Share, WorkerId
+from filmgate.jobs import Clip, Route, Share, WorkerId
 from filmgate.scheduling.base import AttemptResult
 from filmgate.scheduling.forecast import forecast
 from filmgate.scheduling.live_forecast import LiveForecast, to_arrival
@@ -33,9 +34,7 @@ JOBS = st.lists(
     min_size=1,
     max_size=25,
 )
-WORKERS = st.lists(
-    st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")]), min_size=1, max_size=4
-)
+WORKERS = st.lists(st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")]), min_size=1, max_size=4)
 
 
 class Simulation:
@@ -51,9 +50,9 @@ class Simulation:
     def now(self):
         return self.bench.clocks.steady - self.clock_start
 
-    def run(self, idle, busy):
-        """`idle` and `busy` map workers to the moments at which they are free."""
-        free = [(at, number) for number, at in sorted((idle | busy).items())]
+    def run(self, free_at):
+        """Work until the queue is empty. `free_at` maps workers to the moments at which they are free."""
+        free = [(at, number) for number, at in free_at.items()]
         heapq.heapify(free)
         while free:
             at, number = heapq.heappop(free)
@@ -87,43 +86,58 @@ class Simulation:
                 self.bench.queue.heartbeat(lease)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shares=TENANTS, jobs=JOBS, models_of=WORKERS, running=st.integers(0, 4), passed=st.integers(0, 20))
 def test_every_job_starts_when_the_forecast_says(bench, shares, jobs, models_of, running, passed):
-    prefix, registry = f"t{next(NUMBERS)}", WorkerRegistry(bench.database)
+    with emptied(bench, models_of):
+        enqueue(bench, shares, jobs)
+        real = Simulation(bench, models_of)
+        busy = {number: end for number in range(min(running, len(models_of))) if (end := real.lease(number))}
+        real.advance_to(min([passed, *busy.values()]))
+        for number, models in enumerate(models_of):
+            status = WorkerStatus(WorkerId(f"worker-{number}"), Route.GPU, models)
+            WorkerRegistry(bench.database).heartbeat(status)
+        started = set(real.starts)
+
+        began, slots = real.now, forecast(bench.reader.snapshot()).slots
+        real.run({number: began for number in range(len(models_of))} | busy)
+
+        expected = {job_id: began + slot.starts_in for job_id, slot in slots.items() if slot.starts_in < inf}
+        actual = {job_id: at for job_id, at in real.starts.items() if job_id not in started}
+        assert actual == pytest.approx(expected)
+        served = {model for models in models_of for model in models}
+        unserved = [slot for slot in slots.values() if slot.starts_in == inf]
+        assert len(unserved) == sum(1 for _, _, model, _ in jobs if model not in served)
+
+
+def enqueue(bench, shares, jobs):
+    prefix = f"t{next(NUMBERS)}"
     for tenant, seconds, model, slo in jobs:
         number = tenant % len(shares)
         ticket = make_ticket(
             f"{prefix}-{number}", gpu_seconds=seconds, share=shares[number], model=model, slo_seconds=slo
         )
         bench.queue.enqueue(ticket)
-    real = Simulation(bench, models_of)
-    busy = {number: end for number in range(min(running, len(models_of))) if (end := real.lease(number))}
-    real.advance_to(min([passed, *(end for end, _ in real.leases.values())]))
-    for number, models in enumerate(models_of):
-        registry.heartbeat(WorkerStatus(WorkerId(f"worker-{number}"), make_offer().route, models))
-    started = set(real.starts)
 
-    began, slots = real.now, forecast(bench.reader.snapshot()).slots
-    idle = {number: began for number in range(len(models_of)) if number not in busy}
-    real.run(idle, busy)
 
-    served = {model for models in models_of for model in models}
-    expected = {job_id: began + slot.starts_in for job_id, slot in slots.items() if slot.starts_in < inf}
-    assert {job_id: at for job_id, at in real.starts.items() if job_id not in started} == pytest.approx(
-        expected
-    )
-    unserved = [slot for slot in slots.values() if slot.starts_in == inf]
-    assert len(unserved) == sum(1 for _, _, model, _ in jobs if model not in served)
-    for job in bench.reader.snapshot().queued:  # leave an empty queue to the next example
-        bench.queue.cancel(job.tenant_id, job.job_id)
-    for number in range(len(models_of)):
-        registry.leave(WorkerId(f"worker-{number}"))
+@contextmanager
+def emptied(bench, models_of):
+    """Leaves no jobs and no workers to the next example."""
+    try:
+        yield
+    finally:
+        for job in bench.reader.snapshot().queued:
+            bench.queue.cancel(job.tenant_id, job.job_id)
+        bench.clocks.pass_time(3600)
+        while bench.queue.lease(make_offer(models=("wan", "flipbook"))) is not None:
+            pass
+        for number in range(len(models_of)):
+            WorkerRegistry(bench.database).leave(WorkerId(f"worker-{number}"))
 
 
 def test_a_job_enqueued_after_the_snapshot_gets_the_slot_it_has_in_the_next(bench):
     registry = WorkerRegistry(bench.database)
-    registry.heartbeat(WorkerStatus(WorkerId("worker-1"), make_offer().route, ("flipbook",)))
+    registry.heartbeat(WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",)))
     for tenant in ("acme", "acme", "globex"):
         bench.queue.enqueue(make_ticket(tenant, gpu_seconds=10))
     live = LiveForecast(bench.reader, clock=lambda: 0.0)

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import inf
 
 from filmgate.jobs import JobId, Route, TenantId
@@ -62,7 +62,7 @@ class Forecast:
         """
         lane = (job.route, job.model)
         curve = self._curve(lane)
-        starts_in = max(curve.when(self._start_tag(job)), self._wait_for_own_jobs(job))
+        starts_in = max(curve.when(self._start_tag(job), job.tenant_id), self._wait_for_own_jobs(job))
         position = 1 + curve.count_before(lane, starts_in)
         if not any(run.serves(lane) and not run.is_assumed for run in self._runs):
             starts_in = inf
@@ -120,7 +120,19 @@ def forecast(
     A lane that no live worker serves is ordered as if one worker served it; its times are infinite unless
     `expects_workers`. A job for which `takes_turn` returns False leaves the queue and delays no other job.
     """
-    return _Simulation(snapshot, takes_turn, expects_workers=expects_workers).run()
+    live = [worker for status in snapshot.workers for worker in _live_workers(status, snapshot)]
+    served = {lane for worker in live for lane in worker.lanes}
+    unserved = sorted(_queued_lanes(snapshot) - served)
+    assumed = [_Worker(frozenset({lane}), is_assumed=not expects_workers) for lane in unserved]
+    if expects_workers:
+        simulations = [_Simulation(snapshot, takes_turn, [*live, *assumed])]
+    else:
+        # Apart: a job that cannot start is not charged to its tenant's share of the live workers.
+        simulations = [_Simulation(snapshot, takes_turn, live), _Simulation(snapshot, takes_turn, assumed)]
+    slots: dict[JobId, Slot] = {}
+    for simulation in simulations:
+        slots |= simulation.run()
+    return Forecast(snapshot, slots, expects_workers, (*live, *assumed))
 
 
 class _Worker:
@@ -156,7 +168,7 @@ class _Curve:
     """How far virtual time has come at which moment, on the workers of one lane."""
 
     def __init__(self, workers: list[_Worker]) -> None:
-        starts = sorted((start, tag) for worker in workers for start, tag, _ in worker.started)
+        starts = sorted((at, (tag, job.tenant_id)) for worker in workers for at, tag, job in worker.started)
         self._starts = [start for start, _ in starts]
         # Tags grow with time except where a job bypasses fair share: the highest so far is what counts.
         self._tags = list(accumulate((tag for _, tag in starts), max))
@@ -168,8 +180,9 @@ class _Curve:
         for times in self._by_lane.values():
             times.sort()
 
-    def when(self, tag: float) -> float:
-        place = bisect_right(self._tags, tag)
+    def when(self, tag: float, tenant_id: TenantId) -> float:
+        """When a job with this start tag begins. Tenants with the same virtual time take turns by id."""
+        place = bisect_right(self._tags, (tag, tenant_id))
         return min(self._starts[place] if place < len(self._starts) else inf, self._free_at)
 
     def count_before(self, lane: Lane, moment: float) -> int:
@@ -197,29 +210,38 @@ class _Tenant:
 
 
 class _Simulation:
-    def __init__(self, snapshot: Snapshot, takes_turn: TakesTurn, *, expects_workers: bool) -> None:
+    """The queue of some workers: the jobs on their lanes, and the accounts of the tenants."""
+
+    def __init__(self, snapshot: Snapshot, takes_turn: TakesTurn, workers: list[_Worker]) -> None:
         self._snapshot = snapshot
         self._takes_turn = takes_turn
-        self._expects_workers = expects_workers
+        self._workers = workers
         self._slots: dict[JobId, Slot] = {}
         self._positions: dict[Lane, int] = {}
         self._tenants: dict[TenantId, _Tenant] = {}
-        self._due: list[QueuedJob] = sorted(
-            (job for job in snapshot.queued if job.ready_in is not None), key=lambda job: job.ready_in or 0.0
-        )
-        for job in sorted(snapshot.queued, key=lambda job: (job.deadline_at, job.seq)):
-            if job.ready_in is None:
-                self._tenant(job.tenant_id).add(job)
-        for tail in snapshot.tails:
-            for job in tail.expand():
-                self._tenant(job.tenant_id).add(job)
-        self._waiting = len(snapshot.queued) + sum(tail.jobs for tail in snapshot.tails)
+        self._due: list[QueuedJob] = []
+        self._ends = [(job.free_in, job.tenant_id) for job in snapshot.running]
+        heapq.heapify(self._ends)
+        self._waiting = 0
+        self._queue_jobs({lane for worker in workers for lane in worker.lanes})
         self._by_time = [(tenant.virtual_time, tenant.id) for tenant in self._tenants.values()]
         heapq.heapify(self._by_time)
-        self._ends: list[tuple[float, TenantId]] = []
-        self._workers = [*self._live_workers(), *self._assumed_workers()]
 
-    def run(self) -> Forecast:
+    def _queue_jobs(self, lanes: set[Lane]) -> None:
+        listed = sorted(self._snapshot.queued, key=lambda job: (job.deadline_at, job.seq))
+        tails = (job for tail in self._snapshot.tails for job in tail.expand())
+        for job in chain(listed, tails):
+            if (job.route, job.model) not in lanes:
+                continue
+            self._waiting += 1
+            if job.ready_in is None:
+                self._tenant(job.tenant_id).add(job)
+            else:
+                self._due.append(job)
+        self._due.sort(key=lambda job: job.ready_in or 0.0)
+
+    def run(self) -> dict[JobId, Slot]:
+        """Start every job that can start; returns the slots of all."""
         free = [(worker.free_at, number) for number, worker in enumerate(self._workers)]
         heapq.heapify(free)
         while free and self._waiting:
@@ -231,30 +253,17 @@ class _Simulation:
                 heapq.heappush(free, (ends_at, number))
             elif (later := self._next_event(worker, at)) < inf:
                 heapq.heappush(free, (later, number))
-        return Forecast(self._snapshot, self._slots, self._expects_workers, tuple(self._workers))
+        # A lost job that no worker serves can hold its tenant's last place: the others never start.
+        lanes = (lane for tenant in self._tenants.values() for lane in tenant.lanes.values())
+        for blocked in chain(self._due, *lanes):
+            self._add_slot(blocked, inf)
+        return self._slots
 
     def _tenant(self, tenant_id: TenantId) -> _Tenant:
         if tenant_id not in self._tenants:
             share = self._snapshot.shares.get(tenant_id, _NEW_TENANT)
             self._tenants[tenant_id] = _Tenant(tenant_id, share)
         return self._tenants[tenant_id]
-
-    def _live_workers(self) -> Iterator[_Worker]:
-        for status in self._snapshot.workers:
-            running = [job for job in self._snapshot.running if job.worker_id == status.worker_id]
-            slots = [_Worker(_lanes_of(status)) for _ in range(max(status.capacity, 1))]
-            for slot, job in zip(slots, running, strict=False):
-                slot.free_at = job.free_in
-                slot.served.append((job.tenant_id, job.free_in))
-                heapq.heappush(self._ends, (job.free_in, job.tenant_id))
-            yield from slots
-
-    def _assumed_workers(self) -> Iterator[_Worker]:
-        served = {lane for status in self._snapshot.workers for lane in _lanes_of(status)}
-        queued = {(job.route, job.model) for job in self._snapshot.queued}
-        for lane in sorted(queued | {(tail.route, tail.model) for tail in self._snapshot.tails}):
-            if lane not in served:
-                yield _Worker(frozenset({lane}), is_assumed=not self._expects_workers)
 
     def _release(self, at: float) -> None:
         while self._ends and self._ends[0][0] <= at:
@@ -265,12 +274,12 @@ class _Simulation:
         """The job `lease` would give this worker now, and its start tag."""
         while (due := self._next_due(worker, at)) is not None:
             self._due.remove(due)
-            if self._takes(due, at):
+            if self._takes(worker, due, at):
                 return due, -inf
         while (found := self._next_fair(worker)) is not None:
             tenant, jobs = found
             job = jobs.popleft()
-            tag, takes = tenant.virtual_time, self._takes(job, at)
+            tag, takes = tenant.virtual_time, self._takes(worker, job, at)
             if takes:
                 tenant.virtual_time += job.share_seconds / tenant.weight
             if any(tenant.lanes.values()):
@@ -304,14 +313,10 @@ class _Simulation:
             heapq.heappush(self._by_time, entry)
         return found
 
-    def _takes(self, job: QueuedJob, at: float) -> bool:
-        lane = (job.route, job.model)
-        takes = self._takes_turn(job, inf if self._is_unserved(lane) else at)
+    def _takes(self, worker: _Worker, job: QueuedJob, at: float) -> bool:
+        takes = self._takes_turn(job, inf if worker.is_assumed else at)
         self._waiting -= not takes
         return takes
-
-    def _is_unserved(self, lane: Lane) -> bool:
-        return not any(worker.serves(lane) and not worker.is_assumed for worker in self._workers)
 
     def _start(self, worker: _Worker, job: QueuedJob, tag: float, at: float) -> float:
         self._waiting -= 1
@@ -319,18 +324,36 @@ class _Simulation:
         tenant.running += not job.was_running
         ends_at = worker.run(job, at, tag)
         heapq.heappush(self._ends, (ends_at, job.tenant_id))
+        self._add_slot(job, inf if worker.is_assumed else at)
+        return ends_at
+
+    def _add_slot(self, job: QueuedJob, starts_in: float) -> None:
         lane = (job.route, job.model)
         self._positions[lane] = self._positions.get(lane, 0) + 1
         if job.job_id is not None:
-            starts_in = inf if worker.is_assumed else at
             self._slots[job.job_id] = Slot(self._positions[lane], starts_in, starts_in + job.busy_seconds)
-        return ends_at
 
     def _next_event(self, worker: _Worker, at: float) -> float:
         """When a worker that found nothing should look again: a job ends, or a backoff is over."""
         ends = self._ends[0][0] if self._ends else inf
         ready = (job.ready_in or 0.0 for job in self._due if worker.serves((job.route, job.model)))
         return min(ends, next((moment for moment in ready if moment > at), inf))
+
+
+def _live_workers(status: WorkerStatus, snapshot: Snapshot) -> Iterator[_Worker]:
+    """One for each job the worker can run at once; those with a running job are free when it ends."""
+    running = (job for job in snapshot.running if job.worker_id == status.worker_id)
+    for _ in range(max(status.capacity, 1)):
+        worker = _Worker(_lanes_of(status))
+        if (job := next(running, None)) is not None:
+            worker.free_at = job.free_in
+            worker.served.append((job.tenant_id, job.free_in))
+        yield worker
+
+
+def _queued_lanes(snapshot: Snapshot) -> set[Lane]:
+    listed = {(job.route, job.model) for job in snapshot.queued}
+    return listed | {(tail.route, tail.model) for tail in snapshot.tails}
 
 
 def _lanes_of(status: WorkerStatus) -> frozenset[Lane]:
