@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers bench chaos eval clean
+.PHONY: demo test check format lint types layers docs bench chaos eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,10 @@ types: $(STAMP)
 
 layers: $(STAMP)
 	$(VENV)/bin/lint-imports
+
+# The pages that are generated from the code; tests fail while they are out of date.
+docs: $(STAMP)
+	$(PY) -m filmgate.settings.reference docs/settings.md
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline
