@@ -5,6 +5,7 @@ Errors are reported by status and error code alone: the API's messages may quote
 
 import json
 import re
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Endpoint:
             limits=httpx.Limits(max_connections=connections),
             transport=transport,
         )
+        # Providers have no close method: the connections are closed with this object.
+        weakref.finalize(self, self._client.close)
 
     def call(self, method: str, path: str, **request: Any) -> Reply:
         """Call the API and parse its JSON answer; `request` as in httpx. Raises ProviderError subclasses."""
