@@ -97,8 +97,9 @@ def test_a_started_job_becomes_a_clip_that_can_be_fetched_again(rig):
     assert b"".join(rig.provider.fetch(invocation_id)) == clip
 
 
-def test_repeated_starts_with_the_same_token_are_one_job(rig):
-    task = rig.task()
+@pytest.mark.parametrize("source", [None, png(64, 64)], ids=["text", "first frame"])
+def test_repeated_starts_with_the_same_token_are_one_job(rig, source):
+    task = rig.task(source=source)
     before = rig.job_ids()
     ids = {rig.start(task) for _ in range(3)}
     assert (len(ids), rig.job_ids() - before) == (1, ids)

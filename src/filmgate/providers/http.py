@@ -58,6 +58,8 @@ class HttpProvider:
             reply = self._endpoint.call("POST", "/videos", json=fields, headers=headers)
         else:
             image = ("source.png", b"".join(task.read_source()), "image/png")
+            # A fixed boundary: a repeated start sends the same bytes, which some APIs compare.
+            headers["Content-Type"] = f"multipart/form-data; boundary={task.token}"
             files = {"input_reference": image}
             reply = self._endpoint.call("POST", "/videos", data=fields, files=files, headers=headers)
         return InvocationId(_text(reply.fields, "id"))
