@@ -196,7 +196,8 @@ def _to_fields(rendition: Rendition) -> dict[str, str]:
 
 
 def _path(invocation_id: InvocationId) -> str:
-    return f"/videos/{quote(invocation_id, safe='')}"
+    # Dots are encoded too: httpx resolves the segments "." and "..".
+    return f"/videos/{quote(invocation_id, safe='').replace('.', '%2E')}"
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:
