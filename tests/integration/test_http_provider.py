@@ -163,6 +163,13 @@ def test_a_redirect_to_a_signed_link_is_followed_without_the_key(api):
     assert "Authorization" not in api.requests[-1][2]
 
 
+def test_endless_redirects_are_an_error(api):
+    api.respond("GET", "/v1/videos/video_1", b"", status=302, Location="/v1/videos/video_1")
+    with pytest.raises(ProviderError, match="TooManyRedirects"):
+        provider_of(api).poll(VIDEO)
+    assert len(api.requests) == 6
+
+
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
