@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import certifi
 import pytest
 
 from filmgate.errors import (
@@ -161,6 +162,13 @@ def test_a_redirect_to_a_signed_link_is_followed_without_the_key(api):
     api.respond("GET", "/objects/signed", b"clip", Content_Type="video/mp4", Content_Length="4")
     assert b"".join(provider_of(api).fetch(VIDEO)) == b"clip"
     assert "Authorization" not in api.requests[-1][2]
+
+
+def test_tls_uses_the_certificates_of_the_host(monkeypatch):
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(certifi, "where", lambda: pytest.fail("this bundle lacks private authorities"))
+    open_provider(ProviderSettings(kind="http", url="https://127.0.0.1:9/v1"))
 
 
 def test_endless_redirects_are_an_error(api):

@@ -5,6 +5,7 @@ Errors are reported by status and error code alone: the API's messages may quote
 
 import json
 import re
+import ssl
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -42,6 +43,8 @@ class Endpoint:
             headers={"Authorization": f"Bearer {key}"},
             timeout=timeout_seconds,
             limits=httpx.Limits(max_connections=connections),
+            # The host's certificates, which may include a private authority; httpx has its own bundle.
+            verify=ssl.create_default_context(),
         )
         # Providers have no close method: the connections are closed with this object.
         weakref.finalize(self, self._client.close)
