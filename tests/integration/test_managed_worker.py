@@ -1,10 +1,13 @@
 """The managed worker with SQLite, encrypted files, and a second Filmgate or Bedrock over HTTP."""
 
+import json
 import threading
 from copy import copy
 
 import pytest
+import sqlalchemy as sa
 
+from filmgate.database.schema import jobs
 from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
 from filmgate.providers.invocations import RecordState
 from filmgate.providers.managed.orphans import OrphanSweep
@@ -187,6 +190,28 @@ def test_a_drained_worker_hands_its_job_back_and_the_next_worker_resumes_the_wai
     with managed_site.worker():
         assert managed_site.wait_for(job).state is JobState.COMPLETED
     assert bedrock.starts == [job.id]
+
+
+def add_spec_field(site, job, name, value):
+    """Store a field in the job's spec that this version does not know."""
+    with site.services.database.write() as connection:
+        own = jobs.c.id == job.id
+        spec = json.loads(connection.execute(sa.select(jobs.c.spec).where(own)).scalar_one())
+        connection.execute(sa.update(jobs).where(own).values(spec=json.dumps(spec | {name: value})))
+
+
+def test_an_unknown_field_of_a_stored_spec_is_carried_through(managed_site, bedrock):
+    bedrock.seconds = 600.0  # until `finish`
+    job = managed_site.enqueue()
+    add_spec_field(managed_site, job, "camera", {"move": "orbit"})
+    with managed_site.worker():  # leases, starts and hands back
+        managed_site.wait_for(job, lambda job: job.has_started)
+    bedrock.finish()
+    with managed_site.worker():  # resumes and completes
+        done = managed_site.wait_for(job)
+        assert managed_site.wait_for(managed_site.enqueue(seed=8)).state is JobState.COMPLETED
+    assert (done.state, done.spec.extra) == (JobState.COMPLETED, {"camera": {"move": "orbit"}})
+    assert "camera" not in str(bedrock.paid[job.id].body)
 
 
 def test_no_log_contains_the_prompt(managed_site, caplog):
