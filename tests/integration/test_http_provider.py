@@ -251,6 +251,11 @@ def test_the_key_is_read_from_its_file_and_not_shown(tmp_path, api):
     assert "sk-file" not in repr(provider._endpoint)
 
 
+def test_an_api_without_a_key_is_called_without_authorization(api):
+    provider_of(api, api_key="").models()
+    assert "Authorization" not in api.requests[-1][2]
+
+
 def test_sizes_and_lengths_in_settings_are_parsed():
     assert parse_sizes("1280x720, 720x1280") == ((1280, 720), (720, 1280))
     assert parse_seconds("4,8.5") == (4.0, 8.5)

@@ -40,7 +40,7 @@ class Endpoint:
     def __init__(self, url: str, key: str, timeout_seconds: float, connections: int = 32) -> None:
         self._client = httpx.Client(
             base_url=url,
-            headers={"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=timeout_seconds,
             limits=httpx.Limits(max_connections=connections),
             # The host's certificates, which may include a private authority; httpx has its own bundle.
