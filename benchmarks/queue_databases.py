@@ -11,7 +11,7 @@ import typer
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.database.schema import accounts, jobs, loads
+from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.errors import UsageError
 from filmgate.jobs import Idempotency, JobState, Route, StageSeconds, TenantId, Ticket, VideoSpec
 from filmgate.scheduling.rows import seal_prompt, to_row
@@ -108,6 +108,6 @@ def fill_queue(database: Database, keyring: FileKeyring, waiting: int, now: floa
             count = len(range(number, waiting, TENANTS))
             tenant = {"tenant_id": f"tenant-{number}"}
             connection.execute(sa.insert(accounts).values(tenant | {"weight": 1.0, "queued": count}))
-            load = tenant | {"route": Route.GPU, "model": MODEL, "state": JobState.QUEUED, "reason": ""}
-            connection.execute(sa.insert(loads).values(load | {"jobs": count, "gpu_seconds": 10.0 * count}))
+            lane = tenant | {"route": Route.GPU, "model": MODEL, "state": JobState.QUEUED, "reason": ""}
+            connection.execute(sa.insert(job_counts).values(lane | {"jobs": count, "gpu_seconds": 10.0 * count}))
         connection.exec_driver_sql("ANALYZE")

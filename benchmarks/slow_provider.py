@@ -11,8 +11,14 @@ CLIP = b"\0" * (256 << 10)
 MODEL = {
     "id": "bench",
     "limits": {
-        "size": {"multiple": 1, "min_side": 1, "max_side": 10_000, "max_pixels": 100_000_000},
-        "seconds": {"min": 0.1, "max": 600},
+        "size": {
+            "default": "1280x720",
+            "multiple": 1,
+            "min_side": 1,
+            "max_side": 10_000,
+            "max_pixels": 100_000_000,
+        },
+        "seconds": {"default": 5, "min": 0.1, "max": 600},
         "sources": [],
     },
 }
