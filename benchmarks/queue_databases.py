@@ -109,5 +109,7 @@ def fill_queue(database: Database, keyring: FileKeyring, waiting: int, now: floa
             tenant = {"tenant_id": f"tenant-{number}"}
             connection.execute(sa.insert(accounts).values(tenant | {"weight": 1.0, "queued": count}))
             lane = tenant | {"route": Route.GPU, "model": MODEL, "state": JobState.QUEUED, "reason": ""}
-            connection.execute(sa.insert(job_counts).values(lane | {"jobs": count, "gpu_seconds": 10.0 * count}))
+            connection.execute(
+                sa.insert(job_counts).values(lane | {"jobs": count, "gpu_seconds": 10.0 * count})
+            )
         connection.exec_driver_sql("ANALYZE")

@@ -211,7 +211,9 @@ def test_an_unreachable_api_is_a_retryable_error():
     assert caught.value.retryable
 
 
-@pytest.mark.parametrize(("given", "path"), [("../models", "%2E%2E%2Fmodels"), ("..", "%2E%2E"), (".", "%2E")])
+@pytest.mark.parametrize(
+    ("given", "path"), [("../models", "%2E%2E%2Fmodels"), ("..", "%2E%2E"), (".", "%2E")]
+)
 def test_an_invocation_id_cannot_change_the_path(api, given, path):
     api.respond("GET", f"/v1/videos/{path}", {"status": "queued"})
     assert provider_of(api).poll(InvocationId(given)).state is InvocationState.PENDING

@@ -27,7 +27,11 @@ def test_a_job_that_fails_at_the_provider_returns_to_our_gpus_without_using_an_a
     job = managed_site.enqueue()
     with managed_site.worker():
         returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (returned.state, returned.attempt, returned.routing.reason) == (JobState.QUEUED, 0, RouteReason.RETURNED)
+    assert (returned.state, returned.attempt, returned.routing.reason) == (
+        JobState.QUEUED,
+        0,
+        RouteReason.RETURNED,
+    )
     assert (returned.routing.changes, returned.routing.usd) == ((), None)
     assert managed_site.record(job).state is RecordState.FAILED
     assert managed_site.services.queue.lease(Offer("gpu", ("pattern",))).job.id == job.id
@@ -142,7 +146,10 @@ def test_a_provider_job_that_exceeds_the_limit_returns_to_our_gpus(managed_site,
         managed_site.age(4000)
     with managed_site.worker():
         returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (returned.routing.reason, managed_site.record(job).state) == (RouteReason.RETURNED, RecordState.FAILED)
+    assert (returned.routing.reason, managed_site.record(job).state) == (
+        RouteReason.RETURNED,
+        RecordState.FAILED,
+    )
 
 
 def test_an_open_breaker_returns_jobs_without_calling_the_provider(managed_site, bedrock):

@@ -162,7 +162,9 @@ def test_a_cancelled_job_is_cancelled_at_the_provider(tmp_path):
             wait_until(lambda: client.get("/v1/videos").json()["data"][0]["status"] == "failed")
 
 
-def test_the_clip_of_a_cancelled_job_is_deleted_at_bedrock_when_it_is_finished(managed_site, bedrock, clip_bucket):
+def test_the_clip_of_a_cancelled_job_is_deleted_at_bedrock_when_it_is_finished(
+    managed_site, bedrock, clip_bucket
+):
     bedrock.seconds = 600.0  # until `finish`: the clip must not be ready before the cancellation
     job = managed_site.enqueue()
     with managed_site.worker():

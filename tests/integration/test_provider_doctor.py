@@ -54,7 +54,9 @@ def test_a_model_past_its_end_of_life_fails_with_the_date(bedrock, moto, clip_bu
     bedrock.model_error, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
     assert "2026-09-30 (GetFoundationModel)" in examine(settings)["provider model"].message
     bedrock.end_of_life = "2999-01-01T00:00:00Z"
-    assert examine(settings)["provider model"].verdict is Verdict.OK, "GetFoundationModel is newer than the catalog"
+    assert examine(settings)["provider model"].verdict is Verdict.OK, (
+        "GetFoundationModel is newer than the catalog"
+    )
 
 
 def test_a_missing_model_and_a_missing_bucket_are_failures(bedrock, moto):

@@ -53,7 +53,11 @@ def test_route_reason_and_moves_are_printed_without_the_prompt(route, job):
     ):
         assert text in shown.stdout
     printed = json.loads(route(job.id, "--tenant", "acme", "--json").stdout)
-    assert (printed["route"], printed["routing"]["provider"], printed["routing"]["usd"]) == ("managed", "http", 1.25)
+    assert (printed["route"], printed["routing"]["provider"], printed["routing"]["usd"]) == (
+        "managed",
+        "http",
+        1.25,
+    )
     assert [(move["route"], move["reason"]) for move in printed["moves"]] == [("managed", "deadline")]
     assert PROMPT not in shown.stdout + json.dumps(printed)
 

@@ -102,8 +102,16 @@ def test_a_spec_that_fits_is_unchanged():
         (ManagedPolicy(), SPEC, "the tenant allows no managed provider"),
         (replace(ANYTHING, regions=("eu-west-1",)), SPEC, "does not allow region us-west-2"),
         (replace(ANYTHING, max_usd_per_clip=3.0), SPEC, "7.5 USD exceeds the tenant's limit"),
-        (replace(ANYTHING, may_resize=False), replace(SPEC, width=640, height=480), "does not allow 640x480 to become"),
-        (replace(ANYTHING, may_change_length=False), replace(SPEC, seconds=2.0), "does not allow 2 s to become 5 s"),
+        (
+            replace(ANYTHING, may_resize=False),
+            replace(SPEC, width=640, height=480),
+            "does not allow 640x480 to become",
+        ),
+        (
+            replace(ANYTHING, may_change_length=False),
+            replace(SPEC, seconds=2.0),
+            "does not allow 2 s to become 5 s",
+        ),
         (ANYTHING, replace(SPEC, prompt="x" * 5001), "5001 characters"),
         (ANYTHING, replace(SPEC, source=Source(SourceKind.EXTEND)), "does not support this job's source"),
         (ANYTHING, replace(SPEC, source=Source(SourceKind.REMIX)), "does not support this job's source"),
