@@ -2,10 +2,12 @@
 
 import base64
 import sys
+from copy import copy
 from dataclasses import replace
 
 import pytest
 
+from filmgate.aws.s3_location import S3Location
 from filmgate.errors import (
     ProviderCannot,
     ProviderError,
@@ -127,6 +129,24 @@ def test_a_discard_deletes_every_version_and_delete_marker(bedrock, ray, clip_bu
     assert bedrock.files(clip_bucket) == ["clips/other/file"]
     version = s3.list_object_versions(Bucket=clip_bucket)["Versions"][0]["VersionId"]
     s3.delete_object(Bucket=clip_bucket, Key="clips/other/file", VersionId=version)
+
+
+@pytest.mark.parametrize(
+    ("uri", "name", "prefix"),
+    [
+        ("s3://clips/out", "abc", "out/abc/"),
+        ("s3://clips/out/abc", "abc", "out/abc/"),
+        ("s3://clips", "abc", "abc/"),
+        ("s3://clips/abc", "abc", "abc/"),
+        ("s3://clips/xabc", "abc", "xabc/abc/"),
+    ],
+)
+def test_only_the_folder_of_the_invocation_is_used(ray, uri, name, prefix):
+    provider = copy(ray)
+    provider._get = lambda _id: {"outputDataConfig": {"s3OutputDataConfig": {"s3Uri": uri}}}
+    assert provider._folder(f"arn:aws:bedrock:async-invoke/{name}") == S3Location("clips", prefix)
+    with pytest.raises(ProviderError, match="names no folder"):
+        provider._folder("arn:aws:bedrock:async-invoke/")
 
 
 @pytest.mark.parametrize(
