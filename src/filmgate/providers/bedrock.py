@@ -1,4 +1,4 @@
-"""Amazon Bedrock: asynchronous invocations that write the clip to a bucket of the operator."""
+"""Amazon Bedrock: asynchronous invocations that write the clip to the operator's bucket."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ class Clients:
 
 
 class BedrockProvider:
-    """One video model of Bedrock. The clientRequestToken makes repeated starts one invocation."""
+    """One video model of Bedrock. Repeated starts with the same clientRequestToken are one invocation."""
 
     def __init__(
         self, clients: Clients, settings: ProviderSettings, clock: Callable[[], float] = time.time
@@ -70,7 +70,7 @@ class BedrockProvider:
         return self._models
 
     def life_cycle(self) -> LifeCycle:
-        """The life cycle from GetFoundationModel, or from the catalog without that permission."""
+        """From GetFoundationModel, or from the catalog if the role may not call it."""
         try:
             with _translated("GetFoundationModel"):
                 details = self._clients.control.get_foundation_model(modelIdentifier=self._model.id)
@@ -131,7 +131,7 @@ class BedrockProvider:
                         raise ProviderError(f"S3 did not delete {len(errors)} object versions: {code}")
 
     def cancel(self, invocation_id: InvocationId) -> None:
-        """Bedrock cannot cancel: the clip is paid for, and deleted when it is finished."""
+        """Does nothing: Bedrock has no cancel. The clip is billed, and deleted when it is finished."""
 
     def list_jobs(self) -> str:
         """Check that invocations may be listed, for the doctor."""
@@ -179,7 +179,7 @@ def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
     S3Location.parse(settings.bucket, _BUCKET_OPTION)
     if not aws.has_boto3():
         raise ProviderUnusable(aws.BOTO3_MISSING)
-    # One attempt per call: the worker backs off itself, and nested retries would amplify an outage.
+    # One attempt per call: the worker backs off, and nested retries would amplify an outage.
     options = aws.ClientOptions(
         connect_seconds=settings.timeout_seconds,
         read_seconds=settings.timeout_seconds,
@@ -197,7 +197,7 @@ def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
 
 
 def _translated(verb: str) -> AbstractContextManager[None]:
-    """Translates errors of the AWS calls in the block, by code: a message may quote the prompt."""
+    """Translates AWS errors by their code. Their messages are dropped: they may quote the prompt."""
 
     def to_error(failure: AwsFailure) -> ProviderError:
         message = f"{verb}: {failure.code}"
