@@ -45,6 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     """The requests that the HTTP provider sends, and /stats and /release for the benchmark."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each response on a kept connection waits 40 ms for an ACK
     server: SlowProvider
 
     def do_POST(self) -> None:
