@@ -3,11 +3,13 @@
 import json
 import threading
 from copy import copy
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
 from filmgate.database.schema import jobs
+from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
 from filmgate.providers.invocations import RecordState
 from filmgate.providers.managed.orphans import OrphanSweep
@@ -145,6 +147,53 @@ def test_no_more_jobs_are_leased_than_the_provider_renders_at_once(managed_site,
     with managed_site.worker(max_jobs=2) as worker:
         wait_until(lambda: bedrock.polls >= 10)  # by then the worker could have leased the other jobs
         assert (worker.job_count, len(bedrock.paid)) == (2, 2)
+
+
+class WokenQueue:
+    """A queue whose `wait` blocks until `wake` is set. Records the calls of `lease` and `wait`."""
+
+    def __init__(self, queue):
+        self._queue, self.wake, self.calls = queue, threading.Event(), []
+
+    def __getattr__(self, name):
+        return getattr(self._queue, name)
+
+    def lease(self, offer):
+        self.calls.append("lease")
+        return self._queue.lease(offer)
+
+    def wait(self, offer, is_stopping):
+        self.calls.append("wait")
+        wait_until(lambda: self.wake.is_set() or is_stopping())
+
+
+def test_an_idle_worker_waits_for_the_waker_instead_of_polling(managed_site):
+    queue = WokenQueue(managed_site.services.queue)
+    managed_site.services = replace(managed_site.services, queue=queue)
+    with managed_site.worker():
+        wait_until(lambda: "wait" in queue.calls)
+        job = managed_site.enqueue()
+        queue.wake.set()
+        assert managed_site.wait_for(job).state is JobState.COMPLETED
+    assert queue.calls[:3] == ["lease", "wait", "lease"]
+
+
+def test_an_idle_worker_pauses_after_a_failed_lease(managed_site, monkeypatch):
+    queue = WokenQueue(managed_site.services.queue)
+    queue.wake.set()  # `wait` returns at once
+    managed_site.services = replace(managed_site.services, queue=queue)
+    lease, failures = queue._queue.lease, iter(range(3))
+
+    def fail(offer):
+        if next(failures, None) is not None:
+            raise QueueUnavailable("down")
+        return lease(offer)
+
+    monkeypatch.setattr(queue._queue, "lease", fail)
+    job = managed_site.enqueue()
+    with managed_site.worker():
+        assert managed_site.wait_for(job).state is JobState.COMPLETED
+    assert queue.calls[:4] == ["lease"] * 4, "the worker paused without the waker"
 
 
 def test_a_cancelled_job_is_cancelled_at_the_provider(tmp_path):

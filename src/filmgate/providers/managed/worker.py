@@ -46,6 +46,7 @@ class ManagedWorker:
         self._orphans = OrphanSweep(services.provider, services.invocations)
         self._sweep_at = 0.0
         self._lease_at = 0.0
+        self._has_failed_to_lease = False
         # Guards the two collections below; notified when a job is due earlier than expected.
         self._changed = threading.Condition()
         self._jobs: set[ProviderJob] = set()
@@ -118,9 +119,11 @@ class ManagedWorker:
             self._add(lease)
 
     def _lease(self) -> Lease | None:
+        self._has_failed_to_lease = False
         try:
             return self._queue.lease(self._offer)
         except (QueueUnavailable, KeyringUnavailable) as exc:
+            self._has_failed_to_lease = True
             self._log.warning("could not lease a job", code=exc.code)
             return None
 
@@ -167,6 +170,11 @@ class ManagedWorker:
             self._changed.notify()
 
     def _sleep(self) -> None:
+        # After an error the worker waits for `poll_seconds`: the waker may return at once.
+        if not self._jobs and not self._has_failed_to_lease:
+            self._queue.wait(self._offer, lambda: self._is_draining)
+            self._lease_at = 0.0
+            return
         with self._changed:
             soonest = self._waiting[0][0] if self._waiting else float("inf")
             left = min(soonest, self._lease_at) - time.monotonic()
