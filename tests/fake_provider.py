@@ -6,7 +6,7 @@ from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
 from filmgate.jobs import InvocationId
 from filmgate.providers.base import Invocation, InvocationState, ProviderModel, Rendition
 
-RAY = ProviderModel(
+MODEL = ProviderModel(
     provider="elsewhere",
     model="ray",
     region="us-west-2",
@@ -24,7 +24,7 @@ RAY = ProviderModel(
 class FakeProvider:
     """Renders every size and length, or only `size`; throttles or fails on demand."""
 
-    model: ProviderModel = RAY
+    model: ProviderModel = MODEL
     is_throttling: bool = False
     is_down: bool = False
     size: tuple[int, int] | None = None

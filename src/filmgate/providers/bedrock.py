@@ -26,6 +26,7 @@ from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
 from filmgate.settings import ProviderSettings
 
+_BUCKET_OPTION = "provider.bucket"
 _CHUNK_BYTES = 256 << 10
 _STATES = {
     "InProgress": InvocationState.PENDING,
@@ -34,8 +35,7 @@ _STATES = {
 }
 _REFUSED = {"ValidationException", "ConflictException"}
 _CLIP = "output.mp4"
-_SERVICE = "Bedrock"
-_BUCKET_OPTION = "provider.bucket"
+_SERVICE = "AWS"  # the calls go to Bedrock and to S3
 
 
 @dataclass(frozen=True, slots=True)
