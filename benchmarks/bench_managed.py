@@ -25,10 +25,10 @@ from benchmarks.queue_databases import SPEC, make_ticket
 from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
 from filmgate.database import open_database
 from filmgate.jobs import JobState, ManagedPolicy, Route, TenantId
-from filmgate.scheduling import open_queue
-from filmgate.scheduling.base import JobQueue
+from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.settings import QueueSettings, StoreSettings
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from tests.waiting import wait_until
@@ -40,9 +40,10 @@ WAIT_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The queue, the provider's address and the worker's process id."""
+    """The queue and its reader, the provider's address and the worker's process id."""
 
     queue: JobQueue
+    reader: JobReader
     provider_url: str
     worker_pid: int
 
@@ -51,7 +52,7 @@ class Setup:
         return stats
 
     def count(self, *states: JobState) -> int:
-        return sum(load.jobs for load in self.queue.backlog().loads if load.state in states)
+        return sum(count.jobs for count in self.reader.backlog().counts if count.state in states)
 
 
 def main(
@@ -113,7 +114,8 @@ def started_worker(data: Path, jobs: int) -> Iterator[Setup]:
     database = open_database(QueueSettings(), data)
     try:
         open_tenants(database).add(Tenant(TENANT, managed=ManagedPolicy(is_allowed=True)))
-        queue = open_queue(database, open_keyring(StoreSettings(), data), QueueSettings())
+        keys = open_keys(StoreSettings(), data)
+        queue, reader = open_queue(database, keys, QueueSettings()), open_reader(database, keys)
         with started_endpoint("benchmarks.slow_provider") as provider:
             url = f"http://127.0.0.1:{provider.port}"
             environ = {
@@ -127,7 +129,7 @@ def started_worker(data: Path, jobs: int) -> Iterator[Setup]:
                 worker = subprocess.Popen(command, env=os.environ | environ, stdout=log, stderr=log)
             try:
                 wait_until(lambda: "ready" in (data / "worker.log").read_text(), WAIT_SECONDS)
-                yield Setup(queue, url, worker.pid)
+                yield Setup(queue, reader, url, worker.pid)
             finally:
                 worker.terminate()
                 worker.wait(STOP_SECONDS)

@@ -11,8 +11,14 @@ CLIP = b"\0" * (256 << 10)
 MODEL = {
     "id": "bench",
     "limits": {
-        "size": {"multiple": 1, "min_side": 1, "max_side": 10_000, "max_pixels": 100_000_000},
-        "seconds": {"min": 0.1, "max": 600},
+        "size": {
+            "default": "1280x720",
+            "multiple": 1,
+            "min_side": 1,
+            "max_side": 10_000,
+            "max_pixels": 100_000_000,
+        },
+        "seconds": {"default": 5, "min": 0.1, "max": 600},
         "sources": [],
     },
 }
@@ -39,6 +45,7 @@ class Handler(BaseHTTPRequestHandler):
     """The requests that the HTTP provider sends, and /stats and /release for the benchmark."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each response on a kept connection waits 40 ms for an ACK
     server: SlowProvider
 
     def do_POST(self) -> None:

@@ -17,7 +17,7 @@ from tests.service import running, settings_for
 
 ROOT = Path(__file__).parents[1]
 CARDS = ROOT / "tests/pattern.toml"
-QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, poll_seconds=0.02, drain_seconds=1)
+QUICK = WorkerSettings(heartbeat_seconds=0.2, progress_seconds=0.02, drain_seconds=1)
 CARDS_ENVIRON = {"FILMGATE_ADMISSION__MODELS_FILE": str(CARDS), "FILMGATE_ADMISSION__DEFAULT_MODEL": MODEL}
 QUICK_ENVIRON = {
     "FILMGATE_QUEUE__LEASE_SECONDS": "2",
@@ -74,5 +74,5 @@ class SecondFilmgate:
 
 def endpoint_settings(service, **fields):
     """Settings of a Filmgate that uses this service as its provider."""
-    given = {"provider": "http", "url": f"{service.url}/v1", "api_key": service.key, "poll_seconds": 0.05}
+    given = {"kind": "http", "url": f"{service.url}/v1", "api_key": service.key, "poll_seconds": 0.05}
     return ProviderSettings(**given | fields)

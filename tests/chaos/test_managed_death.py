@@ -10,9 +10,8 @@ import pytest
 
 from filmgate.jobs import JobState, Route, TenantId
 from filmgate.providers import open_provider
-from filmgate.providers.invocations import RecordState
-from filmgate.providers.managed.orphans import LeftoverSweep
-from filmgate.scheduling import open_invocations
+from filmgate.providers.invocations import RecordState, open_invocations
+from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.store.base import ObjectName
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
@@ -34,8 +33,8 @@ def bedrock(moto):
 
 @pytest.fixture
 def make_managed_site(make_site, bedrock, moto, clip_bucket):
-    fallback = {
-        "PROVIDER": "bedrock",
+    provider = {
+        "KIND": "bedrock",
         "MODEL": "luma.ray-v2:0",
         "REGION": "us-west-2",
         "BUCKET": f"s3://{clip_bucket}/clips",
@@ -43,7 +42,7 @@ def make_managed_site(make_site, bedrock, moto, clip_bucket):
         "BUCKET_ENDPOINT": moto,
         "POLL_SECONDS": "0.1",
     }
-    settings = {f"FILMGATE_PROVIDER__{name}": value for name, value in fallback.items()}
+    settings = {f"FILMGATE_PROVIDER__{name}": value for name, value in provider.items()}
 
     def make(**environ):
         site = make_site(**settings, **ENVIRON, **environ)
@@ -80,7 +79,7 @@ def test_a_job_survives_a_kill_at_every_step_and_is_billed_once(make_managed_sit
     job = enqueue(site)
     for step in ("intent", "start", "id", "wait", "download", "publish"):
         assert start_managed(site, step).wait(60) == -signal.SIGKILL, step
-        assert site.find(job).state is JobState.RUNNING, "the queue does not know yet"
+        assert site.find(job).state is JobState.RUNNING, "its lease has not expired yet"
     start_managed(site)
     done = site.wait_for(job)
     assert (done.state, done.attempt, done.fence) == (JobState.COMPLETED, 7, 7)
@@ -101,7 +100,7 @@ def test_a_managed_worker_killed_at_any_step_is_billed_once_and_leaves_one_clip(
 ):
     job = enqueue(site)
     assert start_managed(site, step).wait(60) == -signal.SIGKILL
-    assert site.find(job).state is JobState.RUNNING, "the queue does not know yet"
+    assert site.find(job).state is JobState.RUNNING, "its lease has not expired yet"
     start_managed(site)
     done = site.wait_for(job)
     assert (done.state, done.attempt, done.fence) == (JobState.COMPLETED, 2, 2)
@@ -117,8 +116,8 @@ def test_the_sweep_deletes_what_a_worker_killed_after_the_acknowledgement_left(s
     done = site.find(job)
     assert (done.state, clips(site, job)) == (JobState.COMPLETED, ["clip-1.mp4"])
     assert bedrock.files(clip_bucket) != [], "the worker died before it deleted them"
-    sweep = LeftoverSweep(open_provider(site.settings.provider), records, idle_seconds=0.0)
-    assert sweep.sweep() == 1
+    sweep = OrphanSweep(open_provider(site.settings.provider), records, idle_seconds=0.0)
+    assert sweep.run() == 1
     assert bedrock.files(clip_bucket) == []
     assert (records.find(job.id).state, len(bedrock.paid)) == (RecordState.CLOSED, 1)
 

@@ -27,7 +27,6 @@ SETTINGS = CARDS_ENVIRON | {
     "FILMGATE_PROVIDER__KIND": "http",
     "FILMGATE_PROVIDER__EXPECTED_SECONDS": "5",
     "FILMGATE_PROVIDER__POLL_SECONDS": "0.1",
-    "FILMGATE_ROUTING__SILENCE_SECONDS": "5",
     "FILMGATE_ROUTING__SPILL_SECONDS": "0.1",
     "FILMGATE_ADMISSION__SLO_SECONDS": "300",
 }
@@ -51,11 +50,14 @@ class RoutedSite:
         self.site.workers.append(process)
 
     def start_gpu_worker(self):
-        """Start a GPU worker and wait until the server sees it."""
+        """Start a GPU worker and wait until the server keeps new jobs for it."""
         process = self.site.start_worker()
-        self.site.wait_until(lambda: any(map(is_live_gpu_worker, self.site.queue.backlog().workers)))
-        time.sleep(0.5)  # the server caches the list of workers for 0.25 s
+        self.site.wait_until(self.has_gpu_worker)
+        self.site.wait_until(lambda: self.create(1)[0]["route"] == Route.GPU)
         return process
+
+    def has_gpu_worker(self):
+        return any(worker.route is Route.GPU for worker in self.site.reader.backlog().workers)
 
     def client(self):
         return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
@@ -72,10 +74,6 @@ class RoutedSite:
     def wait_for(self, videos):
         """Wait until every job has ended."""
         self.site.wait_until(lambda: all(self.find(video).state.is_final for video in videos))
-
-
-def is_live_gpu_worker(worker):
-    return worker.route is Route.GPU and worker.silent_seconds < 1
 
 
 @pytest.fixture
@@ -99,6 +97,7 @@ def test_jobs_move_to_the_provider_while_no_gpu_worker_runs_and_new_jobs_return(
         assert site.find(local[0]).route is Route.GPU
         site.site.kill(gpu_worker)
 
+        # They wait for the dead worker until it times out; then the spill moves them.
         moved = site.create(3)
         site.wait_for(moved)
         for video in moved:

@@ -36,7 +36,6 @@ def first(tmp_path_factory, second):
         "FILMGATE_PROVIDER__API_KEY": second.key,
         "FILMGATE_PROVIDER__TIMEOUT_SECONDS": "5",
         "FILMGATE_PROVIDER__EXPECTED_SECONDS": "5",
-        "FILMGATE_ROUTING__SILENCE_SECONDS": "5",
         "FILMGATE_ROUTING__SPILL_SECONDS": "0.2",
         "FILMGATE_ADMISSION__SLO_SECONDS": "300",
     }
@@ -111,7 +110,7 @@ def test_a_provider_that_dies_during_a_job_renders_one_clip_when_it_is_back(firs
     first.wait_until(lambda: count_starts() == before + 1)
     port = second.port
     second.kill()
-    first.wait_for_log("put off")
+    first.wait_for_log("backing off")
     assert find(first, video_id)["status"] != "failed"
     second.start("--port", port)
     wait_for(first, video_id, "completed")

@@ -1,4 +1,4 @@
-"""The provider's side of a job, on each database."""
+"""The records of provider jobs, on each database."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from filmgate.scheduling.base import AttemptFailure, AttemptResult
 from tests.tickets import make_offer, make_ticket
 
 WHY = Routing(RouteReason.DEADLINE, provider="http", offer="wan", changes=("size 1x1 -> 2x2",), usd=0.5)
-MINE = InvocationId("theirs-1")
+FIRST = InvocationId("first")
 RESULT = AttemptResult(Clip("clip-1.mp4", 1, "ab" * 32), StageSeconds(upload=1.0))
 
 
@@ -36,25 +36,25 @@ def lease(queue):
     return queue.lease(make_offer(route=Route.MANAGED))
 
 
-def test_an_intent_is_on_record_before_anything_is_started(records, lease, bench):
+def test_the_intent_is_recorded_before_the_start(records, lease, bench):
     record = records.begin(lease, "http", WHY)
     assert (record.provider, record.token, record.state) == ("http", lease.job.id, RecordState.OPEN)
     assert (record.invocation_id, record.started_at) == (None, bench.clocks.wall)
     assert records.find(lease.job.id) == record
 
 
-def test_what_the_provider_will_change_is_written_on_the_job(records, lease, reader):
+def test_the_changes_of_the_provider_are_written_to_the_job(records, lease, reader):
     records.begin(lease, "http", WHY)
     assert reader.find(lease.job.tenant_id, lease.job.id).routing == WHY
 
 
-def test_the_next_worker_finds_the_first_ones_record(records, lease, queue, bench):
+def test_the_next_worker_finds_the_record_of_the_first(records, lease, queue, bench):
     records.begin(lease, "http", WHY)
-    records.note(lease.job.id, MINE)
+    records.set_invocation(lease.job.id, FIRST)
     bench.clocks.pass_time(31)
     again = queue.lease(make_offer("worker-2", route=Route.MANAGED))
     record = records.begin(again, "http", replace(WHY, usd=9.0))
-    assert (record.invocation_id, record.started_at) == (MINE, bench.clocks.wall - 31)
+    assert (record.invocation_id, record.started_at) == (FIRST, bench.clocks.wall - 31)
 
 
 def test_only_the_holder_of_the_lease_may_begin(records, lease, queue, bench):
@@ -75,21 +75,21 @@ def test_only_the_holder_of_the_lease_may_withdraw_or_fail(records, lease, queue
     assert records.find(lease.job.id).state is RecordState.OPEN
 
 
-def test_an_intent_follows_the_provider_that_is_configured_now(records, lease, reader):
+def test_an_intent_changes_to_the_configured_provider_but_a_started_job_does_not(records, lease, reader):
     records.begin(lease, "http", WHY)
     again = records.begin(lease, "bedrock", replace(WHY, provider="bedrock"))
     assert (again.provider, again.invocation_id) == ("bedrock", None)
     assert reader.find(lease.job.tenant_id, lease.job.id).routing.provider == "bedrock"
-    records.note(lease.job.id, MINE)
-    assert records.begin(lease, "http", WHY).provider == "bedrock", "what was started stays"
+    records.set_invocation(lease.job.id, FIRST)
+    assert records.begin(lease, "http", WHY).provider == "bedrock", "a started job keeps its provider"
     assert reader.find(lease.job.tenant_id, lease.job.id).routing.provider == "bedrock"
 
 
-def test_the_first_id_stays(records, lease):
+def test_the_first_invocation_id_is_kept(records, lease):
     records.begin(lease, "http", WHY)
-    records.note(lease.job.id, MINE)
-    records.note(lease.job.id, InvocationId("theirs-2"))
-    assert records.find(lease.job.id).invocation_id == MINE
+    records.set_invocation(lease.job.id, FIRST)
+    records.set_invocation(lease.job.id, InvocationId("second"))
+    assert records.find(lease.job.id).invocation_id == FIRST
 
 
 def test_an_intent_can_be_withdrawn_but_a_started_job_cannot(records, lease):
@@ -97,50 +97,50 @@ def test_an_intent_can_be_withdrawn_but_a_started_job_cannot(records, lease):
     records.withdraw(lease)
     assert records.find(lease.job.id) is None
     records.begin(lease, "http", WHY)
-    records.note(lease.job.id, MINE)
+    records.set_invocation(lease.job.id, FIRST)
     records.withdraw(lease)
-    assert records.find(lease.job.id).invocation_id == MINE
+    assert records.find(lease.job.id).invocation_id == FIRST
 
 
-def test_a_job_that_failed_there_may_go_home_and_one_that_waits_there_may_not(records, lease, queue):
-    home = Routing(RouteReason.RETURNED, "the provider failed the job")
-    setback = AttemptFailure(Failure(Reason.PROVIDER_FAILED, "no"), counts=False, routing=home)
+def test_a_job_returns_to_our_gpus_only_after_it_failed_at_the_provider(records, lease, queue):
+    returned = Routing(RouteReason.RETURNED, "the provider failed the job")
+    failed = AttemptFailure(Failure(Reason.PROVIDER_FAILED, "no"), uses_attempt=False, routing=returned)
     records.begin(lease, "http", WHY)
-    records.note(lease.job.id, MINE)
-    assert queue.fail_attempt(lease, setback).route is Route.MANAGED
+    records.set_invocation(lease.job.id, FIRST)
+    assert queue.fail_attempt(lease, failed).route is Route.MANAGED
     again = queue.lease(make_offer(route=Route.MANAGED))
     records.fail(again)
-    assert queue.fail_attempt(again, setback).route is Route.GPU
+    assert queue.fail_attempt(again, failed).route is Route.GPU
 
 
-def test_leftovers_are_ended_jobs_whose_provider_may_keep_something(records, lease, queue, bench):
+def test_orphans_are_ended_jobs_whose_provider_may_still_hold_data(records, lease, queue, bench):
     records.begin(lease, "http", WHY)
-    records.note(lease.job.id, MINE)
+    records.set_invocation(lease.job.id, FIRST)
     bench.clocks.pass_time(10)
-    assert records.leftovers("http", idle_seconds=5) == [], "it still runs"
+    assert records.orphans("http", idle_seconds=5) == [], "the job is still running"
     queue.complete(lease, RESULT)
-    assert records.leftovers("http", idle_seconds=20) == [], "its worker may be at it"
-    assert records.leftovers("bedrock", idle_seconds=5) == [], "somebody else's"
-    assert [record.job_id for record in records.leftovers("http", idle_seconds=5)] == [lease.job.id]
-    records.settle(lease.job.id, RecordState.CLOSED)
+    assert records.orphans("http", idle_seconds=20) == [], "its worker may be deleting the data"
+    assert records.orphans("bedrock", idle_seconds=5) == [], "another provider's job"
+    assert [record.job_id for record in records.orphans("http", idle_seconds=5)] == [lease.job.id]
+    records.set_state(lease.job.id, RecordState.CLOSED)
     bench.clocks.pass_time(60)
-    assert records.leftovers("http", idle_seconds=5) == []
+    assert records.orphans("http", idle_seconds=5) == []
 
 
-def test_a_record_goes_with_its_job(records, lease, queue):
+def test_a_record_is_deleted_with_its_job(records, lease, queue):
     records.begin(lease, "http", WHY)
     queue.complete(lease, RESULT)
     queue.remove(lease.job.tenant_id, lease.job.id)
     assert records.find(lease.job.id) is None
-    records.settle(lease.job.id, RecordState.CLOSED)
-    records.note(lease.job.id, MINE)
+    records.set_state(lease.job.id, RecordState.CLOSED)
+    records.set_invocation(lease.job.id, FIRST)
     assert records.find(lease.job.id) is None
 
 
-def test_a_record_changes_nothing_else_about_the_job(records, lease, reader):
+def test_a_record_changes_only_the_routing_of_the_job(records, lease, reader):
     before = reader.find(lease.job.tenant_id, lease.job.id)
     records.begin(lease, "http", WHY)
-    records.note(lease.job.id, MINE)
+    records.set_invocation(lease.job.id, FIRST)
     after = reader.find(lease.job.tenant_id, lease.job.id)
     assert after == replace(before, routing=WHY)
     assert after.state is JobState.RUNNING

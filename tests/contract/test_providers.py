@@ -1,4 +1,4 @@
-"""The Provider port under one suite: a second Filmgate over HTTP, and Bedrock through boto3."""
+"""The contract of the Provider port: a second Filmgate over HTTP, and Bedrock through boto3."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ import pytest
 from filmgate.errors import ProviderCannot, ProviderRefused
 from filmgate.jobs import InvocationId, ManagedPolicy, Source, SourceKind, VideoSpec, new_job_id
 from filmgate.providers import open_provider
-from filmgate.providers.base import InvocationState, ManagedTask
+from filmgate.providers.base import InvocationState, ProviderTask
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from tests.fake_bedrock import FakeBedrock, make_mp4
 from tests.images import png
@@ -24,7 +24,7 @@ SPEC = VideoSpec(
 
 @dataclass
 class Rig:
-    """A provider, and what lies behind it: its jobs, and whether anything is left of them."""
+    """A provider, the jobs it has, and whether any data of them is left."""
 
     provider: object
     clip_of: object
@@ -37,7 +37,7 @@ class Rig:
         read = (lambda: iter([source])) if source else None
         if source:
             spec = replace(spec, source=Source(SourceKind.IMAGE, part="source"))
-        return ManagedTask(job_id, job_id, self.provider.adapt(spec, POLICY), read)
+        return ProviderTask(job_id, job_id, self.provider.adapt(spec, POLICY), read)
 
     def start(self, task):
         self.started.append(self.provider.start(task))
@@ -97,8 +97,9 @@ def test_a_started_job_becomes_a_clip_that_can_be_fetched_again(rig):
     assert b"".join(rig.provider.fetch(invocation_id)) == clip
 
 
-def test_the_same_token_is_the_same_job_however_often_it_is_started(rig):
-    task = rig.task()
+@pytest.mark.parametrize("source", [None, png(64, 64)], ids=["text", "first frame"])
+def test_repeated_starts_with_the_same_token_are_one_job(rig, source):
+    task = rig.task(source=source)
     before = rig.job_ids()
     ids = {rig.start(task) for _ in range(3)}
     assert (len(ids), rig.job_ids() - before) == (1, ids)
@@ -110,7 +111,7 @@ def test_another_token_is_another_job(rig):
     assert (len(ids), rig.job_ids() - before) == (2, ids)
 
 
-def test_nothing_is_left_after_a_discard_and_a_second_one_is_no_error(rig):
+def test_a_discard_deletes_everything_and_can_be_repeated(rig):
     invocation_id = rig.start(rig.task())
     rig.wait(invocation_id)
     rig.provider.discard(invocation_id)
@@ -118,40 +119,40 @@ def test_nothing_is_left_after_a_discard_and_a_second_one_is_no_error(rig):
     rig.provider.discard(invocation_id)
 
 
-def test_a_discard_leaves_other_jobs_alone(rig):
-    kept, gone = rig.task(), rig.task()
-    kept_id, gone_id = rig.start(kept), rig.start(gone)
+def test_a_discard_does_not_touch_other_jobs(rig):
+    kept, deleted = rig.task(), rig.task()
+    kept_id, deleted_id = rig.start(kept), rig.start(deleted)
     rig.wait(kept_id)
-    rig.wait(gone_id)
-    rig.provider.discard(gone_id)
+    rig.wait(deleted_id)
+    rig.provider.discard(deleted_id)
     assert b"".join(rig.provider.fetch(kept_id)) == rig.clip_of(kept)
 
 
-def test_cancelling_twice_is_no_error_and_leads_to_an_end(rig):
+def test_a_cancelled_job_ends_and_can_be_cancelled_again(rig):
     invocation_id = rig.start(rig.task())
     rig.provider.cancel(invocation_id)
     rig.provider.cancel(invocation_id)
     assert rig.wait(invocation_id).state is not InvocationState.PENDING
 
 
-def test_an_unknown_job_is_an_error_or_a_failure_never_a_wait(rig):
-    stranger = InvocationId("arn:aws:bedrock:us-west-2:123456789012:async-invoke/zzzzzzzzzzzz")
+def test_an_unknown_job_is_rejected_or_failed_but_never_pending(rig):
+    unknown = InvocationId("arn:aws:bedrock:us-west-2:123456789012:async-invoke/zzzzzzzzzzzz")
     with suppress(ProviderRefused):
-        assert rig.provider.poll(stranger).state is InvocationState.FAILED
+        assert rig.provider.poll(unknown).state is InvocationState.FAILED
 
 
-def test_a_first_frame_travels_along(rig):
+def test_a_job_with_a_first_frame_completes(rig):
     invocation_id = rig.start(rig.task(source=png(64, 64)))
     assert rig.wait(invocation_id).state is InvocationState.COMPLETED
 
 
-def test_what_the_policy_forbids_is_not_offered(rig):
+def test_a_forbidden_rendition_is_not_offered(rig):
     with pytest.raises(ProviderCannot, match="no managed provider"):
         rig.provider.adapt(SPEC, ManagedPolicy())
 
 
-def test_offers_say_what_can_be_asked_for(rig):
-    offers = rig.provider.offers()
-    assert offers
-    assert {offer.provider for offer in offers} == {rig.provider.name}
-    assert all(offer.max_prompt_chars > 0 and offer.expected_seconds > 0 for offer in offers)
+def test_models_state_their_provider_and_limits(rig):
+    models = rig.provider.models()
+    assert models
+    assert {model.provider for model in models} == {rig.provider.name}
+    assert all(model.max_prompt_chars > 0 and model.expected_seconds > 0 for model in models)

@@ -25,8 +25,8 @@ def client(service):
 def rented(moto, clip_bucket):
     """A fake Bedrock and a provider that calls it, shared because boto3 clients are slow to build."""
     bedrock = FakeBedrock(moto)
-    fallback = bedrock_settings(bedrock, moto, clip_bucket, expected_seconds=2.0)
-    yield bedrock, fallback, open_provider(fallback)
+    settings = bedrock_settings(bedrock, moto, clip_bucket, expected_seconds=2.0)
+    yield bedrock, settings, open_provider(settings)
     bedrock.close()
 
 

@@ -1,9 +1,11 @@
-"""The HTTP provider against an endpoint that answers as it is told."""
+"""The HTTP provider against an API with scripted responses."""
 
 import json
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import certifi
 import pytest
 
 from filmgate.errors import (
@@ -16,7 +18,7 @@ from filmgate.errors import (
 )
 from filmgate.jobs import InvocationId, ManagedPolicy, VideoSpec, new_job_id
 from filmgate.providers import open_provider
-from filmgate.providers.base import InvocationState, ManagedTask
+from filmgate.providers.base import InvocationState, ProviderTask
 from filmgate.providers.http import parse_seconds, parse_sizes
 from filmgate.settings import ProviderSettings
 
@@ -28,25 +30,25 @@ VIDEO = InvocationId("video_1")
 MODELS = {"data": [{"id": "sora-2", "object": "model"}]}
 
 
-class Told:
-    """An endpoint: what it was asked, and what it answers by method and path."""
+class ScriptedApi:
+    """A server that keeps every request and answers by method and path."""
 
     def __init__(self):
-        self.answers, self.asked = {}, []
-        told = self
+        self.responses, self.requests = {}, []
+        api = self
 
         class Handler(BaseHTTPRequestHandler):
-            def answer(self):
+            def respond(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                told.asked.append((self.command, self.path, dict(self.headers), body))
-                status, headers, data = told.answers[self.command, self.path]
+                api.requests.append((self.command, self.path, dict(self.headers), body))
+                status, headers, data = api.responses[self.command, self.path]
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = do_DELETE = answer  # noqa: N815 - the base class names them
+            do_GET = do_POST = do_DELETE = respond  # noqa: N815 - names of the base class
 
             def log_message(self, *_):
                 pass
@@ -55,9 +57,10 @@ class Told:
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def says(self, method, path, told, status=200, **headers):
-        data = told if isinstance(told, bytes) else json.dumps(told).encode()
-        self.answers[method, path] = (status, {k.replace("_", "-"): v for k, v in headers.items()}, data)
+    def respond(self, method, path, content, status=200, **headers):
+        """Set the response to a method and path: bytes, or fields that are sent as JSON."""
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.responses[method, path] = (status, {k.replace("_", "-"): v for k, v in headers.items()}, data)
 
     def close(self):
         self.server.shutdown()
@@ -65,40 +68,40 @@ class Told:
 
 
 @pytest.fixture
-def told():
-    told = Told()
-    told.says("GET", "/v1/models", MODELS)
-    yield told
-    told.close()
+def api():
+    api = ScriptedApi()
+    api.respond("GET", "/v1/models", MODELS)
+    yield api
+    api.close()
 
 
-def provider_of(told, **fields):
-    given = {"provider": "http", "url": f"{told.url}/v1", "api_key": "sk-secret", "timeout_seconds": 2}
+def provider_of(api, **fields):
+    given = {"kind": "http", "url": f"{api.url}/v1", "api_key": "sk-secret", "timeout_seconds": 2}
     return open_provider(ProviderSettings(**given | fields))
 
 
 def task_of(provider, spec=SPEC, source=None):
     read = (lambda: iter([source])) if source else None
-    return ManagedTask(new_job_id(), "token-1", provider.adapt(spec, ANYTHING), read)
+    return ProviderTask(new_job_id(), "token-1", provider.adapt(spec, ANYTHING), read)
 
 
-def test_an_endpoint_that_says_no_limits_is_asked_in_openais_words_alone(told):
-    told.says("POST", "/v1/videos", {"id": "video_1", "status": "queued"})
-    provider = provider_of(told, sizes="1280x720,720x1280", seconds="4,8,12")
+def test_an_api_that_lists_no_limits_gets_only_fields_of_the_openai_api(api):
+    api.respond("POST", "/v1/videos", {"id": "video_1", "status": "queued"})
+    provider = provider_of(api, sizes="1280x720,720x1280", seconds="4,8,12")
     assert provider.start(task_of(provider)) == "video_1"
-    _, _, headers, body = told.asked[-1]
+    _, _, headers, body = api.requests[-1]
     assert json.loads(body) == {"prompt": "a red ball", "model": "sora-2", "size": "1280x720", "seconds": "4"}
     assert headers["Idempotency-Key"] == "token-1"
     assert headers["Authorization"] == "Bearer sk-secret"
 
 
-def test_a_first_frame_goes_as_a_form_whose_bytes_are_the_same_each_time(told):
-    told.says("POST", "/v1/videos", {"id": "video_1"})
-    provider = provider_of(told)
+def test_a_first_frame_is_sent_as_a_form_with_the_same_bytes_each_time(api):
+    api.respond("POST", "/v1/videos", {"id": "video_1"})
+    provider = provider_of(api)
     task = task_of(provider, source=b"\x89PNG pixels")
     provider.start(task)
     provider.start(task)
-    (_, _, headers, first), (_, _, _, second) = told.asked[-2:]
+    (_, _, headers, first), (_, _, _, second) = api.requests[-2:]
     assert headers["Content-Type"] == "multipart/form-data; boundary=token-1"
     assert first == second
     assert b'name="input_reference"; filename="source.png"' in first
@@ -106,7 +109,7 @@ def test_a_first_frame_goes_as_a_form_whose_bytes_are_the_same_each_time(told):
 
 
 @pytest.mark.parametrize(
-    ("answer", "state", "fraction"),
+    ("response", "state", "fraction"),
     [
         ({"status": "queued", "progress": 0}, InvocationState.PENDING, 0.0),
         ({"status": "in_progress", "progress": 40}, InvocationState.PENDING, 0.4),
@@ -115,17 +118,17 @@ def test_a_first_frame_goes_as_a_form_whose_bytes_are_the_same_each_time(told):
         ({"status": "failed", "error": {"message": "quotes a prompt"}}, InvocationState.FAILED, None),
     ],
 )
-def test_a_status_is_read_for_what_it_means(told, answer, state, fraction):
-    told.says("GET", "/v1/videos/video_1", answer, openai_poll_after_ms="1500")
-    invocation = provider_of(told).poll(VIDEO)
+def test_status_progress_and_polling_interval_are_parsed(api, response, state, fraction):
+    api.respond("GET", "/v1/videos/video_1", response, openai_poll_after_ms="1500")
+    invocation = provider_of(api).poll(VIDEO)
     assert (invocation.state, invocation.fraction) == (state, fraction)
     assert invocation.poll_after_seconds == 1.5
     assert "quotes" not in invocation.message
 
 
-def test_a_job_the_endpoint_has_lost_has_failed(told):
-    told.says("GET", "/v1/videos/video_1", {"error": {}}, status=404)
-    assert provider_of(told).poll(VIDEO).state is InvocationState.FAILED
+def test_a_job_that_the_api_does_not_know_has_failed(api):
+    api.respond("GET", "/v1/videos/video_1", {"error": {}}, status=404)
+    assert provider_of(api).poll(VIDEO).state is InvocationState.FAILED
 
 
 @pytest.mark.parametrize(
@@ -141,10 +144,10 @@ def test_a_job_the_endpoint_has_lost_has_failed(told):
         (503, ProviderError),
     ],
 )
-def test_a_refusal_says_whether_another_try_makes_sense(told, status, error):
-    words = {"error": {"code": "some_code", "message": "a red ball is not allowed"}}
-    told.says("POST", "/v1/videos", words, status=status, Retry_After="7")
-    provider = provider_of(told)
+def test_the_type_of_an_error_shows_whether_a_retry_can_help(api, status, error):
+    content = {"error": {"code": "some_code", "message": "a red ball is not allowed"}}
+    api.respond("POST", "/v1/videos", content, status=status, Retry_After="7")
+    provider = provider_of(api)
     with pytest.raises(ProviderError) as caught:
         provider.start(task_of(provider))
     assert type(caught.value) is error
@@ -154,63 +157,76 @@ def test_a_refusal_says_whether_another_try_makes_sense(told, status, error):
         assert caught.value.retry_after_seconds == 7
 
 
-def test_a_clip_is_followed_to_its_link_without_the_key(told):
-    told.says("GET", "/v1/videos/video_1/content", b"", status=302, Location="/objects/signed")
-    told.says("GET", "/objects/signed", b"clip", Content_Type="video/mp4", Content_Length="4")
-    assert b"".join(provider_of(told).fetch(VIDEO)) == b"clip"
-    assert "Authorization" not in told.asked[-1][2]
+def test_a_redirect_to_a_signed_link_is_followed_without_the_key(api):
+    api.respond("GET", "/v1/videos/video_1/content", b"", status=302, Location="/objects/signed")
+    api.respond("GET", "/objects/signed", b"clip", Content_Type="video/mp4", Content_Length="4")
+    assert b"".join(provider_of(api).fetch(VIDEO)) == b"clip"
+    assert "Authorization" not in api.requests[-1][2]
+
+
+def test_tls_uses_the_certificates_of_the_host(monkeypatch):
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(certifi, "where", lambda: pytest.fail("this bundle lacks private authorities"))
+    open_provider(ProviderSettings(kind="http", url="https://127.0.0.1:9/v1"))
+
+
+def test_endless_redirects_are_an_error(api):
+    api.respond("GET", "/v1/videos/video_1", b"", status=302, Location="/v1/videos/video_1")
+    with pytest.raises(ProviderError, match="TooManyRedirects"):
+        provider_of(api).poll(VIDEO)
+    assert len(api.requests) == 6
 
 
 @pytest.mark.parametrize(
-    ("headers", "words"),
+    ("headers", "message"),
     [
         ({"Content_Type": "text/html", "Content_Length": "4"}, "text/html"),
-        ({"Content_Type": "video/mp4", "Content_Length": "9"}, "4 of 9 bytes|cannot be reached"),
+        ({"Content_Type": "video/mp4", "Content_Length": "9"}, "4 of 9 bytes|unreachable"),
     ],
 )
-def test_what_is_no_clip_or_not_all_of_one_is_an_error(told, headers, words):
-    told.says("GET", "/v1/videos/video_1/content", b"clip", **headers)
-    with pytest.raises(ProviderError, match=words):
-        list(provider_of(told).fetch(VIDEO))
+def test_a_response_that_is_not_a_complete_clip_is_an_error(api, headers, message):
+    api.respond("GET", "/v1/videos/video_1/content", b"clip", **headers)
+    with pytest.raises(ProviderError, match=message):
+        list(provider_of(api).fetch(VIDEO))
 
 
-def test_an_empty_clip_is_an_error(told):
-    told.says("GET", "/v1/videos/video_1/content", b"", Content_Type="video/mp4", Content_Length="0")
+def test_an_empty_clip_is_an_error(api):
+    api.respond("GET", "/v1/videos/video_1/content", b"", Content_Type="video/mp4", Content_Length="0")
     with pytest.raises(ProviderError, match="0 of 0 bytes"):
-        list(provider_of(told).fetch(VIDEO))
+        list(provider_of(api).fetch(VIDEO))
 
 
-def test_an_endpoint_without_a_cancel_verb_is_asked_to_delete(told):
-    told.says("POST", "/v1/videos/video_1/cancel", {}, status=404)
-    told.says("DELETE", "/v1/videos/video_1", {})
-    provider_of(told).cancel(VIDEO)
-    assert [asked[0] for asked in told.asked] == ["POST", "DELETE"]
+def test_a_job_is_deleted_when_the_api_has_no_cancel(api):
+    api.respond("POST", "/v1/videos/video_1/cancel", {}, status=404)
+    api.respond("DELETE", "/v1/videos/video_1", {})
+    provider_of(api).cancel(VIDEO)
+    assert [request[0] for request in api.requests] == ["POST", "DELETE"]
 
 
-def test_nobody_there_is_an_error_that_may_pass():
-    provider = open_provider(
-        ProviderSettings(provider="http", url="http://127.0.0.1:9/v1", timeout_seconds=1)
-    )
-    with pytest.raises(ProviderError, match="cannot be reached") as caught:
+def test_an_unreachable_api_is_a_retryable_error():
+    provider = open_provider(ProviderSettings(kind="http", url="http://127.0.0.1:9/v1", timeout_seconds=1))
+    with pytest.raises(ProviderError, match="unreachable") as caught:
         provider.poll(VIDEO)
     assert caught.value.retryable
 
 
-def test_an_id_cannot_lead_anywhere_else(told):
-    told.says("GET", "/v1/videos/..%2Fmodels", {"status": "queued"})
-    assert provider_of(told).poll(InvocationId("../models")).state is InvocationState.PENDING
+@pytest.mark.parametrize(
+    ("given", "path"), [("../models", "%2E%2E%2Fmodels"), ("..", "%2E%2E"), (".", "%2E")]
+)
+def test_an_invocation_id_cannot_change_the_path(api, given, path):
+    api.respond("GET", f"/v1/videos/{path}", {"status": "queued"})
+    assert provider_of(api).poll(InvocationId(given)).state is InvocationState.PENDING
 
 
-def test_a_model_the_endpoint_does_not_have_is_told(told):
+def test_a_model_that_the_api_does_not_have_is_an_error(api):
     with pytest.raises(ProviderUnusable, match="no model 'veo'"):
-        provider_of(told, model="veo").offers()
+        provider_of(api, model="veo").models()
 
 
-def test_without_a_configured_model_only_its_namesake_is_asked(told):
-    with pytest.raises(ProviderCannot, match="offers nothing"):
-        provider_of(told).adapt(
-            VideoSpec(**{f: getattr(SPEC, f) for f in SPEC.__slots__} | {"model": "wan"}), ANYTHING
-        )
+def test_without_a_configured_model_only_the_model_of_the_same_name_is_used(api):
+    with pytest.raises(ProviderCannot, match="has no models"):
+        provider_of(api).adapt(replace(SPEC, model="wan"), ANYTHING)
 
 
 @pytest.mark.parametrize(
@@ -223,21 +239,26 @@ def test_without_a_configured_model_only_its_namesake_is_asked(told):
         ({"url": "http://host/v1", "seconds": "4,soon"}, "provider.seconds"),
     ],
 )
-def test_a_bad_setting_is_named(fields, option):
+def test_an_invalid_setting_is_named(fields, option):
     with pytest.raises(SettingsError) as caught:
-        open_provider(ProviderSettings(provider="http", **fields))
+        open_provider(ProviderSettings(kind="http", **fields))
     assert caught.value.option == option
 
 
-def test_the_key_is_read_from_its_file_and_shown_nowhere(tmp_path, told):
+def test_the_key_is_read_from_its_file_and_not_shown(tmp_path, api):
     (tmp_path / "key").write_text("sk-file\n")
-    provider = provider_of(told, key_file=str(tmp_path / "key"))
-    provider.offers()
-    assert told.asked[-1][2]["Authorization"] == "Bearer sk-file"
+    provider = provider_of(api, key_file=str(tmp_path / "key"))
+    provider.models()
+    assert api.requests[-1][2]["Authorization"] == "Bearer sk-file"
     assert "sk-file" not in repr(provider._endpoint)
 
 
-def test_lists_in_settings_are_read():
+def test_an_api_without_a_key_is_called_without_authorization(api):
+    provider_of(api, api_key="").models()
+    assert "Authorization" not in api.requests[-1][2]
+
+
+def test_sizes_and_lengths_in_settings_are_parsed():
     assert parse_sizes("1280x720, 720x1280") == ((1280, 720), (720, 1280))
     assert parse_seconds("4,8.5") == (4.0, 8.5)
     assert (parse_sizes(""), parse_seconds("")) == ((), ())

@@ -1,4 +1,4 @@
-"""What becomes of a job when its provider refuses, fails, breaks off or cannot be reached."""
+"""What happens to a job when its provider rejects it, fails, or cannot be reached."""
 
 from copy import copy
 
@@ -10,7 +10,7 @@ from filmgate.providers import open_provider
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.circuit import Outcome, Phase, Signal
 from filmgate.providers.invocations import RecordState
-from filmgate.providers.managed import download as delivery
+from filmgate.providers.managed import download
 from filmgate.scheduling.base import Offer
 from filmgate.settings import ProviderSettings
 from filmgate.worker_process import build_managed_worker
@@ -19,32 +19,36 @@ from tests.managed_site import open_managed_site
 from tests.tickets import PROMPT
 from tests.waiting import wait_until
 
-ELSEWHERE = ProviderSettings(provider="http", url="http://127.0.0.1:9/v1")
+OTHER_PROVIDER = ProviderSettings(kind="http", url="http://127.0.0.1:9/v1")
 
 
-def test_a_job_that_fails_over_there_comes_home_and_loses_nothing(managed_site, bedrock):
+def test_a_job_that_fails_at_the_provider_returns_to_our_gpus_without_using_an_attempt(managed_site, bedrock):
     bedrock.outcome = "Failed"
     job = managed_site.enqueue()
     with managed_site.worker():
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.state, home.attempt, home.routing.reason) == (JobState.QUEUED, 0, RouteReason.RETURNED)
-    assert (home.routing.changes, home.routing.usd) == ((), None)
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (returned.state, returned.attempt, returned.routing.reason) == (
+        JobState.QUEUED,
+        0,
+        RouteReason.RETURNED,
+    )
+    assert (returned.routing.changes, returned.routing.usd) == ((), None)
     assert managed_site.record(job).state is RecordState.FAILED
     assert managed_site.services.queue.lease(Offer("gpu", ("pattern",))).job.id == job.id
 
 
-@pytest.mark.parametrize("mood", ["throttle", "quota"])
-def test_a_job_the_provider_has_no_room_for_goes_home_when_patience_ends(managed_site, bedrock, mood):
-    bedrock.start_error = mood
+@pytest.mark.parametrize("code", ["throttle", "quota"])
+def test_a_job_returns_to_our_gpus_when_the_provider_has_no_capacity(managed_site, bedrock, code):
+    bedrock.start_error = code
     job = managed_site.enqueue()
     with managed_site.worker(start_retry_seconds=0.0):
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
-    assert managed_site.record(job) is None, "an intent that came to nothing is no reason not to ask again"
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (returned.state, returned.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
+    assert managed_site.record(job) is None, "the intent was withdrawn: the job may be sent again"
     assert bedrock.paid == {}
 
 
-def test_a_throttled_start_is_tried_again_and_paid_once(managed_site, bedrock):
+def test_a_throttled_start_is_retried_and_billed_once(managed_site, bedrock):
     bedrock.start_error = "throttle"
     job = managed_site.enqueue()
     with managed_site.worker():
@@ -54,18 +58,18 @@ def test_a_throttled_start_is_tried_again_and_paid_once(managed_site, bedrock):
     assert len(bedrock.paid) == 1
 
 
-@pytest.mark.parametrize("mood", ["invalid", "gone", "denied"])
-def test_a_start_that_will_never_do_goes_home_at_once(managed_site, bedrock, mood):
-    bedrock.start_error = mood
+@pytest.mark.parametrize("code", ["invalid", "gone", "denied"])
+def test_a_job_returns_to_our_gpus_at_once_when_a_retry_cannot_help(managed_site, bedrock, code):
+    bedrock.start_error = code
     job = managed_site.enqueue()
     with managed_site.worker():
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.state, len(bedrock.starts)) == (JobState.QUEUED, 1)
-    assert PROMPT not in home.routing.detail
-    assert "quote" not in home.routing.detail
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (returned.state, len(bedrock.starts)) == (JobState.QUEUED, 1)
+    assert PROMPT not in returned.routing.detail
+    assert "quote" not in returned.routing.detail
 
 
-def test_a_start_without_an_answer_is_asked_again_and_paid_once(managed_site, bedrock):
+def test_a_start_without_a_response_is_retried_and_billed_once(managed_site, bedrock):
     bedrock.answer_seconds = 1.0
     job = managed_site.enqueue()
     with managed_site.worker(timeout_seconds=0.3):
@@ -75,7 +79,7 @@ def test_a_start_without_an_answer_is_asked_again_and_paid_once(managed_site, be
     assert (len(bedrock.paid), set(bedrock.starts)) == (1, {job.id})
 
 
-def test_a_wait_that_was_paid_for_outlives_an_outage_of_the_provider(managed_site, bedrock):
+def test_a_started_job_waits_through_an_outage_of_the_provider(managed_site, bedrock):
     bedrock.seconds = 600.0  # until `finish`
     job = managed_site.enqueue()
     with managed_site.worker():
@@ -89,11 +93,11 @@ def test_a_wait_that_was_paid_for_outlives_an_outage_of_the_provider(managed_sit
     assert bedrock.starts == [job.id]
 
 
-def test_a_provider_that_is_down_when_the_worker_starts_is_waited_for(managed_site, bedrock):
+def test_a_worker_waits_for_a_provider_that_is_down_at_its_start(managed_site, bedrock):
     bedrock.model_error = "broken"
     job = managed_site.enqueue()
     provider = copy(managed_site.provider)
-    provider._offers = ()
+    provider._models = ()
     with managed_site.worker(provider):
         wait_until(lambda: bedrock.model_requests >= 2)
         managed_site.wait_for(job, lambda job: job.state is JobState.RUNNING)
@@ -101,7 +105,7 @@ def test_a_provider_that_is_down_when_the_worker_starts_is_waited_for(managed_si
         assert managed_site.wait_for(job).state is JobState.COMPLETED
 
 
-def test_a_model_past_its_end_ends_the_worker(managed_site, bedrock):
+def test_a_model_past_its_end_of_life_ends_the_worker(managed_site, bedrock):
     bedrock.model_error, bedrock.end_of_life = None, "2026-09-30T00:00:00Z"
     worker = build_managed_worker(
         managed_site.services, managed_site.settings, ("pattern",), managed_site.provider
@@ -110,42 +114,45 @@ def test_a_model_past_its_end_ends_the_worker(managed_site, bedrock):
         worker.run()
 
 
-def test_a_provider_nobody_can_reach_gives_the_job_back(managed_site, bedrock):
+def test_a_job_returns_to_our_gpus_when_the_provider_stays_unreachable(managed_site, bedrock):
     bedrock.model_error = "broken"
     job = managed_site.enqueue()
     provider = copy(managed_site.provider)
-    provider._offers = ()
+    provider._models = ()
     with managed_site.worker(provider, start_retry_seconds=0.2):
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.state, home.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (returned.state, returned.routing.reason) == (JobState.QUEUED, RouteReason.PROVIDER_UNHEALTHY)
     assert (managed_site.record(job), bedrock.starts) == (None, [])
 
 
-def test_a_job_that_waits_at_a_provider_we_no_longer_have_is_rendered_at_home(managed_site, bedrock):
+def test_a_job_at_a_provider_that_is_no_longer_configured_returns_to_our_gpus(managed_site, bedrock):
     bedrock.seconds = 60
     job = managed_site.enqueue()
     with managed_site.worker():
         managed_site.wait_for(job, lambda job: job.has_started)
-    with managed_site.worker(open_provider(ELSEWHERE)):
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.routing.detail, managed_site.record(job).state) == (
+    with managed_site.worker(open_provider(OTHER_PROVIDER)):
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (returned.routing.detail, managed_site.record(job).state) == (
         "the job was at bedrock before",
         RecordState.FAILED,
     )
 
 
-def test_a_provider_job_that_takes_too_long_is_given_up_and_rendered_at_home(managed_site, bedrock):
+def test_a_provider_job_that_exceeds_the_limit_returns_to_our_gpus(managed_site, bedrock):
     bedrock.seconds = 60
     job = managed_site.enqueue()
     with managed_site.worker():
         managed_site.wait_for(job, lambda job: job.has_started)
         managed_site.age(4000)
     with managed_site.worker():
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert (home.routing.reason, managed_site.record(job).state) == (RouteReason.RETURNED, RecordState.FAILED)
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert (returned.routing.reason, managed_site.record(job).state) == (
+        RouteReason.RETURNED,
+        RecordState.FAILED,
+    )
 
 
-def test_an_open_breaker_sends_jobs_home_without_a_call(managed_site, bedrock):
+def test_an_open_breaker_returns_jobs_without_calling_the_provider(managed_site, bedrock):
     breaker = Breaker(managed_site.services.database, "bedrock", managed_site.settings.routing)
     breaker.record(Outcome(Signal.UNUSABLE))
     assert breaker.health().phase is Phase.OPEN
@@ -165,30 +172,30 @@ def test_throttling_opens_the_breaker(managed_site, bedrock):
         Breaker(managed_site.services.database, "bedrock", managed_site.settings.routing).health().phase
         is Phase.OPEN
     )
-    assert len(bedrock.starts) < 12, "those that came later did not ask"
+    assert len(bedrock.starts) < 12, "later jobs did not call the provider"
 
 
-def test_what_the_tenant_does_not_allow_goes_home_before_anyone_is_asked(tmp_path, bedrock, rented):
+def test_a_change_that_the_tenant_forbids_returns_the_job_before_a_start(tmp_path, bedrock, rented):
     policy = ManagedPolicy(is_allowed=True)
     with open_managed_site(tmp_path, rented[1], policy, rented[2]) as site, site.worker():
         job = site.enqueue()
-        home = site.wait_for(job, lambda job: job.route is Route.GPU)
-        assert "does not allow" in home.routing.detail
+        returned = site.wait_for(job, lambda job: job.route is Route.GPU)
+        assert "does not allow" in returned.routing.detail
         assert (bedrock.starts, site.record(job)) == ([], None)
 
 
-def test_a_download_that_breaks_off_is_taken_up_again(managed_site, bedrock):
+def test_an_interrupted_download_is_repeated(managed_site, bedrock):
     provider, broken = copy(managed_site.provider), []
     fetch = provider.fetch
 
-    def stumble(invocation_id):
+    def fetch_until_cut(invocation_id):
         for chunk in fetch(invocation_id):
             yield chunk
             if not broken:
                 broken.append(invocation_id)
-                raise ProviderError("the line went dead")
+                raise ProviderError("the connection was lost")
 
-    provider.fetch = stumble
+    provider.fetch = fetch_until_cut
     job = managed_site.enqueue()
     with managed_site.worker(provider):
         done = managed_site.wait_for(job)
@@ -196,10 +203,10 @@ def test_a_download_that_breaks_off_is_taken_up_again(managed_site, bedrock):
     assert managed_site.read(job, done.clip.part) == make_mp4()
 
 
-def test_a_clip_without_end_is_cut_off_and_leaves_no_trace(managed_site, bedrock, monkeypatch):
-    monkeypatch.setattr(delivery, "MOST_CLIP_BYTES", 100)
+def test_a_clip_that_is_too_large_is_rejected_and_nothing_is_stored(managed_site, bedrock, monkeypatch):
+    monkeypatch.setattr(download, "MAX_CLIP_BYTES", 100)
     job = managed_site.enqueue()
     with managed_site.worker():
-        home = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
-    assert home.routing.detail == "the provider's clip has more than 100 bytes"
+        returned = managed_site.wait_for(job, lambda job: job.route is Route.GPU)
+    assert returned.routing.detail == "the provider's clip has more than 100 bytes"
     assert managed_site.parts(job) == []

@@ -1,12 +1,18 @@
-"""The managed worker with its real parts: SQLite, encrypted files, a second Filmgate or Bedrock over HTTP."""
+"""The managed worker with SQLite, encrypted files, and a second Filmgate or Bedrock over HTTP."""
 
+import json
 import threading
+from copy import copy
+from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
+from filmgate.database.schema import jobs
+from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState, Reason, Route, RouteReason, Stage
 from filmgate.providers.invocations import RecordState
-from filmgate.providers.managed.orphans import LeftoverSweep
+from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.worker.pattern_runner import pattern_clip
 from tests.fake_bedrock import make_mp4
 from tests.managed_site import ACME, open_managed_site
@@ -14,6 +20,7 @@ from tests.second_filmgate import endpoint_settings, second_filmgate
 from tests.waiting import wait_until
 
 JPEG = b"\xff\xd8\xff"
+SLOW = {"expected_seconds": 20.0}
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +35,23 @@ def site(tmp_path, second):
         yield site
 
 
-def left_over_there(second):
+def list_videos(second):
     with second.client() as client:
         return [video["id"] for video in client.get("/v1/videos").json()["data"]]
 
 
-def test_a_job_comes_back_as_the_clip_our_own_gpu_would_have_made(site, second):
+def test_a_second_filmgate_renders_the_same_clip_as_our_own_gpu(site, second):
     job = site.enqueue()
     with site.worker():
         done = site.wait_for(job)
         wait_until(lambda: site.record(job).state is RecordState.CLOSED)
     assert (done.state, done.device, done.attempt) == (JobState.COMPLETED, "managed:http", 1)
     assert site.read(job, done.clip.part) == pattern_clip(job.spec)
-    assert done.measured.gpu_seconds == 0.0, "no GPU-second of ours went into it"
-    assert left_over_there(second) == []
+    assert done.measured.gpu_seconds == 0.0, "our own GPUs did no work"
+    assert list_videos(second) == []
 
 
-def test_the_job_says_where_it_was_made_and_what_changed(managed_site):
+def test_the_job_records_its_provider_and_the_changes(managed_site):
     job = managed_site.enqueue()
     with managed_site.worker():
         done = managed_site.wait_for(job)
@@ -54,12 +61,12 @@ def test_the_job_says_where_it_was_made_and_what_changed(managed_site):
         "size 128x128 -> 540x540",
         "length 2 s -> 5 s",
         "fps 16 -> 24",
-        "seed left out",
+        "seed dropped",
     )
     assert (done.routing.reason, done.routing.detail) == (RouteReason.DEADLINE, "the wait is too long")
 
 
-def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(managed_site, bedrock, clip_bucket):
+def test_a_clip_of_bedrock_gets_stills_and_is_deleted_from_the_bucket(managed_site, bedrock, clip_bucket):
     job = managed_site.enqueue()
     with managed_site.worker():
         done = managed_site.wait_for(job)
@@ -72,7 +79,7 @@ def test_a_clip_of_bedrock_gets_its_stills_and_leaves_the_bucket(managed_site, b
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_on_postgresql_it_is_the_same(tmp_path, rented, bedrock, database_url):
+def test_a_throttled_job_on_postgresql_completes(tmp_path, rented, bedrock, database_url):
     with open_managed_site(tmp_path, rented[1], provider=rented[2], database_url=database_url) as site:
         bedrock.start_error = "throttle"
         job = site.enqueue()
@@ -84,7 +91,7 @@ def test_on_postgresql_it_is_the_same(tmp_path, rented, bedrock, database_url):
     assert list(bedrock.paid) == [job.id]
 
 
-def test_a_clip_that_cannot_be_decoded_is_delivered_without_stills(site):
+def test_a_clip_that_cannot_be_decoded_is_stored_without_stills(site):
     job = site.enqueue()
     with site.worker():
         done = site.wait_for(job)
@@ -92,7 +99,7 @@ def test_a_clip_that_cannot_be_decoded_is_delivered_without_stills(site):
     assert site.parts(job) == ["clip-1.mp4"]
 
 
-def test_what_lies_in_the_store_is_sealed_with_the_tenants_key(managed_site):
+def test_the_stored_clip_is_encrypted(managed_site):
     job = managed_site.enqueue()
     with managed_site.worker():
         managed_site.wait_for(job)
@@ -101,41 +108,95 @@ def test_what_lies_in_the_store_is_sealed_with_the_tenants_key(managed_site):
     assert b"ftyp" not in stored
 
 
-def test_a_client_sees_an_ordinary_job_with_progress(managed_site, bedrock):
-    bedrock.seconds = 0.6
+def test_a_provider_job_has_progress_and_stages(managed_site, bedrock):
+    bedrock.seconds = 600.0  # until `finish`
+    provider = copy(managed_site.provider)
+    provider._settings, provider._models = managed_site.settings.provider.model_copy(update=SLOW), ()
     job, seen = managed_site.enqueue(), []
-    with managed_site.worker():
+
+    def is_half_done(job):
+        return job.progress and 0.05 < job.progress.fraction < 0.9
+
+    with managed_site.worker(provider):
+        managed_site.wait_for(job, lambda job: seen.append(job.progress) or is_half_done(job))
+        bedrock.finish()
         managed_site.wait_for(job, lambda job: seen.append(job.progress) or job.state.is_final)
     fractions = [progress.fraction for progress in seen if progress]
     assert fractions == sorted(fractions)
-    assert any(0.05 < fraction < 0.9 for fraction in fractions)
     stages = [event.stage for event in managed_site.reader.events(ACME, job.id) if event.stage]
     assert stages[0] is Stage.DENOISE
 
 
-def test_many_jobs_wait_with_few_threads(managed_site, bedrock):
-    bedrock.seconds, bedrock.clip = 60.0, b"not really a clip"
+def test_many_jobs_wait_on_few_threads(managed_site, bedrock):
+    bedrock.seconds, bedrock.clip = 600.0, b"not a video"  # until `finish`
     jobs = [managed_site.enqueue(seed=number) for number in range(30)]
     with managed_site.worker(threads=3, max_jobs=30) as worker:
         wait_until(lambda: len(bedrock.paid) == 30)
-        assert worker.held == 30
-        ours = [thread.name for thread in threading.enumerate() if thread.name.startswith("managed")]
-        assert len(ours) == 4, "three that call, one that beats"
+        assert worker.job_count == 30
+        names = [thread.name for thread in threading.enumerate() if thread.name.startswith("managed")]
+        assert len(names) == 4, "three for calls, one for heartbeats"
         bedrock.finish()
         assert all(managed_site.wait_for(job).state is JobState.COMPLETED for job in jobs)
-    assert sorted(bedrock.starts) == sorted(job.id for job in jobs), "each started once"
+    assert sorted(bedrock.starts) == sorted(job.id for job in jobs), "each was started once"
 
 
-def test_no_more_is_leased_than_the_provider_takes_at_once(managed_site, bedrock):
+def test_no_more_jobs_are_leased_than_the_provider_renders_at_once(managed_site, bedrock):
     bedrock.seconds = 600.0
     for number in range(5):
         managed_site.enqueue(seed=number)
     with managed_site.worker(max_jobs=2) as worker:
         wait_until(lambda: bedrock.polls >= 10)  # by then the worker could have leased the other jobs
-        assert (worker.held, len(bedrock.paid)) == (2, 2)
+        assert (worker.job_count, len(bedrock.paid)) == (2, 2)
 
 
-def test_a_cancelled_job_is_cancelled_over_there_too(tmp_path):
+class WokenQueue:
+    """A queue whose `wait` blocks until `wake` is set. Records the calls of `lease` and `wait`."""
+
+    def __init__(self, queue):
+        self._queue, self.wake, self.calls = queue, threading.Event(), []
+
+    def __getattr__(self, name):
+        return getattr(self._queue, name)
+
+    def lease(self, offer):
+        self.calls.append("lease")
+        return self._queue.lease(offer)
+
+    def wait(self, offer, is_stopping):
+        self.calls.append("wait")
+        wait_until(lambda: self.wake.is_set() or is_stopping())
+
+
+def test_an_idle_worker_waits_for_the_waker_instead_of_polling(managed_site):
+    queue = WokenQueue(managed_site.services.queue)
+    managed_site.services = replace(managed_site.services, queue=queue)
+    with managed_site.worker():
+        wait_until(lambda: "wait" in queue.calls)
+        job = managed_site.enqueue()
+        queue.wake.set()
+        assert managed_site.wait_for(job).state is JobState.COMPLETED
+    assert queue.calls[:3] == ["lease", "wait", "lease"]
+
+
+def test_an_idle_worker_pauses_after_a_failed_lease(managed_site, monkeypatch):
+    queue = WokenQueue(managed_site.services.queue)
+    queue.wake.set()  # `wait` returns at once
+    managed_site.services = replace(managed_site.services, queue=queue)
+    lease, failures = queue._queue.lease, iter(range(3))
+
+    def fail(offer):
+        if next(failures, None) is not None:
+            raise QueueUnavailable("down")
+        return lease(offer)
+
+    monkeypatch.setattr(queue._queue, "lease", fail)
+    job = managed_site.enqueue()
+    with managed_site.worker():
+        assert managed_site.wait_for(job).state is JobState.COMPLETED
+    assert queue.calls[:4] == ["lease"] * 4, "the worker paused without the waker"
+
+
+def test_a_cancelled_job_is_cancelled_at_the_provider(tmp_path):
     with (
         second_filmgate(tmp_path / "slow", pace_seconds=0.5) as slow,
         open_managed_site(tmp_path / "first", endpoint_settings(slow)) as site,
@@ -150,36 +211,61 @@ def test_a_cancelled_job_is_cancelled_over_there_too(tmp_path):
             wait_until(lambda: client.get("/v1/videos").json()["data"][0]["status"] == "failed")
 
 
-def test_a_cancelled_job_leaves_nothing_at_bedrock_in_the_end(managed_site, bedrock, clip_bucket):
-    bedrock.seconds = 600.0  # until `finish`: the clip must not be ready before the cancel is
+def test_the_clip_of_a_cancelled_job_is_deleted_at_bedrock_when_it_is_finished(
+    managed_site, bedrock, clip_bucket
+):
+    bedrock.seconds = 600.0  # until `finish`: the clip must not be ready before the cancellation
     job = managed_site.enqueue()
     with managed_site.worker():
         managed_site.wait_for(job, lambda job: job.has_started)
         managed_site.services.queue.cancel(ACME, job.id)
         assert managed_site.wait_for(job).failure.reason is Reason.CANCELLED
-    sweep = LeftoverSweep(managed_site.provider, managed_site.invocations, idle_seconds=0.0)
-    assert sweep.sweep() == 0, "Bedrock cannot cancel: the clip is still being made"
+    sweep = OrphanSweep(managed_site.provider, managed_site.invocations, idle_seconds=0.0)
+    assert sweep.run() == 0, "Bedrock cannot cancel: the clip is still being rendered"
     bedrock.finish()
-    wait_until(lambda: sweep.sweep() == 1)
+    wait_until(lambda: sweep.run() == 1)
     (invocation,) = bedrock.paid.values()
-    assert [key for key in bedrock.files(clip_bucket) if key.startswith(invocation.place[1])] == []
-    assert (managed_site.record(job).state, sweep.sweep()) == (RecordState.CLOSED, 0)
+    assert [key for key in bedrock.files(clip_bucket) if key.startswith(invocation.output[1])] == []
+    assert (managed_site.record(job).state, sweep.run()) == (RecordState.CLOSED, 0)
 
 
-def test_a_drained_worker_hands_back_and_the_next_one_goes_on_waiting(managed_site, bedrock):
-    bedrock.seconds = 1.0
+def test_a_drained_worker_hands_its_job_back_and_the_next_worker_resumes_the_wait(managed_site, bedrock):
+    bedrock.seconds = 600.0  # until `finish`
     job = managed_site.enqueue()
     with managed_site.worker():
         managed_site.wait_for(job, lambda job: job.has_started)
-    back = managed_site.find(job)
-    assert (back.state, back.route, back.attempt) == (JobState.QUEUED, Route.MANAGED, 0)
+    returned = managed_site.find(job)
+    assert (returned.state, returned.route, returned.attempt) == (JobState.QUEUED, Route.MANAGED, 0)
     assert managed_site.record(job).invocation_id is not None
+    bedrock.finish()
     with managed_site.worker():
         assert managed_site.wait_for(job).state is JobState.COMPLETED
     assert bedrock.starts == [job.id]
 
 
-def test_no_log_holds_the_prompt(managed_site, caplog):
+def add_spec_field(site, job, name, value):
+    """Store a field in the job's spec that this version does not know."""
+    with site.services.database.write() as connection:
+        own = jobs.c.id == job.id
+        spec = json.loads(connection.execute(sa.select(jobs.c.spec).where(own)).scalar_one())
+        connection.execute(sa.update(jobs).where(own).values(spec=json.dumps(spec | {name: value})))
+
+
+def test_an_unknown_field_of_a_stored_spec_is_carried_through(managed_site, bedrock):
+    bedrock.seconds = 600.0  # until `finish`
+    job = managed_site.enqueue()
+    add_spec_field(managed_site, job, "camera", {"move": "orbit"})
+    with managed_site.worker():  # leases, starts and hands back
+        managed_site.wait_for(job, lambda job: job.has_started)
+    bedrock.finish()
+    with managed_site.worker():  # resumes and completes
+        done = managed_site.wait_for(job)
+        assert managed_site.wait_for(managed_site.enqueue(seed=8)).state is JobState.COMPLETED
+    assert (done.state, done.spec.extra) == (JobState.COMPLETED, {"camera": {"move": "orbit"}})
+    assert "camera" not in str(bedrock.paid[job.id].body)
+
+
+def test_no_log_contains_the_prompt(managed_site, caplog):
     with caplog.at_level("INFO"), managed_site.worker():
         job = managed_site.enqueue(prompt="zanzibar marmalade")
         managed_site.wait_for(job)

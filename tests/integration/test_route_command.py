@@ -1,4 +1,4 @@
-"""`filmgate route`, as an operator types it."""
+"""The command `filmgate route`."""
 
 import json
 from functools import partial
@@ -8,7 +8,7 @@ import pytest
 from filmgate.database import open_database
 from filmgate.jobs import Route, RouteReason, Routing
 from filmgate.scheduling import open_queue
-from filmgate.scheduling.waiting import Move
+from filmgate.scheduling.base import Move
 from filmgate.settings import Settings, with_values
 from filmgate.store.keys import open_keys
 from tests.commands import run_filmgate
@@ -16,12 +16,12 @@ from tests.tickets import PROMPT, make_ticket
 
 WHY = Routing(
     RouteReason.DEADLINE,
-    "home takes 240 s (230 s of it waiting), 90 s left; http takes 40 s",
-    "http",
-    "wan",
-    ("size 128x128 -> 512x512",),
-    1.25,
-    1000.0,
+    "our GPUs take 240 s (230 s of it waiting), 90 s until the deadline; http takes 40 s",
+    provider="http",
+    offer="wan",
+    changes=("size 128x128 -> 512x512",),
+    usd=1.25,
+    decided_at=1000.0,
 )
 
 
@@ -41,25 +41,29 @@ def job(tmp_path):
     return job
 
 
-def test_the_operator_reads_the_route_the_reason_and_the_moves_but_no_prompt(route, job):
+def test_route_reason_and_moves_are_printed_without_the_prompt(route, job):
     shown = route(job.id, "--tenant", "acme")
     assert shown.returncode == 0
-    for words in (
+    for text in (
         "queued  managed  deadline",
         WHY.detail,
         "size 128x128 -> 512x512",
         "1.25",
         "moved to managed",
     ):
-        assert words in shown.stdout
-    told = json.loads(route(job.id, "--tenant", "acme", "--json").stdout)
-    assert (told["route"], told["routing"]["provider"], told["routing"]["usd"]) == ("managed", "http", 1.25)
-    assert [(move["route"], move["reason"]) for move in told["moves"]] == [("managed", "deadline")]
-    assert PROMPT not in shown.stdout + json.dumps(told)
+        assert text in shown.stdout
+    printed = json.loads(route(job.id, "--tenant", "acme", "--json").stdout)
+    assert (printed["route"], printed["routing"]["provider"], printed["routing"]["usd"]) == (
+        "managed",
+        "http",
+        1.25,
+    )
+    assert [(move["route"], move["reason"]) for move in printed["moves"]] == [("managed", "deadline")]
+    assert PROMPT not in shown.stdout + json.dumps(printed)
 
 
 def test_a_job_of_another_tenant_is_not_found_and_the_option_is_named(route, job):
-    asked = route(job.id)
-    assert (asked.returncode, asked.stderr.count("\n")) == (2, 1)
-    assert "tenant local has no job" in asked.stderr
-    assert "--tenant" in asked.stderr
+    result = route(job.id)
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "tenant local has no job" in result.stderr
+    assert "--tenant" in result.stderr

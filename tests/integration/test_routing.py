@@ -1,44 +1,55 @@
-"""The route over HTTP: a provider takes what we would refuse, and the client sees a normal job."""
+"""Routing over HTTP: a provider takes jobs that we would reject, and clients see ordinary jobs."""
 
 import pytest
 
-from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, WorkerId
-from filmgate.scheduling.base import Backlog, Offer
+from filmgate.jobs import ManagedPolicy, Progress, Route, RouteReason, Routing, Stage, WorkerId
+from filmgate.scheduling.base import Offer
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.fake_provider import FakeProvider
 from tests.service import running, settings_for
 
 ALLOWED = ManagedPolicy(is_allowed=True)
-EMPTY = Backlog((), None)
+GPU_WORKER = WorkerStatus(WorkerId("gpu"), Route.GPU, ("flipbook",))
+MANAGED_WORKER = WorkerStatus(WorkerId("managed"), Route.MANAGED, ("flipbook",), capacity=100)
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A deadline that is over before the promise is: what would be late is what would be refused."""
+    """The deadline equals the promise: a job that would be late would also be rejected."""
     folder = tmp_path_factory.mktemp("routed")
     settings = settings_for(folder, admission__promise_seconds=60.0, admission__slo_seconds=60.0)
     with running(settings, FakeProvider()) as service:
-        service.services.gate.router.refresh(EMPTY)
         yield service
 
 
+def refresh(service):
+    """What background tasks do every few seconds: workers announce themselves, and the spill refreshes."""
+    registry = WorkerRegistry(service.services.queue._database)
+    for status in (GPU_WORKER, MANAGED_WORKER):
+        registry.heartbeat(status)
+    if service.services.admission._services.router is not None:
+        service.services.admission._services.router.managed.refresh()
+    service.services.forecast.refresh()
+
+
 def fill(service, client):
-    """Send requests until one does not stay: refused, or routed."""
+    """Create jobs until one is rejected or leaves our GPUs; returns its response."""
     for number in range(60):
-        service.services.gate._backlog._seen = None
-        answer = client.post("/v1/videos", json={"prompt": "x"}, headers={"Idempotency-Key": str(number)})
-        if answer.status_code != 200 or answer.json()["route"] != "gpu":
-            return answer
-    raise AssertionError("everything stayed")
+        refresh(service)
+        response = client.post("/v1/videos", json={"prompt": "x"}, headers={"Idempotency-Key": str(number)})
+        if response.status_code != 200 or response.json()["route"] != "gpu":
+            return response
+    raise AssertionError("every job stayed on our GPUs")
 
 
-def test_a_tenant_that_allows_nothing_is_refused_as_ever(service):
+def test_jobs_of_a_tenant_that_allows_no_provider_are_rejected(service):
     with service.client(service.add_tenant("bank")) as client:
-        refused = fill(service, client)
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
-        assert "elsewhere" not in refused.text
+        rejected = fill(service, client)
+        assert (rejected.status_code, rejected.json()["error"]["code"]) == (429, "overloaded")
+        assert "elsewhere" not in rejected.text
 
 
-def test_what_back_pressure_would_refuse_goes_to_the_provider_instead(service):
+def test_the_provider_takes_jobs_that_back_pressure_would_reject(service):
     with service.client(service.add_tenant("acme", managed=ALLOWED)) as client:
         routed = fill(service, client)
         assert (routed.status_code, routed.json()["route"]) == (200, "managed")
@@ -47,35 +58,49 @@ def test_what_back_pressure_would_refuse_goes_to_the_provider_instead(service):
             assert more.json()["route"] == "managed"
 
 
-def test_the_record_says_why_and_the_client_is_told_no_name(tmp_path):
+def test_the_job_records_the_reason_and_clients_do_not_see_the_provider(tmp_path):
     settings = settings_for(tmp_path, admission__slo_seconds=60.0)
     with running(settings, FakeProvider()) as busy, busy.client() as client:
-        busy.services.tenants.allow("local", ALLOWED)
-        busy.services.gate.router.refresh(EMPTY)
+        busy.services.tenants.set_managed_policy("local", ALLOWED)
         video = fill(busy, client).json()
-        assert (video["status"], video["route"], video["eta_seconds"]) == ("queued", "managed", 30.0)
+        assert (video["status"], video["route"]) == ("queued", "managed")
+        assert 20.0 < video["eta_seconds"] <= 30.0  # the provider's 30 s, less the age of the forecast
         assert "elsewhere" not in str(video)
         assert "ray" not in str(video)
         job = busy.services.reader.find("local", video["id"])
         assert (job.route, job.routing.reason) == (Route.MANAGED, RouteReason.DEADLINE)
         assert (job.routing.provider, job.routing.offer) == ("elsewhere", "ray")
-        assert "s left; elsewhere takes 30 s" in job.routing.detail
+        assert "s until the deadline; elsewhere takes 30 s" in job.routing.detail
         metrics = client.get("/metrics").text
         counted = (
             'filmgate_jobs_routed_total{model="flipbook",reason="deadline",route="managed",tenant="local"}'
         )
         assert f"{counted} 1.0" in metrics
-        taken = busy.services.queue.lease(Offer(WorkerId("m"), ("flipbook",), Route.MANAGED))
-        assert taken.job.id == video["id"]
+        leased = busy.services.queue.lease(Offer(WorkerId("m"), ("flipbook",), Route.MANAGED))
+        assert leased.job.id == video["id"]
+        assert client.get(f"/v1/videos/{video['id']}").json()["eta_seconds"] == 30.0
 
 
-def test_an_edit_never_leaves_for_a_provider_that_starts_from_text(tmp_path):
+def test_the_eta_of_a_provider_job_is_the_time_that_the_provider_needs(tmp_path):
+    with running(settings_for(tmp_path, admission__slo_seconds=60.0), FakeProvider()) as busy:
+        busy.services.tenants.set_managed_policy("local", ALLOWED)
+        with busy.client() as client:
+            video = fill(busy, client).json()
+        lease = busy.services.queue.lease(Offer(WorkerId("managed"), ("flipbook",), Route.MANAGED))
+        busy.services.queue.heartbeat(lease, Progress(Stage.DENOISE, 1, 100, 0.01))
+        job = busy.services.reader.find("local", video["id"])
+        assert busy.services.forecast.eta_seconds(job, job.started_at + 10) == pytest.approx(20.0)
+        (provider_job,) = busy.services.forecast.refresh().snapshot.running
+        assert provider_job.ends_in > job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
+
+
+def test_a_remix_stays_when_the_provider_renders_from_text_only(tmp_path):
     with running(settings_for(tmp_path, admission__slo_seconds=1.0), FakeProvider()) as busy:
-        busy.services.tenants.allow("local", ALLOWED)
-        busy.services.gate.router.refresh(EMPTY)
+        busy.services.tenants.set_managed_policy("local", ALLOWED)
+        refresh(busy)
         with busy.client() as client:
             first = client.post("/v1/videos", json={"prompt": "x"}).json()
-            assert first["route"] == "gpu"  # 30 s there are no help against a deadline in 1 s
+            assert first["route"] == "gpu"  # 30 s at the provider cannot meet a deadline in 1 s
             assert busy.services.reader.find("local", first["id"]).routing.reason in {
                 RouteReason.PROVIDER_SLOWER,
                 RouteReason.TOO_LATE,
@@ -86,10 +111,10 @@ def test_an_edit_never_leaves_for_a_provider_that_starts_from_text(tmp_path):
             assert routing.reason is RouteReason.PROVIDER_CANNOT
 
 
-def test_without_a_provider_there_is_no_router_and_nothing_to_record(tmp_path):
+def test_without_a_provider_nothing_is_routed(tmp_path):
     with running(settings_for(tmp_path, admission__slo_seconds=0.001)) as plain, plain.client() as client:
-        plain.services.tenants.allow("local", ALLOWED)
-        assert plain.services.gate.router is None
+        plain.services.tenants.set_managed_policy("local", ALLOWED)
+        refresh(plain)
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
         job = plain.services.reader.find("local", video["id"])
         assert (job.route, job.routing) == (Route.GPU, Routing())

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from filmgate.errors import ProviderCannot
-from filmgate.jobs import StillKind
+from filmgate.jobs import Size, StillKind
 from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.managed import stills
 from filmgate.providers.managed.stills import NoStills, make_stills
@@ -67,7 +67,7 @@ def test_the_size_of_a_png_is_read_from_its_header():
 
 
 def test_fitting_a_first_frame_is_deterministic():
-    once, again = (fit_image(png(300, 400), (1280, 720)) for _ in range(2))
+    once, again = (fit_image(png(300, 400), Size(1280, 720)) for _ in range(2))
     assert once == again
     assert size_of(once) == ("PNG", (1280, 720))
     with Image.open(io.BytesIO(once)) as image:
@@ -76,4 +76,4 @@ def test_fitting_a_first_frame_is_deterministic():
 
 def test_an_invalid_image_cannot_be_fitted():
     with pytest.raises(ProviderCannot):
-        fit_image(b"not an image", (1280, 720))
+        fit_image(b"not an image", Size(1280, 720))

@@ -14,10 +14,10 @@ class S3Location:
     prefix: str = ""
 
     @classmethod
-    def parse(cls, url: str) -> "S3Location":
-        """Raises SettingsError unless this is s3://BUCKET or s3://BUCKET/PREFIX."""
+    def parse(cls, url: str, option: str = "store.url") -> "S3Location":
+        """Raises SettingsError that names `option` unless this is s3://BUCKET or s3://BUCKET/PREFIX."""
         parts = urlsplit(url)
         path = parts.path.strip("/")
         if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
-            raise SettingsError(f"expected s3://BUCKET/PREFIX, got {url!r}", option="store.url")
+            raise SettingsError(f"expected s3://BUCKET/PREFIX, got {url!r}", option=option)
         return cls(parts.netloc, f"{path}/" if path else "")

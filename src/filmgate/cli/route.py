@@ -1,4 +1,4 @@
-"""`filmgate route`: why a job is where it is, for the operator."""
+"""`filmgate route`: why a job is on its route, for operators."""
 
 import json
 from dataclasses import asdict
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def show_route(
-    job: Annotated[str, typer.Argument(help="The job's id: video_...", show_default=False)],
-    tenant: Annotated[str, typer.Option(help="Whose job it is.")] = "local",
-    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    job: Annotated[str, typer.Argument(help="Id of the job: video_...", show_default=False)],
+    tenant: Annotated[str, typer.Option(help="Tenant of the job.")] = "local",
+    is_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print a job's route, the reason with its numbers, and every move so far. Clients never see this."""
+    """Print the route of a job, the reason with its numbers, and all moves. Clients do not see this."""
     found, events = read_job(TenantId(tenant), JobId(job))
     moves = [event for event in events if event.route is not None]
     if is_json:
@@ -41,7 +41,7 @@ def show_route(
 
 
 def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEvent]]":
-    """The job and its events, from the database the settings name."""
+    """The job and its events, from the configured database."""
     from filmgate.database import open_database
     from filmgate.scheduling import open_reader
     from filmgate.settings import load_settings
@@ -59,7 +59,7 @@ def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEven
 
 
 def as_dict(job: "Job", moves: "Sequence[JobEvent]") -> dict[str, object]:
-    """A job's route as `--json` prints it; nothing of the request is in it."""
+    """The output of `--json`. It contains nothing of the request."""
     return {
         "id": job.id,
         "tenant": job.tenant_id,

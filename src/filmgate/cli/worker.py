@@ -1,4 +1,4 @@
-"""`filmgate worker`: one process per GPU, or one that waits for the managed provider."""
+"""`filmgate worker`: a process that renders on one GPU, or at the managed provider."""
 
 from contextlib import ExitStack
 from pathlib import Path, PurePath
@@ -18,14 +18,17 @@ DEFAULT_MODEL = "flipbook"
 def worker(
     model: Annotated[
         list[str] | None,
-        typer.Option(help="NAME, FOLDER, HUB/ID, s3://..., or NAME=any of them; once for each it may load."),
+        typer.Option(
+            help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more models."
+        ),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="The data folder, instead of the setting's.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Data folder; overrides the setting `data`.")] = None,
     is_managed: Annotated[
-        bool, typer.Option("--managed", help="Have the provider of fallback.* render; needs no GPU.")
+        bool,
+        typer.Option("--managed", help="Render at the provider that provider.* configures. Needs no GPU."),
     ] = False,
 ) -> None:
-    """Lease jobs, render them, store the clips, until SIGTERM."""
+    """Lease jobs, render them and store the clips, until SIGTERM."""
     from filmgate.settings import load_settings
 
     settings = load_settings()
@@ -51,7 +54,7 @@ def worker(
 
 
 def run_managed(settings: "Settings", models: list[str]) -> None:
-    """Every model the service offers, unless told which: the provider's worker has none of its own."""
+    """Serve the given models; by default all models of the service, because the provider renders them."""
     from filmgate.models.cards import open_registry
     from filmgate.providers import open_provider
     from filmgate.worker_process import run_managed_worker
@@ -65,8 +68,9 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """`wan=/models/wan2.1` is what clients call wan; without a name it is called by its last word, and an
-    address in a bucket by the model's name there.
+    """Locations by model name. `wan=/models/wan2.1` names the model wan.
+
+    Without a name, a folder is named by its last part, and an s3:// location by the name of the model there.
     """
     from filmgate.models.weights.location import is_remote, parse_location
 

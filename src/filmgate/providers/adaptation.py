@@ -1,4 +1,4 @@
-"""Fits a spec to a provider's models: the nearest size, length and frame rate, and every difference by name.
+"""Fits a spec to a provider's models: the nearest size, length and frame rate, and a list of all changes.
 
 Pure functions. A change that the tenant's policy forbids is an obstacle.
 """
@@ -16,7 +16,7 @@ SLACK_SECONDS = 0.25
 
 
 def adapt(spec: VideoSpec, models: Sequence[ProviderModel], policy: ManagedPolicy) -> Rendition:
-    """The rendition nearest to the spec that the policy allows; the cheapest of several.
+    """The rendition nearest to the spec that the policy allows; of equally near ones the cheapest.
 
     Raises ProviderCannot with the obstacles of the nearest renditions.
     """
@@ -31,7 +31,7 @@ def adapt(spec: VideoSpec, models: Sequence[ProviderModel], policy: ManagedPolic
 
 
 def fit(spec: VideoSpec, model: ProviderModel) -> Rendition:
-    """The spec in the model's nearest size and length, whatever the policy."""
+    """The spec in the model's nearest size and length, without regard to the policy."""
     width, height = nearest_size(spec.size, model)
     near = replace(
         spec,
@@ -49,7 +49,7 @@ def fit(spec: VideoSpec, model: ProviderModel) -> Rendition:
 
 
 def describe_changes(asked: VideoSpec, rendered: VideoSpec) -> tuple[str, ...]:
-    """The differences between two specs. Steps and guidance are internal to a model and not listed."""
+    """The differences between two specs, except steps and guidance, which depend on the model."""
     changes = []
     if rendered.model != asked.model:
         changes.append(f"model {asked.model} -> {rendered.model}")
@@ -67,7 +67,7 @@ def describe_changes(asked: VideoSpec, rendered: VideoSpec) -> tuple[str, ...]:
 
 
 def find_obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy) -> list[str]:
-    """Why this rendition is not allowed or not possible; empty when it is both."""
+    """The reasons why this rendition is forbidden or impossible."""
     model, near = rendition.model, rendition.spec
     checks = (
         (not policy.is_allowed, "the tenant allows no managed provider"),
@@ -108,7 +108,7 @@ def nearest_size(size: Size, model: ProviderModel) -> Size:
 
 
 def nearest_seconds(seconds: float, model: ProviderModel) -> float:
-    """The nearest length; the shorter, cheaper one of two equally near."""
+    """The nearest length; the shorter of two equally near ones, because it is cheaper."""
     if model.seconds_range is not None:
         return model.seconds_range.nearest(seconds)
     return min(model.seconds, key=lambda other: (abs(other - seconds), other), default=seconds)
@@ -119,7 +119,7 @@ def _takes_source(spec: VideoSpec, rendition: Rendition) -> bool:
         return True
     if spec.source.kind is SourceKind.IMAGE:
         return rendition.model.takes_image
-    # A remix is a new prompt on the same noise: it needs the same model and the same seed.
+    # A remix renders a new prompt from the same noise: it needs the same model and the same seed.
     is_same_model = rendition.spec.model == spec.model and rendition.model.takes_seed
     return spec.source.kind is SourceKind.REMIX and is_same_model
 

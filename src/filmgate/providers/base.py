@@ -1,7 +1,7 @@
 """The Provider port: a managed video API that renders jobs which our own GPUs would finish too late.
 
-A provider keeps no state for us. What it was asked and what it answered is in the `invocations` table, so
-that the next process to lease the job resumes where the last one stopped. All methods block.
+The state of a provider job is in the `invocations` table, not in the provider object: the next process that
+leases the job resumes it. All methods block.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,9 +15,10 @@ from filmgate.models.limits import Range, SizeLimits
 
 @dataclass(frozen=True, slots=True)
 class ProviderModel:
-    """One model of a provider, its prices and what it renders. Routing decides by these values alone.
+    """One model of a provider: what it renders, how long that takes and its price.
 
-    Sizes are a list, or `size_limits`; lengths are a list, or `seconds_range`. Both empty: any.
+    Sizes are listed in `sizes` or bounded by `size_limits`, lengths in `seconds` or by `seconds_range`.
+    If neither is set, the model renders any.
     """
 
     provider: str
@@ -30,7 +31,7 @@ class ProviderModel:
     expected_seconds: float  # from start to finished clip, for the shortest length
     max_prompt_chars: int
     takes_image: bool
-    max_concurrent: int | None = None
+    max_concurrent: int | None = None  # None: no limit
     size_limits: SizeLimits | None = None
     seconds_range: Range[float] | None = None
     takes_options: bool = False  # fps, steps, guidance and negative prompt
@@ -51,7 +52,7 @@ class Rendition:
 
 @dataclass(frozen=True, slots=True)
 class ProviderTask:
-    """One job for a provider. Starts with the same `token` are one job at the provider."""
+    """One job for a provider. Repeated starts with the same `token` create one job at the provider."""
 
     job_id: JobId
     token: str
@@ -79,13 +80,13 @@ class Invocation:
 
 
 class Provider(Protocol):
-    """Renders jobs elsewhere. Raises ProviderError subclasses; `retryable` tells whether a retry can help."""
+    """Renders jobs elsewhere. Raises ProviderError subclasses; `retryable` is true if a retry can help."""
 
     @property
     def name(self) -> str: ...
 
     def models(self) -> tuple[ProviderModel, ...]:
-        """The models that can be used now. Raises ProviderUnusable (retired model, missing permission)."""
+        """The models that can be used now. Raises ProviderUnusable: retired model, missing permission."""
         ...
 
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
@@ -101,7 +102,7 @@ class Provider(Protocol):
         ...
 
     def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
-        """The finished clip as a stream; may be called again."""
+        """The finished clip as a stream. Can be repeated."""
         ...
 
     def discard(self, invocation_id: InvocationId) -> None:

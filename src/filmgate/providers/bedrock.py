@@ -1,4 +1,4 @@
-"""Amazon Bedrock: asynchronous invocations that write the clip to a bucket of the operator."""
+"""Amazon Bedrock: asynchronous invocations that write the clip to the operator's bucket."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from filmgate.aws import clients as aws
 from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors, read_failure
+from filmgate.aws.s3_location import S3Location
 from filmgate.errors import (
     ProviderCannot,
     ProviderError,
@@ -26,6 +26,7 @@ from filmgate.providers.images import fit_image, png_size
 from filmgate.providers.lifecycle import LifeCycle, from_answer, from_catalog
 from filmgate.settings import ProviderSettings
 
+_BUCKET_OPTION = "provider.bucket"
 _CHUNK_BYTES = 256 << 10
 _STATES = {
     "InProgress": InvocationState.PENDING,
@@ -39,28 +40,15 @@ _SERVICE = "AWS"  # the calls go to Bedrock and to S3
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """The three AWS APIs it takes: Bedrock's two and the bucket's."""
+    """Clients of the two APIs of Bedrock and of S3."""
 
     runtime: Any
     control: Any
     s3: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder in a bucket."""
-
-    bucket: str
-    prefix: str
-
-    @classmethod
-    def of(cls, uri: str) -> "Place":
-        url = urlsplit(uri)
-        return cls(url.netloc, url.path.strip("/"))
-
-
 class BedrockProvider:
-    """One video model of Bedrock. The clientRequestToken makes repeated starts one invocation."""
+    """One video model of Bedrock. Repeated starts with the same clientRequestToken are one invocation."""
 
     def __init__(
         self, clients: Clients, settings: ProviderSettings, clock: Callable[[], float] = time.time
@@ -82,7 +70,7 @@ class BedrockProvider:
         return self._models
 
     def life_cycle(self) -> LifeCycle:
-        """The life cycle from GetFoundationModel, or from the catalog without that permission."""
+        """From GetFoundationModel, or from the catalog if the role may not call it."""
         try:
             with _translated("GetFoundationModel"):
                 details = self._clients.control.get_foundation_model(modelIdentifier=self._model.id)
@@ -91,8 +79,8 @@ class BedrockProvider:
             if failure is None or failure.kind is not FailureKind.DENIED:
                 raise
             return from_catalog(entries_of(self._model.id)[0], self._settings.region)
-        told = details["modelDetails"].get("modelLifecycle", {})
-        return from_answer(told.get("status", "ACTIVE"), told.get("endOfLifeTime"))
+        life_cycle = details["modelDetails"].get("modelLifecycle", {})
+        return from_answer(life_cycle.get("status", "ACTIVE"), life_cycle.get("endOfLifeTime"))
 
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
         return adapt(spec, self._models or self.models(), policy)
@@ -117,32 +105,33 @@ class BedrockProvider:
         return Invocation(invocation_id, state, message=message)
 
     def fetch(self, invocation_id: InvocationId) -> Iterator[bytes]:
-        place = self._place(invocation_id)
+        folder = self._folder(invocation_id)
         with _translated("GetObject"):
-            answer = self._clients.s3.get_object(Bucket=place.bucket, Key=f"{place.prefix}/{_CLIP}")
+            answer = self._clients.s3.get_object(Bucket=folder.bucket, Key=f"{folder.prefix}{_CLIP}")
             # boto3 compares the length with Content-Length when the stream ends.
             with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(_CHUNK_BYTES)
 
     def discard(self, invocation_id: InvocationId) -> None:
         """Delete every version of every file of this invocation, delete markers included."""
-        place = self._place(invocation_id)
+        folder = self._folder(invocation_id)
         with _translated("DeleteObjects"):
             pages = self._clients.s3.get_paginator("list_object_versions").paginate(
-                Bucket=place.bucket, Prefix=f"{place.prefix}/"
+                Bucket=folder.bucket, Prefix=folder.prefix
             )
             for page in pages:
                 found = [*page.get("Versions", ()), *page.get("DeleteMarkers", ())]
-                doomed = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
-                if doomed:
-                    told = self._clients.s3.delete_objects(
-                        Bucket=place.bucket, Delete={"Objects": doomed, "Quiet": True}
+                versions = [{"Key": one["Key"], "VersionId": one["VersionId"]} for one in found]
+                if versions:
+                    answer = self._clients.s3.delete_objects(
+                        Bucket=folder.bucket, Delete={"Objects": versions, "Quiet": True}
                     )
-                    if errors := told.get("Errors"):
-                        raise ProviderError(f"S3 kept {len(errors)} files ({errors[0].get('Code')})")
+                    if errors := answer.get("Errors"):
+                        code = errors[0].get("Code")
+                        raise ProviderError(f"S3 did not delete {len(errors)} object versions: {code}")
 
     def cancel(self, invocation_id: InvocationId) -> None:
-        """Bedrock cannot cancel: the clip is paid for, and deleted when it is finished."""
+        """Does nothing: Bedrock has no cancel. The clip is billed, and deleted when it is finished."""
 
     def list_jobs(self) -> str:
         """Check that invocations may be listed, for the doctor."""
@@ -152,23 +141,25 @@ class BedrockProvider:
 
     def list_bucket(self) -> str:
         """Check that the bucket exists and may be listed, for the doctor."""
-        place = Place.of(self._settings.bucket)
+        output = S3Location.parse(self._settings.bucket, _BUCKET_OPTION)
         with _translated("ListObjectVersions"):
-            self._clients.s3.list_object_versions(Bucket=place.bucket, Prefix=place.prefix, MaxKeys=1)
-        return f"s3://{place.bucket} can be listed"
+            self._clients.s3.list_object_versions(Bucket=output.bucket, Prefix=output.prefix, MaxKeys=1)
+        return f"s3://{output.bucket} can be listed"
 
     def _get(self, invocation_id: InvocationId) -> dict[str, Any]:
         with _translated("GetAsyncInvoke"):
             answer: dict[str, Any] = self._clients.runtime.get_async_invoke(invocationArn=invocation_id)
         return answer
 
-    def _place(self, invocation_id: InvocationId) -> Place:
-        """The folder of this invocation. Nothing outside it is ever read or deleted."""
-        place = Place.of(self._get(invocation_id)["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"])
-        folder = invocation_id.rpartition("/")[2]
-        if place.prefix.rpartition("/")[2] == folder:
-            return place
-        return Place(place.bucket, f"{place.prefix}/{folder}".lstrip("/"))
+    def _folder(self, invocation_id: InvocationId) -> S3Location:
+        """The folder of this invocation. Nothing outside it is read or deleted."""
+        uri = self._get(invocation_id)["outputDataConfig"]["s3OutputDataConfig"]["s3Uri"]
+        output, name = S3Location.parse(uri, _BUCKET_OPTION), invocation_id.rpartition("/")[2]
+        if not name:
+            raise ProviderError("the id of the invocation names no folder")
+        if f"/{output.prefix}".endswith(f"/{name}/"):
+            return output
+        return S3Location(output.bucket, f"{output.prefix}{name}/")
 
     def _read_image(self, task: ProviderTask) -> bytes | None:
         if task.read_source is None:
@@ -185,11 +176,10 @@ def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
     """The provider of these settings. Raises SettingsError, and ProviderUnusable without boto3."""
     if not settings.region:
         raise SettingsError("expected an AWS region, such as us-west-2", option="provider.region")
-    if not settings.bucket.startswith("s3://") or not Place.of(settings.bucket).bucket:
-        raise SettingsError("expected s3://BUCKET/PREFIX", option="provider.bucket")
+    S3Location.parse(settings.bucket, _BUCKET_OPTION)
     if not aws.has_boto3():
         raise ProviderUnusable(aws.BOTO3_MISSING)
-    # One attempt per call: the worker backs off itself, and nested retries would amplify an outage.
+    # One attempt per call: the worker backs off, and nested retries would amplify an outage.
     options = aws.ClientOptions(
         connect_seconds=settings.timeout_seconds,
         read_seconds=settings.timeout_seconds,
@@ -207,7 +197,7 @@ def open_bedrock(settings: ProviderSettings) -> BedrockProvider:
 
 
 def _translated(verb: str) -> AbstractContextManager[None]:
-    """Translates errors of the AWS calls in the block, by code: a message may quote the prompt."""
+    """Translates AWS errors by their code. Their messages are dropped: they may quote the prompt."""
 
     def to_error(failure: AwsFailure) -> ProviderError:
         message = f"{verb}: {failure.code}"

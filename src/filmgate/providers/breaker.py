@@ -38,11 +38,11 @@ class Breaker:
         self._chance = chance
 
     def admit(self, *, is_retry: bool = False) -> Permit | None:
-        """A permit for one call, or None. A retry also costs a token of the retry budget."""
+        """A permit for one call, or None. A retry also uses a token of the retry budget."""
         return self._change(lambda circuit, now: circuit.admit(now, self._settings, is_retry=is_retry))
 
     def record(self, outcome: Outcome, permit: Permit | None = None) -> None:
-        """Record the result of a call. Calls without a permit (polls) count too, but never as a probe."""
+        """Record the result of a call. Calls without a permit (polls) count, but not as a probe."""
         held, chance = permit or Permit(), self._chance()
         self._change(lambda circuit, now: (circuit.record(outcome, held, now, self._settings, chance), None))
 
@@ -52,7 +52,7 @@ class Breaker:
             self._change(lambda circuit, now: (circuit.release(permit, now), None))
 
     def observe(self, seconds: float, expected_seconds: float) -> None:
-        """Record that a clip took this many seconds instead of the expected ones."""
+        """Record the real and the expected duration of a clip."""
         self._change(lambda circuit, _: (circuit.observe(seconds, expected_seconds), None))
 
     def health(self) -> BreakerHealth:

@@ -1,8 +1,8 @@
 """The circuit breaker of one provider as a value.
 
-Closed: calls pass, and the last ten results are kept. Open: no call passes until a jittered delay is over,
-which grows with every failed probe. Half-open: the result of one probe decides. A retry also needs a token,
-and only first calls earn tokens: during an outage the number of calls does not grow.
+Closed: calls pass, and the last ten results are kept. Open: no call passes until a delay with jitter is over;
+the delay grows with every failed probe. Half-open: the result of one probe closes or opens it. A retry also
+needs a token, and only first calls add tokens, so retries do not multiply the calls during an outage.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Outcome:
 
     @classmethod
     def of(cls, error: Exception | None, seconds: float) -> "Outcome":
-        """The outcome of a call that raised this error, or none."""
+        """The outcome of a call that raised this error; None for a success."""
         match error:
             case None | ProviderRefused():
                 return cls(Signal.ANSWERED, seconds)
@@ -76,7 +76,7 @@ class Permit:
 class BreakerHealth:
     """The breaker as routing reads it. `can_probe`: it is not closed, but a probe may be made now.
 
-    `pace` is how long clips really take, relative to what the provider states.
+    `pace` is the measured duration of clips divided by the duration that the provider states.
     """
 
     phase: Phase = Phase.CLOSED
@@ -96,11 +96,12 @@ class Circuit:
     probe: int = 0
     probe_ends_at: float = 0.0
     retry_tokens: float = _RETRY_BURST
-    pace: float = 1.0  # measured over stated duration of a clip
+    pace: float = 1.0  # measured by stated duration of a clip
 
     def is_probe_due(self, now: float, settings: RoutingSettings) -> bool:
-        """Whether the delay is over, or the running probe timed out. A time in the far future was written
-        before a reboot reset the clock and counts as over.
+        """Whether the delay is over or the running probe has timed out.
+
+        A time in the far future was written before a reboot reset the clock: it counts as over.
         """
         if self.phase is Phase.CLOSED:
             return False
@@ -111,7 +112,7 @@ class Circuit:
     def admit(
         self, now: float, settings: RoutingSettings, *, is_retry: bool = False
     ) -> tuple["Circuit", Permit | None]:
-        """A permit for one call, or None. A probe costs no token."""
+        """A permit for one call, or None. A probe uses no token."""
         if self.phase is not Phase.CLOSED:
             if not self.is_probe_due(now, settings):
                 return self, None
@@ -168,6 +169,6 @@ class Circuit:
             phase=Phase.OPEN,
             recent="",
             openings=self.openings + 1,
-            # Jitter between half and the whole delay: processes do not return together.
+            # Jitter between half and the whole delay, so that processes do not retry together.
             retry_at=now + longest * (0.5 + chance / 2),
         )

@@ -1,4 +1,4 @@
-"""No provider: every call is refused, so no job leaves our GPUs."""
+"""No provider: every call fails, so all jobs stay on our GPUs."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Doctor checks of the managed provider. They start no job and cost nothing."""
+"""Doctor checks of the managed provider. They start no job, so they cost nothing."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ Check = tuple[str, Callable[[], str], str]
 
 
 def examine_provider(settings: ProviderSettings) -> Iterator[Finding]:
-    """One finding per thing that must work before the provider can render a job."""
+    """One finding per requirement for jobs at the provider."""
     if settings.kind == "disabled":
         yield Finding("provider", Verdict.OK, "disabled: our own GPUs render every job")
         return
@@ -26,8 +26,8 @@ def examine_provider(settings: ProviderSettings) -> Iterator[Finding]:
     except ProviderUnusable as exc:
         yield Finding("provider", Verdict.FAIL, str(exc), "see docs/providers.md")
         return
-    for subject, look, remedy in _checks(provider, settings):
-        yield _try(f"provider {subject}", look, remedy)
+    for subject, check, remedy in _checks(provider, settings):
+        yield _run(f"provider {subject}", check, remedy)
 
 
 def _checks(provider: Provider, settings: ProviderSettings) -> Iterator[Check]:
@@ -45,7 +45,7 @@ def _checks(provider: Provider, settings: ProviderSettings) -> Iterator[Check]:
         yield (
             "bucket",
             provider.list_bucket,
-            ("allow s3:PutObject, GetObject, ListBucketVersions and DeleteObjectVersion on provider.bucket"),
+            "allow s3:PutObject, GetObject, ListBucketVersions and DeleteObjectVersion on provider.bucket",
         )
 
 
@@ -58,9 +58,9 @@ def describe(listed: tuple[ProviderModel, ...]) -> str:
     return f"{names}; {price} USD per second"
 
 
-def _try(subject: str, look: Callable[[], str], remedy: str) -> Finding:
+def _run(subject: str, check: Callable[[], str], remedy: str) -> Finding:
     try:
-        return Finding(subject, Verdict.OK, look())
+        return Finding(subject, Verdict.OK, check())
     except ProviderUnusable as exc:
         return Finding(subject, Verdict.FAIL, str(exc), remedy)
     except ProviderError as exc:

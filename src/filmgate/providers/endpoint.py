@@ -5,8 +5,10 @@ Errors are reported by status and error code alone: the API's messages may quote
 
 import json
 import re
+import ssl
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, P
 
 _CHUNK_BYTES = 256 << 10
 _MAX_JSON_BYTES = 4 << 20
+_MAX_REDIRECTS = 5
 _CODE = re.compile(r"[a-zA-Z0-9_.-]{1,60}")
 
 
@@ -32,25 +35,19 @@ class NotFound(ProviderRefused):
 
 
 class Endpoint:
-    """An API and its key. Redirects to another host are followed without the key."""
+    """An API and its key. Redirects are followed without the key."""
 
-    def __init__(
-        self,
-        url: str,
-        key: str,
-        timeout_seconds: float,
-        connections: int = 32,
-        transport: httpx.BaseTransport | None = None,
-    ) -> None:
+    def __init__(self, url: str, key: str, timeout_seconds: float, connections: int = 32) -> None:
         self._client = httpx.Client(
             base_url=url,
-            headers={"Authorization": f"Bearer {key}"},
+            headers={"Authorization": f"Bearer {key}"} if key else {},
             timeout=timeout_seconds,
-            follow_redirects=True,
-            max_redirects=5,
             limits=httpx.Limits(max_connections=connections),
-            transport=transport,
+            # The host's certificates, which may include a private authority; httpx has its own bundle.
+            verify=ssl.create_default_context(),
         )
+        # Providers have no close method: the connections are closed with this object.
+        weakref.finalize(self, self._client.close)
 
     def call(self, method: str, path: str, **request: Any) -> Reply:
         """Call the API and parse its JSON answer; `request` as in httpx. Raises ProviderError subclasses."""
@@ -74,7 +71,8 @@ class Endpoint:
     def _answered(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
         headers = {"Accept-Encoding": "identity"} | request.pop("headers", {})
         try:
-            with self._client.stream(method, path, headers=headers, **request) as answer:
+            built = self._client.build_request(method, path, headers=headers, **request)
+            with closing(self._send(built)) as answer:
                 if answer.status_code >= 400:
                     raise _to_error(answer)
                 yield answer
@@ -82,6 +80,17 @@ class Endpoint:
             raise ProviderError(f"the provider timed out ({type(exc).__name__})") from TimeoutError()
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise ProviderError(f"the provider is unreachable ({type(exc).__name__})") from exc
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        for _ in range(1 + _MAX_REDIRECTS):
+            answer = self._client.send(request, stream=True)
+            if answer.next_request is None:
+                return answer
+            answer.close()
+            request = answer.next_request
+            # httpx keeps the key within a host; a signed link needs none, wherever it points.
+            request.headers.pop("Authorization", None)
+        raise httpx.TooManyRedirects("too many redirects", request=request)
 
 
 def _to_error(answer: httpx.Response) -> ProviderError:

@@ -21,7 +21,7 @@ _OPTIONS = ("fps", "steps", "seed", "guidance", "negative_prompt")
 
 
 class HttpProvider:
-    """A client of the OpenAI Videos API. The Idempotency-Key makes repeated starts one job."""
+    """A client of the OpenAI Videos API. Repeated starts with the same Idempotency-Key are one job."""
 
     def __init__(self, endpoint: Endpoint, settings: ProviderSettings) -> None:
         self._endpoint = endpoint
@@ -47,7 +47,7 @@ class HttpProvider:
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
         models = self._models or self.models()
         if not self._settings.model:
-            # The model of the same name; another one only if the operator names it.
+            # Only the model of the same name; another one needs the setting provider.model.
             models = tuple(model for model in models if model.model == spec.model)
         return adapt(spec, models, policy)
 
@@ -58,6 +58,8 @@ class HttpProvider:
             reply = self._endpoint.call("POST", "/videos", json=fields, headers=headers)
         else:
             image = ("source.png", b"".join(task.read_source()), "image/png")
+            # A fixed boundary: a repeated start sends the same bytes, which some APIs compare.
+            headers["Content-Type"] = f"multipart/form-data; boundary={task.token}"
             files = {"input_reference": image}
             reply = self._endpoint.call("POST", "/videos", data=fields, files=files, headers=headers)
         return InvocationId(_text(reply.fields, "id"))
@@ -66,8 +68,8 @@ class HttpProvider:
         try:
             reply = self._endpoint.call("GET", _path(invocation_id))
         except NotFound:
-            gone = "the provider has no such job"
-            return Invocation(invocation_id, InvocationState.FAILED, message=gone)
+            message = "the provider has no such job"
+            return Invocation(invocation_id, InvocationState.FAILED, message=message)
         state = _STATES.get(_text(reply.fields, "status"), InvocationState.PENDING)
         after = reply.headers.get("openai-poll-after-ms", "")
         return Invocation(
@@ -89,7 +91,7 @@ class HttpProvider:
         try:
             self._endpoint.call("POST", f"{_path(invocation_id)}/cancel")
         except NotFound:
-            self.discard(invocation_id)  # the OpenAI API has no cancel: deleting a job stops it
+            self.discard(invocation_id)  # the OpenAI API has no cancel; a delete stops the job
 
     def _to_model(self, listed: Mapping[str, Any]) -> ProviderModel:
         settings = self._settings
@@ -111,7 +113,7 @@ class HttpProvider:
 
 
 def _with_limits(model: ProviderModel, limits: Mapping[str, Any]) -> ProviderModel:
-    """The limits that a Filmgate lists beyond the OpenAI API."""
+    """The model with the limits that Filmgate lists; the OpenAI API has none."""
     try:
         size, seconds = limits["size"], limits["seconds"]
         size_limits = SizeLimits(
@@ -194,7 +196,8 @@ def _to_fields(rendition: Rendition) -> dict[str, str]:
 
 
 def _path(invocation_id: InvocationId) -> str:
-    return f"/videos/{quote(invocation_id, safe='')}"
+    # Dots are encoded too: httpx resolves the segments "." and "..".
+    return f"/videos/{quote(invocation_id, safe='').replace('.', '%2E')}"
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -1,4 +1,4 @@
-"""Resizes a first frame to the size a provider requires, in a child process with limits."""
+"""Resizes a first frame to the size that a provider requires, in a child process under resource limits."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ _CHILD_SECONDS = 20.0
 
 
 def png_size(data: bytes) -> Size | None:
-    """The size in the header of a PNG, without decoding it; None for anything else."""
+    """The size from the header of a PNG; None if the data is no PNG."""
     if not data.startswith(_SIGNATURE) or len(data) < 24:
         return None
     return Size(int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))

@@ -1,7 +1,6 @@
-"""The provider's side of a job, recorded before anyone waits for it.
+"""Records of provider jobs, so that the next worker that leases a job resumes it instead of paying again.
 
-The next worker that leases the job resumes from the record instead of paying again. The token is the job's
-id: two starts with the same token are one job at the provider.
+The token is the job's id: repeated starts with the same token are one job at the provider.
 """
 
 from collections.abc import Sequence
@@ -19,9 +18,7 @@ from filmgate.scheduling.rows import Row, from_routing
 
 
 class RecordState(StrEnum):
-    """OPEN: the provider may hold data. FAILED: the job failed there, and it may hold data. CLOSED: it holds
-    nothing.
-    """
+    """OPEN: started, or about to be. FAILED: failed at the provider. CLOSED: deleted at the provider."""
 
     OPEN = "open"
     FAILED = "failed"
@@ -30,7 +27,7 @@ class RecordState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InvocationRecord:
-    """The record of a provider job; `invocation_id` is None until the provider answered the start."""
+    """The record of a provider job. `invocation_id` is None until the provider has confirmed the start."""
 
     job_id: JobId
     provider: str
@@ -56,7 +53,7 @@ _ORPHANS = (
     .where(jobs.c.state.in_(["completed", "failed"]))
     .where(invocations.c.updated_at < sa.bindparam("before"))
     .order_by(invocations.c.updated_at)
-    .limit(sa.bindparam("most"))
+    .limit(sa.bindparam("limit"))
 )
 
 
@@ -67,8 +64,9 @@ class SqlInvocations:
         self._database = database
 
     def begin(self, lease: Lease, provider: str, routing: Routing) -> InvocationRecord:
-        """Record the intent to start, and on the job what the provider will change. Returns the record of an
-        earlier attempt unchanged. Raises LeaseLost when the fence is stale.
+        """Record the intent to start the job, and its routing. A record with an id is returned unchanged.
+
+        Raises LeaseLost when the fence is stale.
         """
         with self._database.write() as connection:
             seq = self._require_held(connection, lease)
@@ -103,20 +101,20 @@ class SqlInvocations:
         return _to_record(row) if row is not None else None
 
     def set_invocation(self, job_id: JobId, invocation_id: InvocationId) -> None:
-        """Record the provider's id of the job. The first id stays."""
+        """Record the provider's id of the job, unless it has one."""
         is_first = sa.and_(invocations.c.job_seq == _SEQ, invocations.c.invocation.is_(None))
         with self._database.write() as connection:
             values = {"invocation": invocation_id, "updated_at": self._database.now(connection)}
             connection.execute(sa.update(invocations).where(is_first).values(values), {"the_id": job_id})
 
     def withdraw(self, lease: Lease) -> None:
-        """Delete the intent of a start that did not happen. Raises LeaseLost: another worker may start it."""
+        """Delete the intent of a start that did not happen. Raises LeaseLost when the fence is stale."""
         with self._database.write() as connection:
             own = invocations.c.job_seq == self._require_held(connection, lease)
             connection.execute(sa.delete(invocations).where(own, invocations.c.invocation.is_(None)))
 
     def fail(self, lease: Lease) -> None:
-        """Record that the job failed at the provider: it is not started there again. Raises LeaseLost."""
+        """Record that the job failed at the provider and is not started there again. Raises LeaseLost."""
         with self._database.write() as connection:
             own = invocations.c.job_seq == self._require_held(connection, lease)
             values = {"state": RecordState.FAILED, "updated_at": self._database.now(connection)}
@@ -130,10 +128,10 @@ class SqlInvocations:
             connection.execute(own.values(values), {"the_id": job_id})
 
     def orphans(self, provider: str, *, idle_seconds: float, limit: int = 50) -> Sequence[InvocationRecord]:
-        """Records of ended jobs whose provider may still hold data, unchanged for `idle_seconds`."""
+        """Records of ended jobs whose provider may hold data, if unchanged for `idle_seconds`."""
         with self._database.read() as connection:
             before = self._database.now(connection) - idle_seconds
-            terms = {"the_provider": provider, "before": before, "most": limit}
+            terms = {"the_provider": provider, "before": before, "limit": limit}
             return [_to_record(row) for row in connection.execute(_ORPHANS, terms).mappings()]
 
     @staticmethod
@@ -157,5 +155,5 @@ def _to_record(row: Row) -> InvocationRecord:
 
 
 def open_invocations(database: Database) -> SqlInvocations:
-    """The provider jobs recorded in this database."""
+    """The records in this database."""
     return SqlInvocations(database)

@@ -9,7 +9,7 @@ from filmgate.errors import ProviderUnusable
 
 @dataclass(frozen=True, slots=True)
 class LifeCycle:
-    """A model's state, its end of life, and the source of both."""
+    """A model's state and end of life, and where they were read."""
 
     state: str
     end_of_life: date | None

@@ -1,4 +1,4 @@
-"""What the provider would do with a job: its models, fitted specs and breaker health, cached for routing."""
+"""Quotes of the provider for routing, from cached models, renditions and breaker health."""
 
 import time
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class ProviderQuotes:
         found = self._fit(spec, policy) if self._listed_at is not None else _NOT_LISTED
         if not isinstance(found, Rendition):
             return Quote(self._provider.name, self.health, obstacle=found)
-        # Checked for this spec, whatever the cache holds: a forbidden rendition is never quoted.
+        # Checked again for this spec: a forbidden rendition must not be quoted from the cache.
         if obstacles := find_obstacles(spec, found, policy):
             return Quote(self._provider.name, self.health, obstacle=(RouteReason.POLICY, obstacles[0]))
         concurrency = found.model.max_concurrent
@@ -82,7 +82,7 @@ class ProviderQuotes:
         cache = self._cache
         if (known := cache.get(shape)) is not None:
             return known
-        # Cached for other jobs of the same shape: it must not contain this job's text.
+        # Cached for other jobs of the same shape, so it must not contain this job's text.
         anonymous = replace(spec, prompt="x" * len(spec.prompt), negative_prompt=None)
         if len(cache) >= _MAX_CACHED:
             cache.clear()
@@ -106,7 +106,7 @@ class ProviderQuotes:
 
 
 def _one_clip_seconds(rendition: Rendition) -> float:
-    """From start to finished clip: longer clips take proportionally longer."""
+    """From start to finished clip, in proportion to the length of the clip."""
     model = rendition.model
     length = rendition.spec.seconds / min(model.seconds) if model.seconds else 1.0
     return model.expected_seconds * max(length, 1.0)

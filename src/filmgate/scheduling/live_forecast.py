@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable
 from math import isinf
 
-from filmgate.jobs import Job, JobState, Route, StageSeconds, TenantId
+from filmgate.jobs import Job, JobState, TenantId
 from filmgate.scheduling.base import JobReader
 from filmgate.scheduling.forecast import Arrival, Forecast, Slot, forecast
-from filmgate.scheduling.snapshot_reader import remaining_seconds
+from filmgate.scheduling.snapshot_reader import busy_seconds, remaining_seconds, whole_seconds
 from filmgate.scheduling.workers import TIMEOUT_SECONDS
 
 FRESH_SECONDS = 0.5
@@ -65,21 +65,18 @@ class LiveForecast:
         """Seconds until the clip is ready. None when the job is final or no worker serves it."""
         if job.state.is_final:
             return None
+        provider_seconds = job.routing.expected_seconds
+        whole = whole_seconds(job.route, job.predicted, provider_seconds)
         if job.has_started and job.started_at is not None and job.progress is not None:
-            return remaining_seconds(job.predicted, now - job.started_at, job.progress.fraction)
+            return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
         if (slot := self.slot(job)) is None:  # leased, not started yet
-            return job.predicted.load + job.predicted.gpu_seconds + job.predicted.upload
+            return whole
         age = max(now - self.get().snapshot.now, 0.0)
-        ends_in = max(slot.ends_in - age, 0.0) + job.predicted.load + job.predicted.upload
+        not_busy = whole - busy_seconds(job.route, job.predicted, provider_seconds)
+        ends_in = max(slot.ends_in - age, 0.0) + not_busy
         return None if isinf(ends_in) else ends_in
 
 
 def to_arrival(tenant_id: TenantId, job: Job) -> Arrival:
     busy = busy_seconds(job.route, job.predicted, job.routing.expected_seconds)
     return Arrival(tenant_id, job.route, job.spec.model, busy, job.deadline_at)
-
-
-def busy_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
-    """How long a job occupies a worker of its route."""
-    is_managed = route is Route.MANAGED and provider_seconds is not None
-    return provider_seconds if is_managed and provider_seconds is not None else predicted.gpu_seconds

@@ -105,20 +105,18 @@ def _to_tail(lane: Row, heads: list[QueuedJob], woken: list[QueuedJob]) -> Itera
 
 def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
     routing, route = to_routing(row["routing"]), Route(row["route"])
-    busy_seconds = row["predicted_gpu_seconds"]
-    if route is Route.MANAGED and routing.expected_seconds is not None:
-        busy_seconds = routing.expected_seconds
+    predicted = _to_predicted(row["predicted"])
     is_at_provider = row.get("is_at_provider", False)
     return QueuedJob(
         job_id=JobId(row["id"]),
         tenant_id=TenantId(row["tenant_id"]),
         route=route,
         model=row["model"],
-        busy_seconds=busy_seconds,
+        busy_seconds=busy_seconds(route, predicted, routing.expected_seconds),
         share_seconds=row["predicted_gpu_seconds"],
         deadline_at=row["deadline_at"],
         seq=row["seq"],
-        upload_seconds=_to_predicted(row["predicted"]).upload,
+        upload_seconds=predicted.upload,
         created_at=row["created_at"],
         reason=routing.reason,
         ready_in=ready_in,
@@ -128,21 +126,35 @@ def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
 
 
 def _to_running(row: Row, now: float) -> RunningJob:
-    predicted = _to_predicted(row["predicted"])
-    ends_in = remaining_seconds(predicted, now - row["started_at"], row["fraction"])
+    predicted, route = _to_predicted(row["predicted"]), Route(row["route"])
+    whole = whole_seconds(route, predicted, to_routing(row["routing"]).expected_seconds)
+    ends_in = remaining_seconds(whole, now - row["started_at"], row["fraction"])
     return RunningJob(
         job_id=JobId(row["id"]),
         tenant_id=TenantId(row["tenant_id"]),
-        route=Route(row["route"]),
+        route=route,
         worker_id=WorkerId(row["worker_id"]),
         free_in=max(ends_in - predicted.upload, 0.0),
         ends_in=ends_in,
     )
 
 
-def remaining_seconds(predicted: StageSeconds, elapsed: float, fraction: float | None) -> float:
+def busy_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
+    """How long a job occupies a worker of its route."""
+    if route is Route.MANAGED and provider_seconds is not None:
+        return provider_seconds
+    return predicted.gpu_seconds
+
+
+def whole_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
+    """From the start to the finished clip, on our GPU or at the provider."""
+    if route is Route.MANAGED and provider_seconds is not None:
+        return provider_seconds
+    return predicted.load + predicted.gpu_seconds + predicted.upload
+
+
+def remaining_seconds(whole: float, elapsed: float, fraction: float | None) -> float:
     """Seconds until a running job is done: by its own pace once that is known, by the prediction before."""
-    whole = predicted.load + predicted.gpu_seconds + predicted.upload
     has_pace = fraction is not None and fraction >= _PACE_FROM
     expected = elapsed / fraction if has_pace and fraction else max(whole, elapsed)
     return max(expected - elapsed, 0.0)

@@ -1,4 +1,4 @@
-"""What a provider makes of a spec, and what a tenant's policy makes of that."""
+"""How a spec is fitted to a provider's models, and which changes a tenant's policy forbids."""
 
 from dataclasses import replace
 
@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filmgate.errors import ProviderCannot
-from filmgate.jobs import ManagedPolicy, Source, SourceKind, VideoSpec
-from filmgate.providers.adaptation import SLACK_SECONDS, adapt, fit, obstacles
-from filmgate.providers.base import Offer, ShapeRange
+from filmgate.jobs import ManagedPolicy, Size, Source, SourceKind, VideoSpec
+from filmgate.models.limits import Range, SizeLimits
+from filmgate.providers.adaptation import SLACK_SECONDS, adapt, find_obstacles, fit
+from filmgate.providers.base import ProviderModel
 from filmgate.providers.bedrock_models import MODELS, list_models
 from filmgate.settings import ProviderSettings
 
@@ -17,10 +18,13 @@ ANYTHING = ManagedPolicy(is_allowed=True, may_resize=True, may_change_length=Tru
 SPEC = VideoSpec(model="wan", prompt="a red ball", width=1280, height=720, seconds=5.0, fps=24, seed=7)
 REEL = list_models(MODELS["amazon.nova-reel-v1:1"], ProviderSettings(region="us-east-1"))
 RAY = list_models(MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2"))
-RANGE = ShapeRange(multiple=32, min_side=64, max_side=512, max_pixels=262144, min_seconds=0.5, max_seconds=12)
+LIMITS = {
+    "size_limits": SizeLimits(Size(256, 256), multiple=32, min_side=64, max_side=512, max_pixels=262144),
+    "seconds_range": Range(2.0, 0.5, 12.0),
+}
 
 
-def make_offer(**fields):
+def make_model(**fields):
     given = {
         "provider": "http",
         "model": "wan",
@@ -34,7 +38,7 @@ def make_offer(**fields):
         "takes_image": False,
         "takes_seed": True,
     }
-    return Offer(**given | fields)
+    return ProviderModel(**given | fields)
 
 
 @pytest.mark.parametrize(
@@ -75,65 +79,73 @@ def test_reel_renders_six_seconds_or_a_multiple(seconds, length, usd):
     assert (rendition.spec.seconds, rendition.usd) == (length, usd)
 
 
-def test_every_difference_is_written_down():
+def test_every_difference_is_listed():
     spec = replace(SPEC, width=256, height=256, seconds=2.0, fps=16, negative_prompt="rain")
     assert adapt(spec, RAY, ANYTHING).changes == (
         "model wan -> luma.ray-v2:0",
         "size 256x256 -> 540x540",
         "length 2 s -> 5 s",
         "fps 16 -> 24",
-        "seed left out",
-        "negative prompt left out",
+        "seed dropped",
+        "negative prompt dropped",
     )
 
 
-def test_what_fits_is_left_as_it_is():
-    rendition = adapt(SPEC, [make_offer(takes_knobs=True, shapes=None)], ManagedPolicy(is_allowed=True))
+def test_a_spec_that_fits_is_unchanged():
+    rendition = adapt(SPEC, [make_model(takes_options=True)], ManagedPolicy(is_allowed=True))
     assert (rendition.spec, rendition.changes) == (SPEC, ())
 
 
 @pytest.mark.parametrize(
-    ("policy", "spec", "words"),
+    ("policy", "spec", "message"),
     [
-        (ManagedPolicy(), SPEC, "allows no managed provider"),
+        (ManagedPolicy(), SPEC, "the tenant allows no managed provider"),
         (replace(ANYTHING, regions=("eu-west-1",)), SPEC, "does not allow region us-west-2"),
-        (replace(ANYTHING, max_usd_per_clip=3.0), SPEC, "7.5 USD is more"),
-        (replace(ANYTHING, may_resize=False), replace(SPEC, width=640, height=480), "640x480 would become"),
-        (replace(ANYTHING, may_change_length=False), replace(SPEC, seconds=2.0), "2 s would become 5 s"),
+        (replace(ANYTHING, max_usd_per_clip=3.0), SPEC, "7.5 USD exceeds the tenant's limit"),
+        (
+            replace(ANYTHING, may_resize=False),
+            replace(SPEC, width=640, height=480),
+            "does not allow 640x480 to become",
+        ),
+        (
+            replace(ANYTHING, may_change_length=False),
+            replace(SPEC, seconds=2.0),
+            "does not allow 2 s to become 5 s",
+        ),
         (ANYTHING, replace(SPEC, prompt="x" * 5001), "5001 characters"),
-        (ANYTHING, replace(SPEC, source=Source(SourceKind.EXTEND)), "cannot start from"),
-        (ANYTHING, replace(SPEC, source=Source(SourceKind.REMIX)), "cannot start from"),
+        (ANYTHING, replace(SPEC, source=Source(SourceKind.EXTEND)), "does not support this job's source"),
+        (ANYTHING, replace(SPEC, source=Source(SourceKind.REMIX)), "does not support this job's source"),
     ],
 )
-def test_what_the_tenant_or_the_model_forbids_is_a_refusal(policy, spec, words):
-    with pytest.raises(ProviderCannot, match=words):
+def test_a_change_that_tenant_or_model_forbid_is_an_obstacle(policy, spec, message):
+    with pytest.raises(ProviderCannot, match=message):
         adapt(spec, RAY, policy)
 
 
-def test_a_refusal_of_the_nearest_leaves_the_next_nearest():
+def test_the_next_nearest_rendition_is_used_when_the_nearest_is_forbidden():
     cheap = adapt(SPEC, RAY, replace(ANYTHING, max_usd_per_clip=4.0))
     assert (str(cheap.spec.size), cheap.usd) == ("960x540", 3.75)
 
 
-def test_a_long_prompt_finds_the_shot_that_takes_it():
+def test_a_long_prompt_uses_the_shot_that_supports_it():
     spec = replace(SPEC, prompt="x" * 600, seconds=6.0)
     assert adapt(spec, REEL, ANYTHING).spec.seconds == 12.0
 
 
-def test_a_first_frame_finds_the_shot_that_takes_it():
+def test_a_first_frame_uses_the_shot_that_supports_it():
     spec = replace(SPEC, source=Source(SourceKind.IMAGE), seconds=30.0)
     assert adapt(spec, REEL, ANYTHING).spec.seconds == 6.0
 
 
-def test_a_remix_is_the_same_seed_on_the_same_model():
+def test_a_remix_needs_the_same_seed_and_the_same_model():
     spec = replace(SPEC, source=Source(SourceKind.REMIX))
-    assert adapt(spec, [make_offer()], ANYTHING).spec.seed == 7
+    assert adapt(spec, [make_model()], ANYTHING).spec.seed == 7
     with pytest.raises(ProviderCannot):
-        adapt(spec, [make_offer(model="other")], ANYTHING)
+        adapt(spec, [make_model(model="other")], ANYTHING)
 
 
-def test_no_offers_is_a_refusal_too():
-    with pytest.raises(ProviderCannot, match="offers nothing"):
+def test_a_provider_without_models_renders_nothing():
+    with pytest.raises(ProviderCannot, match="the provider has no models"):
         adapt(SPEC, [], ANYTHING)
 
 
@@ -161,17 +173,17 @@ def test_no_rendition_breaks_the_policy(spec, policy):
     except ProviderCannot:
         return
     assert policy.is_allowed
-    assert not policy.regions or rendition.offer.region in policy.regions
+    assert not policy.regions or rendition.model.region in policy.regions
     assert policy.max_usd_per_clip is None or rendition.usd <= policy.max_usd_per_clip
     assert policy.may_resize or rendition.spec.size == spec.size
     assert policy.may_change_length or abs(rendition.spec.seconds - spec.seconds) <= SLACK_SECONDS
 
 
 @given(specs)
-def test_a_rendition_is_one_the_offer_lists(spec):
+def test_a_rendition_has_a_size_and_length_that_the_model_lists(spec):
     rendition = adapt(spec, RAY + REEL, ANYTHING)
-    assert (rendition.spec.width, rendition.spec.height) in rendition.offer.sizes
-    assert rendition.spec.seconds in rendition.offer.seconds
+    assert rendition.spec.size in rendition.model.sizes
+    assert rendition.spec.seconds in rendition.model.seconds
 
 
 @given(specs)
@@ -184,8 +196,8 @@ def test_a_change_is_named_if_and_only_if_there_is_one(spec):
 
 
 @given(specs)
-def test_a_range_is_never_left(spec):
-    near = fit(spec, make_offer(shapes=RANGE)).spec
+def test_limits_are_never_exceeded(spec):
+    near = fit(spec, make_model(**LIMITS)).spec
     for side in (near.width, near.height):
         assert side % 32 == 0
         assert 64 <= side <= 512
@@ -195,8 +207,9 @@ def test_a_range_is_never_left(spec):
 
 @given(specs)
 def test_fitting_twice_changes_nothing_more(spec):
-    for offer in (*RAY, *REEL, make_offer(shapes=RANGE)):
-        once = fit(spec, offer).spec
-        again = fit(once, offer)
+    strict = replace(ANYTHING, may_resize=False, may_change_length=False)
+    for model in (*RAY, *REEL, make_model(**LIMITS)):
+        once = fit(spec, model).spec
+        again = fit(once, model)
         assert again.spec == once
-        assert obstacles(once, again, replace(ANYTHING, may_resize=False, may_change_length=False)) == []
+        assert find_obstacles(once, again, strict) == []

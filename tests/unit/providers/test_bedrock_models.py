@@ -1,4 +1,4 @@
-"""Renditions as the JSON documents of the AWS documentation."""
+"""Bedrock inputs as in the AWS documentation, the models in the catalog, and their life cycles."""
 
 from base64 import b64encode
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_ray_text_to_video_is_the_documented_payload():
     }
 
 
-def test_ray_image_to_video_puts_the_image_first():
+def test_ray_image_to_video_uses_the_image_as_the_first_frame():
     assert ray_input(SPEC, IMAGE)["keyframes"] == {
         "frame0": {
             "type": "image",
@@ -71,17 +71,17 @@ def test_ray_image_to_video_puts_the_image_first():
         ((540, 1260), "9:21", "540p"),
     ],
 )
-def test_ray_names_shapes_by_aspect_and_shorter_side(size, aspect, resolution):
+def test_ray_sizes_are_named_by_aspect_and_shorter_side(size, aspect, resolution):
     payload = ray_input(replace(SPEC, width=size[0], height=size[1], seconds=9.0), None)
     assert (payload["aspect_ratio"], payload["resolution"], payload["duration"]) == (aspect, resolution, "9s")
 
 
-def test_every_ray_shape_has_whole_even_sides():
+def test_every_ray_size_has_even_sides_and_the_exact_aspect():
     for height in (540, 720):
         for aspect in ((1, 1), (16, 9), (9, 16), (4, 3), (3, 4), (21, 9), (9, 21)):
-            width, tall = ray_size(aspect, height)
-            assert (min(width, tall), width % 2, tall % 2) == (height, 0, 0)
-            assert width * aspect[1] == tall * aspect[0]
+            size = ray_size(aspect, height)
+            assert (min(size), size.width % 2, size.height % 2) == (height, 0, 0)
+            assert size.width * aspect[1] == size.height * aspect[0]
 
 
 def test_reel_text_to_video_is_the_documented_payload():
@@ -97,7 +97,7 @@ def test_reel_image_to_video_adds_one_image():
     assert params["images"] == [{"format": "png", "source": {"bytes": b64encode(IMAGE).decode()}}]
 
 
-def test_reel_renders_more_than_a_shot_from_one_text():
+def test_reel_renders_several_shots_from_one_text():
     payload = reel_input(replace(SPEC, seconds=18.0), None)
     assert payload["taskType"] == "MULTI_SHOT_AUTOMATED"
     assert payload["multiShotAutomatedParams"] == {"text": "a red ball"}
@@ -105,11 +105,11 @@ def test_reel_renders_more_than_a_shot_from_one_text():
 
 
 @pytest.mark.parametrize(("seed", "sent"), [(2147483648, 1), (2147483646, 2147483646), (None, 0)])
-def test_a_seed_that_reel_does_not_know_is_folded_into_its_range(seed, sent):
+def test_a_seed_beyond_the_range_of_reel_is_reduced_to_it(seed, sent):
     assert reel_input(replace(SPEC, seconds=6.0, seed=seed), None)["videoGenerationConfig"]["seed"] == sent
 
 
-def test_offers_carry_price_quota_and_limits_of_the_catalog():
+def test_models_have_price_quota_and_limits_of_the_catalog():
     high, low = list_models(
         MODELS["luma.ray-v2:0"], ProviderSettings(region="us-west-2", expected_seconds=99)
     )
@@ -123,7 +123,7 @@ def test_offers_carry_price_quota_and_limits_of_the_catalog():
 
 
 @given(specs)
-def test_whatever_is_asked_ray_is_sent_only_what_it_knows(spec):
+def test_ray_is_sent_only_values_it_supports(spec):
     payload = ray_input(adapt(spec, RAY, ANYTHING).spec, None)
     assert payload["aspect_ratio"] in {"1:1", "16:9", "9:16", "4:3", "3:4", "21:9", "9:21"}
     assert payload["resolution"] in {"540p", "720p"}
@@ -132,7 +132,7 @@ def test_whatever_is_asked_ray_is_sent_only_what_it_knows(spec):
 
 
 @given(specs, st.none() | st.integers(0, 2**63 - 1))
-def test_whatever_is_asked_reel_is_sent_only_what_it_knows(spec, seed):
+def test_reel_is_sent_only_values_it_supports(spec, seed):
     payload = reel_input(replace(adapt(spec, REEL, ANYTHING).spec, seed=seed), None)
     config = payload["videoGenerationConfig"]
     assert (config["dimension"], config["fps"]) == ("1280x720", 24)
@@ -144,23 +144,23 @@ def test_whatever_is_asked_reel_is_sent_only_what_it_knows(spec, seed):
     assert 1 <= len(text) <= (512 if is_one_shot else 4000)
 
 
-def test_an_unknown_model_is_refused_with_the_ids_there_are():
+def test_an_unknown_model_is_rejected_with_the_known_ids():
     with pytest.raises(ProviderUnusable, match="luma.ray-v2:0, amazon.nova-reel-v1:1"):
         find_model("runway.gen-4")
 
 
-def test_an_end_of_life_model_is_refused_with_its_date():
+def test_a_model_past_its_end_of_life_is_rejected_with_the_date():
     life = from_catalog(entries_of("amazon.nova-reel-v1:1")[0], "us-east-1")
     with pytest.raises(ProviderUnusable, match=r"end of life on 2026-09-30 \(catalog of 2026-09-01\)"):
         life.check("amazon.nova-reel-v1:1", TODAY)
 
 
-def test_a_region_without_the_model_is_refused_with_those_that_have_it():
+def test_a_region_without_the_model_is_rejected_with_the_regions_that_have_it():
     with pytest.raises(ProviderUnusable, match="offered in us-west-2, not in eu-west-1"):
         from_catalog(entries_of("luma.ray-v2:0")[0], "eu-west-1")
 
 
-def test_a_live_model_passes_until_the_day_it_ends():
+def test_an_active_model_passes_until_its_end_of_life():
     life = from_catalog(entries_of("luma.ray-v2:0")[0], "us-west-2")
     assert life.end_of_life is None or life.end_of_life > TODAY
     assert life.check("luma.ray-v2:0", TODAY) is None
@@ -177,7 +177,7 @@ def test_a_live_model_passes_until_the_day_it_ends():
         ("ACTIVE", datetime(2026, 1, 1, tzinfo=UTC), False),
     ],
 )
-def test_bedrocks_own_word_decides(status, end, is_usable):
+def test_the_life_cycle_from_bedrock_is_checked(status, end, is_usable):
     life = from_answer(status, end)
     if is_usable:
         life.check("m", TODAY)
@@ -186,6 +186,6 @@ def test_bedrocks_own_word_decides(status, end, is_usable):
             life.check("m", TODAY)
 
 
-def test_a_retired_model_without_a_date_is_refused_too():
+def test_a_retired_model_without_a_date_is_rejected():
     with pytest.raises(ProviderUnusable, match="retired"):
         LifeCycle("retired", None, "catalog").check("m", TODAY)

@@ -1,4 +1,4 @@
-"""The breaker's rules: when it opens, how it comes back, and that retries stay few."""
+"""The rules of the circuit breaker: when it opens, how it closes again, and the retry budget."""
 
 import pytest
 from hypothesis import given
@@ -13,34 +13,34 @@ GOOD, THROTTLED = Outcome(Signal.ANSWERED, 0.2), Outcome(Signal.THROTTLED, 0.1)
 BAD = [THROTTLED, Outcome(Signal.FAILED), Outcome(Signal.TIMED_OUT, 30.0), Outcome(Signal.ANSWERED, 16.0)]
 
 
-def tell(circuit, *outcomes, now=0.0, permit=Permit(), chance=1.0):
+def record(circuit, *outcomes, now=0.0, permit=Permit(), chance=1.0):
     for outcome in outcomes:
         circuit = circuit.record(outcome, permit, now, SETTINGS, chance)
     return circuit
 
 
 def opened(now=0.0, chance=1.0):
-    return tell(Circuit(), *[THROTTLED] * 5, now=now, chance=chance)
+    return record(Circuit(), *[THROTTLED] * 5, now=now, chance=chance)
 
 
 @pytest.mark.parametrize("bad", BAD, ids=["throttled", "failed", "timed out", "slow"])
-def test_five_bad_answers_of_ten_open_it_whatever_kind_they_are(bad):
-    assert tell(Circuit(), *[bad] * 4).phase is Phase.CLOSED
-    assert tell(Circuit(), *[bad] * 5).phase is Phase.OPEN
-    assert tell(Circuit(), *[bad, GOOD] * 4).phase is Phase.CLOSED
-    assert tell(Circuit(), *[bad, GOOD] * 4, bad).phase is Phase.OPEN
+def test_five_failures_of_any_kind_among_ten_results_open_it(bad):
+    assert record(Circuit(), *[bad] * 4).phase is Phase.CLOSED
+    assert record(Circuit(), *[bad] * 5).phase is Phase.OPEN
+    assert record(Circuit(), *[bad, GOOD] * 4).phase is Phase.CLOSED
+    assert record(Circuit(), *[bad, GOOD] * 4, bad).phase is Phase.OPEN
 
 
-def test_good_answers_push_bad_ones_out_and_time_forgets_them():
-    assert tell(tell(Circuit(), *[THROTTLED] * 4, *[GOOD] * 10), THROTTLED).phase is Phase.CLOSED
-    assert tell(tell(Circuit(), *[THROTTLED] * 4), THROTTLED, now=200.0).phase is Phase.CLOSED
+def test_old_failures_do_not_count():
+    assert record(record(Circuit(), *[THROTTLED] * 4, *[GOOD] * 10), THROTTLED).phase is Phase.CLOSED
+    assert record(record(Circuit(), *[THROTTLED] * 4), THROTTLED, now=200.0).phase is Phase.CLOSED
 
 
-def test_a_provider_that_cannot_be_used_is_left_alone_at_once():
-    assert tell(Circuit(), Outcome(Signal.UNUSABLE)).phase is Phase.OPEN
+def test_an_unusable_provider_opens_it_at_once():
+    assert record(Circuit(), Outcome(Signal.UNUSABLE)).phase is Phase.OPEN
 
 
-def test_while_it_is_open_nothing_passes_and_then_one_probe_does():
+def test_no_call_passes_while_it_is_open_and_then_one_probe_does():
     circuit = opened(chance=1.0)
     assert circuit.admit(4.9, SETTINGS)[1] is None
     probing, permit = circuit.admit(5.0, SETTINGS)
@@ -49,64 +49,64 @@ def test_while_it_is_open_nothing_passes_and_then_one_probe_does():
     assert probing.admit(64.9, SETTINGS, is_retry=True)[1] is None
 
 
-def test_a_good_probe_closes_it_and_a_bad_one_doubles_the_rest():
+def test_a_good_probe_closes_it_and_a_bad_one_doubles_the_delay():
     probing, permit = opened().admit(5.0, SETTINGS)
-    assert tell(probing, GOOD, now=6.0, permit=permit).phase is Phase.CLOSED
-    rests, circuit, now = [], probing, 5.0
+    assert record(probing, GOOD, now=6.0, permit=permit).phase is Phase.CLOSED
+    delays, circuit, now = [], probing, 5.0
     for _ in range(9):
-        circuit = tell(circuit, THROTTLED, now=now, permit=permit)
-        rests.append(circuit.retry_at - now)
+        circuit = record(circuit, THROTTLED, now=now, permit=permit)
+        delays.append(circuit.retry_at - now)
         now = circuit.retry_at
         circuit, permit = circuit.admit(now, SETTINGS)
-    assert rests == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0, 300.0]
+    assert delays == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0, 300.0]
 
 
 @given(st.floats(0, 1))
-def test_the_rest_is_between_half_and_all_of_its_length(chance):
+def test_jitter_keeps_the_delay_between_half_and_all_of_its_length(chance):
     assert 2.5 <= opened(chance=chance).retry_at <= 5.0
 
 
-def test_a_probe_whose_process_died_is_followed_by_another_and_its_late_word_is_ignored():
+def test_a_lost_probe_is_followed_by_another_and_its_late_result_is_ignored():
     probing, lost = opened().admit(5.0, SETTINGS)
     second, permit = probing.admit(65.0, SETTINGS)
     assert permit.probe == 2
-    assert tell(second, GOOD, permit=lost, now=66.0) == second
-    assert tell(second, GOOD, permit=permit, now=66.0).phase is Phase.CLOSED
+    assert record(second, GOOD, permit=lost, now=66.0) == second
+    assert record(second, GOOD, permit=permit, now=66.0).phase is Phase.CLOSED
 
 
-def test_an_answer_to_an_old_call_neither_closes_nor_prolongs_it():
+def test_results_of_earlier_calls_neither_close_nor_prolong_it():
     circuit = opened()
-    assert tell(circuit, GOOD, THROTTLED, now=1.0) == circuit
+    assert record(circuit, GOOD, THROTTLED, now=1.0) == circuit
     probing, _ = circuit.admit(5.0, SETTINGS)
-    assert tell(probing, GOOD, THROTTLED, now=5.5) == probing
+    assert record(probing, GOOD, THROTTLED, now=5.5) == probing
 
 
-def test_a_probe_handed_back_is_anybodys():
+def test_a_released_probe_can_be_made_by_another_caller():
     probing, permit = opened().admit(5.0, SETTINGS)
     _, next_permit = probing.release(permit, 6.0).admit(6.0, SETTINGS)
     assert next_permit.probe == 2
     assert Circuit().release(Permit(), 1.0) == Circuit()
 
 
-def test_a_clock_that_started_again_does_not_keep_it_open():
+def test_a_clock_that_was_reset_does_not_keep_it_open():
     circuit = opened(now=1_000_000.0)
     assert circuit.admit(3.0, SETTINGS)[1] is not None
 
 
 @given(st.lists(st.booleans(), max_size=300))
-def test_retries_never_pass_a_tenth_of_the_first_tries_and_a_small_burst(calls):
-    circuit, first_tries, retries = Circuit(), 0, 0
+def test_retries_stay_below_a_tenth_of_the_first_calls_and_a_small_burst(calls):
+    circuit, first_calls, retries = Circuit(), 0, 0
     for is_retry in calls:
         circuit, permit = circuit.admit(0.0, SETTINGS, is_retry=is_retry)
-        first_tries += not is_retry
+        first_calls += not is_retry
         retries += is_retry and permit is not None
         assert is_retry or permit is not None
-    assert retries <= 0.1 * first_tries + 3 + 1e-6
+    assert retries <= 0.1 * first_calls + 3 + 1e-6
 
 
 @given(st.lists(st.tuples(st.sampled_from("asrlt"), st.sampled_from([GOOD, *BAD])), max_size=200))
-def test_whatever_happens_at_most_one_probe_is_out(script):
-    """a admits, s tells the newest permit's outcome, r releases it, l loses it, t lets time pass."""
+def test_at_most_one_probe_runs_at_a_time(script):
+    """a: admit; s: record a result for the newest permit; r: release it; l: lose it; t: time passes."""
     circuit, now, held, probing = Circuit(), 0.0, [], {}
     for letter, outcome in script:
         if letter == "a":
@@ -129,7 +129,7 @@ def test_whatever_happens_at_most_one_probe_is_out(script):
         assert len(circuit.recent) <= 10
 
 
-def test_the_pace_follows_what_clips_really_take_within_bounds():
+def test_the_pace_follows_the_measured_durations_within_bounds():
     circuit = Circuit()
     for _ in range(30):
         circuit = circuit.observe(180.0, 90.0)
@@ -150,11 +150,11 @@ def test_the_pace_follows_what_clips_really_take_within_bounds():
         (OSError("reset"), Signal.FAILED),
     ],
 )
-def test_every_error_of_a_provider_has_its_signal(error, signal):
+def test_every_error_has_a_signal(error, signal):
     assert Outcome.of(error, 0.5) == Outcome(signal, 0.5)
 
 
-def test_a_timeout_the_adapter_translated_is_still_a_timeout():
+def test_a_translated_timeout_is_still_a_timeout():
     error = ProviderError("no answer")
     error.__cause__ = TimeoutError()
     assert Outcome.of(error, 30.0).signal is Signal.TIMED_OUT

@@ -1,23 +1,23 @@
-"""Calls under the breaker: who may start, and what is told about it."""
+"""Provider calls under the breaker: which calls pass, and which results are recorded."""
 
 from dataclasses import dataclass, field
 
 import pytest
 
 from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
-from filmgate.providers.circuit import Health, Permit, Phase, Signal
-from filmgate.providers.managed.guarded import BreakerOpen, Guard
+from filmgate.providers.circuit import BreakerHealth, Permit, Phase, Signal
+from filmgate.providers.managed.guarded import BreakerOpen, GuardedProvider
 
 PERMIT = Permit(probe=3)
 
 
 @dataclass
-class Notes:
-    """A breaker that writes down what it is told."""
+class RecordingBreaker:
+    """A breaker that keeps what is recorded."""
 
     permit: Permit | None = PERMIT
     phase: Phase = Phase.CLOSED
-    told: list = field(default_factory=list)
+    recorded: list = field(default_factory=list)
     is_retry: bool | None = None
 
     def admit(self, *, is_retry):
@@ -25,13 +25,13 @@ class Notes:
         return self.permit
 
     def record(self, outcome, permit):
-        self.told.append((outcome.signal, permit))
+        self.recorded.append((outcome.signal, permit))
 
     def release(self, permit):
-        self.told.append(("released", permit))
+        self.recorded.append(("released", permit))
 
     def health(self):
-        return Health(self.phase)
+        return BreakerHealth(self.phase)
 
 
 def failing(error):
@@ -41,51 +41,52 @@ def failing(error):
     return call
 
 
-def test_a_good_start_is_told_with_its_permit():
-    notes = Notes()
-    assert Guard(notes).start(lambda: "id", is_retry=True) == "id"
-    assert (notes.told, notes.is_retry) == ([(Signal.ANSWERED, PERMIT)], True)
+def test_a_good_start_is_recorded_with_its_permit():
+    breaker = RecordingBreaker()
+    assert GuardedProvider(breaker).start(lambda: "id", is_retry=True) == "id"
+    assert (breaker.recorded, breaker.is_retry) == ([(Signal.ANSWERED, PERMIT)], True)
 
 
 @pytest.mark.parametrize(
     ("error", "signal"),
-    [(ProviderThrottled("no room"), Signal.THROTTLED), (ProviderError("broken"), Signal.FAILED)],
+    [(ProviderThrottled("no capacity"), Signal.THROTTLED), (ProviderError("broken"), Signal.FAILED)],
 )
-def test_a_bad_start_is_told_and_raised(error, signal):
-    notes = Notes()
+def test_a_failed_start_is_recorded_and_raised(error, signal):
+    breaker = RecordingBreaker()
     with pytest.raises(type(error)):
-        Guard(notes).start(failing(error), is_retry=False)
-    assert notes.told == [(signal, PERMIT)]
+        GuardedProvider(breaker).start(failing(error), is_retry=False)
+    assert breaker.recorded == [(signal, PERMIT)]
 
 
-@pytest.mark.parametrize("error", [ProviderCannot("our own finding"), RuntimeError("a bug of ours")])
-def test_what_never_reached_the_provider_says_nothing_about_it(error):
-    notes = Notes()
+@pytest.mark.parametrize("error", [ProviderCannot("a local check"), RuntimeError("a bug")])
+def test_an_error_before_the_call_releases_the_permit(error):
+    breaker = RecordingBreaker()
     with pytest.raises(type(error)):
-        Guard(notes).start(failing(error), is_retry=False)
-    assert notes.told == [("released", PERMIT)]
+        GuardedProvider(breaker).start(failing(error), is_retry=False)
+    assert breaker.recorded == [("released", PERMIT)]
 
 
 @pytest.mark.parametrize("phase", [Phase.OPEN, Phase.HALF_OPEN])
-def test_without_leave_nobody_is_called(phase):
+def test_the_provider_is_not_called_without_a_permit(phase):
+    breaker = RecordingBreaker(permit=None, phase=phase)
     with pytest.raises(BreakerOpen):
-        Guard(Notes(permit=None, phase=phase)).start(failing(AssertionError()), is_retry=False)
+        GuardedProvider(breaker).start(failing(AssertionError()), is_retry=False)
 
 
-def test_a_spent_retry_budget_is_not_an_open_breaker():
+def test_a_used_up_retry_budget_is_not_an_open_breaker():
     with pytest.raises(ProviderThrottled) as caught:
-        Guard(Notes(permit=None)).start(failing(AssertionError()), is_retry=True)
+        GuardedProvider(RecordingBreaker(permit=None)).start(failing(AssertionError()), is_retry=True)
     assert not isinstance(caught.value, BreakerOpen)
 
 
-def test_good_polls_are_told_once_a_second_and_bad_ones_always():
-    notes, now = Notes(), [100.0]
-    guard = Guard(notes, clock=lambda: now[0])
+def test_successful_polls_are_recorded_once_per_second_and_failed_ones_always():
+    breaker, now = RecordingBreaker(), [100.0]
+    guarded = GuardedProvider(breaker, clock=lambda: now[0])
     for _ in range(50):
-        guard.look(lambda: None)
+        guarded.poll(lambda: None)
         now[0] += 0.1
-    assert notes.told == [(Signal.ANSWERED, Permit())] * 5
+    assert breaker.recorded == [(Signal.ANSWERED, Permit())] * 5
     for _ in range(3):
         with pytest.raises(ProviderError):
-            guard.look(failing(ProviderError("broken")))
-    assert notes.told[5:] == [(Signal.FAILED, Permit())] * 3
+            guarded.poll(failing(ProviderError("broken")))
+    assert breaker.recorded[5:] == [(Signal.FAILED, Permit())] * 3

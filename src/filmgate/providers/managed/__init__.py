@@ -1,1 +1,1 @@
-"""The managed worker: one process with a few threads follows hundreds of provider jobs."""
+"""The managed worker: one process polls hundreds of provider jobs on a few threads."""

@@ -14,13 +14,13 @@ from filmgate.worker.publisher import Publisher
 
 log = Log("worker")
 
-# Limits of a download: it must not fill the disk or occupy a thread for ever.
+# Limits of a download, so that it neither fills the disk nor occupies a thread forever.
 MAX_CLIP_BYTES = 2 << 30
 MAX_DOWNLOAD_SECONDS = 1800.0
 
 
 class ClipDownloader:
-    """Streams clips: never a whole clip in memory, and no unencrypted bytes on disk."""
+    """Streams clips: no whole clip in memory, and no unencrypted bytes on disk."""
 
     def __init__(self, provider: Provider, store: ObjectStore, publisher: Publisher) -> None:
         self._provider = provider
@@ -41,7 +41,7 @@ class ClipDownloader:
             thumbnail=pictures.get(StillKind.THUMBNAIL),
             spritesheet=pictures.get(StillKind.SPRITESHEET),
         )
-        # No GPU-seconds of ours: the price is in the job's routing.
+        # Our GPUs did no work; the price is in the job's routing.
         return AttemptResult(clip, StageSeconds(upload=time.monotonic() - began))
 
     def _store_clip(

@@ -36,7 +36,7 @@ class GuardedProvider:
         try:
             answer = call()
         except ProviderCannot:
-            self._breaker.release(permit)  # found out locally: the provider was not called
+            self._breaker.release(permit)  # a local check failed: the provider was not called
             raise
         except ProviderError as exc:
             self._breaker.record(Outcome.of(exc, self._clock() - began), permit)
@@ -48,11 +48,11 @@ class GuardedProvider:
         return answer
 
     def is_open(self) -> bool:
-        """Whether the breaker is not closed: waiting at the provider is no better than in the queue."""
+        """Whether the breaker is open or half-open."""
         return self._breaker.health().phase is not Phase.CLOSED
 
     def poll(self, call: Callable[[], _T]) -> _T:
-        """Make a call for a job that the provider already has: it needs no permit."""
+        """Make a call for a job that was started. It needs no permit."""
         began = self._clock()
         try:
             answer = call()
@@ -66,5 +66,5 @@ class GuardedProvider:
         return answer
 
     def observe(self, seconds: float, expected_seconds: float) -> None:
-        """Record that a clip took this many seconds instead of the expected ones."""
+        """Record the real and the expected duration of a clip."""
         self._breaker.observe(seconds, expected_seconds)

@@ -24,9 +24,10 @@ class _Schedule:
 
 
 class Heartbeats:
-    """Renews the lease of every job in turn: one write per job that is not flushed to disk.
+    """Renews the leases of all jobs in turn, with one write per job that is not flushed to disk.
 
-    While the database is down no other worker can take the jobs; the fence decides when it is back.
+    A failed heartbeat is retried and does not stop those of other jobs. No other worker can lease the jobs
+    while the database is down; after an outage the fence decides.
     """
 
     def __init__(self, queue: JobQueue, settings: WorkerSettings) -> None:

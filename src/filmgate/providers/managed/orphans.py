@@ -1,5 +1,5 @@
-"""Deletes what a provider still holds of jobs that have ended: cancelled jobs, and jobs whose worker died
-between the acknowledgement and the deletion.
+"""Deletes data of ended jobs at the provider: of cancelled jobs, and of jobs whose worker died between the
+completion and the deletion.
 """
 
 from filmgate.errors import ProviderError, QueueUnavailable
@@ -9,7 +9,7 @@ from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import attempt_each
 
 log = Log("worker")
-# Longer than the last steps of a job take: the worker that ended the job deletes its own data.
+# Longer than the last steps of a job take, because the worker that ends a job deletes its data.
 _IDLE_SECONDS = 30.0
 
 
@@ -25,7 +25,7 @@ class OrphanSweep:
         self._deleted = 0
 
     def run(self) -> int:
-        """Delete the data of finished provider jobs. Returns how many."""
+        """Delete the data of finished provider jobs. Returns the number of deletions."""
         self._deleted = 0
         try:
             found = self._invocations.orphans(self._provider.name, idle_seconds=self._idle_seconds)
@@ -39,7 +39,7 @@ class OrphanSweep:
         assert record.invocation_id is not None
         try:
             if self._provider.poll(record.invocation_id).state is InvocationState.PENDING:
-                # Updates the record's time: it moves behind the others.
+                # This updates the time of the record, which moves behind the others.
                 self._invocations.set_state(record.job_id, record.state)
                 return
             self._provider.discard(record.invocation_id)

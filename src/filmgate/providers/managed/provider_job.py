@@ -1,7 +1,8 @@
-"""One job at a provider, step by step. A step does what is due and returns when to call it again.
+"""One job at a provider as a sequence of steps. Each step returns after how many seconds the next is due.
 
-A job is paid for once because three writes have a fixed order: the intent before the start, the start with
-the job's token, the provider's id before the wait. The next worker resumes after the last of them.
+The provider bills a job once because the order is fixed: the intent is recorded before the start, the start
+has the job's id as its token, and the provider's id is recorded before the wait. The next worker resumes
+after the last of these steps.
 """
 
 import random
@@ -44,7 +45,7 @@ from filmgate.worker.failures import Drained, to_failure
 from filmgate.worker.publisher import Publisher
 
 _PERCENT = 100
-# Progress stays below this until the download is complete.
+# Progress stays at or below this until the download is complete.
 _MAX_WAITING_FRACTION = 0.95
 _BACKOFF_SECONDS = (0.5, 30.0)
 _FIRST_POLL_SECONDS = 1.0
@@ -117,7 +118,7 @@ class ProviderJob:
         return model.expected_seconds if model is not None else self._services.settings.expected_seconds
 
     def step(self) -> float | None:
-        """Do what is due. Returns the seconds until the next step, None when the job needs no more steps."""
+        """Do what is due. Returns the seconds until the next step, None after the last."""
         try:
             self.check()
             seconds = self._begin() if self._invocation_id is None else self._poll()
@@ -130,7 +131,7 @@ class ProviderJob:
         return seconds
 
     def hand_back(self) -> None:
-        """Return the job to the queue. The provider keeps rendering, and the next worker resumes the wait."""
+        """Return the job to the queue. The provider keeps rendering; the next worker resumes the wait."""
         if self._end is not None:
             self._fail_attempt(self._end)
 
@@ -146,7 +147,7 @@ class ProviderJob:
             self._log.info("resumed the wait at the provider")
             pause = 0.0
         else:
-            # Open at a provider that is no longer configured, or failed there.
+            # The job failed there, or was started at a provider that is no longer configured.
             self._fail_at_provider(f"the job was at {record.provider} before")
             return None
         self._stage = Stage.DENOISE
@@ -214,9 +215,9 @@ class ProviderJob:
         return min(max(seconds, 0.02), 60.0) * random.uniform(0.9, 1.1)  # noqa: S311 - jitter
 
     def _back_off(self, error: FilmgateError) -> float | None:
-        """Retry later. A start that keeps failing returns the job to our GPUs; a paid wait goes on."""
+        """Retry later. A job whose start keeps failing returns to our GPUs; a started job keeps waiting."""
         self._failures += 1
-        # Without an answer the job may have been started; the same token will tell.
+        # The provider may have started the job although no answer arrived.
         self._may_have_started |= self._has_called_start and type(error) is ProviderError
         self._log.warning("provider call failed; backing off", code=error.code, attempt=self._failures)
         try:
@@ -237,7 +238,7 @@ class ProviderJob:
         first, longest = _BACKOFF_SECONDS
         seconds = min(first * 2.0 ** min(self._failures - 1, 10), longest)
         asked = error.retry_after_seconds if isinstance(error, ProviderThrottled) else None
-        # Jitter: jobs that were throttled together do not return together.
+        # Jitter, so that jobs that were throttled together do not retry together.
         return max(min(asked or 0.0, longest), seconds * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _is_start_hopeless(self, error: FilmgateError) -> bool:
@@ -245,7 +246,7 @@ class ProviderJob:
             return False
         if isinstance(error, _PERMANENT) or time.monotonic() > self._start_retries_end:
             return True
-        # A throttled job does not wait for an open breaker: another job may be the next probe.
+        # A throttled job does not wait while the breaker is open: another job can be the next probe.
         is_throttled = isinstance(error, ProviderThrottled) and not self._may_have_started
         return is_throttled and self._services.guarded.is_open()
 
@@ -254,9 +255,9 @@ class ProviderJob:
         return self._invocation_id is not None and (isinstance(error, ProviderRefused) or is_late)
 
     def _return_to_gpu(self, message: str, reason: RouteReason) -> None:
-        """End this attempt without using it up; our own GPUs render the job. Raises LeaseLost.
+        """End this attempt without counting it; our own GPUs render the job. Raises LeaseLost.
 
-        A job that was RETURNED is never sent to a provider again.
+        A job with the reason RETURNED is not sent to a provider again.
         """
         routing = replace(
             self.lease.job.routing,

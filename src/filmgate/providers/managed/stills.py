@@ -21,7 +21,7 @@ _slots = threading.BoundedSemaphore(2)
 
 
 class NoStills(Exception):  # noqa: N818 - the clip is valid without
-    """No stills could be made; `reason` is for the log."""
+    """No stills could be made. `reason` is logged."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -46,6 +46,7 @@ class ManagedWorker:
         self._orphans = OrphanSweep(services.provider, services.invocations)
         self._sweep_at = 0.0
         self._lease_at = 0.0
+        self._has_failed_to_lease = False
         # Guards the two collections below; notified when a job is due earlier than expected.
         self._changed = threading.Condition()
         self._jobs: set[ProviderJob] = set()
@@ -59,12 +60,12 @@ class ManagedWorker:
 
     @property
     def status(self) -> WorkerStatus:
-        """What the worker announces."""
+        """What the worker announces in the worker table."""
         offer = self._offer
         return WorkerStatus(offer.worker_id, offer.route, offer.models, offer.device or "", self._capacity)
 
     def drain(self) -> None:
-        """Lease nothing more, finish running steps and hand the other jobs back. Safe in a signal handler."""
+        """Stop leasing, finish running steps and hand the other jobs back. Safe in a signal handler."""
         self._drain_ends = time.monotonic() + self._settings.drain_seconds
         self._is_draining = True
 
@@ -92,18 +93,18 @@ class ManagedWorker:
         return len(self._jobs)
 
     def _read_capacity(self) -> int:
-        """At most what the provider renders at once: other jobs are better kept in the queue."""
+        """At most what the provider renders at once; other jobs stay in the queue."""
         limit = self._services.settings.max_jobs
         try:
             models = self._services.provider.models()
         except ProviderUnusable:
             raise
         except ProviderError as exc:
-            # It may be down for a moment; jobs that it already renders must be followed all the same.
+            # The provider may be down for a moment. Jobs that it already renders must still be polled.
             self._log.warning("the provider does not answer yet", code=exc.code)
             return limit
-        rooms = [limit if model.max_concurrent is None else model.max_concurrent for model in models]
-        return min(limit, max(rooms, default=limit))
+        limits = [limit if model.max_concurrent is None else model.max_concurrent for model in models]
+        return min(limit, max(limits, default=limit))
 
     def _lease_some(self) -> None:
         if time.monotonic() < self._lease_at:
@@ -118,9 +119,11 @@ class ManagedWorker:
             self._add(lease)
 
     def _lease(self) -> Lease | None:
+        self._has_failed_to_lease = False
         try:
             return self._queue.lease(self._offer)
         except (QueueUnavailable, KeyringUnavailable) as exc:
+            self._has_failed_to_lease = True
             self._log.warning("could not lease a job", code=exc.code)
             return None
 
@@ -153,7 +156,7 @@ class ManagedWorker:
             self._pool.submit(self._advance, job)
 
     def _advance(self, job: ProviderJob) -> None:
-        # A failing step leaves the lease to expire: the next worker resumes.
+        # After an exception the lease expires, and the next worker resumes the job.
         seconds = attempt("provider job", job.step)
         if seconds is None:
             self._remove(job)
@@ -167,6 +170,11 @@ class ManagedWorker:
             self._changed.notify()
 
     def _sleep(self) -> None:
+        # After an error the worker waits for `poll_seconds`: the waker may return at once.
+        if not self._jobs and not self._has_failed_to_lease:
+            self._queue.wait(self._offer, lambda: self._is_draining)
+            self._lease_at = 0.0
+            return
         with self._changed:
             soonest = self._waiting[0][0] if self._waiting else float("inf")
             left = min(soonest, self._lease_at) - time.monotonic()

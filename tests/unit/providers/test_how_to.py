@@ -1,0 +1,48 @@
+"""The how-to "Add a provider" in docs/providers.md names every file that knows the kinds of providers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from filmgate.settings import ProviderSettings
+
+ROOT = Path(__file__).parents[3]
+KINDS = ("http", "bedrock")
+
+
+@pytest.fixture(scope="module")
+def how_to():
+    page = (ROOT / "docs/providers.md").read_text()
+    return page.partition("## Add a provider\n")[2].partition("\n## ")[0].strip().splitlines()
+
+
+@pytest.fixture(scope="module")
+def named_files(how_to):
+    return {path for line in how_to for path in re.findall(r"`([\w./]+/[\w.]+\.(?:py|md))`", line)}
+
+
+def test_it_has_at_most_ten_lines(how_to):
+    assert 0 < len(how_to) <= 10
+
+
+def test_every_file_it_names_exists(named_files):
+    missing = [path for path in named_files if "NAME" not in path and not (ROOT / path).is_file()]
+    assert missing == []
+    assert "src/filmgate/providers/NAME.py" in named_files
+
+
+def test_no_other_source_file_depends_on_the_kind_of_provider(named_files):
+    own = {f"src/filmgate/providers/{kind}.py" for kind in KINDS}
+    pattern = re.compile(rf'(kind\b.*|case )"({"|".join(KINDS)})"')
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if pattern.search(path.read_text())
+    }
+    assert found - own <= named_files
+    assert "src/filmgate/providers/__init__.py" in found
+
+
+def test_the_kinds_of_providers_are_those_of_the_settings():
+    assert ProviderSettings.model_fields["kind"].annotation.__args__ == ("disabled", *KINDS)
