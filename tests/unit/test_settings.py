@@ -1,3 +1,5 @@
+"""Settings: sources, validation and documentation."""
+
 import re
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from filmgate.settings import Origin, load_settings, read_settings, setting_keys
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_environment_wins_over_the_file(tmp_path):
+def test_the_environment_overrides_the_file(tmp_path):
     file = tmp_path / "filmgate.toml"
     file.write_text('[pipeline]\ncrf = 20\npreset = "fast"\n')
     settings, origins = read_settings({"FILMGATE_PIPELINE__CRF": "23"}, file)
@@ -22,7 +24,7 @@ def test_the_environment_wins_over_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "words"),
+    ("name", "value", "message"),
     [
         ("FILMGATE_PIPELINE__CRFF", "20", "unknown setting pipeline.crff; did you mean pipeline.crf?"),
         ("FILMGATE_PIPELINE__CRF", "99", "less than or equal to 51"),
@@ -31,25 +33,25 @@ def test_the_environment_wins_over_the_file(tmp_path):
         ("FILMGATE_COLOUR", "red", "unknown setting colour"),
     ],
 )
-def test_a_bad_variable_stops_the_start_and_is_named(name, value, words):
+def test_an_invalid_variable_is_an_error_that_names_it(name, value, message):
     with pytest.raises(SettingsError, match=re.escape(name)) as caught:
         load_settings({name: value})
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [("[pipeline]\ncrf = 'low'\n", "crf"), ("pipeline = 3\n", "pipeline"), ("[pipeline\n", "cannot be read")],
 )
-def test_a_bad_file_stops_the_start_and_is_named(tmp_path, content, words):
+def test_an_invalid_file_is_an_error_that_names_it(tmp_path, content, message):
     file = tmp_path / "filmgate.toml"
     file.write_text(content)
     with pytest.raises(SettingsError, match=r"filmgate\.toml") as caught:
         load_settings({}, file)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_a_file_that_was_asked_for_must_exist(tmp_path):
+def test_a_file_named_by_the_environment_must_exist(tmp_path):
     with pytest.raises(SettingsError, match="does not exist"):
         load_settings({"FILMGATE_CONFIG": str(tmp_path / "gone.toml")})
 
