@@ -33,12 +33,12 @@ class ServerProcess:
 
     @property
     def url(self):
-        return self.wait_for_log(r"filmgate serves (\S+)")[1]
+        return self.wait_for_log(r"Filmgate is listening on (\S+)")[1]
 
     @property
     def key(self):
         """The API key of the tenant `local`."""
-        self.wait_for_log("filmgate serves")
+        self.wait_for_log("Filmgate is listening")
         return (self.folder / "data" / "local.key").read_text().strip()
 
     def wait_for_log(self, pattern, seconds=60):
