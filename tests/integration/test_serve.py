@@ -12,7 +12,7 @@ import pytest
 
 from filmgate import server
 from filmgate.server import ServerServices, background_tasks
-from filmgate.worker.supervisor import end_with_parent
+from filmgate.worker.supervisor import WorkerChild, end_with_parent
 from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
 from tests.waiting import wait_until
@@ -122,6 +122,21 @@ def test_the_error_for_a_port_in_use_names_the_remedy(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
     served.stop()
     assert (done.returncode, "choose another port" in done.stderr) == (2, True)
+
+
+def test_a_worker_that_starts_during_the_drain_is_stopped(tmp_path, monkeypatch):
+    child = WorkerChild(tmp_path, ["--model", "miniature"])
+    real_popen = subprocess.Popen
+
+    def drain_first(*arguments, **options):
+        child.drain()
+        return real_popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", drain_first)
+    child.start()
+    child.stop()
+    with pytest.raises(psutil.NoSuchProcess):
+        psutil.Process(child.pid)
 
 
 def test_expired_jobs_are_deleted_while_the_server_runs(tmp_path, monkeypatch):
