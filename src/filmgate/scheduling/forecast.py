@@ -64,7 +64,7 @@ class Forecast:
         curve = self._curve(lane)
         starts_in = max(curve.when(self._start_tag(job)), self._wait_for_own_jobs(job))
         position = 1 + curve.count_before(lane, starts_in)
-        if not any(run.serves(lane) and not run.is_assumed for run in self._runs):
+        if not self.expects_workers and self.count_workers(*lane) == 0:
             starts_in = inf
         return Slot(position, starts_in, starts_in + job.busy_seconds)
 

@@ -93,6 +93,12 @@ def test_without_a_worker_positions_are_known_and_times_are_not():
     assert starts(Snapshot(0.0, jobs), expects_workers=True)["job-2"] == 20.0
 
 
+def test_an_arrival_at_an_empty_queue_starts_at_once_while_workers_are_expected():
+    arrival = Arrival(A, Route.GPU, "wan", 10.0, 1000.0)
+    assert isinf(forecast(Snapshot(0.0)).arrive(arrival).starts_in)
+    assert forecast(Snapshot(0.0), expects_workers=True).arrive(arrival).starts_in == 0.0
+
+
 def test_jobs_beyond_the_listed_ones_delay_what_comes_after():
     tail = Tail(A, Route.GPU, "wan", jobs=4, gpu_seconds=40.0)
     future = forecast(Snapshot(0.0, (queued(1, A),), (tail,), workers=(worker(),), shares={A: Share()}))
