@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from filmgate.admission.uploads.fetch import FetchLimits, fetch, is_public
+from filmgate.admission.uploads.urls import FetchLimits, fetch, is_public
 from filmgate.errors import AddressRefused
 
 LIMITS = FetchLimits(seconds=2, max_bytes=1000)
