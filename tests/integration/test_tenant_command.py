@@ -1,4 +1,4 @@
-"""`filmgate tenant`, as an operator types it."""
+"""The commands of `filmgate tenant`."""
 
 import json
 from functools import partial
@@ -28,7 +28,7 @@ def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):
     assert rotated["api_key"] not in shown
 
 
-def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
+def test_the_managed_policy_is_set_listed_and_changed_one_option_at_a_time(tenant):
     tenant("add", "acme")
     assert "no managed provider" in tenant("list").stdout
     changed = tenant("set", "acme", "--managed", "--managed-regions", "us-west-2, eu-west-1")
@@ -51,17 +51,17 @@ def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
-        (("rotate", "nobody"), "there is no tenant nobody"),
+        (("rotate", "unknown"), "no tenant is named unknown; run `filmgate tenant list`"),
         (("add", "Not Good"), "a-z, 0-9 and -"),
         (("add", "acme", "--scopes", "everything"), "choose from generate, read, admin"),
         (("set", "acme"), "give at least one option to change"),
-        (("set", "nobody", "--managed"), "there is no tenant nobody"),
+        (("set", "unknown", "--managed"), "no tenant is named unknown"),
         (("add", "acme", "--managed-max-usd", "cheap"), "'cheap' is not a price"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_the_remedy(tenant, arguments, words):
-    asked = tenant(*arguments)
-    assert (asked.returncode, asked.stderr.count("\n")) == (2, 1)
-    assert words in asked.stderr
+def test_a_wrong_argument_is_one_line_on_stderr_and_exit_code_2(tenant, arguments, message):
+    done = tenant(*arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
