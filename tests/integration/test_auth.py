@@ -101,8 +101,7 @@ def test_a_signed_link_gives_access_to_one_object_without_a_key(tmp_path):
 
 
 def test_a_signed_link_expires(tmp_path):
-    given = {"api__content": "redirect", "store__link_seconds": 1.0}
-    with running(settings_for(tmp_path, **given)) as service, service.client() as client:
+    with running(settings_for(tmp_path, api__content="redirect")) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
         job = service.hand().make()
         link = client.get(f"/v1/videos/{video['id']}/content").headers["location"]

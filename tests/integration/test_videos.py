@@ -218,7 +218,8 @@ def test_delete_removes_row_and_objects(service, client, video):
     assert client.delete(f"/v1/videos/{video['id']}").status_code == 404
 
 
-def test_delete_of_a_running_video_waits_for_its_worker_to_stop(service, client, video):
+def test_delete_of_a_running_video_waits_for_its_worker_to_stop(service, client, video, monkeypatch):
+    monkeypatch.setattr("filmgate.api.videos.DELETE_WAIT_SECONDS", 60)
     hand = service.hand()
     hand.take()
     hand.report()
