@@ -36,7 +36,7 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.models.cards import ModelRegistry
-from filmgate.models.requests import VideoRequest, to_spec
+from filmgate.models.requests import VideoRequest, inherit, to_spec
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import Arrival, Forecast, Slot
 from filmgate.scheduling.live_forecast import LiveForecast
@@ -97,7 +97,7 @@ class Admission:
             return duplicate
         source = self._find_source(context.tenant, request)
         if source is not None:
-            request = self._inherit(request, source)
+            request = inherit(request, source.spec, services.models.find(source.spec.model).limits)
         card = services.models.find(request.model)
         spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
         screening = self._screen(context, spec)
@@ -139,22 +139,6 @@ class Admission:
         if source.state is not JobState.COMPLETED:
             raise JobActive("the source video is not finished", option="video")
         return source
-
-    def _inherit(self, request: VideoRequest, source: Job) -> VideoRequest:
-        """A request that starts from a clip keeps its model, size and length."""
-        spec = source.spec
-        frames = self._services.models.find(spec.model).limits.frames
-        length = frames.seconds(spec.frames, spec.fps)
-        return replace(
-            request,
-            model=spec.model,
-            size=spec.size,
-            fps=spec.fps,
-            seconds=length if request.seconds is None else request.seconds,
-            steps=spec.steps,
-            seed=spec.seed,
-            guidance=spec.guidance,
-        )
 
     def _screen(self, context: RequestContext, spec: VideoSpec) -> Screening:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
