@@ -78,7 +78,7 @@ def download(remote: Remote, file: FileRecord, target: Path) -> None:
 
 
 def take(cache: ModelCache, location: ModelLocation) -> None:
-    cache.take(location).lock.close()
+    cache.acquire(location).lock.close()
 
 
 def seconds_of(work: Callable[[], None]) -> float:

@@ -23,13 +23,14 @@ from benchmarks.queue_databases import (
 )
 from benchmarks.report import JsonFlag, make_report, print_report, run
 from filmgate.jobs import Clip, StageSeconds, WorkerId
-from filmgate.scheduling.base import Finish, JobQueue, Offer
-from filmgate.scheduling.queue import SqlQueue
+from filmgate.scheduling import open_queue
+from filmgate.scheduling.base import AttemptResult, JobQueue, Offer
 from filmgate.settings import QueueSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 
 OFFER = Offer(WorkerId("bench"), (MODEL,))
-FINISH = Finish(Clip("clip-1.mp4", 1, ""), StageSeconds(denoise=1.0))
+RESULT = AttemptResult(Clip("clip-1.mp4", 1, ""), StageSeconds(denoise=1.0))
 
 
 def main(
@@ -61,10 +62,10 @@ def measure_leases(url: str | None, lengths: tuple[int, int], leases: int) -> di
         TemporaryDirectory() as folder,
         opened_databases(url, Path(folder), tuple(milliseconds)) as databases,
     ):
-        keyring = FileKeyring(Path(folder) / "keys")
+        keys = DataKeys(FileKeyring(Path(folder) / "keys"))
         for database, waiting in zip(databases, lengths, strict=True):
-            fill_queue(database, keyring, waiting)
-        queues = [SqlQueue(database, keyring, QueueSettings(lease_seconds=3600)) for database in databases]
+            fill_queue(database, keys, waiting)
+        queues = [open_queue(database, keys, QueueSettings(lease_seconds=3600)) for database in databases]
         for number in range(leases):
             for queue, costs in zip(queues, milliseconds.values(), strict=True):
                 costs.append(time_lease(queue, number))
@@ -80,7 +81,7 @@ def time_lease(queue: JobQueue, number: int) -> float:
     lease = queue.lease(OFFER)
     milliseconds = (time.perf_counter() - started) * 1000
     assert lease is not None
-    queue.complete(lease, FINISH)
+    queue.complete(lease, RESULT)
     queue.enqueue(make_ticket(number))
     return milliseconds
 

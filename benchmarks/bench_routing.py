@@ -26,21 +26,28 @@ from benchmarks.report import JsonFlag, make_report, print_report, run
 from filmgate.database.engine import Database
 from filmgate.jobs import ManagedPolicy, Route, StageSeconds, TenantId, VideoSpec, WorkerId
 from filmgate.providers.adaptation import adapt
-from filmgate.providers.base import Offer, Rendition
+from filmgate.providers.base import ProviderModel, Rendition
 from filmgate.providers.breaker import Breaker
 from filmgate.providers.disabled import DisabledProvider
-from filmgate.scheduling import open_reader, open_queue
-from filmgate.scheduling.base import Backlog, Presence
-from filmgate.scheduling.router import Arrival, Router
+from filmgate.providers.quotes import ProviderQuotes
+from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.forecast import Forecast, Slot, forecast
+from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.router import RoutedRequest, Router
+from filmgate.scheduling.snapshot import Snapshot
 from filmgate.scheduling.spill import Spiller
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.settings import QueueSettings, RoutingSettings
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 
 ALLOWED = ManagedPolicy(is_allowed=True)
-OFFER = Offer("bench", "bench", None, (), (), None, 0.1, 30.0, 4000, takes_image=False)
+BENCH_MODEL = ProviderModel("bench", "bench", None, (), (), None, 0.1, 30.0, 4000, takes_image=False)
 CHOICES_PER_SAMPLE = 100
+GPU_WORKER = WorkerStatus(WorkerId("gpu"), Route.GPU, (MODEL,))
+MANAGED_WORKER = WorkerStatus(WorkerId("managed"), Route.MANAGED, (MODEL,))
 
 
 class UnlimitedProvider(DisabledProvider):
@@ -50,11 +57,11 @@ class UnlimitedProvider(DisabledProvider):
     def name(self) -> str:
         return "bench"
 
-    def offers(self) -> tuple[Offer, ...]:
-        return (OFFER,)
+    def models(self) -> tuple[ProviderModel, ...]:
+        return (BENCH_MODEL,)
 
     def adapt(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition:
-        return adapt(spec, self.offers(), policy)
+        return adapt(spec, self.models(), policy)
 
 
 def main(
@@ -82,10 +89,10 @@ def measure_choices(choices: int) -> dict[str, float]:
     """CPU microseconds of one choice: for a job that stays on the GPU, and for one the provider takes."""
     with TemporaryDirectory() as folder, opened_databases(None, Path(folder), ("choices",)) as (database,):
         router = open_router(database)
-    backlog = Backlog((), None, (Presence(WorkerId("gpu"), Route.GPU, (MODEL,), 0.0),))
+    current = forecast(Snapshot(0.0, workers=(GPU_WORKER, MANAGED_WORKER)))
     gpu, provider = (
         [
-            time_choice(router, make_arrival(wait), backlog)
+            time_choice(router, make_request(wait), current)
             for _ in range(max(choices // CHOICES_PER_SAMPLE, 2))
         ]
         for wait in (1.0, 500.0)
@@ -101,13 +108,13 @@ def measure_choices(choices: int) -> dict[str, float]:
 def measure_spill(url: str | None, waiting: int) -> dict[str, float]:
     """One spill over a queue that a single GPU would need a day for."""
     with TemporaryDirectory() as folder, opened_databases(url, Path(folder), ("spill",)) as (database,):
-        keyring = FileKeyring(Path(folder) / "keys")
-        spiller = open_spiller(database, keyring)
+        keys = DataKeys(FileKeyring(Path(folder) / "keys"))
+        spiller = open_spiller(database, keys)
         started = time.perf_counter()
-        fill_queue(database, keyring, waiting, time.time() - 1.0)
+        fill_queue(database, keys, waiting, time.time() - 1.0)
         insert_seconds = time.perf_counter() - started
         started, cpu_started = time.perf_counter(), time.process_time()
-        moved = spiller.look()
+        moved = spiller.run()
         seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
     return {
         "moved": moved,
@@ -119,28 +126,31 @@ def measure_spill(url: str | None, waiting: int) -> dict[str, float]:
 
 def open_router(database: Database) -> Router:
     settings = RoutingSettings()
-    router = Router(UnlimitedProvider(), Breaker(database, "bench", settings), settings, gpus=1)
-    router.refresh(Backlog((), None))
-    return router
+    quotes = ProviderQuotes(UnlimitedProvider(), Breaker(database, "bench", settings))
+    quotes.refresh()
+    return Router(quotes, settings)
 
 
-def open_spiller(database: Database, keyring: FileKeyring) -> Spiller:
+def open_spiller(database: Database, keys: DataKeys) -> Spiller:
     tenants = open_tenants(database)
     for number in range(TENANTS):
         tenants.add(Tenant(TenantId(f"tenant-{number}"), managed=ALLOWED))
-    queue = open_queue(database, keyring, QueueSettings())
-    return Spiller(open_router(database), queue, open_reader(database, keyring), tenants)
+    for worker in (GPU_WORKER, MANAGED_WORKER):
+        WorkerRegistry(database).heartbeat(worker)
+    queue, reader = open_queue(database, keys, QueueSettings()), open_reader(database, keys)
+    return Spiller(open_router(database), queue, reader, LiveForecast(reader), tenants)
 
 
-def make_arrival(wait_seconds: float) -> Arrival:
-    return Arrival(ALLOWED, SPEC, StageSeconds(denoise=10.0), 90.0, wait_seconds)
+def make_request(wait_seconds: float) -> RoutedRequest:
+    slot = Slot(1, wait_seconds, wait_seconds + 10.0)
+    return RoutedRequest(ALLOWED, SPEC, StageSeconds(denoise=10.0), 90.0, slot)
 
 
-def time_choice(router: Router, arrival: Arrival, backlog: Backlog) -> float:
+def time_choice(router: Router, request: RoutedRequest, current: Forecast) -> float:
     """CPU microseconds of one choice, which does no I/O; the average of a sample."""
     started = time.thread_time()
     for _ in range(CHOICES_PER_SAMPLE):
-        router.choose(arrival, backlog)
+        router.choose(request, current)
     return (time.thread_time() - started) * 1e6 / CHOICES_PER_SAMPLE
 
 

@@ -22,7 +22,7 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.settings import load_settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName, ObjectStore, clip_part
-from filmgate.store.keys import open_keyring
+from filmgate.store.keys import open_keys
 from filmgate.store.metering import digest
 
 LINK_SECONDS = 60.0
@@ -75,7 +75,7 @@ def main(
 def measure_configured(tenant_id: TenantId, plan: ClipPlan, rounds: int) -> dict[str, object]:
     """The report for the store in the settings."""
     settings = load_settings()
-    store = open_store(settings.store, settings.data, open_keyring(settings.store, settings.data))
+    store = open_store(settings.store, settings.data, open_keys(settings.store, settings.data))
     results = measure_uploads(store, tenant_id, plan, rounds)
     ratio = median(results["while_made_seconds"]) / median(results["afterwards_seconds"])
     about = asdict(plan) | {"store": urlsplit(settings.store.url).scheme or "file", "rounds": rounds}
@@ -117,7 +117,7 @@ def put_while_made(store: ObjectStore, name: ObjectName, frames: Iterable[bytes]
             made.append(frame)
             yield frame
 
-    store.put(name, kept(), late_head=lambda: HEAD)
+    store.put(name, kept(), late_head=lambda: HEAD, head_bytes=len(HEAD))
     digest([HEAD, *made])
 
 

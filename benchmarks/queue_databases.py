@@ -11,11 +11,11 @@ import typer
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.database.schema import accounts, jobs, loads
+from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.errors import UsageError
 from filmgate.jobs import Idempotency, JobState, Route, StageSeconds, TenantId, Ticket, VideoSpec
 from filmgate.scheduling.rows import seal_prompt, to_row
-from filmgate.store.keys.files import FileKeyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 from tests.postgres import PostgresServer
 
@@ -92,9 +92,9 @@ def make_ticket(number: int) -> Ticket:
     )
 
 
-def fill_queue(database: Database, keyring: FileKeyring, waiting: int, now: float = 1.0) -> None:
+def fill_queue(database: Database, keys: DataKeys, waiting: int, now: float = 1.0) -> None:
     """Write the rows that `enqueue` would write for this many jobs, in bulk."""
-    sealer = Sealer(keyring)
+    sealer = Sealer(keys)
     for begin in range(0, waiting, ROWS_PER_INSERT):
         tickets = [make_ticket(n) for n in range(begin, min(begin + ROWS_PER_INSERT, waiting))]
         rows = [
@@ -108,6 +108,8 @@ def fill_queue(database: Database, keyring: FileKeyring, waiting: int, now: floa
             count = len(range(number, waiting, TENANTS))
             tenant = {"tenant_id": f"tenant-{number}"}
             connection.execute(sa.insert(accounts).values(tenant | {"weight": 1.0, "queued": count}))
-            load = tenant | {"route": Route.GPU, "model": MODEL, "state": JobState.QUEUED, "reason": ""}
-            connection.execute(sa.insert(loads).values(load | {"jobs": count, "gpu_seconds": 10.0 * count}))
+            counted = tenant | {"route": Route.GPU, "model": MODEL, "state": JobState.QUEUED, "reason": ""}
+            connection.execute(
+                sa.insert(job_counts).values(counted | {"jobs": count, "gpu_seconds": 10.0 * count})
+            )
         connection.exec_driver_sql("ANALYZE")

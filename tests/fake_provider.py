@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, replace
 
 from filmgate.errors import ProviderCannot, ProviderError, ProviderThrottled
 from filmgate.jobs import InvocationId
-from filmgate.providers.base import Invocation, InvocationState, Offer, Rendition
+from filmgate.providers.base import Invocation, InvocationState, ProviderModel, Rendition
 
-OFFER = Offer(
+MODEL = ProviderModel(
     provider="elsewhere",
     model="ray",
     region="us-west-2",
@@ -24,7 +24,7 @@ OFFER = Offer(
 class FakeProvider:
     """Renders every size and length, or only `size`; throttles or fails on demand."""
 
-    offer: Offer = OFFER
+    model: ProviderModel = MODEL
     is_throttling: bool = False
     is_down: bool = False
     size: tuple[int, int] | None = None
@@ -32,21 +32,21 @@ class FakeProvider:
     adaptations: int = 0
     name: str = "elsewhere"
 
-    def offers(self):
+    def models(self):
         if self.is_down:
             raise ProviderError("no answer")
-        return (self.offer,)
+        return (self.model,)
 
     def adapt(self, spec, policy):
         self.adaptations += 1
-        if spec.source is not None and not self.offer.takes_image:
+        if spec.source is not None and not self.model.takes_image:
             raise ProviderCannot("it renders from text only")
         width, height = self.size or (spec.width, spec.height)
         if (width, height) != (spec.width, spec.height) and not policy.may_resize:
             raise ProviderCannot(f"{spec.size} would become {width}x{height}")
-        near = replace(spec, model=self.offer.model, width=width, height=height)
+        near = replace(spec, model=self.model.model, width=width, height=height)
         changes = () if near.size == spec.size else (f"size {spec.size} -> {near.size}",)
-        return Rendition(self.offer, near, changes, spec.seconds * self.offer.usd_per_second)
+        return Rendition(self.model, near, changes, spec.seconds * self.model.usd_per_second)
 
     def start(self, task):
         if self.is_throttling:

@@ -104,6 +104,7 @@ def opened_services(settings: Settings) -> Iterator[WorkerServices]:
     try:
         yield WorkerServices(database, queue, open_store(settings.store, settings.data, keys))
     finally:
+        queue.close()
         database.close()
 
 

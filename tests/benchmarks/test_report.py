@@ -1,6 +1,7 @@
 """Every benchmark reports the same way: one JSON line, and errors as `filmgate` prints them."""
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report import make_report, print_report
+from filmgate.cli.bench import bench
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("bench_*.py"))
@@ -29,6 +31,14 @@ def test_a_report_is_one_line_or_indented(capsys, is_json, lines):
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_benchmark_can_be_imported_and_says_what_it_measures(name):
     assert importlib.import_module(f"benchmarks.{name}").__doc__
+
+
+def test_the_docs_name_benchmarks_that_exist():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    commands = {command.name for command in bench.registered_commands}
+    assert set(re.findall(r"filmgate bench (\w+)", text)) <= commands
+    assert set(re.findall(r"\b(bench_\w+)", text)) <= {*BENCHMARKS, "bench_NAME"}
 
 
 def test_an_error_is_one_line_with_the_flag_and_exit_code_2():

@@ -1,4 +1,4 @@
-"""The queue under contract, with clocks the test turns by hand, and every store."""
+"""Queues on every database with clocks that tests move, and every store."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ NOON = 1_800_000_000.0 - 1_800_000_000 % 86400 + 43200
 
 @dataclass
 class Clocks:
-    """Wall time and steady time; `pass_time` moves both, `step` moves the wall alone."""
+    """Wall time and steady time. `pass_time` moves both, `step` only the wall clock."""
 
     wall: float = NOON
     steady: float = 10_000.0
@@ -34,7 +34,7 @@ class Clocks:
 
 @dataclass
 class Bench:
-    """A queue and everything it stands on."""
+    """A queue, its reader, its database and its clocks."""
 
     database: Database
     queue: JobQueue
@@ -45,12 +45,17 @@ class Bench:
 
 @pytest.fixture
 def waker(request):
-    """How workers hear of jobs: they ask the database, or SQS wakes them. Suites choose by parameter.
+    """The settings of a waker. Suites choose it with `indirect=True`.
 
-    The clock is turned by hand, so nothing may wait for a real second: an empty receive looks at once.
+    Tests move the clock, so nothing waits for real seconds: an empty receive returns at once.
     """
-    if getattr(request, "param", "poll") == "poll":
+    kind = getattr(request, "param", "poll")
+    if kind == "poll":
         return {}
+    if kind == "notify":
+        if "postgresql" not in request.getfixturevalue("database_url"):
+            pytest.skip("SQLite has no LISTEN")
+        return {"waker": "notify", "wait_seconds": 0}
     site = SqsPair(request.getfixturevalue("aws_url"))
     return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}
 

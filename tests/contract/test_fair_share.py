@@ -1,25 +1,27 @@
-"""Tenants share the GPU by weight and predicted seconds, and counting jobs is never needed."""
+"""Tenants share GPUs by weight and predicted seconds."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Failure, JobState, Reason, Route, RouteReason, Routing, Share, TenantId
-from filmgate.scheduling.base import AttemptFailure
-from filmgate.scheduling.waiting import Move
+from filmgate.jobs import Failure, JobState, Reason, Route, RouteReason, Routing, Share, TenantId, WorkerId
+from filmgate.scheduling.base import AttemptFailure, Move
+from filmgate.scheduling.forecast import forecast
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.tickets import RESULT, make_offer, make_ticket
 
-pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
-CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
+pytestmark = pytest.mark.parametrize("waker", ["poll", "sqs"], indirect=True)
+CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
 
 
 def lease_tenant(queue):
     return queue.lease(make_offer()).job.tenant_id
 
 
-def test_a_first_job_does_not_wait_for_anothers_backlog(queue):
+def test_a_first_job_does_not_wait_for_the_backlog_of_another_tenant(queue):
     for _ in range(50):
         queue.enqueue(make_ticket("crowd"))
     for _ in range(10):
@@ -41,7 +43,7 @@ def test_tenants_get_gpu_seconds_in_proportion_to_weight_not_job_count(queue):
     assert seconds["heavy"] == pytest.approx(2 * seconds["short"], abs=30)
 
 
-def test_idling_saves_nothing_up(queue):
+def test_an_idle_tenant_saves_up_no_share(queue):
     for _ in range(10):
         queue.enqueue(make_ticket("steady"))
     for _ in range(5):
@@ -51,7 +53,7 @@ def test_idling_saves_nothing_up(queue):
     assert Counter(lease_tenant(queue) for _ in range(6)) == {"steady": 3, "sleeper": 3}
 
 
-def test_cancelled_work_costs_no_share(queue):
+def test_cancelled_jobs_use_no_share(queue):
     ids = [queue.enqueue(make_ticket("fickle", gpu_seconds=1000)).id for _ in range(20)]
     for job_id in ids:
         queue.cancel(TenantId("fickle"), job_id)
@@ -61,27 +63,31 @@ def test_cancelled_work_costs_no_share(queue):
     assert "fickle" in {lease_tenant(queue), lease_tenant(queue)}
 
 
-def test_position_counts_what_will_really_go_first(queue, reader):
+def test_the_forecast_knows_which_tenant_goes_first(bench, queue, reader):
+    registry = WorkerRegistry(bench.database)
+    registry.heartbeat(WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",), capacity=2))
     crowd = [queue.enqueue(make_ticket("crowd")) for _ in range(20)]
     mine = queue.enqueue(make_ticket("newcomer"))
-    assert reader.position(mine.tenant_id, mine.id) <= 2
-    assert reader.position(crowd[-1].tenant_id, crowd[-1].id) == 21
+    slots = forecast(reader.snapshot()).slots
+    assert slots[mine.id].position <= 2
+    assert slots[crowd[-1].id].position == 21
     queue.lease(make_offer())
     queue.lease(make_offer())
-    assert reader.position(mine.tenant_id, mine.id) is None
-    assert reader.position(crowd[1].tenant_id, crowd[1].id) == 1
+    slots = forecast(reader.snapshot()).slots
+    assert mine.id not in slots
+    assert slots[crowd[1].id].position == 1
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from("ABabLCFGXMHt"), max_size=40))
 def test_the_counters_agree_with_the_rows_after_any_history(bench, script):
-    """A and B enqueue, a and b cancel, L leases, C completes, F fails, G hands back, X loses, M sends what
-    waits to the managed route and H home again, t waits.
+    """A and B enqueue, a and b cancel, L leases, C completes, F fails, G drains, X loses the worker, M moves
+    queued jobs to the managed route, H moves them back, t passes time.
     """
     queue, held = bench.queue, []
     for letter in script:
         if letter in "MH":
-            send(bench, Route.MANAGED if letter == "M" else Route.GPU)
+            move(bench, Route.MANAGED if letter == "M" else Route.GPU)
         else:
             perform(letter, queue, held, bench.clocks)
     counted = Counter()
@@ -93,17 +99,18 @@ def test_the_counters_agree_with_the_rows_after_any_history(bench, script):
         accounts = connection.exec_driver_sql("SELECT tenant_id, queued, running FROM accounts").all()
     for tenant, route, state, jobs, seconds in rows:
         counted[tenant, route, state] = (jobs, pytest.approx(seconds))
-    loads = {(i.tenant_id, i.route, i.state): (i.jobs, i.gpu_seconds) for i in queue.backlog().loads}
-    assert loads == dict(counted)
+    counts = bench.reader.backlog().counts
+    assert {(i.tenant_id, i.route, i.state): (i.jobs, i.gpu_seconds) for i in counts} == dict(counted)
     for tenant, queued, running in accounts:
         assert queued == sum(counted.get((tenant, route, JobState.QUEUED), (0,))[0] for route in Route)
         assert running == sum(counted.get((tenant, route, JobState.RUNNING), (0,))[0] for route in Route)
 
 
-def send(bench, target):
+def move(bench, target):
     source = Route.GPU if target is Route.MANAGED else Route.MANAGED
-    line, why = bench.reader.waiting(source), Routing(RouteReason.AGE)
-    moves = [Move(job.tenant_id, job.job_id, target, why) for job in line.jobs]
+    queued, why = bench.reader.snapshot().queued, Routing(RouteReason.AGE)
+    movable = [job for job in queued if job.route is source and not job.was_running]
+    moves = [Move(job.tenant_id, job.job_id, target, why) for job in movable]
     assert bench.queue.reroute(moves) == len(moves)
 
 
@@ -122,7 +129,7 @@ def perform(letter, queue, held, clocks):
         if letter == "C":
             queue.complete(lease, RESULT)
         else:
-            queue.fail_attempt(lease, CRASH if letter == "F" else AttemptFailure(CRASH.failure, counts=False))
+            queue.fail_attempt(lease, replace(CRASH, uses_attempt=letter == "F"))
     elif letter == "X" and held:
         held.pop()
     elif letter == "t":

@@ -1,29 +1,32 @@
-"""What Prometheus reads: the whole service, exact, and the truth when the database is down."""
+"""The metrics of the queue."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 from filmgate.errors import QueueUnavailable
-from filmgate.jobs import TenantId
+from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.scheduling.metrics import QueueCollector
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 ENDED, WHICH = "filmgate_jobs_ended_total", 'model="flipbook"'
 
 
-def scrape(queue, reader, clocks):
+def scrape(reader, clocks):
     registry = CollectorRegistry()
-    registry.register(QueueCollector(queue, reader, lambda: clocks.wall))
+    registry.register(QueueCollector(reader, lambda: clocks.wall))
     return generate_latest(registry).decode()
 
 
-def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, reader, clocks):
+def test_a_scrape_has_states_reasons_backlog_waits_and_gpu_seconds(bench, queue, reader, clocks):
+    status = WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",))
     queue.enqueue(make_ticket())
     clocks.pass_time(4)
     queue.complete(queue.lease(make_offer()), RESULT)
     queue.cancel(TenantId("acme"), queue.enqueue(make_ticket()).id)
     queue.enqueue(make_ticket("globex", gpu_seconds=12.5))
     clocks.pass_time(6)
-    text = scrape(queue, reader, clocks)
+    WorkerRegistry(bench.database).heartbeat(status)
+    text = scrape(reader, clocks)
     for line in (
         'filmgate_jobs{model="flipbook",route="gpu",state="queued",tenant="globex"} 1.0',
         'filmgate_backlog_seconds{model="flipbook",route="gpu",tenant="globex"} 12.5',
@@ -41,10 +44,10 @@ def test_a_scrape_tells_states_reasons_backlog_waits_and_gpu_seconds(queue, read
     assert PROMPT not in text
 
 
-class DownQueue:
+class DownReader:
     def backlog(self):
         raise QueueUnavailable("down")
 
 
-def test_a_scrape_while_the_database_is_down_says_so(reader, clocks):
-    assert scrape(DownQueue(), reader, clocks).splitlines()[-1] == "filmgate_queue_up 0.0"
+def test_a_scrape_reports_that_the_database_is_down(clocks):
+    assert scrape(DownReader(), clocks).splitlines()[-1] == "filmgate_queue_up 0.0"

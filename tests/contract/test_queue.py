@@ -1,4 +1,4 @@
-"""What every JobQueue promises: accepted once, leased by fence, ended once."""
+"""The contract of every JobQueue: a job is accepted once, leased by fence and ended once."""
 
 import threading
 from dataclasses import replace
@@ -26,14 +26,14 @@ from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
-pytestmark = pytest.mark.parametrize("delivery", ["asked", "sqs"], indirect=True)
+pytestmark = pytest.mark.parametrize("waker", ["poll", "notify", "sqs"], indirect=True)
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
-CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
+CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
 FATAL = AttemptFailure(Failure(Reason.MODEL_UNUSABLE, "the model is broken"), is_retryable=False)
-DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
+DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), uses_attempt=False)
 
 
-def test_what_was_enqueued_is_what_a_worker_leases(queue, reader):
+def test_a_worker_leases_the_spec_that_was_enqueued(queue, reader):
     source = Source(SourceKind.REMIX, job_id=JobId("video_" + "0" * 32))
     ticket = make_ticket(negative_prompt="blur", guidance=4.5, source=source)
     job = queue.enqueue(ticket)
@@ -45,7 +45,7 @@ def test_what_was_enqueued_is_what_a_worker_leases(queue, reader):
     assert queue.lease(make_offer("worker-2")) is None
 
 
-def test_a_worker_is_offered_only_its_models_and_its_route(queue):
+def test_a_worker_leases_only_jobs_of_its_models_and_route(queue):
     queue.enqueue(make_ticket(model="wan"))
     queue.enqueue(replace(make_ticket(), route=Route.MANAGED))
     assert queue.lease(make_offer()) is None
@@ -53,14 +53,14 @@ def test_a_worker_is_offered_only_its_models_and_its_route(queue):
     assert queue.lease(make_offer(route=Route.MANAGED)).job.route is Route.MANAGED
 
 
-def test_the_earliest_deadline_of_a_tenant_goes_first_over_all_its_models(queue):
+def test_the_earliest_deadline_of_a_tenant_goes_first_across_models(queue):
     late = queue.enqueue(make_ticket(slo_seconds=900))
     soon = queue.enqueue(make_ticket(slo_seconds=60, model="wan"))
     offer = make_offer(models=("flipbook", "wan"))
     assert [queue.lease(offer).job.id for _ in range(2)] == [soon.id, late.id]
 
 
-def test_one_job_is_never_leased_twice_by_workers_in_a_race(queue):
+def test_concurrent_workers_never_lease_the_same_job(queue):
     ids = {queue.enqueue(make_ticket(f"tenant-{n % 3}")).id for n in range(24)}
     taken: list[str] = []
 
@@ -80,7 +80,7 @@ def test_one_job_is_never_leased_twice_by_workers_in_a_race(queue):
     assert sorted(taken) == sorted(ids)
 
 
-def test_a_heartbeat_keeps_the_lease_and_reports_progress(queue, reader, clocks):
+def test_a_heartbeat_renews_the_lease_and_reports_progress(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     clocks.pass_time(29)
@@ -92,7 +92,7 @@ def test_a_heartbeat_keeps_the_lease_and_reports_progress(queue, reader, clocks)
     assert seen.revision == lease.job.revision + 1
 
 
-def test_an_expired_lease_is_leasable_again_and_the_late_worker_is_refused(queue, reader, clocks):
+def test_an_expired_lease_can_be_leased_again_and_the_late_worker_is_refused(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     stale = queue.lease(make_offer())
     clocks.pass_time(31)
@@ -110,7 +110,7 @@ def test_an_expired_lease_is_leasable_again_and_the_late_worker_is_refused(queue
     assert queue.complete(fresh, RESULT).state is JobState.COMPLETED
 
 
-def test_completing_twice_is_completing_once(queue):
+def test_complete_is_idempotent(queue):
     queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     job = queue.complete(lease, RESULT)
@@ -123,7 +123,7 @@ def test_completing_twice_is_completing_once(queue):
         queue.fail_attempt(lease, CRASH)
 
 
-def test_a_setback_waits_longer_each_time_and_the_third_is_the_last(queue, clocks):
+def test_each_failed_attempt_doubles_the_delay_and_the_third_fails_the_job(queue, clocks):
     queue.enqueue(make_ticket())
     for delay in (2.0, 4.0):
         assert queue.fail_attempt(queue.lease(make_offer()), CRASH).state is JobState.QUEUED
@@ -136,19 +136,19 @@ def test_a_setback_waits_longer_each_time_and_the_third_is_the_last(queue, clock
     assert queue.lease(make_offer()) is None
 
 
-def test_a_setback_that_cannot_be_retried_ends_the_job_at_once(queue):
+def test_a_failure_that_cannot_be_retried_fails_the_job_at_once(queue):
     queue.enqueue(make_ticket())
     assert queue.fail_attempt(queue.lease(make_offer()), FATAL).failure == FATAL.failure
 
 
-def test_a_drained_job_goes_to_the_next_worker_at_once_and_loses_no_attempt(queue):
+def test_a_drained_job_can_be_leased_at_once_and_uses_no_attempt(queue):
     queue.enqueue(make_ticket())
     assert queue.fail_attempt(queue.lease(make_offer()), DRAIN).attempt == 0
     lease = queue.lease(make_offer("worker-2"))
     assert (lease.job.attempt, lease.fence) == (1, 2)
 
 
-def test_a_job_that_kills_every_worker_fails_as_worker_lost(queue, reader, clocks):
+def test_a_job_whose_workers_all_die_fails_as_worker_lost(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     for _ in range(3):
         assert queue.lease(make_offer()).job.id == job.id
@@ -164,7 +164,7 @@ def test_cancelling_a_queued_job_ends_it(queue, reader):
     assert queue.lease(make_offer()) is None
 
 
-def test_cancelling_a_running_job_tells_its_worker(queue):
+def test_the_heartbeat_of_a_cancelled_job_says_so(queue):
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     assert queue.cancel(ACME, job.id).state is JobState.RUNNING
@@ -189,7 +189,7 @@ def test_a_cancelled_job_whose_worker_died_is_not_run_again(queue, reader, clock
     assert reader.find(ACME, job.id).failure.reason is Reason.CANCELLED
 
 
-def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, reader):
+def test_only_a_final_job_can_be_removed(queue, reader):
     job = queue.enqueue(make_ticket())
     with pytest.raises(JobActive):
         queue.remove(ACME, job.id)
@@ -202,7 +202,7 @@ def test_only_a_final_job_is_removed_and_then_it_is_gone(queue, reader):
         reader.find(ACME, job.id)
 
 
-def test_a_worker_whose_job_was_removed_meanwhile_has_lost_its_lease(queue, clocks):
+def test_the_lease_of_a_removed_job_is_lost(queue, clocks):
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     queue.cancel(ACME, job.id)
@@ -218,16 +218,16 @@ def test_a_worker_whose_job_was_removed_meanwhile_has_lost_its_lease(queue, cloc
             late_write()
 
 
-def test_the_same_key_is_the_same_job_and_another_body_is_refused(queue):
+def test_the_same_key_returns_the_same_job_and_another_body_is_refused(queue, reader):
     first = queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k")))
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest-1", key="k"))).id == first.id
     with pytest.raises(IdempotencyConflict):
         queue.enqueue(make_ticket(idempotency=Idempotency("digest-2", key="k")))
     assert queue.enqueue(make_ticket("globex", idempotency=Idempotency("digest-1", key="k"))).id != first.id
-    assert queue.backlog().queued_jobs == 2
+    assert reader.backlog().queued_jobs == 2
 
 
-def test_the_same_key_from_many_callers_at_once_makes_one_job(queue):
+def test_concurrent_calls_with_the_same_key_create_one_job(queue, reader):
     barrier, ids = threading.Barrier(8), []
 
     def enqueue():
@@ -239,10 +239,10 @@ def test_the_same_key_from_many_callers_at_once_makes_one_job(queue):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert (len(ids), len(set(ids)), queue.backlog().queued_jobs) == (8, 1, 1)
+    assert (len(ids), len(set(ids)), reader.backlog().queued_jobs) == (8, 1, 1)
 
 
-def test_a_retry_of_the_same_body_is_the_same_job_within_the_window(queue, clocks):
+def test_a_retry_of_the_same_body_returns_the_same_job_within_the_window(queue, clocks):
     first = queue.enqueue(make_ticket(idempotency=Idempotency("digest")))
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest", is_retry=True))).id == first.id
     again = queue.enqueue(make_ticket(idempotency=Idempotency("digest")))
@@ -251,28 +251,28 @@ def test_a_retry_of_the_same_body_is_the_same_job_within_the_window(queue, clock
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest", is_retry=True))).id != again.id
 
 
-def test_an_original_that_arrives_after_its_retry_is_the_same_job_once(queue):
+def test_an_original_that_arrives_after_its_retry_returns_the_same_job_once(queue):
     retry = queue.enqueue(make_ticket(idempotency=Idempotency("digest", is_retry=True)))
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest"))).id == retry.id
     assert queue.enqueue(make_ticket(idempotency=Idempotency("digest"))).id != retry.id
 
 
-def test_quotas_refuse_the_job_too_many_and_say_when_to_come_back(queue, clocks):
+def test_quotas_refuse_the_next_job_with_a_retry_time(queue, clocks):
     share = Share(max_queued=2, max_gpu_seconds_per_day=100.0)
     queue.enqueue(make_ticket(gpu_seconds=60, share=share))
-    with pytest.raises(QuotaExceeded) as refusal:
+    with pytest.raises(QuotaExceeded) as error:
         queue.enqueue(make_ticket(gpu_seconds=60, share=share))
-    assert (refusal.value.quota, refusal.value.retry_after_seconds) == ("max_gpu_seconds_per_day", 43200.0)
+    assert (error.value.quota, error.value.retry_after_seconds) == ("max_gpu_seconds_per_day", 43200.0)
     queue.enqueue(make_ticket(gpu_seconds=1, share=share))
-    with pytest.raises(QuotaExceeded) as refusal:
+    with pytest.raises(QuotaExceeded) as error:
         queue.enqueue(make_ticket(gpu_seconds=1, share=share))
-    assert refusal.value.quota == "max_queued"
+    assert error.value.quota == "max_queued"
     clocks.pass_time(43201)
     queue.lease(make_offer())
     queue.enqueue(make_ticket(gpu_seconds=99, share=share))
 
 
-def test_a_day_is_charged_what_was_measured_and_nothing_for_a_failure(queue, reader):
+def test_usage_counts_measured_seconds_and_nothing_for_a_failure(queue, reader):
     queue.enqueue(make_ticket(gpu_seconds=60))
     assert reader.usage(ACME).gpu_seconds_today == 60
     queue.complete(queue.lease(make_offer()), RESULT)
@@ -281,7 +281,7 @@ def test_a_day_is_charged_what_was_measured_and_nothing_for_a_failure(queue, rea
     assert reader.usage(ACME).gpu_seconds_today == RESULT.measured.gpu_seconds
 
 
-def test_a_tenant_runs_no_more_jobs_at_once_than_it_may_retries_included(queue, clocks):
+def test_max_running_also_limits_retries(queue, clocks):
     for _ in range(3):
         queue.enqueue(make_ticket(share=Share(max_running=1)))
     first = queue.lease(make_offer())
@@ -296,7 +296,7 @@ def test_a_tenant_runs_no_more_jobs_at_once_than_it_may_retries_included(queue, 
     assert queue.lease(make_offer()).job.id == first.job.id
 
 
-def test_a_step_of_the_wall_clock_neither_frees_nor_holds_a_lease(queue, clocks):
+def test_a_step_of_the_wall_clock_does_not_change_a_lease(queue, clocks):
     queue.enqueue(make_ticket())
     queue.lease(make_offer())
     clocks.step(+7200)
@@ -306,14 +306,14 @@ def test_a_step_of_the_wall_clock_neither_frees_nor_holds_a_lease(queue, clocks)
     assert queue.lease(make_offer("worker-2")).fence == 2
 
 
-def test_after_a_reboot_every_lease_of_the_time_before_is_free(queue, clocks):
+def test_leases_from_before_a_reboot_have_expired(queue, clocks):
     queue.enqueue(make_ticket())
     queue.lease(make_offer())
     clocks.steady = 5.0
     assert queue.lease(make_offer("worker-2")).fence == 2
 
 
-def test_request_text_is_not_in_the_database_in_the_clear(bench, queue, tmp_path):
+def test_prompts_are_encrypted_in_the_database(bench, queue, tmp_path):
     queue.enqueue(make_ticket())
     with bench.database.read() as connection:
         stored = connection.exec_driver_sql("SELECT * FROM jobs").all()
@@ -321,7 +321,7 @@ def test_request_text_is_not_in_the_database_in_the_clear(bench, queue, tmp_path
     assert PROMPT.encode() not in b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
 
 
-def test_a_job_whose_key_is_gone_fails_and_does_not_block_the_rest(bench, tmp_path):
+def test_a_job_whose_key_was_deleted_fails_and_does_not_block_others(bench, tmp_path):
     lost = bench.queue.enqueue(make_ticket(slo_seconds=1))
     DataKeys(FileKeyring(tmp_path / "keys")).forget(ACME)
     other = bench.queue.enqueue(make_ticket("globex"))

@@ -1,32 +1,44 @@
-"""What every JobReader promises: a tenant sees its own, watchers see every change, retention finds the old."""
+"""The contract of every JobReader."""
 
 import pytest
 import sqlalchemy as sa
 
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Failure, JobState, Progress, Reason, Share, Stage, TenantId, new_job_id
-from filmgate.scheduling.base import DURATION_BOUNDS, AttemptFailure
+from filmgate.jobs import (
+    Failure,
+    JobState,
+    Progress,
+    Reason,
+    Route,
+    Stage,
+    TenantId,
+    WorkerId,
+    new_job_id,
+)
+from filmgate.scheduling.base import AttemptFailure
+from filmgate.scheduling.records import DURATION_BOUNDS
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.tickets import RESULT, make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
 
-def test_a_foreign_job_and_an_unknown_job_answer_alike(queue, reader):
+def test_the_error_for_a_job_of_another_tenant_is_the_error_for_an_unknown_job(queue, reader):
     job = queue.enqueue(make_ticket())
-    answers = []
+    messages = []
     for tenant_id, job_id in ((GLOBEX, job.id), (ACME, new_job_id())):
-        for ask in (reader.find, reader.events, reader.position, queue.cancel):
-            with pytest.raises(JobNotFound) as refusal:
-                ask(tenant_id, job_id)
-            answers.append(str(refusal.value))
-        with pytest.raises(JobNotFound) as refusal:
+        for call in (reader.find, reader.events, queue.cancel):
+            with pytest.raises(JobNotFound) as error:
+                call(tenant_id, job_id)
+            messages.append(str(error.value))
+        with pytest.raises(JobNotFound) as error:
             reader.page(tenant_id, after=job_id)
-        answers.append(str(refusal.value))
-    assert len(set(answers)) == 1
+        messages.append(str(error.value))
+    assert len(set(messages)) == 1
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
-def test_pages_follow_each_other_without_gap_or_double(queue, reader, order):
+def test_pages_list_every_job_once(queue, reader, order):
     ids = [queue.enqueue(make_ticket()).id for _ in range(7)]
     queue.enqueue(make_ticket("globex"))
     seen, after, has_more = [], None, True
@@ -37,38 +49,21 @@ def test_pages_follow_each_other_without_gap_or_double(queue, reader, order):
     assert seen == (ids if order == "asc" else ids[::-1])
 
 
-@pytest.mark.parametrize("order", ["asc", "desc"])
-def test_a_page_says_where_its_queued_jobs_stand_as_position_does(queue, reader, order):
-    shapes = [{}, {"model": "other"}, {"slo_seconds": 5}, {"gpu_seconds": 40}]
-    ours = [queue.enqueue(make_ticket(**shapes[n % 4])) for n in range(12)]
-    for tenant, weight in (("globex", 1.0), ("hooli", 3.0)):
-        for _ in range(5):
-            queue.enqueue(make_ticket(tenant, share=Share(weight=weight)))
-    lease = queue.lease(make_offer())
-    queue.fail_attempt(queue.lease(make_offer()), AttemptFailure(Failure(Reason.INTERNAL, "x")))
-    queue.cancel(ACME, ours[0].id)
-    page = reader.page(ACME, limit=8, order=order)
-    expected = {job.id: reader.position(ACME, job.id) for job in page.jobs}
-    assert page.positions == {job_id: place for job_id, place in expected.items() if place is not None}
-    assert len(page.positions) >= 6
-    assert lease.job.id not in page.positions
-
-
-def test_a_page_takes_as_many_queries_for_many_queued_jobs_as_for_one(bench):
+def test_a_page_takes_the_same_number_of_queries_for_any_number_of_jobs(bench):
     counted = []
     sa.event.listen(bench.database.engine, "before_cursor_execute", lambda *_: counted.append(1))
 
     def queries(limit):
         counted.clear()
-        assert len(bench.reader.page(ACME, limit=limit).positions) == limit
+        assert len(bench.reader.page(ACME, limit=limit).jobs) == limit
         return len(counted)
 
     for _ in range(30):
         bench.queue.enqueue(make_ticket())
-    assert queries(30) == queries(1) == 3
+    assert queries(30) == queries(1) <= 2
 
 
-def test_watchers_of_many_jobs_learn_of_the_changed_ones_with_one_call(queue, reader):
+def test_changes_returns_only_the_jobs_that_changed(queue, reader):
     jobs = [queue.enqueue(make_ticket(slo_seconds=60 + n)) for n in range(5)]
     seen = {job.id: job.revision for job in jobs}
     assert reader.changes(seen) == []
@@ -84,7 +79,7 @@ def test_watchers_of_many_jobs_learn_of_the_changed_ones_with_one_call(queue, re
     assert reader.changes(seen | {job.id: job.revision for job in changed.values()}) == []
 
 
-def test_events_tell_the_whole_story_in_order(queue, reader, clocks):
+def test_events_list_every_change_in_order(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     queue.heartbeat(lease, Progress(Stage.DENOISE, 0, 8, 0.0))
@@ -109,32 +104,35 @@ def test_events_tell_the_whole_story_in_order(queue, reader, clocks):
     assert reader.events(ACME, job.id, after=revisions[2]) == events[3:]
 
 
-def test_finished_jobs_teach_and_then_expire(bench, queue, reader, clocks):
+def test_finished_jobs_are_measurements_and_then_expire(bench, queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     queue.complete(queue.lease(make_offer()), RESULT)
     queue.enqueue(make_ticket())
-    [lesson] = reader.measurements("flipbook")
-    assert (lesson.measured, lesson.device, lesson.spec.frames) == (RESULT.measured, "cpu", 32)
-    assert lesson.spec.prompt == ""
+    [measurement] = reader.measurements("flipbook")
+    assert (measurement.measured, measurement.device, measurement.spec.frames) == (RESULT.measured, "cpu", 32)
+    assert measurement.spec.prompt == ""
     assert reader.expired() == []
     clocks.pass_time(bench.settings.retention_seconds + 1)
     assert [old.id for old in reader.expired()] == [job.id]
 
 
-def test_the_backlog_says_what_waits_what_runs_and_for_how_long(queue, clocks):
-    assert (queue.backlog().loads, queue.backlog().oldest_queued_at) == ((), None)
+def test_the_backlog_counts_queued_and_running_jobs(queue, reader, clocks):
+    assert (reader.backlog().counts, reader.backlog().oldest_queued_at) == ((), None)
     start = clocks.wall
     queue.enqueue(make_ticket(gpu_seconds=5, slo_seconds=10))
     clocks.pass_time(7)
     queue.enqueue(make_ticket("globex", gpu_seconds=7))
     queue.lease(make_offer())
-    backlog = queue.backlog()
-    assert (backlog.queued_jobs, backlog.running_jobs, backlog.queued_gpu_seconds()) == (1, 1, 7.0)
+    backlog = reader.backlog()
+    assert (backlog.queued_jobs, backlog.running_jobs) == (1, 1)
+    assert {(count.state, count.gpu_seconds) for count in backlog.counts} == {
+        (JobState.RUNNING, 5.0),
+        (JobState.QUEUED, 7.0),
+    }
     assert backlog.oldest_queued_at == start + 7
-    assert backlog.queued_gpu_seconds(model="wan") == 0
 
 
-def test_statistics_count_every_end_once_and_outlive_the_jobs(queue, reader, clocks):
+def test_statistics_count_every_ended_job_once_and_remain_after_it_is_removed(queue, reader, clocks):
     first = queue.enqueue(make_ticket())
     clocks.pass_time(3)
     lease = queue.lease(make_offer())
@@ -146,7 +144,7 @@ def test_statistics_count_every_end_once_and_outlive_the_jobs(queue, reader, clo
     queue.cancel(GLOBEX, cancelled.id)
     queue.remove(ACME, first.id)
     statistics = reader.statistics()
-    assert {(t.tenant_id, t.state, t.reason, t.jobs, t.gpu_seconds) for t in statistics.tallies} == {
+    assert {(t.tenant_id, t.state, t.reason, t.jobs, t.gpu_seconds) for t in statistics.ended} == {
         (ACME, JobState.COMPLETED, None, 1, RESULT.measured.gpu_seconds),
         (GLOBEX, JobState.FAILED, Reason.CANCELLED, 1, 0.0),
     }
@@ -154,3 +152,34 @@ def test_statistics_count_every_end_once_and_outlive_the_jobs(queue, reader, clo
     assert (seconds["wait"], seconds["total"], seconds["denoise"]) == ((1, 3.0), (1, 11.0), (1, 5.0))
     [wait] = [h for h in statistics.histograms if h.kind == "wait"]
     assert wait.counts[DURATION_BOUNDS.index(5.0)] == 1
+
+
+def test_a_snapshot_lists_some_jobs_per_lane_and_sums_up_the_rest(queue, reader):
+    for tenant, model, jobs in (("acme", "flipbook", 60), ("acme", "wan", 5), ("globex", "flipbook", 55)):
+        for _ in range(jobs):
+            queue.enqueue(make_ticket(tenant, model=model, gpu_seconds=2))
+    snapshot = reader.snapshot(limit=1)
+    assert len(snapshot.queued) == 50 + 5 + 50
+    assert {(tail.tenant_id, tail.model, tail.jobs, tail.gpu_seconds) for tail in snapshot.tails} == {
+        (ACME, "flipbook", 10, 20.0),
+        (GLOBEX, "flipbook", 5, 10.0),
+    }
+
+
+def test_a_snapshot_has_specs_without_prompts_only_on_request(queue, reader):
+    job = queue.enqueue(make_ticket())
+    assert reader.snapshot().queued[0].spec is None
+    (queued,) = reader.snapshot(has_specs=True).queued
+    assert (queued.job_id, queued.spec.size, queued.spec.prompt) == (job.id, job.spec.size, "")
+
+
+def test_a_job_whose_worker_is_gone_is_queued_again_in_a_snapshot(bench, queue, reader, clocks):
+    registry = WorkerRegistry(bench.database)
+    registry.heartbeat(WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",)))
+    queue.enqueue(make_ticket())
+    queue.lease(make_offer("worker-1"))
+    snapshot = reader.snapshot()
+    assert (len(snapshot.running), len(snapshot.queued)) == (1, 0)
+    registry.leave(WorkerId("worker-1"))
+    (queued,) = reader.snapshot().queued
+    assert (queued.was_running, queued.ready_in) == (True, pytest.approx(bench.settings.lease_seconds))

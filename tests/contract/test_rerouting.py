@@ -1,4 +1,4 @@
-"""What every JobQueue promises about routes: only what waits moves, once, and the counters follow."""
+"""Queued jobs move between routes; running and ended jobs do not."""
 
 import threading
 from collections import Counter
@@ -14,17 +14,17 @@ from filmgate.jobs import (
     Route,
     RouteReason,
     Routing,
-    Share,
     TenantId,
     new_job_id,
 )
-from filmgate.scheduling.base import AttemptFailure
-from filmgate.scheduling.waiting import Move, Turn
+from filmgate.scheduling.base import AttemptFailure, Move
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 ACME = TenantId("acme")
-LATE = Routing(RouteReason.DEADLINE, "home 240 s, there 60 s", "elsewhere", "ray", ("5 s",), 7.5, 1000.0)
-REFUSED = AttemptFailure(Failure(Reason.PROVIDER_FAILED, "refused"), counts=False)
+LATE = Routing(
+    RouteReason.DEADLINE, "own GPUs 240 s, provider 60 s", "elsewhere", "ray", ("5 s",), 7.5, 60.0, 1000.0
+)
+REFUSED = AttemptFailure(Failure(Reason.PROVIDER_FAILED, "refused"), uses_attempt=False)
 MANAGED = make_offer("managed-1", route=Route.MANAGED)
 
 
@@ -37,7 +37,7 @@ def on_managed(ticket):
 
 
 def invoke(bench, job, state="pending"):
-    """The row a managed worker writes before it asks the provider."""
+    """Insert the row that a managed worker writes before it calls the provider."""
     with bench.database.write() as connection:
         seq = connection.execute(sa.select(jobs.c.seq).where(jobs.c.id == job.id)).scalar_one()
         row = {"provider": "elsewhere", "token": "t", "state": state, "started_at": 1.0, "updated_at": 1.0}
@@ -54,7 +54,7 @@ def test_a_moved_job_is_leased_on_its_new_route_with_the_reason(queue, reader):
     assert queue.complete(lease, RESULT).state is JobState.COMPLETED
 
 
-def test_a_move_is_an_event_that_says_where_and_why(queue, reader):
+def test_a_move_is_an_event_with_route_and_reason(queue, reader):
     job = queue.enqueue(make_ticket())
     queue.reroute([move(job)])
     moved = reader.find(ACME, job.id)
@@ -68,7 +68,7 @@ def test_a_move_is_an_event_that_says_where_and_why(queue, reader):
     assert [seen.id for seen in reader.changes({job.id: job.revision})] == [job.id]
 
 
-def test_moving_twice_is_moving_once(queue, reader):
+def test_reroute_is_idempotent(queue, reader):
     job = queue.enqueue(make_ticket())
     assert [queue.reroute([move(job)]) for _ in range(2)] == [1, 0]
     assert len(reader.events(ACME, job.id)) == 1
@@ -88,56 +88,42 @@ def test_running_ended_and_unknown_jobs_are_left_alone(queue, reader):
 
 def test_a_new_reason_to_stay_is_written_without_an_event(queue, reader):
     job = queue.enqueue(make_ticket())
-    stays = Routing(RouteReason.PROVIDER_SLOWER, "home 20 s, there 60 s", decided_at=5.0)
+    stays = Routing(RouteReason.PROVIDER_SLOWER, "own GPUs 20 s, provider 60 s", decided_at=5.0)
     assert queue.reroute([move(job, Route.GPU, stays)]) == 0
     found = reader.find(ACME, job.id)
     assert (found.routing, found.revision) == (stays, job.revision)
     assert queue.lease(make_offer()).job.routing == stays
 
 
-def test_the_line_has_the_order_of_deadlines_whose_turn_it_is_and_no_prompt(queue, reader, clocks):
-    late = queue.enqueue(make_ticket(slo_seconds=900))
-    soon = queue.enqueue(make_ticket("globex", slo_seconds=60, share=Share(weight=2)))
-    queue.enqueue(on_managed(make_ticket(slo_seconds=1)))
-    line = reader.waiting(Route.GPU)
-    assert [job.job_id for job in line.jobs] == [soon.id, late.id]
-    assert (line.now, line.turns[ACME]) == (clocks.wall, Turn(1.0, 0.0))
-    assert line.turns[TenantId("globex")].weight == 2.0
-    first = line.jobs[0]
-    assert (first.spec.prompt, first.deadline_at, first.predicted) == ("", soon.deadline_at, soon.predicted)
-    assert first.reason is RouteReason.DEFAULT
-    assert [job.job_id for job in reader.waiting(Route.GPU, limit=1).jobs] == [soon.id]
-
-
-def test_a_job_in_its_backoff_waits_too_and_starts_at_once_elsewhere(queue, reader):
+def test_a_job_in_its_backoff_can_move_and_then_starts_at_once(queue, reader):
     job = queue.enqueue(make_ticket())
     queue.fail_attempt(queue.lease(make_offer()), AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no room")))
-    assert [waiting.job_id for waiting in reader.waiting(Route.GPU).jobs] == [job.id]
+    assert [queued.job_id for queued in reader.snapshot().queued] == [job.id]
     assert queue.reroute([move(job)]) == 1
     assert queue.lease(MANAGED).job.attempt == 2
 
 
-def test_what_a_provider_was_asked_to_render_neither_shows_nor_moves(bench, queue, reader):
+def test_a_job_that_a_provider_renders_does_not_move(bench, queue, reader):
     job = queue.enqueue(on_managed(make_ticket()))
     invoke(bench, job)
-    home = move(job, Route.GPU, Routing(RouteReason.PROVIDER_UNHEALTHY))
-    assert reader.waiting(Route.MANAGED).jobs == ()
-    assert queue.reroute([home]) == 0
+    back = move(job, Route.GPU, Routing(RouteReason.PROVIDER_UNHEALTHY))
+    assert [queued.spec for queued in reader.snapshot(has_specs=True).queued] == [None]
+    assert queue.reroute([back]) == 0
     assert reader.find(ACME, job.id).route is Route.MANAGED
 
 
-def test_a_job_the_provider_failed_may_come_home(bench, queue, reader):
+def test_a_job_that_failed_at_the_provider_can_move_back(bench, queue, reader):
     job = queue.enqueue(on_managed(make_ticket()))
     invoke(bench, job, "failed")
     assert queue.reroute([move(job, Route.GPU, Routing(RouteReason.PROVIDER_UNHEALTHY))]) == 1
     assert queue.lease(make_offer()).job.id == job.id
 
 
-def test_a_returned_job_is_home_at_once_with_its_attempt_and_its_reason(queue, reader):
+def test_a_returned_job_can_be_leased_at_once_with_its_attempt_and_reason(queue, reader):
     job = queue.enqueue(on_managed(make_ticket()))
     why = Routing(RouteReason.RETURNED, "the provider refused the prompt", "elsewhere")
     returned = queue.fail_attempt(
-        queue.lease(MANAGED), AttemptFailure(REFUSED.failure, counts=False, routing=why)
+        queue.lease(MANAGED), AttemptFailure(REFUSED.failure, uses_attempt=False, routing=why)
     )
     assert (returned.state, returned.route, returned.routing, returned.attempt) == (
         JobState.QUEUED,
@@ -150,37 +136,37 @@ def test_a_returned_job_is_home_at_once_with_its_attempt_and_its_reason(queue, r
     assert [event.route for event in reader.events(ACME, job.id)] == [None, None, Route.GPU, None]
 
 
-def test_a_returned_job_that_is_being_cancelled_ends(queue):
+def test_a_returned_job_that_is_being_cancelled_fails(queue):
     job = queue.enqueue(on_managed(make_ticket()))
     lease = queue.lease(MANAGED)
     queue.cancel(ACME, job.id)
-    back = AttemptFailure(REFUSED.failure, counts=False, routing=Routing(RouteReason.RETURNED))
+    back = AttemptFailure(REFUSED.failure, uses_attempt=False, routing=Routing(RouteReason.RETURNED))
     assert queue.fail_attempt(lease, back).failure.reason is Reason.CANCELLED
 
 
-def test_the_backlog_counts_moved_jobs_where_they_are(queue):
+def test_the_backlog_counts_moved_jobs_on_their_new_route(queue, reader):
     ids = [queue.enqueue(make_ticket(gpu_seconds=10)) for _ in range(3)]
     queue.reroute([move(job) for job in ids[:2]])
-    loads = {(load.route, load.state): (load.jobs, load.gpu_seconds) for load in queue.backlog().loads}
-    assert loads == {
+    counts = {(one.route, one.state): (one.jobs, one.gpu_seconds) for one in reader.backlog().counts}
+    assert counts == {
         (Route.GPU, JobState.QUEUED): (1, 10.0),
         (Route.MANAGED, JobState.QUEUED): (2, 20.0),
     }
 
 
-def test_decisions_are_counted_by_route_and_reason_and_the_usual_is_not(queue, reader):
+def test_decisions_other_than_the_default_are_counted_by_route_and_reason(queue, reader):
     queue.enqueue(on_managed(make_ticket()))
-    home = [queue.enqueue(make_ticket()) for _ in range(3)]
-    queue.reroute([move(home[0]), move(home[1], Route.GPU, Routing(RouteReason.POLICY, "not allowed"))])
-    counted = {(tally.route, tally.reason): tally.jobs for tally in reader.statistics().routings}
+    on_gpu = [queue.enqueue(make_ticket()) for _ in range(3)]
+    queue.reroute([move(on_gpu[0]), move(on_gpu[1], Route.GPU, Routing(RouteReason.POLICY, "not allowed"))])
+    counted = {(one.route, one.reason): one.jobs for one in reader.statistics().routed}
     assert counted == {(Route.MANAGED, RouteReason.DEADLINE): 2, (Route.GPU, RouteReason.POLICY): 1}
 
 
-def test_a_spill_and_workers_in_a_race_give_every_job_to_one_of_them(bench, queue):
+def test_a_job_is_leased_once_while_spill_and_workers_compete(bench, queue):
     for n in range(60):
         queue.enqueue(make_ticket(f"tenant-{n % 3}"))
-    line = bench.reader.waiting(Route.GPU)
-    moves = [Move(job.tenant_id, job.job_id, Route.MANAGED, LATE) for job in line.jobs]
+    queued = bench.reader.snapshot().queued
+    moves = [Move(job.tenant_id, job.job_id, Route.MANAGED, LATE) for job in queued]
     taken: Counter[tuple[str, Route]] = Counter()
 
     def drain(offer):
@@ -206,36 +192,4 @@ def test_a_spill_and_workers_in_a_race_give_every_job_to_one_of_them(bench, queu
         taken[lease.job.id, Route.MANAGED] += 1
     assert len(taken) == 60
     assert set(taken.values()) == {1}
-    assert queue.backlog().queued_jobs == 0
-
-
-def test_workers_that_ask_for_work_are_present_and_the_silent_are_told_apart(queue, clocks):
-    assert queue.backlog().workers == ()
-    queue.lease(make_offer("a", models=("flipbook", "wan")))
-    clocks.pass_time(20)
-    queue.lease(MANAGED)
-    silent = {worker.worker_id: worker.silent_seconds for worker in queue.backlog().workers}
-    assert silent == {"a": 20.0, "managed-1": 0.0}
-    assert {worker.models for worker in queue.backlog().workers} == {("flipbook", "wan"), ("flipbook",)}
-    clocks.pass_time(3700)
-    queue.lease(MANAGED)
-    assert [worker.worker_id for worker in queue.backlog().workers] == ["managed-1"]
-
-
-def test_a_worker_that_renders_is_heard_by_its_heartbeat(queue, clocks):
-    queue.enqueue(make_ticket())
-    lease = queue.lease(make_offer())
-    for _ in range(4):
-        clocks.pass_time(25)
-        queue.heartbeat(lease)
-    (worker,) = queue.backlog().workers
-    assert worker.silent_seconds == 0.0
-
-
-def test_after_a_reboot_the_workers_of_before_are_not_heard_of(queue, clocks):
-    queue.lease(make_offer("before"))
-    clocks.steady = 5.0
-    (worker,) = queue.backlog().workers
-    assert worker.silent_seconds > 3600
-    queue.lease(make_offer("after"))
-    assert [worker.worker_id for worker in queue.backlog().workers] == ["after"]
+    assert bench.reader.backlog().queued_jobs == 0

@@ -1,8 +1,9 @@
-"""What SQS may do to the queue: lose, double, delay. What it may not: change which job runs, or how often.
+"""Lost, duplicated and late SQS messages change when a job starts, never which job runs or how often.
 
-Sweeps are off unless a test asks for one, so that a job can only be found through its message.
+Sweeps are off unless a test runs one, so a job can only be found through its message.
 """
 
+import json
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,18 +17,19 @@ from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Failure, Idempotency, JobState, Reason, Route, Share, TenantId
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
-from filmgate.scheduling.wakers.sqs_queues import SqsQueue, Wakeup
-from filmgate.server import redelivering
+from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.wakers.sqs_queues import SqsQueue, from_body, to_body
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
+from filmgate.telemetry.periodic import Periodic
 from tests.sqs_pair import SqsPair
 from tests.tickets import RESULT, make_offer, make_ticket
 from tests.waiting import wait_until
 
 ACME = TenantId("acme")
-CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "no rung of the ladder held"))
-DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), counts=False)
+CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
+DRAIN = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker is shutting down"), uses_attempt=False)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def database(tmp_path):
 
 @pytest.fixture
 def open_(database, tmp_path, sqs):
-    """A queue as another process would open it; its first, curious look is behind it."""
+    """Opens the queue as another process would, after its first look at the database."""
 
     def open_one(**given):
         quiet = {"wait_seconds": 0, "sweep_seconds": 600, "lease_seconds": 30, "backoff_seconds": 0}
@@ -64,7 +66,7 @@ def reader(database, tmp_path):
 
 @contextmanager
 def statements(database):
-    """Every statement the block sends to the database."""
+    """The statements that the block sends to the database."""
     seen = []
 
     def note(_connection, _cursor, statement, *_rest):
@@ -75,10 +77,10 @@ def statements(database):
     sa.event.remove(database.engine, "before_cursor_execute", note)
 
 
-def test_an_idle_worker_asks_sqs_and_not_the_database(queue, database):
-    with statements(database) as asked:
+def test_an_idle_worker_sends_no_query(queue, database):
+    with statements(database) as sent:
         assert [queue.lease(make_offer()) for _ in range(5)] == [None] * 5
-    assert asked == []
+    assert sent == []
 
 
 def test_an_accepted_job_sends_one_message_and_its_retry_none(queue, sqs, monkeypatch):
@@ -89,11 +91,11 @@ def test_an_accepted_job_sends_one_message_and_its_retry_none(queue, sqs, monkey
     queue.enqueue(replace(make_ticket(), idempotency=ticket.idempotency))
 
 
-def test_a_message_carries_no_word_of_the_request_and_no_tenant(queue, sqs):
+def test_a_message_contains_neither_prompt_nor_tenant(queue, sqs):
     queue.enqueue(make_ticket("acme"))
     (message,) = sqs.take()
     assert "acme" not in message["Body"]
-    assert set(Wakeup.__slots__) == {"job_id", "route", "model", "fence"}
+    assert json.loads(message["Body"]).keys() == {"job", "route", "model", "fence"}
 
 
 def test_many_jobs_of_one_tenant_run_at_once(queue, sqs):
@@ -102,14 +104,14 @@ def test_many_jobs_of_one_tenant_run_at_once(queue, sqs):
     assert (sqs.count(), sqs.count_held()) == (0, 5)
 
 
-def test_the_lease_is_fair_whatever_the_order_of_messages(queue):
+def test_leases_are_fair_in_any_order_of_messages(queue):
     for _ in range(10):
         queue.enqueue(make_ticket("crowd"))
     queue.enqueue(make_ticket("newcomer"))
     assert "newcomer" in {queue.lease(make_offer()).job.tenant_id for _ in range(2)}
 
 
-def test_a_message_lives_until_its_job_has_ended(queue, sqs):
+def test_a_message_is_deleted_when_its_job_ends(queue, sqs):
     queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
     assert sqs.count_held() == 1
@@ -117,7 +119,7 @@ def test_a_message_lives_until_its_job_has_ended(queue, sqs):
     assert (sqs.count(), sqs.count_held()) == (0, 0)
 
 
-def test_a_doubled_message_wakes_a_worker_for_nothing_and_is_gone(queue, sqs, reader):
+def test_a_duplicated_message_leads_to_no_lease_and_is_deleted(queue, sqs, reader):
     job = queue.enqueue(make_ticket())
     (message,) = sqs.take()
     lease = queue.lease(make_offer())
@@ -128,7 +130,7 @@ def test_a_doubled_message_wakes_a_worker_for_nothing_and_is_gone(queue, sqs, re
     assert reader.find(ACME, job.id).attempt == 1
 
 
-def test_a_message_that_comes_after_the_end_changes_nothing(queue, sqs, reader):
+def test_a_message_that_arrives_after_the_end_changes_nothing(queue, sqs, reader):
     job = queue.enqueue(make_ticket())
     (message,) = sqs.take()
     queue.complete(queue.lease(make_offer()), RESULT)
@@ -139,47 +141,47 @@ def test_a_message_that_comes_after_the_end_changes_nothing(queue, sqs, reader):
     assert sqs.count() == 0
 
 
-def test_a_cancelled_jobs_message_finds_nothing(queue, sqs):
+def test_the_message_of_a_cancelled_job_leads_to_no_lease(queue, sqs):
     queue.cancel(ACME, queue.enqueue(make_ticket()).id)
     assert queue.lease(make_offer()) is None
     assert (sqs.count(), sqs.count_held()) == (0, 0)
 
 
-def test_a_lost_send_costs_time_and_not_the_job(open_, queue, sqs):
-    deaf = open_(endpoint="http://127.0.0.1:9")
-    job = deaf.enqueue(make_ticket())
+def test_the_sweep_sends_a_lost_message_again(open_, queue, sqs):
+    unreachable = open_(endpoint="http://127.0.0.1:9")
+    job = unreachable.enqueue(make_ticket())
     assert job.state is JobState.QUEUED
     assert queue.lease(make_offer()) is None
     queue.sweep()
     assert queue.lease(make_offer()).job.id == job.id
 
 
-def test_an_outage_of_sqs_slows_one_request_and_not_the_next(open_):
-    deaf = open_(endpoint="http://127.0.0.1:9")
-    deaf.enqueue(make_ticket())
-    asked = []
-    deaf._post.box = lambda *lane: asked.append(lane)
-    deaf.enqueue(make_ticket())
-    assert asked == []
+def test_during_an_sqs_outage_only_one_request_tries_to_send(open_):
+    unreachable = open_(endpoint="http://127.0.0.1:9")
+    unreachable.enqueue(make_ticket())
+    calls = []
+    unreachable._waker._queues.find = lambda *lane: calls.append(lane)
+    unreachable.enqueue(make_ticket())
+    assert calls == []
 
 
-def test_without_sqs_workers_ask_the_database_as_before(open_):
-    deaf = open_(endpoint="http://127.0.0.1:9")
-    job = deaf.enqueue(make_ticket())
-    lease = deaf.lease(make_offer())
+def test_workers_poll_the_database_while_sqs_is_down(open_):
+    unreachable = open_(endpoint="http://127.0.0.1:9")
+    job = unreachable.enqueue(make_ticket())
+    lease = unreachable.lease(make_offer())
     assert lease.job.id == job.id
-    assert not deaf.heartbeat(lease).is_cancelling
-    assert deaf.complete(lease, RESULT).state is JobState.COMPLETED
+    assert not unreachable.heartbeat(lease).is_cancelling
+    assert unreachable.complete(lease, RESULT).state is JobState.COMPLETED
 
 
-def test_the_server_sends_lost_messages_again_when_no_worker_is_left(open_, queue, sqs):
+def test_the_server_sends_lost_messages_again(open_, queue, sqs):
     open_(endpoint="http://127.0.0.1:9").enqueue(make_ticket())
-    with redelivering(queue, 0.2):
+    with Periodic("wake-up sweep", queue.sweep, 0.2):
         wait_until(lambda: sqs.count() > 0)
     assert queue.lease(make_offer()) is not None
 
 
-def test_sweeps_at_once_send_what_is_missing_once(open_, sqs):
+def test_concurrent_sweeps_send_a_missing_message_once(open_, sqs):
     queues = [open_() for _ in range(3)]
     for _ in range(4):
         queues[0].enqueue(make_ticket())
@@ -191,17 +193,17 @@ def test_sweeps_at_once_send_what_is_missing_once(open_, sqs):
     assert sqs.count() == 4
 
 
-def test_a_job_can_be_woken_while_its_first_message_is_held_for_another(queue, sqs):
+def test_a_job_gets_a_second_message_while_another_job_holds_its_first(queue, sqs):
     waits = queue.enqueue(make_ticket(slo_seconds=900))
     urgent = queue.enqueue(make_ticket(slo_seconds=60))
-    assert queue.lease(make_offer()).job.id == urgent.id, "woken by the message of the other"
+    assert queue.lease(make_offer()).job.id == urgent.id, "woken by the message of the other job"
     (lost,) = sqs.client.receive_message(QueueUrl=sqs.url)["Messages"]
     sqs.client.delete_message(QueueUrl=sqs.url, ReceiptHandle=lost["ReceiptHandle"])
     queue.sweep()
     assert queue.lease(make_offer("worker-2")).job.id == waits.id
 
 
-def test_a_sweep_sends_nothing_for_work_nobody_may_start(queue, sqs):
+def test_a_sweep_sends_no_message_for_a_job_beyond_max_running(queue, sqs):
     for _ in range(3):
         queue.enqueue(make_ticket(share=Share(max_running=1)))
     lease = queue.lease(make_offer())
@@ -213,17 +215,17 @@ def test_a_sweep_sends_nothing_for_work_nobody_may_start(queue, sqs):
     assert sqs.count() == 1
 
 
-def test_whoever_ends_a_job_takes_its_tenants_next_without_a_message(queue, sqs):
+def test_after_a_job_the_worker_looks_once_without_a_message(queue, sqs):
     for _ in range(2):
         queue.enqueue(make_ticket(share=Share(max_running=1)))
     lease = queue.lease(make_offer())
     assert queue.lease(make_offer("worker-2")) is None
-    assert sqs.count() == 0, "the second message found no room and is gone"
+    assert sqs.count() == 0, "the second message led to no lease and was deleted"
     queue.complete(lease, RESULT)
     assert queue.lease(make_offer()) is not None
 
 
-def test_heartbeats_keep_the_message_hidden_and_silence_shows_it_again(open_, sqs):
+def test_heartbeats_keep_the_message_invisible_until_they_stop(open_, sqs):
     queue = open_(lease_seconds=3)  # long, so that a pause of the machine does not end the visibility timeout
     job = queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
@@ -236,23 +238,33 @@ def test_heartbeats_keep_the_message_hidden_and_silence_shows_it_again(open_, sq
     assert (again.job.id, again.fence) == (job.id, 2)
 
 
-def test_an_idle_worker_waits_for_a_message_and_a_busy_one_is_not_kept(open_):
-    queue = open_(wait_seconds=1)
-    started = time.monotonic()
+def test_an_idle_worker_waits_for_a_message_and_a_busy_one_does_not(open_, monkeypatch):
+    queue, waits = open_(wait_seconds=7), []
+    receive = SqsQueue.receive
+
+    def watched(sqs, *, wait_seconds, visibility_seconds):
+        waits.append(wait_seconds)
+        return receive(sqs, wait_seconds=0, visibility_seconds=visibility_seconds)
+
+    monkeypatch.setattr(SqsQueue, "receive", watched)
+    queue.wait(make_offer(), lambda: False)
     assert queue.lease(make_offer()) is None
-    assert time.monotonic() - started >= 1
     queue.enqueue(make_ticket())
     lease = queue.lease(make_offer())
-    asked = []
-    queue._receive = lambda offer, wait_seconds: asked.append(wait_seconds)
-    queue.lease(make_offer())
     queue.complete(lease, RESULT)
-    queue.lease(make_offer())
-    queue.lease(make_offer())
-    assert asked == [0, 0, 1], "busy, curious, idle"
+    queue.wait(make_offer(), lambda: False)
+    assert queue.lease(make_offer()) is None, "a job that ended may allow the next one: look at once"
+    queue.wait(make_offer(), lambda: False)
+    assert waits == [7, 0, 0, 7]
 
 
-def test_a_setback_hides_the_message_for_the_backoff(open_, sqs):
+def test_a_stopping_worker_does_not_wait(open_, monkeypatch):
+    queue = open_(wait_seconds=7)
+    monkeypatch.setattr(SqsQueue, "receive", None)
+    queue.wait(make_offer(), lambda: True)
+
+
+def test_a_failed_attempt_hides_the_message_for_the_backoff(open_, sqs):
     queue = open_(backoff_seconds=1)
     job = queue.enqueue(make_ticket())
     failed_at = time.monotonic()
@@ -263,7 +275,7 @@ def test_a_setback_hides_the_message_for_the_backoff(open_, sqs):
     assert time.monotonic() - failed_at >= 1
 
 
-def test_a_job_that_is_handed_back_has_a_new_message_at_once(queue, sqs):
+def test_a_drained_job_gets_a_new_message_at_once(queue, sqs):
     queue.enqueue(make_ticket())
     for _ in range(8):
         assert queue.fail_attempt(queue.lease(make_offer()), DRAIN).state is JobState.QUEUED
@@ -271,7 +283,7 @@ def test_a_job_that_is_handed_back_has_a_new_message_at_once(queue, sqs):
         assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
-def test_a_message_nobody_survives_fails_its_job_with_a_reason(queue, sqs, reader):
+def test_a_dead_letter_fails_its_job_with_a_reason(queue, sqs, reader):
     job = queue.enqueue(make_ticket())
     for _ in range(6):
         sqs.take()
@@ -283,14 +295,14 @@ def test_a_message_nobody_survives_fails_its_job_with_a_reason(queue, sqs, reade
     assert queue.lease(make_offer()) is None
 
 
-def test_a_dead_letter_does_not_end_a_job_in_good_hands(queue, sqs, reader):
+def test_a_dead_letter_does_not_fail_a_running_or_completed_job(queue, sqs, reader):
     running, done = queue.enqueue(make_ticket()), queue.enqueue(make_ticket())
     lease, other = queue.lease(make_offer()), queue.lease(make_offer())
     queue.complete(other, RESULT)
     for job in (running, done):
         sqs.client.send_message(
             QueueUrl=sqs.dead_url,
-            MessageBody=Wakeup(job.id, Route.GPU, "flipbook").to_body(),
+            MessageBody=to_body(ReadyJob(job.id, Route.GPU, "flipbook")),
             MessageGroupId=job.id,
             MessageDeduplicationId=job.id,
         )
@@ -300,52 +312,52 @@ def test_a_dead_letter_does_not_end_a_job_in_good_hands(queue, sqs, reader):
     assert queue.complete(lease, RESULT).state is JobState.COMPLETED
 
 
-def test_a_message_that_comes_again_asks_for_its_own_job_first(queue, sqs):
+def test_a_repeated_message_leases_the_job_it_names(queue, sqs):
     queue.enqueue(make_ticket(slo_seconds=60))
     named = queue.enqueue(make_ticket(slo_seconds=900))
     messages = sqs.client.receive_message(QueueUrl=sqs.url, MaxNumberOfMessages=10)["Messages"]
     for message in messages:
-        if Wakeup.from_body(message["Body"]).job_id == named.id:
+        if from_body(message["Body"]).job_id == named.id:
             sqs.client.change_message_visibility(
                 QueueUrl=sqs.url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
             )
     assert queue.lease(make_offer()).job.id == named.id
 
 
-def test_a_message_that_meets_a_dead_database_is_not_held_against_its_job(queue, sqs, monkeypatch):
+def test_a_database_outage_uses_up_no_receives(queue, sqs, monkeypatch):
     job = queue.enqueue(make_ticket())
 
     @contextmanager
-    def refuse(**_options):
+    def fail(**_options):
         raise QueueUnavailable("the job database cannot be used")
         yield
 
     for _ in range(8):
         with monkeypatch.context() as patch, pytest.raises(QueueUnavailable):
-            patch.setattr(queue._database, "write", refuse)
+            patch.setattr(queue._database, "write", fail)
             queue.lease(make_offer())
     assert sqs.count(url=sqs.dead_url) == 0
     assert queue.lease(make_offer()).job.id == job.id
 
 
-def test_a_message_nobody_of_us_wrote_is_removed(queue, sqs):
+def test_messages_of_other_programs_are_deleted(queue, sqs):
     for body in ("hello", "{}", '{"job": "x", "route": "gpu", "model": "m", "fence": 0}', "[1]"):
         sqs.send(body)
         assert queue.lease(make_offer()) is None
     assert (sqs.count(), sqs.count_held()) == (0, 0)
 
 
-def test_each_model_can_have_a_queue_of_its_own(aws_url, open_, sqs):
+def test_each_model_can_have_its_own_queue(aws_url, open_, sqs):
     stem = sqs.name.removesuffix(".fifo")
     lanes = {model: SqsPair(aws_url, name=f"{stem}-gpu-{model}") for model in ("flipbook", "wan2-1")}
-    queue = open_(delivery=f"sqs://{stem}-{{route}}-{{model}}.fifo")
+    queue = open_(waker=f"sqs://{stem}-{{route}}-{{model}}.fifo")
     wan = queue.enqueue(make_ticket(model="wan2.1"))
     assert (lanes["flipbook"].count(), lanes["wan2-1"].count()) == (0, 1)
     assert queue.lease(make_offer()) is None
     assert queue.lease(make_offer(models=("flipbook", "wan2.1"))).job.id == wan.id
 
 
-def test_a_message_for_other_workers_is_passed_on_and_not_worn_out(queue, sqs):
+def test_a_message_for_other_workers_is_sent_again_without_receives(queue, sqs):
     queue.enqueue(make_ticket(model="wan"))
     for _ in range(8):
         assert queue.lease(make_offer()) is None

@@ -1,4 +1,4 @@
-"""What the roster promises: a model can be asked for while a worker serves it, on both databases."""
+"""The worker table on every database: a worker is alive while it sends heartbeats."""
 
 from dataclasses import replace
 
@@ -6,82 +6,96 @@ import pytest
 import sqlalchemy as sa
 
 from filmgate.database.schema import workers
-from filmgate.jobs import SourceKind, WorkerId
+from filmgate.jobs import Route, SourceKind, WorkerId
 from filmgate.models.cards import open_registry
-from filmgate.scheduling.workers import GONE_SECONDS, Roster
+from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerRegistry, WorkerStatus
 
 FLIPBOOK = open_registry("flipbook").default
 BOTH = frozenset({SourceKind.IMAGE, SourceKind.REMIX})
 WAN = replace(FLIPBOOK, name="wan", aliases=(), limits=replace(FLIPBOOK.limits, sources=BOTH))
 LTX = replace(WAN, name="ltx")
-ONE, TWO = WorkerId("node-1"), WorkerId("node-2")
+
+
+def status(number=1, **fields):
+    return WorkerStatus(
+        WorkerId(f"node-{number}"),
+        **{"route": Route.GPU, "models": ("wan",), "device": "NVIDIA H200"} | fields,
+    )
 
 
 @pytest.fixture
-def roster(bench):
-    return Roster(bench.database)
+def registry(bench):
+    return WorkerRegistry(bench.database)
 
 
-def test_a_card_comes_back_as_it_was_announced(roster):
-    roster.announce(ONE, "NVIDIA H200", [WAN, FLIPBOOK])
-    assert roster.cards() == [FLIPBOOK, WAN]
+@pytest.fixture
+def alive(reader):
+    return lambda: {worker.worker_id: worker for worker in reader.backlog().workers}
 
 
-def test_a_worker_that_stops_beating_is_forgotten_with_its_models(roster, clocks):
-    roster.announce(ONE, "cpu", [WAN])
-    clocks.pass_time(GONE_SECONDS - 1)
-    roster.announce(TWO, "cpu", [LTX])
-    assert roster.cards() == [LTX, WAN]
+def test_status_and_cards_are_returned_as_announced(registry, alive):
+    managed = status(2, route=Route.MANAGED, models=("wan", "ltx"), device="", capacity=20)
+    registry.heartbeat(status(1), [WAN, FLIPBOOK])
+    registry.heartbeat(managed)
+    assert alive() == {"node-1": status(1), "node-2": managed}
+    assert registry.cards() == [FLIPBOOK, WAN]
+
+
+def test_a_worker_without_heartbeats_is_gone_after_the_timeout(registry, alive, clocks):
+    registry.heartbeat(status(1), [WAN])
+    clocks.pass_time(TIMEOUT_SECONDS - 1)
+    registry.heartbeat(status(2), [LTX])
+    assert registry.cards() == [LTX, WAN]
     clocks.pass_time(2)
-    assert roster.cards() == [LTX]
+    assert (registry.cards(), set(alive())) == ([LTX], {"node-2"})
 
 
-def test_a_beat_keeps_a_worker_and_brings_its_cards_up_to_date(roster, clocks):
+def test_a_heartbeat_keeps_a_worker_alive_and_updates_its_cards(registry, clocks):
     for _ in range(4):
-        roster.announce(ONE, "cpu", [WAN])
-        clocks.pass_time(GONE_SECONDS - 1)
-    roster.announce(ONE, "cpu", [WAN, LTX])
-    assert roster.cards() == [LTX, WAN]
+        registry.heartbeat(status(1), [WAN])
+        clocks.pass_time(TIMEOUT_SECONDS - 1)
+    registry.heartbeat(status(1), [WAN, LTX])
+    assert registry.cards() == [LTX, WAN]
 
 
-def test_a_model_stays_while_any_worker_serves_it(roster, clocks):
-    roster.announce(ONE, "cpu", [WAN])
+def test_a_model_is_served_while_any_worker_serves_it(registry, clocks):
+    registry.heartbeat(status(1), [WAN])
     clocks.pass_time(1)
-    roster.announce(TWO, "cpu", [replace(WAN, created=7)])
-    assert [card.created for card in roster.cards()] == [7]
-    roster.leave(TWO)
-    roster.leave(TWO)
-    assert roster.cards() == [WAN]
-    roster.leave(ONE)
-    assert roster.cards() == []
+    registry.heartbeat(status(2), [replace(WAN, created=7)])
+    assert [card.created for card in registry.cards()] == [7]
+    registry.leave(WorkerId("node-2"))
+    registry.leave(WorkerId("node-2"))
+    assert registry.cards() == [WAN]
+    registry.leave(WorkerId("node-1"))
+    assert registry.cards() == []
 
 
-def test_stepping_the_wall_clock_hides_nobody(roster, clocks):
-    roster.announce(ONE, "cpu", [WAN])
+def test_a_step_of_the_wall_clock_does_not_hide_a_worker(registry, clocks):
+    registry.heartbeat(status(1), [WAN])
     clocks.step(86_400)
-    assert roster.cards() == [WAN]
+    assert registry.cards() == [WAN]
     clocks.step(-2 * 86_400)
-    assert roster.cards() == [WAN]
+    assert registry.cards() == [WAN]
 
 
-def test_what_was_announced_before_the_host_was_started_anew_is_gone(roster, clocks):
-    roster.announce(ONE, "cpu", [WAN])
+def test_workers_from_before_a_reboot_are_gone(registry, alive, clocks):
+    registry.heartbeat(status(1), [WAN])
     clocks.steady = 5.0
-    assert roster.cards() == []
+    assert (registry.cards(), alive()) == ([], {})
 
 
-def test_the_rows_of_the_long_gone_do_not_pile_up(roster, clocks, bench):
+def test_rows_of_dead_workers_are_deleted(registry, clocks, bench):
     for number in range(5):
-        roster.announce(WorkerId(f"node-{number}"), "cpu", [WAN])
-        clocks.pass_time(GONE_SECONDS + 1)
-    roster.announce(ONE, "cpu", [WAN])
+        registry.heartbeat(status(number), [WAN])
+        clocks.pass_time(TIMEOUT_SECONDS + 1)
+    registry.heartbeat(status(1), [WAN])
     with bench.database.read() as connection:
         assert connection.execute(sa.select(sa.func.count()).select_from(workers)).scalar_one() == 1
 
 
-def test_a_card_of_another_version_hides_no_other(roster, bench, clocks):
-    roster.announce(ONE, "cpu", [WAN])
-    row = {"id": "odd", "device": "cpu", "cards": '[{"name": "odd"}]', "seen_at": clocks.steady}
+def test_a_card_of_another_version_does_not_hide_other_cards(registry, bench, clocks):
+    registry.heartbeat(status(1), [WAN])
     with bench.database.write() as connection:
-        connection.execute(sa.insert(workers), row)
-    assert roster.cards() == [WAN]
+        row = dict(connection.execute(sa.select(workers)).mappings().one())
+        connection.execute(sa.insert(workers), row | {"id": "odd", "cards": '[{"name": "odd"}]'})
+    assert registry.cards() == [WAN]

@@ -119,7 +119,7 @@ def test_a_discard_removes_every_version_and_marker(bedrock, ray, clip_bucket, m
     arn = ray.start(task)
     bedrock.finish()
     ray.poll(arn)
-    key = f"{bedrock.paid[task.token].place[1]}/output.mp4"
+    key = f"{bedrock.paid[task.token].output[1]}/output.mp4"
     s3.put_object(Bucket=clip_bucket, Key=key, Body=b"again")
     s3.delete_object(Bucket=clip_bucket, Key=key)
     s3.put_object(Bucket=clip_bucket, Key="clips/other/file", Body=b"somebody else's")

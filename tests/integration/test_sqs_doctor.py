@@ -1,4 +1,4 @@
-"""`filmgate doctor` on the queue that wakes workers: a verdict and a remedy for every way to get it wrong."""
+"""`filmgate doctor` has a verdict and a remedy for every mistake in the SQS queue."""
 
 import json
 import threading
@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from filmgate.scheduling.wakers.sqs_doctor import examine_delivery, examine_kind
+from filmgate.scheduling.wakers.sqs_doctor import examine_sqs, examine_kind
 from filmgate.scheduling.wakers.sqs_queues import SqsQueue
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.findings import Verdict
@@ -16,17 +16,17 @@ from tests.unit.test_command_line import filmgate
 
 def findings(site, **given):
     settings = QueueSettings(**site.settings | given)
-    return {finding.subject: finding for finding in examine_delivery(settings, "flipbook")}
+    return {finding.subject: finding for finding in examine_sqs(settings, "flipbook")}
 
 
-def test_a_sound_queue_is_ok_on_every_line(sqs):
+def test_a_correct_queue_is_ok_in_every_finding(sqs):
     found = findings(sqs)
     assert list(found) == ["SQS", "SQS kind", "SQS visibility", "SQS dead letters"]
     assert {finding.verdict for finding in found.values()} == {Verdict.OK}
 
 
-def test_nothing_is_said_where_workers_ask_the_database():
-    assert list(examine_delivery(QueueSettings(), "flipbook")) == []
+def test_there_are_no_findings_without_sqs():
+    assert list(examine_sqs(QueueSettings(), "flipbook")) == []
 
 
 @pytest.mark.parametrize(
@@ -34,11 +34,11 @@ def test_nothing_is_said_where_workers_ask_the_database():
     [
         ({"visibility_seconds": 10}, {}, "SQS visibility", Verdict.WARN, "VisibilityTimeout to 30"),
         ({"max_receives": 3}, {}, "SQS dead letters", Verdict.WARN, "maxReceiveCount to 5"),
-        ({}, {"delivery": "sqs://gone.fifo"}, "SQS", Verdict.FAIL, "create gone.fifo"),
+        ({}, {"waker": "sqs://gone.fifo"}, "SQS", Verdict.FAIL, "create gone.fifo"),
         ({}, {"endpoint": "http://127.0.0.1:9"}, "SQS", Verdict.FAIL, "queue.endpoint"),
     ],
 )
-def test_each_mistake_has_its_line_and_its_remedy(aws_url, made, given, subject, verdict, remedy):
+def test_each_mistake_has_a_finding_and_a_remedy(aws_url, made, given, subject, verdict, remedy):
     found = findings(SqsPair(aws_url, **made), **given)[subject]
     assert found.verdict is verdict
     assert remedy in found.remedy
@@ -57,7 +57,7 @@ def test_a_queue_without_dead_letters_fails(sqs):
 
 
 class _Denies(BaseHTTPRequestHandler):
-    """SQS as a role meets it that lacks a permission."""
+    """SQS for a role without permission."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -68,7 +68,7 @@ class _Denies(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *_words):
+    def log_message(self, *_arguments):
         pass
 
 
@@ -84,8 +84,8 @@ def test_a_missing_permission_is_named(sqs):
     assert (found.verdict, "allow that action" in found.remedy) == (Verdict.FAIL, True)
 
 
-def test_the_command_prints_the_lines(sqs):
+def test_the_command_prints_the_findings(sqs):
     environ = {f"FILMGATE_QUEUE__{name.upper()}": value for name, value in sqs.settings.items()}
-    said = json.loads(filmgate("doctor", "--json", **environ).stdout)
-    verdicts = {finding["subject"]: finding["verdict"] for finding in said["findings"]}
+    report = json.loads(filmgate("doctor", "--json", **environ).stdout)
+    verdicts = {finding["subject"]: finding["verdict"] for finding in report["findings"]}
     assert (verdicts["SQS"], verdicts["SQS dead letters"]) == ("ok", "ok")

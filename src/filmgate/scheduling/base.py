@@ -156,6 +156,10 @@ class JobQueue(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Close the connections that `wait` keeps open. The queue is not used afterwards."""
+        ...
+
 
 class JobReader(Protocol):
     """The verbs that read jobs. An unknown id and another tenant's id both raise JobNotFound."""

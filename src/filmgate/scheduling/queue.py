@@ -295,6 +295,9 @@ class SqlQueue:
         """Repair lost wake-ups. Idempotent; any process may call it at any time."""
         self._waker.sweep(self)
 
+    def close(self) -> None:
+        self._waker.close()
+
     def ready_jobs(self, limit: int) -> Mapping[Lane, Sequence[ReadyJob]]:
         """Jobs that can be leased now: what a waker compares its messages with."""
         with self._database.read() as connection:

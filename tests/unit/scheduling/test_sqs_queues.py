@@ -4,22 +4,23 @@ import pytest
 
 from filmgate.errors import SettingsError
 from filmgate.jobs import Route, new_job_id
-from filmgate.scheduling.wakers.sqs_queues import SqsQueues, Wakeup, fill_places, parse_address
+from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.wakers.sqs_queues import SqsQueues, fill_name, from_body, parse_address, to_body
 from filmgate.settings import QueueSettings
 
 
-def test_a_wakeup_survives_its_body():
-    wakeup = Wakeup(new_job_id(), Route.MANAGED, "wan2.1", fence=3)
-    assert Wakeup.from_body(wakeup.to_body()) == wakeup
+def test_a_body_is_read_as_it_was_written():
+    job = ReadyJob(new_job_id(), Route.MANAGED, "wan2.1", fence=3)
+    assert from_body(to_body(job)) == job
 
 
 @pytest.mark.parametrize("body", ["", "7", "null", "{}", '{"job": 5}', '{"job": "video_x", "fence": 0}'])
-def test_a_body_nobody_of_us_wrote_is_no_wakeup(body):
-    assert Wakeup.from_body(body) is None
+def test_the_body_of_another_program_is_not_a_job(body):
+    assert from_body(body) is None
 
 
 @pytest.mark.parametrize(
-    "delivery",
+    "waker",
     [
         "sqs://filmgate.fifo",
         "sqs://filmgate-{route}-{model}.fifo",
@@ -27,12 +28,12 @@ def test_a_body_nobody_of_us_wrote_is_no_wakeup(body):
         "https://sqs.eu-west-1.amazonaws.com/123456789012/filmgate-{model}.fifo",
     ],
 )
-def test_a_name_or_an_address_of_a_fifo_queue_is_a_delivery(delivery):
-    assert parse_address(delivery) == delivery.removeprefix("sqs://")
+def test_a_waker_is_the_name_or_url_of_a_fifo_queue(waker):
+    assert parse_address(waker) == waker.removeprefix("sqs://")
 
 
 @pytest.mark.parametrize(
-    "delivery",
+    "waker",
     [
         "sqs://filmgate",
         "sqs://",
@@ -42,29 +43,27 @@ def test_a_name_or_an_address_of_a_fifo_queue_is_a_delivery(delivery):
         "sqs://{tenant}.fifo",
     ],
 )
-def test_anything_else_is_refused_by_name(delivery):
+def test_any_other_waker_is_refused(waker):
     with pytest.raises(SettingsError, match="FIFO queue") as caught:
-        parse_address(delivery)
+        parse_address(waker)
     assert caught.value.option == "queue.waker"
 
 
-def test_each_lane_has_a_name_that_sqs_allows():
-    assert (
-        fill_places("film-{route}-{model}.fifo", Route.GPU, "Wan-AI/Wan2.1") == "film-gpu-Wan-AI-Wan2-1.fifo"
-    )
-    assert fill_places("film.fifo", Route.GPU, "wan") == "film.fifo"
+def test_placeholders_become_names_that_sqs_allows():
+    assert fill_name("film-{route}-{model}.fifo", Route.GPU, "Wan-AI/Wan2.1") == "film-gpu-Wan-AI-Wan2-1.fifo"
+    assert fill_name("film.fifo", Route.GPU, "wan") == "film.fifo"
 
 
-def test_without_boto3_the_remedy_is_one_line(monkeypatch):
+def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     with pytest.raises(SettingsError, match=r'pip install "filmgate\[aws\]"') as caught:
-        SqsQueues(QueueSettings(delivery="sqs://filmgate.fifo"))
+        SqsQueues(QueueSettings(waker="sqs://filmgate.fifo"))
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_region_the_setting_is_named(monkeypatch):
+def test_without_a_region_the_error_names_the_setting(monkeypatch):
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     with pytest.raises(SettingsError, match=r"queue\.region"):
-        SqsQueues(QueueSettings(delivery="sqs://filmgate.fifo"))
+        SqsQueues(QueueSettings(waker="sqs://filmgate.fifo"))

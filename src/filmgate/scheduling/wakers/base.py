@@ -75,3 +75,7 @@ class Waker(Protocol):
     def sweep(self, queue: SweptQueue) -> None:
         """Repair lost wake-ups. Idempotent; any process may call it at any time."""
         ...
+
+    def close(self) -> None:
+        """Close connections. The waker is not used afterwards."""
+        ...

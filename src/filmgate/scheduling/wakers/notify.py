@@ -2,12 +2,9 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
-
-from sqlalchemy import exc as sa_exc
+from typing import TYPE_CHECKING, Any
 
 from filmgate.database import Database
-from filmgate.database.engine import translated_errors
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Lease
 from filmgate.scheduling.base import Offer
@@ -15,6 +12,9 @@ from filmgate.scheduling.ready import ReadyJob
 from filmgate.scheduling.wakers.poll import STOP_CHECK_SECONDS, PollWaker
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.logs import Log
+
+if TYPE_CHECKING:
+    import psycopg
 
 log = Log("queue")
 
@@ -30,7 +30,7 @@ class NotifyWaker(PollWaker):
     def __init__(self, database: Database, settings: QueueSettings) -> None:
         super().__init__(settings.wait_seconds)
         self._database = database
-        self._listener: Any = None
+        self._listener: psycopg.Connection[Any] | None = None
 
     def notify(self, job: ReadyJob) -> None:
         try:
@@ -47,35 +47,35 @@ class NotifyWaker(PollWaker):
         self.notify(job)
 
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
+        import psycopg
+
         try:
-            with translated_errors():
-                self._listen(is_stopping)
-        except (QueueUnavailable, sa_exc.SQLAlchemyError) as exc:
-            self._close()
-            log.warning("the notifications were interrupted; polling", code=getattr(exc, "code", None))
+            self._listen(is_stopping)
+        except psycopg.Error as exc:
+            self.close()
+            log.warning("the notifications were interrupted; polling", error=exc)
             super().wait(offer, is_stopping)
 
     def _listen(self, is_stopping: Callable[[], bool]) -> None:
-        import psycopg
-
         if self._listener is None:
-            # Not from the pool: the connection stays open for as long as the worker runs.
-            self._listener = self._database.engine.raw_connection()
-            self._listener.detach()
-            driver = self._listener.driver_connection
-            driver.autocommit = True
-            driver.execute(f"LISTEN {_CHANNEL}")
+            self._listener = self._connect()
             return  # a job may have been enqueued before the LISTEN: look once
         ends_at = time.monotonic() + self._poll_seconds
-        driver = self._listener.driver_connection
         while not is_stopping() and time.monotonic() < ends_at:
-            try:
-                if any(True for _ in driver.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1)):
-                    return
-            except psycopg.Error as exc:
-                raise QueueUnavailable("the job database is unavailable") from exc
+            if any(True for _ in self._listener.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1)):
+                return
 
-    def _close(self) -> None:
+    def _connect(self) -> "psycopg.Connection[Any]":
+        """A connection beside the pool: it stays open for as long as the worker runs."""
+        import psycopg
+
+        engine = self._database.engine
+        _, arguments = engine.dialect.create_connect_args(engine.url)
+        connection = psycopg.connect(**arguments, autocommit=True)
+        connection.execute(f"LISTEN {_CHANNEL}")
+        return connection
+
+    def close(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()

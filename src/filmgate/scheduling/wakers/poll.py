@@ -49,3 +49,6 @@ class PollWaker:
 
     def sweep(self, queue: SweptQueue) -> None:
         pass
+
+    def close(self) -> None:
+        pass

@@ -143,6 +143,9 @@ class SqsWaker:
         except WakerUnavailable as exc:
             log.warning("the sweep of SQS messages failed; it is retried", code=exc.code)
 
+    def close(self) -> None:
+        pass
+
     def _try_receive(self, offer: Offer) -> Message | None:
         try:
             return self._receive(offer, 0.0)

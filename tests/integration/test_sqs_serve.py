@@ -1,4 +1,4 @@
-"""A request through the whole server with SQS in between: POST, message, lease, clip."""
+"""A request through the whole server with SQS as the waker."""
 
 from filmgate.jobs import JobState, TenantId, WorkerId
 from filmgate.worker.loop import Worker
@@ -6,7 +6,7 @@ from tests.local_site import FAST, Tapped
 from tests.service import running, settings_for
 
 
-def test_a_post_wakes_a_worker_through_sqs_and_ends_as_a_clip(tmp_path, sqs):
+def test_a_post_wakes_a_worker_through_sqs(tmp_path, sqs):
     given = {f"queue.{name}": value for name, value in sqs.settings.items()}
     settings = settings_for(tmp_path, **given | {"queue.wait_seconds": 0, "queue.sweep_seconds": 600})
     with running(settings) as service, service.client() as client:
@@ -24,13 +24,13 @@ def test_a_post_is_accepted_while_sqs_is_down(tmp_path, sqs):
     given = {f"queue.{name}": value for name, value in sqs.settings.items()}
     settings = settings_for(tmp_path, **given | {"queue.endpoint": "http://127.0.0.1:9"})
     with running(settings) as service, service.client() as client:
-        answer = client.post("/v1/videos", data={"prompt": "a red ball"})
-        assert (answer.status_code, answer.json()["status"]) == (200, "queued")
+        response = client.post("/v1/videos", data={"prompt": "a red ball"})
+        assert (response.status_code, response.json()["status"]) == (200, "queued")
         assert service.hand().make().state is JobState.COMPLETED
 
 
-def test_a_lease_that_comes_after_the_drain_began_goes_back_untouched(site):
-    """A queue that waits for messages may answer after the signal."""
+def test_a_lease_granted_after_the_drain_began_is_handed_back(site):
+    """A queue that waits for messages may return after the signal."""
     job, lease_one, outputs = site.enqueue(), site.queue.lease, []
 
     def lease_late(offer):

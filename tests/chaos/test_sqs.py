@@ -73,7 +73,7 @@ def test_messages_that_arrive_twice_or_late_run_no_job_twice(make_site, sqs):
 
 
 def test_jobs_accepted_while_sqs_is_down_are_delivered_by_the_sweep(make_site, sqs, monkeypatch):
-    monkeypatch.setattr("filmgate.scheduling.wakers.sqs._SILENCE_SECONDS", 600)
+    monkeypatch.setattr("filmgate.scheduling.wakers.sqs._PAUSE_SECONDS", 600)
     with refused_connections() as (port, connections):
         site = make_site(**variables(sqs, endpoint=f"http://127.0.0.1:{port}", sweep_seconds=0.5))
         jobs = [site.enqueue(seed=0)]
@@ -84,7 +84,7 @@ def test_jobs_accepted_while_sqs_is_down_are_delivered_by_the_sweep(make_site, s
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
     server.start()
     try:
-        site.start_worker(pace=0.005)
+        site.start_worker(pace=0.05)  # a job takes longer than the interval of the sweep
         for job in jobs:
             assert site.wait_for(job).state is JobState.COMPLETED
         site.wait_for_log("wake-ups sent again")
