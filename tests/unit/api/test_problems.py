@@ -5,7 +5,7 @@ import json
 import pytest
 
 from filmgate import errors
-from filmgate.api.problems import answer, problem_of
+from filmgate.api.problems import problem_of, to_response
 
 
 def subclasses(kind):
@@ -26,7 +26,7 @@ def example(kind):
 
 @pytest.mark.parametrize("kind", subclasses(errors.FilmgateError), ids=lambda kind: kind.__name__)
 def test_every_error_has_a_response_of_the_same_form(kind):
-    response = answer(example(kind))
+    response = to_response(example(kind))
     body = json.loads(response.body)
     assert body["error"].keys() == {"message", "type", "param", "code"}
     assert body["error"]["code"] == kind.code
@@ -42,18 +42,18 @@ def test_a_usage_error_is_never_a_5xx_and_a_run_error_never_a_4xx():
 
 def test_an_sdk_never_retries_a_409():
     for kind in subclasses(errors.FilmgateError):
-        response = answer(example(kind))
+        response = to_response(example(kind))
         if response.status_code == 409:
             assert response.headers["x-should-retry"] == "false"
 
 
 def test_retry_after_is_rounded_up_and_a_long_delay_disables_retries():
-    short = answer(errors.Overloaded("busy", retry_after_seconds=45.2))
-    long = answer(errors.Overloaded("busy", retry_after_seconds=300))
+    short = to_response(errors.Overloaded("busy", retry_after_seconds=45.2))
+    long = to_response(errors.Overloaded("busy", retry_after_seconds=300))
     assert (short.headers["retry-after"], short.headers.get("x-should-retry")) == ("46", None)
     assert (long.headers["retry-after"], long.headers["x-should-retry"]) == ("300", "false")
 
 
 def test_the_message_of_an_internal_error_is_not_sent_to_the_client():
-    response = answer(errors.StoreUnavailable("/srv/objects: permission denied"))
+    response = to_response(errors.StoreUnavailable("/srv/objects: permission denied"))
     assert b"srv" not in response.body
