@@ -56,7 +56,7 @@ class Forecast:
     # Filled on first use: every request asks about a few lanes and tenants only.
     _curves: "dict[Lane, _Curve]" = field(default_factory=dict, repr=False)
     _accounts: "dict[TenantId, _Account]" = field(default_factory=dict, repr=False)
-    _backlogs: dict[Route, float] = field(default_factory=dict, repr=False)
+    _totals: "dict[Route, _Total]" = field(default_factory=dict, repr=False)
 
     def arrive(self, job: Arrival) -> Slot:
         """The slot of a job that would be enqueued now, without simulating again.
@@ -82,16 +82,21 @@ class Forecast:
 
     def backlog_seconds(self, route: Route) -> float:
         """Predicted seconds of all queued jobs on a route."""
-        if route not in self._backlogs:
-            listed = sum(job.busy_seconds for job in self.snapshot.queued if job.route is route)
-            tails = sum(tail.gpu_seconds for tail in self.snapshot.tails if tail.route is route)
-            self._backlogs[route] = listed + tails
-        return self._backlogs[route]
+        return self._total(route).queued_seconds
+
+    def count_jobs(self, route: Route) -> int:
+        """Queued and running jobs on a route."""
+        return self._total(route).jobs
 
     def _curve(self, lane: Lane) -> "_Curve":
         if lane not in self._curves:
             self._curves[lane] = _Curve([run for run in self._runs if run.serves(lane)])
         return self._curves[lane]
+
+    def _total(self, route: Route) -> "_Total":
+        if route not in self._totals:
+            self._totals[route] = _add_up(self.snapshot, route)
+        return self._totals[route]
 
     def _account(self, tenant_id: TenantId) -> "_Account":
         if tenant_id not in self._accounts:
@@ -166,6 +171,22 @@ class _Curve:
 
     def count_before(self, lane: Lane, moment: float) -> int:
         return bisect_left(self._by_lane.get(lane, []), moment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    jobs: int
+    queued_seconds: float
+
+
+def _add_up(snapshot: Snapshot, route: Route) -> _Total:
+    queued = [job.busy_seconds for job in snapshot.queued if job.route is route]
+    tails = [tail for tail in snapshot.tails if tail.route is route]
+    running = sum(job.route is route for job in snapshot.running)
+    return _Total(
+        jobs=len(queued) + sum(tail.jobs for tail in tails) + running,
+        queued_seconds=sum(queued) + sum(tail.gpu_seconds for tail in tails),
+    )
 
 
 class _Account:
