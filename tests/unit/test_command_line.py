@@ -2,10 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer
+
+from filmgate.cli import app
+
+ROOT = Path(__file__).parents[2]
 
 
 def filmgate(*arguments, cwd=None, **environ):
@@ -65,6 +72,12 @@ def test_an_invalid_setting_is_one_line_on_stderr_and_exit_code_2():
 )
 def test_wrong_usage_is_exit_code_2(arguments):
     assert filmgate(*arguments).returncode == 2
+
+
+def test_the_page_of_the_command_line_lists_every_command():
+    page = (ROOT / "docs/cli.md").read_text()
+    listed = set(re.findall(r"^\| `filmgate (\w+)`", page, re.MULTILINE))
+    assert listed == set(typer.main.get_command(app).commands)
 
 
 def test_version_is_the_package_version():
