@@ -10,7 +10,8 @@ from filmgate.errors import StoreFull
 from filmgate.jobs import JobState
 from filmgate.store.base import ObjectName
 from filmgate.worker.pattern_runner import PatternRunner
-from tests.shops import ACME, open_site
+from tests.local_site import ACME, open_site
+from tests.waiting import wait_until
 
 
 class RefusesEarlyUploads:
@@ -42,7 +43,8 @@ def main(folder: Path, case: str, lengths: list[int]) -> None:
         with site.worker(make_runner(case), store=store):
             for frames in lengths:
                 job = site.enqueue(seconds=frames / 16, fps=16)
-                done = site.wait_for(job, seconds=120)
+                wait_until(lambda job=job: site.find(job).state.is_final, seconds=120)
+                done = site.find(job)
                 assert (done.state, done.attempt) == (JobState.COMPLETED, 1), done
                 digest = hashlib.sha256()
                 for chunk in site.store.read(ObjectName(ACME, job.id, done.clip.part)):

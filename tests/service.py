@@ -13,9 +13,10 @@ from prometheus_client import CollectorRegistry
 from filmgate.api.app import build_app
 from filmgate.api.http_server import listen, uvicorn_config
 from filmgate.api.services import Services
-from filmgate.jobs import Clip, Progress, Stage, StageSeconds, TenantId, WorkerId
+from filmgate.jobs import Clip, Progress, Route, Stage, StageSeconds, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult, Offer
 from filmgate.scheduling.metrics import QueueCollector
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.server import open_services
 from filmgate.settings import Settings, with_values
 from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
@@ -24,9 +25,10 @@ from tests.waiting import wait_until
 
 # Flipbook with image input allowed, and the miniature model.
 MODELS = Path(__file__).parent / "models.toml"
-MOVIE = bytes(range(256)) * 400
+CLIP = bytes(range(256)) * 400
 THUMBNAIL = b"\xff\xd8\xff thumbnail"
 SPRITESHEET = b"\xff\xd8\xff spritesheet"
+HAND = WorkerId("hand")
 
 
 def settings_for(data, **given):
@@ -93,9 +95,14 @@ class Hand:
         self.lease = None
         self.fragments = 0
 
+    def announce(self):
+        """Send a heartbeat, so that forecasts have a live worker for the next 30 s."""
+        registry = WorkerRegistry(self.services.queue._database)
+        registry.heartbeat(WorkerStatus(HAND, Route.GPU, ("flipbook",), "cpu"))
+        self.services.forecast.refresh()
+
     def take(self):
-        offer = Offer(WorkerId("hand"), ("flipbook",), device="cpu")
-        self.lease = self.services.queue.lease(offer)
+        self.lease = self.services.queue.lease(Offer(HAND, ("flipbook",), device="cpu"))
         assert self.lease is not None
         return self.lease.job
 
@@ -110,11 +117,11 @@ class Hand:
         self.put(live_part(self.lease.fence, number), data)
         self.fragments = number + 1
 
-    def finish(self, movie=MOVIE, *, is_tidy=False):
-        stored = self.put(clip_part(self.lease.fence), movie)
+    def finish(self, clip=CLIP, *, is_tidy=False):
+        stored = self.put(clip_part(self.lease.fence), clip)
         self.put("thumbnail.jpg", THUMBNAIL)
         self.put("spritesheet.jpg", SPRITESHEET)
-        clip = Clip(
+        parts = Clip(
             clip_part(self.lease.fence),
             stored.size_bytes,
             stored.sha256,
@@ -123,13 +130,13 @@ class Hand:
             fragments=self.fragments,
         )
         measured = StageSeconds(text=0.1, denoise=1.0, decode=0.5, upload=0.1)
-        job = self.services.queue.complete(self.lease, AttemptResult(clip, measured))
+        job = self.services.queue.complete(self.lease, AttemptResult(parts, measured))
         if is_tidy:
             self.services.store.delete(job.tenant_id, job.id, live_prefix(self.lease.fence))
         return job
 
-    def make(self, movie=MOVIE):
+    def make(self, clip=CLIP):
         """Lease the next job and finish it."""
         self.take()
         self.report()
-        return self.finish(movie)
+        return self.finish(clip)

@@ -138,7 +138,7 @@ def background_tasks(
 ) -> Iterator[None]:
     """Retention, orphans, lost wake-ups and the spill. Every replica may run them: they are idempotent."""
     api, router = services.api, services.router
-    retention = Retention(api.queue, api.reader, api.store, api.tenants)
+    retention = Retention(api.queue, api.reader, api.store, api.tenants, failures=failures)
     sweep_seconds = max(settings.queue.sweep_seconds, _MIN_SWEEP_SECONDS)
     tasks = [
         Periodic("retention", retention.delete_expired, RETENTION_SECONDS, failures),

@@ -38,7 +38,7 @@ def test_a_database_that_stops_and_starts_again_loses_nothing(make_site, how):
             assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
             assert site.is_whole(job)
         assert worker.poll() is None
-        assert site.reader.statistics().tallies[0].jobs == 2
+        assert site.reader.statistics().ended[0].jobs == 2
     finally:
         server.remove()
 

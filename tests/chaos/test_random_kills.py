@@ -48,7 +48,7 @@ def kill_at_random(site, generator):
 
 def is_busy(site):
     try:
-        return bool(site.queue.backlog().loads)
+        return bool(site.reader.backlog().counts)
     except QueueUnavailable:
         return True
 
@@ -60,6 +60,6 @@ def check(site, jobs):
         assert site.is_whole(job)
         ends = Counter(event.state for event in site.reader.events(job.tenant_id, job.id))
         assert (ends[JobState.COMPLETED], ends[JobState.FAILED]) == (1, 0)
-    tallies = site.reader.statistics().tallies
-    assert {tally.state for tally in tallies} == {JobState.COMPLETED}
-    assert sum(tally.jobs for tally in tallies) == len(jobs)
+    ended = site.reader.statistics().ended
+    assert {each.state for each in ended} == {JobState.COMPLETED}
+    assert sum(each.jobs for each in ended) == len(jobs)

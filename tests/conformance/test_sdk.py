@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.images import png
-from tests.service import MOVIE, SPRITESHEET, THUMBNAIL
+from tests.service import CLIP, SPRITESHEET, THUMBNAIL
 
 # Newer versions warn at every call that the service of OpenAI is closed.
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")
@@ -24,7 +24,8 @@ def test_the_suite_runs_the_requested_version():
     assert openai.__version__ == os.environ.get("FILMGATE_TEST_OPENAI", openai.__version__)
 
 
-def test_create_returns_a_queued_video(client):
+def test_create_returns_a_queued_video(service, client):
+    service.hand().announce()
     video = client.videos.create(prompt=PROMPT, model="sora-2", seconds="4", size="512x288")
     assert (video.object, video.status, video.progress) == ("video", "queued", 0)
     assert (video.model, video.seconds, video.size) == ("flipbook", "4", "512x288")
@@ -43,7 +44,7 @@ def test_extra_body_reaches_the_spec_as_numbers(service, client):
 def test_create_and_poll_then_download_every_variant(client, worker):
     video = client.videos.create_and_poll(prompt=PROMPT)
     assert (video.status, video.progress, video.error) == ("completed", 100, None)
-    assert client.videos.download_content(video.id).read() == MOVIE
+    assert client.videos.download_content(video.id).read() == CLIP
     assert client.videos.download_content(video.id, variant="thumbnail").read() == THUMBNAIL
     assert client.videos.download_content(video.id, variant="spritesheet").read() == SPRITESHEET
 
@@ -51,7 +52,7 @@ def test_create_and_poll_then_download_every_variant(client, worker):
 def test_a_download_can_be_streamed(client, worker):
     video = client.videos.create_and_poll(prompt=PROMPT)
     with client.videos.with_streaming_response.download_content(video.id) as response:
-        assert b"".join(response.iter_bytes(1000)) == MOVIE
+        assert b"".join(response.iter_bytes(1000)) == CLIP
 
 
 def test_poll_returns_a_cancelled_video_as_failed(client):
@@ -167,4 +168,4 @@ def test_the_asynchronous_client_works(service, worker):
             return video, content.read()
 
     video, clip = asyncio.run(create())
-    assert (video.status, clip) == ("completed", MOVIE)
+    assert (video.status, clip) == ("completed", CLIP)

@@ -1,4 +1,4 @@
-"""What every TenantRegistry promises: keys are shown once, kept hashed, and stop working when told to."""
+"""The contract of a TenantRegistry: API keys are shown once, stored hashed and can be revoked."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def registry(database):
     return open_tenants(database)
 
 
-def test_a_key_finds_its_tenant_with_everything_it_was_given(registry):
+def test_a_key_identifies_its_tenant_with_all_fields(registry):
     issued = registry.add(ACME)
     tenant = registry.authenticate(issued.secret)
     assert (tenant.id, tenant.share, tenant.scopes) == (ACME.id, ACME.share, ACME.scopes)
@@ -40,34 +40,34 @@ def test_a_key_finds_its_tenant_with_everything_it_was_given(registry):
     assert registry.authenticate_certificate("CN=acme,O=Acme") == tenant == registry.find(ACME.id)
 
 
-def test_what_a_provider_may_do_is_nothing_until_the_tenant_says_so(registry):
+def test_a_tenant_allows_no_managed_provider_until_its_policy_is_set(registry):
     issued = registry.add(ACME)
     assert registry.authenticate(issued.secret).managed == ManagedPolicy()
     policy = ManagedPolicy(is_allowed=True, regions=("us-west-2",), max_usd_per_clip=2.5, may_resize=True)
-    assert registry.allow(ACME.id, policy).managed == policy
+    assert registry.set_managed_policy(ACME.id, policy).managed == policy
     assert registry.authenticate(issued.secret) == registry.find(ACME.id)
     assert registry.find(ACME.id).managed == policy
     with pytest.raises(TenantNotFound):
-        registry.allow(TenantId("nobody"), policy)
+        registry.set_managed_policy(TenantId("unknown"), policy)
 
 
-def test_unknown_rotated_and_disabled_keys_are_refused_alike(registry):
+def test_unknown_rotated_and_disabled_keys_get_the_same_error(registry):
     first = registry.add(ACME)
     second = registry.rotate(ACME.id)
     assert registry.authenticate(second.secret).id == ACME.id
     registry.disable(ACME.id)
     registry.disable(ACME.id)
-    answers = set()
-    wrong = ["", "fg_", "fg__", "x", second.secret[:-1], second.secret + "0", first.secret, second.secret]
-    for secret in wrong:
-        with pytest.raises(InvalidKey) as refusal:
+    messages = set()
+    invalid = ["", "fg_", "fg__", "x", second.secret[:-1], second.secret + "0", first.secret, second.secret]
+    for secret in invalid:
+        with pytest.raises(InvalidKey) as caught:
             registry.authenticate(secret)
-        answers.add(str(refusal.value))
-    for subject in ("CN=acme,O=Acme", "CN=nobody"):
-        with pytest.raises(InvalidKey) as refusal:
+        messages.add(str(caught.value))
+    for subject in ("CN=acme,O=Acme", "CN=unknown"):
+        with pytest.raises(InvalidKey) as caught:
             registry.authenticate_certificate(subject)
-        answers.add(str(refusal.value))
-    assert len(answers) == 1
+        messages.add(str(caught.value))
+    assert len(messages) == 1
     assert not registry.find(ACME.id).may(Scope.READ)
 
 
@@ -80,7 +80,7 @@ def test_a_key_is_stored_only_as_a_digest(registry, database):
     assert token not in repr(issued)
 
 
-def test_names_are_unique_and_safe(registry):
+def test_tenant_names_are_unique_and_restricted(registry):
     registry.add(ACME)
     with pytest.raises(TenantExists):
         registry.add(ACME)
@@ -89,18 +89,18 @@ def test_names_are_unique_and_safe(registry):
             registry.add(Tenant(id=TenantId(name)))
     for verb in (registry.find, registry.rotate, registry.disable):
         with pytest.raises(TenantNotFound, match="tenant list"):
-            verb(TenantId("nobody"))
+            verb(TenantId("unknown"))
     assert [tenant.id for tenant in registry.tenants()] == ["acme"]
 
 
-def test_a_scope_covers_its_verb_and_admin_covers_all():
+def test_a_scope_grants_itself_and_admin_grants_all():
     reader = Tenant(id=TenantId("r"), scopes=frozenset({Scope.READ}))
     admin = Tenant(id=TenantId("a"), scopes=frozenset({Scope.ADMIN}))
     assert [reader.may(scope) for scope in Scope] == [False, True, False]
     assert all(admin.may(scope) for scope in Scope)
 
 
-def test_the_first_start_makes_a_local_tenant_and_the_second_does_not(registry, tmp_path):
+def test_the_first_start_creates_the_local_tenant_and_the_second_does_not(registry, tmp_path):
     path = ensure_local_tenant(registry, tmp_path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert registry.authenticate(path.read_text().strip()).id == "local"

@@ -1,4 +1,4 @@
-"""What enters over HTTP: images made plain, promises kept, quotas held, prompts never written down."""
+"""Admission over HTTP: reference images, back-pressure, quotas, screening and estimates."""
 
 import io
 import threading
@@ -24,9 +24,9 @@ def upload(data):
     return Upload("input_reference", data)
 
 
-def test_an_image_comes_back_as_plain_pixels_without_metadata():
+def test_an_image_is_encoded_again_without_metadata():
     exif = Image.Exif()
-    exif[0x010E] = "secret place"
+    exif[0x010E] = "secret location"
     exif[0x0112] = 6  # rotated
     out = io.BytesIO()
     Image.new("RGBA", (20, 10), (1, 2, 3, 4)).convert("RGB").save(out, "JPEG", exif=exif)
@@ -34,11 +34,11 @@ def test_an_image_comes_back_as_plain_pixels_without_metadata():
     image = Image.open(io.BytesIO(cleaned.data))
     assert (image.format, image.mode, image.size) == ("PNG", "RGB", (10, 20))
     assert not image.getexif()
-    assert b"secret place" not in cleaned.data
+    assert b"secret location" not in cleaned.data
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_the_type_is_told_by_content(kind):
+def test_the_image_format_is_detected_from_the_content(kind):
     out = io.BytesIO()
     Image.new("RGB", (4, 4)).save(out, kind)
     assert clean_image(upload(out.getvalue()), SETTINGS).media_type == "image/png"
@@ -55,97 +55,104 @@ def test_the_type_is_told_by_content(kind):
         b"\xff\xd8\xff" + b"\0" * 99,
         bomb(),
     ],
-    ids=["empty", "gif", "svg", "cut", "half", "broken", "bomb"],
+    ids=["empty", "gif", "svg", "signature only", "truncated", "damaged", "bomb"],
 )
-def test_what_is_no_sound_image_is_refused(data):
+def test_data_that_is_not_a_valid_image_is_rejected(data):
     with pytest.raises(ImageRefused):
         clean_image(upload(data), SETTINGS)
 
 
-def test_pixels_and_bytes_are_bounded():
+def test_pixels_and_bytes_are_limited():
     with pytest.raises(ImageRefused, match="pixels"):
         clean_image(upload(png(200, 200)), SETTINGS)
     with pytest.raises(UploadTooLarge):
         clean_image(upload(b"x" * 2000), AdmissionSettings(image_max_bytes=1024))
 
 
-def test_an_uploaded_image_is_in_the_store_before_the_job_is_accepted(service, client):
+def test_an_uploaded_image_is_stored_with_its_job(service, client):
     files = {"input_reference": ("any-name.exe", png(), "application/x-msdownload")}
     video = client.post("/v1/videos", data={"prompt": "x"}, files=files).json()
     stored = b"".join(service.services.store.read(ObjectName("local", video["id"], UPLOAD_PART)))
     assert Image.open(io.BytesIO(stored)).size == (8, 8)
-    bad = client.post("/v1/videos", data={"prompt": "x"}, files={"input_reference": ("a.png", b"no")})
-    assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_image")
+    rejected = client.post("/v1/videos", data={"prompt": "x"}, files={"input_reference": ("a.png", b"no")})
+    assert (rejected.status_code, rejected.json()["error"]["code"]) == (400, "invalid_image")
 
 
-def test_a_second_upload_with_the_same_key_leaves_nothing_behind(service, client):
+def test_a_repeated_upload_with_the_same_key_stores_no_other_object(service, client):
     files = {"input_reference": ("a.png", png(), "image/png")}
-    send = {"data": {"prompt": "twin"}, "files": files, "headers": {"Idempotency-Key": "twin"}}
+    send = {"data": {"prompt": "repeated"}, "files": files, "headers": {"Idempotency-Key": "repeated"}}
     ids = {client.post("/v1/videos", **send).json()["id"] for _ in range(3)}
     assert len(ids) == 1
     listed = {v["id"] for v in client.get("/v1/videos", params={"limit": 100}).json()["data"]}
     assert set(service.services.store.jobs("local")) <= listed
 
 
-def test_a_private_address_as_input_is_refused(client):
+def test_a_url_with_a_private_address_is_rejected(client):
     body = {"prompt": "x", "input_reference": {"image_url": "http://169.254.169.254/latest/meta-data"}}
-    answers = [
+    responses = [
         client.post("/v1/videos", json=body),
         client.post("/v1/videos", data={"prompt": "x", "input_reference[image_url]": "http://localhost/a"}),
     ]
-    assert {(a.status_code, a.json()["error"]["code"]) for a in answers} == {(400, "url_refused")}
+    assert {(r.status_code, r.json()["error"]["code"]) for r in responses} == {(400, "url_refused")}
 
 
-def test_a_backlog_over_the_promise_is_a_429_with_an_honest_wait(tmp_path):
+def test_a_backlog_beyond_the_promise_is_a_429_with_a_retry_after(tmp_path):
     with (
         running(settings_for(tmp_path, admission__promise_seconds=20.0)) as service,
         service.client() as client,
     ):
-        answers = []
-        while not answers or answers[-1].status_code == 200:
-            assert len(answers) < 50
-            service.services.gate._backlog._seen = None
-            key = {"Idempotency-Key": str(len(answers))}
-            answers.append(client.post("/v1/videos", json={"prompt": "x"}, headers=key))
-        refused = answers[-1]
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
-        assert 1 <= int(refused.headers["retry-after"]) <= 20
-        # What was accepted before is answered again, backlog or not: its answer may have been lost.
+        responses = []
+        while not responses or responses[-1].status_code == 200:
+            assert len(responses) < 50
+            key = {"Idempotency-Key": str(len(responses))}
+            responses.append(client.post("/v1/videos", json={"prompt": "x"}, headers=key))
+        rejected = responses[-1]
+        assert (rejected.status_code, rejected.json()["error"]["code"]) == (429, "overloaded")
+        assert 1 <= int(rejected.headers["retry-after"]) <= 20
+        # A retry of an accepted request returns its job, because the first response may have been lost.
         again = client.post("/v1/videos", json={"prompt": "x"}, headers={"Idempotency-Key": "0"})
-        assert again.json()["id"] == answers[0].json()["id"]
-        other = service.add_tenant("other")
-        with service.client(other) as first_timer:
-            assert first_timer.post("/v1/videos", json={"prompt": "x"}).status_code == 200
+        assert again.json()["id"] == responses[0].json()["id"]
+        with service.client(service.add_tenant("other")) as other:
+            assert other.post("/v1/videos", json={"prompt": "x"}).status_code == 200
 
 
-def test_a_quota_is_a_429_that_no_sdk_hammers(service):
+def test_a_job_longer_than_the_promise_is_accepted_only_if_it_starts_at_once(tmp_path):
+    with (
+        running(settings_for(tmp_path, admission__promise_seconds=0.001)) as service,
+        service.client() as client,
+    ):
+        responses = [client.post("/v1/videos", json={"prompt": f"ball {n}"}) for n in range(3)]
+        assert [response.status_code for response in responses] == [200, 429, 429]
+
+
+def test_an_exceeded_quota_is_a_429_that_an_sdk_does_not_retry(service):
     key = service.add_tenant("small", share=Share(max_queued=1))
     with service.client(key) as client:
         assert client.post("/v1/videos", json={"prompt": "x"}).status_code == 200
-        refused = client.post("/v1/videos", json={"prompt": "y"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "quota_exceeded")
-        assert refused.headers["x-should-retry"] == "false"
-        assert int(refused.headers["retry-after"]) >= 1
+        rejected = client.post("/v1/videos", json={"prompt": "y"})
+        assert (rejected.status_code, rejected.json()["error"]["code"]) == (429, "quota_exceeded")
+        assert rejected.headers["x-should-retry"] == "false"
+        assert int(rejected.headers["retry-after"]) >= 1
 
 
-def test_a_full_store_refuses_new_work(tmp_path):
+def test_a_full_store_rejects_new_requests(tmp_path):
     with (
         running(settings_for(tmp_path, store__min_free_bytes=1 << 60)) as service,
         service.client() as client,
     ):
-        answer = client.post("/v1/videos", json={"prompt": "x"})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (507, "storage_full")
-        assert answer.headers["x-should-retry"] == "false"
+        response = client.post("/v1/videos", json={"prompt": "x"})
+        assert (response.status_code, response.json()["error"]["code"]) == (507, "storage_full")
+        assert response.headers["x-should-retry"] == "false"
 
 
-def test_a_flag_is_recorded_with_its_rule_and_a_tenant_may_choose_otherwise(service, caplog):
+def test_a_flagged_prompt_is_recorded_with_its_rule_and_a_tenant_may_reject_it(service, caplog):
     strict = service.add_tenant("strict", screening={"contact_data": ScreeningAction.REJECT})
     prompt = "a poster that says jo@example.com"
     with caplog.at_level("INFO", "filmgate.admission"), service.client() as client:
         video = client.post("/v1/videos", json={"prompt": prompt}).json()
         assert video["screening"] == "flag"
-        with service.client(strict) as refused:
-            error = refused.post("/v1/videos", json={"prompt": prompt}).json()["error"]
+        with service.client(strict) as other:
+            error = other.post("/v1/videos", json={"prompt": prompt}).json()["error"]
     job = service.services.reader.find("local", video["id"])
     assert job.screening.rules == ("personal.email",)
     assert error["code"] == "content_policy_violation"
@@ -154,18 +161,18 @@ def test_a_flag_is_recorded_with_its_rule_and_a_tenant_may_choose_otherwise(serv
     assert "example.com" not in written + str(error)
 
 
-def test_the_estimate_follows_what_jobs_took(tmp_path):
+def test_the_estimate_follows_measured_jobs(tmp_path):
     with running(settings_for(tmp_path)) as service, service.client() as client:
         before = client.post("/v1/videos", json={"prompt": "x"}).json()["cost"]["gpu_seconds"]
         for _ in range(5):
             client.post("/v1/videos", json={"prompt": "x"})
             service.hand().make()
-        service.services.gate._estimator._learned.clear()
+        service.services.admission._estimator._learned.clear()
         after = client.post("/v1/videos", json={"prompt": "x"}).json()["cost"]["gpu_seconds"]
         assert abs(after - 1.6) < abs(before - 1.6)
 
 
-def test_slow_addresses_do_not_keep_other_callers_waiting(service, client, monkeypatch):
+def test_slow_urls_do_not_block_other_callers(service, client, monkeypatch):
     is_free, waiting = threading.Event(), threading.Semaphore(0)
 
     def slow_fetch(_url, _limits):
@@ -173,13 +180,13 @@ def test_slow_addresses_do_not_keep_other_callers_waiting(service, client, monke
         is_free.wait(60)
         raise AddressRefused("too slow", option="input_reference")
 
-    monkeypatch.setattr("filmgate.admission.accept.fetch", slow_fetch)
+    monkeypatch.setattr("filmgate.admission.uploads.fetch", slow_fetch)
     body = {"prompt": "x", "input_reference": {"image_url": "http://slow.example/a.png"}}
     with ThreadPoolExecutor(20) as pool:
-        stuck = [pool.submit(client.post, "/v1/videos", json=body) for _ in range(20)]
+        slow = [pool.submit(client.post, "/v1/videos", json=body) for _ in range(20)]
         for _ in range(SLOW_THREADS):
             waiting.acquire(timeout=60)
         assert client.get("/v1/videos").status_code == 200
-        assert not any(answer.done() for answer in stuck)
+        assert not any(response.done() for response in slow)
         is_free.set()
-        assert {answer.result(60).status_code for answer in stuck} == {400}
+        assert {response.result(60).status_code for response in slow} == {400}

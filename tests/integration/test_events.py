@@ -1,11 +1,10 @@
-"""Server-sent events: order, replay, previews, many watchers for one query."""
+"""Server-sent events: order, replay, previews, and one query for many watchers."""
 
 import base64
 import json
 import threading
 import time
 
-import httpx
 import pytest
 
 from filmgate.jobs import Stage
@@ -31,10 +30,10 @@ class Listener:
 
     def _listen(self):
         path, headers = self._arguments
-        with self._client, self._client.stream("GET", path, headers=headers) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
+        with self._client, self._client.stream("GET", path, headers=headers) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
             event = {}
-            for line in answer.iter_lines():
+            for line in response.iter_lines():
                 if line.startswith(":"):
                     continue
                 if line:
@@ -44,8 +43,8 @@ class Listener:
                     self.events.append((event.get("event"), event.get("id"), json.loads(event["data"])))
                     event = {}
 
-    def wait_for(self, is_seen):
-        find = lambda: [event for event in list(self.events) if is_seen(*event)]  # noqa: E731
+    def wait_for(self, is_wanted):
+        find = lambda: [event for event in list(self.events) if is_wanted(*event)]  # noqa: E731
         return wait_until(find, interval=0.01, describe=lambda: self.events)[0]
 
     def join(self):
@@ -54,7 +53,7 @@ class Listener:
         return self.events
 
 
-def test_a_watcher_sees_every_state_and_stage_in_order_until_the_end(service, video):
+def test_a_watcher_receives_every_state_and_stage_in_order(service, video):
     listener = Listener(service, video["id"])
     listener.wait_for(lambda _n, _i, data: data["status"] == "queued")
     hand = service.hand()
@@ -72,7 +71,7 @@ def test_a_watcher_sees_every_state_and_stage_in_order_until_the_end(service, vi
     assert ids == sorted(ids)
 
 
-def test_progress_between_stages_carries_finished_work_and_an_eta(service, video):
+def test_progress_events_contain_finished_work_and_an_eta(service, video):
     listener = Listener(service, video["id"])
     hand = service.hand()
     hand.take()
@@ -86,7 +85,7 @@ def test_progress_between_stages_carries_finished_work_and_an_eta(service, video
     listener.join()
 
 
-def test_a_reconnect_replays_what_was_missed_and_nothing_twice(service, client, video):
+def test_a_reconnect_replays_missed_events_and_no_others(service, client, video):
     hand = service.hand()
     hand.take()
     hand.report(Stage.TEXT)
@@ -103,7 +102,7 @@ def test_a_reconnect_replays_what_was_missed_and_nothing_twice(service, client, 
     assert again[-1][2]["status"] == "completed"
 
 
-def test_a_preview_frame_is_shown_once_for_each_picture(service, video):
+def test_each_new_preview_is_sent_once(service, video):
     listener = Listener(service, video["id"])
     listener.wait_for(lambda *_: True)
     hand = service.hand()
@@ -118,7 +117,7 @@ def test_a_preview_frame_is_shown_once_for_each_picture(service, video):
     assert pictures == [b"first", b"second"]
 
 
-def test_the_queue_position_moves_without_the_job_changing(service, client, video):
+def test_a_new_queue_position_is_an_event(service, client, video):
     second = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()
     listener = Listener(service, second["id"])
     listener.wait_for(lambda _n, _i, data: data["queue_position"] == 2)
@@ -128,30 +127,30 @@ def test_the_queue_position_moves_without_the_job_changing(service, client, vide
     assert listener.join()[-1][2]["error"]["code"] == "cancelled"
 
 
-def test_an_ended_job_answers_its_state_and_closes(service, client, video):
+def test_the_stream_of_an_ended_job_has_one_event(service, client, video):
     client.post(f"/v1/videos/{video['id']}/cancel")
     (event,) = Listener(service, video["id"]).join()
     assert event[2]["status"] == "failed"
 
 
-def test_many_watchers_cost_one_query_a_tick(tmp_path):
+def test_many_watchers_need_one_query_per_interval(tmp_path):
     with running(settings_for(tmp_path, api__watch_seconds=0.1)) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
         calls = []
-        book, changes = service.services.reader, service.services.reader.changes
-        book.changes = lambda seen: calls.append(time.monotonic()) or changes(seen)
+        reader, changes = service.services.reader, service.services.reader.changes
+        reader.changes = lambda seen: calls.append(time.monotonic()) or changes(seen)
         listeners = [Listener(service, video["id"]) for _ in range(20)]
         for listener in listeners:
             listener.wait_for(lambda *_: True)
         calls.clear()
         wait_until(lambda: len(calls) > 10)
-        assert calls[10] - calls[0] > 0.9, "ten ticks of 0.1 s, however many watchers there are"
+        assert calls[10] - calls[0] > 0.9, "ten intervals of 0.1 s, independent of the number of watchers"
         client.post(f"/v1/videos/{video['id']}/cancel")
         assert {listener.join()[-1][2]["status"] for listener in listeners} == {"failed"}
 
 
-def test_a_job_removed_elsewhere_ends_the_stream(service, client, video, monkeypatch):
-    monkeypatch.setattr("filmgate.api.watch._PRESENCE_SECONDS", 0.1)
+def test_the_stream_of_a_removed_job_ends(service, client, video, monkeypatch):
+    monkeypatch.setattr("filmgate.api.watch._REMOVAL_CHECK_SECONDS", 0.1)
     listener = Listener(service, video["id"])
     listener.wait_for(lambda *_: True)
     client.delete(f"/v1/videos/{video['id']}")
@@ -160,4 +159,3 @@ def test_a_job_removed_elsewhere_ends_the_stream(service, client, video, monkeyp
 
 def test_events_of_an_unknown_video_are_a_404(client):
     assert client.get("/v1/videos/video_0/events").status_code == 404
-    assert isinstance(client, httpx.Client)

@@ -1,4 +1,4 @@
-"""Fetching from a real server, with a resolver that says where names are."""
+"""Fetching from a real server, with a resolver of the test."""
 
 import ipaddress
 import threading
@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import pytest
 
-from filmgate.admission.uploads import fetch as fetching
-from filmgate.admission.uploads.fetch import FetchLimits, fetch, is_public
+from filmgate.admission.uploads import urls
+from filmgate.admission.uploads.urls import FetchLimits, fetch, is_public
 from filmgate.errors import AddressRefused, UploadTooLarge
 
 LOCAL = ipaddress.ip_address("127.0.0.1")
@@ -16,7 +16,7 @@ LOCAL = ipaddress.ip_address("127.0.0.1")
 
 class Handler(BaseHTTPRequestHandler):
     hosts: ClassVar = []
-    is_over: ClassVar = threading.Event()  # the slow response may end
+    is_over: ClassVar = threading.Event()  # ends the slow response
 
     def do_GET(self):
         self.hosts.append(self.headers["Host"])
@@ -45,10 +45,10 @@ class Handler(BaseHTTPRequestHandler):
     def send_missing(self):
         self.send_error(404)
 
-    def send_inward(self):
+    def send_private(self):
         self._redirect("http://metadata.internal/latest")
 
-    def send_onward(self):
+    def send_moved(self):
         self._redirect("/image")
 
     def send_loop(self):
@@ -77,7 +77,7 @@ def port():
 @pytest.fixture
 def get(port, monkeypatch):
     """`public.example` is our server and counts as public; every other name resolves to a private address."""
-    monkeypatch.setitem(fetching._PORTS, "http", port)
+    monkeypatch.setitem(urls._PORTS, "http", port)
 
     def resolve(host, _port):
         return [LOCAL if host == "public.example" else ipaddress.ip_address("169.254.169.254")]
@@ -90,20 +90,20 @@ def get(port, monkeypatch):
     return get
 
 
-def test_the_checked_address_is_the_one_connected_to_and_the_host_keeps_its_name(get, port):
+def test_the_connection_goes_to_the_checked_address_with_the_host_name(get):
     assert get("image").data == b"image"
     assert Handler.hosts[-1].partition(":")[0] == "public.example"
 
 
-def test_a_redirect_is_followed_and_every_hop_is_checked_again(get):
-    assert get("onward").data == b"image"
+def test_every_redirect_is_followed_and_checked(get):
+    assert get("moved").data == b"image"
     with pytest.raises(AddressRefused, match="public"):
-        get("inward")
+        get("private")
     with pytest.raises(AddressRefused, match="redirects"):
         get("loop")
 
 
-def test_bytes_and_seconds_are_bounded(get):
+def test_size_and_duration_are_limited(get):
     with pytest.raises(UploadTooLarge):
         get("large")
     with pytest.raises(AddressRefused):
@@ -111,6 +111,6 @@ def test_bytes_and_seconds_are_bounded(get):
     Handler.is_over.set()
 
 
-def test_an_error_of_the_host_is_told(get):
+def test_the_status_of_a_failed_request_is_reported(get):
     with pytest.raises(AddressRefused, match="404"):
         get("missing")

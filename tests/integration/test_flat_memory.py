@@ -13,8 +13,6 @@ SHORT_FRAMES, LONG_FRAMES = 48, 256
 MAX_GROWTH_BYTES = 48 << 20
 
 
-@pytest.mark.alone
-@pytest.mark.slow
 @pytest.mark.parametrize("case", ["uploaded early", "uploaded afterwards", "encoded"])
 def test_a_long_clip_takes_no_more_memory_than_a_short_one(case, tmp_path):
     child = subprocess.run(

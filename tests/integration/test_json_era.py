@@ -1,4 +1,4 @@
-"""The conformance suite once more, with an SDK that sends JSON (2.1 to 2.26)."""
+"""The conformance suite with an old SDK that sends JSON (2.1 to 2.26)."""
 
 import os
 import subprocess
@@ -12,9 +12,9 @@ VERSION = "2.20.0"
 FOLDER = ROOT / "build" / f"openai-{VERSION}"
 
 
-def test_the_conformance_suite_passes_with_an_sdk_of_the_json_era():
+def test_the_conformance_suite_passes_with_an_old_sdk():
     if not (FOLDER / "openai").is_dir():
-        message = f"openai {VERSION} is not there; `make {FOLDER.relative_to(ROOT)}` installs it"
+        message = f"openai {VERSION} is not installed; `make {FOLDER.relative_to(ROOT)}` installs it"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     environ = os.environ | {"PYTHONPATH": str(FOLDER), "FILMGATE_TEST_OPENAI": VERSION}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance"]

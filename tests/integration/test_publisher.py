@@ -1,4 +1,4 @@
-"""Publication: what happens to a rendered clip, to its early upload and to the space it takes."""
+"""Publication: the rendered clip, its early upload and the disk space it needs."""
 
 import threading
 import time
@@ -15,7 +15,7 @@ from filmgate.worker.attempt import Attempt
 from filmgate.worker.base import ClipSource, RenderTask
 from filmgate.worker.pattern_runner import MODEL, PatternRunner, pattern_clip
 from filmgate.worker.publisher import Publisher
-from tests.shops import FAST
+from tests.local_site import FAST
 from tests.tickets import make_offer, make_spec
 
 LOG = Log("test")
@@ -41,7 +41,7 @@ def is_clip(output):
 
 
 class SlowStore:
-    """A store that takes a while to read what is uploaded to it early."""
+    """A store that reads an early upload slowly."""
 
     def __init__(self, store):
         self._store = store
@@ -97,7 +97,7 @@ def test_a_clip_that_cannot_be_published_frees_its_space(site):
             raise StoreFull("full")
 
     rendering = render(site, heartbeat(), FullStore())
-    settings = FAST.model_copy(update={"store_patience_seconds": 0.1})
+    settings = FAST.model_copy(update={"store_retry_seconds": 0.1})
     with pytest.raises(StoreFull):
         Publisher(site.queue, FullStore(), settings).publish(rendering, LOG)
     assert CountedRunner.closed == 1

@@ -1,13 +1,15 @@
-"""What has expired goes whole: no row without its files, no file without its row."""
+"""Retention: expired jobs are deleted with their objects, and objects without a job are deleted."""
 
 import os
 import time
+from dataclasses import dataclass
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.errors import JobNotFound
+from filmgate.errors import JobNotFound, StoreForbidden, StoreUnavailable
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.settings import QueueSettings
@@ -15,61 +17,139 @@ from filmgate.store.base import ObjectName
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
+from filmgate.telemetry.periodic import FailureCounter
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.worker import retention as retention_module
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
 from tests.tickets import RESULT, make_offer, make_ticket
 
-ACME = TenantId("acme")
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+RETENTION_SECONDS = 100
 
 
-def test_expired_jobs_and_orphans_go_and_everything_else_stays(tmp_path):
-    now = time.time()
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}", clock=lambda: now)
-    migrate(database)
-    keys = DataKeys(FileKeyring(tmp_path / "keys"))
-    queue = open_queue(database, keys, QueueSettings(retention_seconds=100))
-    book, tenants = open_reader(database, keys), open_tenants(database)
-    store = LocalStore(tmp_path / "objects", keys)
-    tenants.add(Tenant(id=ACME))
-    retention = Retention(queue, book, store, tenants, clock=lambda: now)
+@dataclass
+class Site:
+    """Queue, store and tenants with a clock that tests set."""
 
-    old = queue.enqueue(make_ticket())
-    store.put(ObjectName(ACME, old.id, "clip-1.mp4"), [b"clip"])
-    queue.complete(queue.lease(make_offer()), RESULT)
-    now += 60
-    young = queue.enqueue(make_ticket())
-    store.put(ObjectName(ACME, young.id, "clip-1.mp4"), [b"clip"])
-    queue.complete(queue.lease(make_offer()), RESULT)
-    waiting, orphan = queue.enqueue(make_ticket()), new_job_id()
-    store.put(ObjectName(ACME, orphan, "source"), [b"upload of a request that was never accepted"])
+    folder: object
+    now: float
 
-    assert retention.sweep() == 0
-    now += 50
-    assert (retention.sweep(), retention.sweep()) == (1, 0)
+    def __post_init__(self):
+        self.database = Database(f"sqlite:///{self.folder / 'filmgate.db'}", clock=lambda: self.now)
+        migrate(self.database)
+        keys = DataKeys(FileKeyring(self.folder / "keys"))
+        self.queue = open_queue(self.database, keys, QueueSettings(retention_seconds=RETENTION_SECONDS))
+        self.reader, self.tenants = open_reader(self.database, keys), open_tenants(self.database)
+        self.store = LocalStore(self.folder / "objects", keys)
+        for tenant_id in (ACME, GLOBEX):
+            self.tenants.add(Tenant(id=tenant_id))
+
+    def retention(self, store=None, failures=None):
+        parts = (self.queue, self.reader, store or self.store, self.tenants)
+        return Retention(*parts, clock=lambda: self.now, failures=failures)
+
+    def complete_job(self, tenant_id=ACME):
+        job = self.queue.enqueue(make_ticket(tenant_id))
+        self.store.put(ObjectName(tenant_id, job.id, "clip-1.mp4"), [b"clip"])
+        return self.queue.complete(self.queue.lease(make_offer()), RESULT)
+
+    def remaining(self, tenant_id=ACME):
+        return {job.id for job in self.reader.page(tenant_id, limit=100).jobs}
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = Site(tmp_path, time.time())
+    yield site
+    site.database.close()
+
+
+class FailingStore:
+    """A store that fails for some jobs and tenants."""
+
+    def __init__(self, store, job_ids=(), tenant_ids=()):
+        self._store, self._job_ids, self._tenant_ids = store, job_ids, tenant_ids
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def delete(self, tenant_id, job_id, prefix=""):
+        if job_id in self._job_ids:
+            raise StoreUnavailable("down")
+        return self._store.delete(tenant_id, job_id, prefix)
+
+    def jobs(self, tenant_id):
+        if tenant_id in self._tenant_ids:
+            raise StoreForbidden("no", permission="s3:ListBucket")
+        return self._store.jobs(tenant_id)
+
+    def sweep(self, seconds):
+        if self._tenant_ids:
+            raise StoreForbidden("no", permission="s3:ListBucketMultipartUploads")
+        return self._store.sweep(seconds)
+
+
+def test_expired_jobs_and_orphans_are_deleted_and_everything_else_stays(site):
+    old = site.complete_job()
+    site.now += 60
+    young = site.complete_job()
+    waiting, orphan = site.queue.enqueue(make_ticket()), new_job_id()
+    site.store.put(ObjectName(ACME, orphan, "source"), [b"upload of a request that was rejected"])
+    retention = site.retention()
+
+    assert retention.delete_expired() == 0
+    site.now += 50
+    assert (retention.delete_expired(), retention.delete_expired()) == (1, 0)
     with pytest.raises(JobNotFound):
-        book.find(ACME, old.id)
-    assert list(store.jobs(ACME)) == sorted([young.id, orphan])
-    assert retention.sweep_orphans() == 0
-    now += ORPHAN_SECONDS
-    assert (retention.sweep_orphans(), retention.sweep_orphans()) == (1, 0)
-    assert list(store.jobs(ACME)) == [young.id]
-    assert {job.id for job in book.page(ACME).jobs} == {young.id, waiting.id}
-    database.close()
+        site.reader.find(ACME, old.id)
+    assert list(site.store.jobs(ACME)) == sorted([young.id, orphan])
+    assert retention.delete_orphans() == 0
+    site.now += ORPHAN_SECONDS
+    assert (retention.delete_orphans(), retention.delete_orphans()) == (1, 0)
+    assert list(site.store.jobs(ACME)) == [young.id]
+    assert site.remaining() == {young.id, waiting.id}
 
 
-def test_what_killed_writers_left_unpublished_goes_with_the_orphans(tmp_path, cloud):
-    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
-    migrate(database)
-    keys, tenants = DataKeys(FileKeyring(tmp_path / "keys")), open_tenants(database)
-    queue, book = open_queue(database, keys, QueueSettings()), open_reader(database, keys)
-    local, s3 = LocalStore(tmp_path / "objects", keys), cloud.open_store()
+def test_a_job_that_cannot_be_deleted_does_not_stop_the_others(site, monkeypatch):
+    monkeypatch.setattr(retention_module, "_BATCH", 2)
+    jobs = [site.complete_job() for _ in range(7)]
+    stuck = {job.id for job in jobs[:3]}  # more than one batch, and the oldest
+    site.now += RETENTION_SECONDS + 1
+    registry = CollectorRegistry()
+    retention = site.retention(FailingStore(site.store, stuck), FailureCounter(registry))
+    assert retention.delete_expired() == 4
+    assert site.remaining() == stuck
+    assert registry.get_sample_value("filmgate_task_failures_total", {"task": "retention"}) == 3
+    assert site.retention().delete_expired() == 3, "the next run tries again"
+
+
+def test_a_run_ends_when_the_store_is_down(site, monkeypatch):
+    monkeypatch.setattr(retention_module, "_BATCH", 2)
+    monkeypatch.setattr(retention_module, "_MAX_FAILURES", 3)
+    jobs = {site.complete_job().id for _ in range(7)}
+    site.now += RETENTION_SECONDS + 1
+    registry = CollectorRegistry()
+    assert site.retention(FailingStore(site.store, jobs), FailureCounter(registry)).delete_expired() == 0
+    assert registry.get_sample_value("filmgate_task_failures_total", {"task": "retention"}) == 4
+
+
+def test_a_tenant_whose_objects_cannot_be_listed_does_not_stop_the_deletion_of_other_orphans(site):
+    orphans = {tenant_id: new_job_id() for tenant_id in (ACME, GLOBEX)}
+    for tenant_id, orphan in orphans.items():
+        site.store.put(ObjectName(tenant_id, orphan, "source"), [b"upload"])
+    site.now += ORPHAN_SECONDS + 1
+    assert site.retention(FailingStore(site.store, tenant_ids={ACME})).delete_orphans() == 1
+    assert list(site.store.jobs(ACME)) == [orphans[ACME]]
+    assert list(site.store.jobs(GLOBEX)) == []
+
+
+def test_unpublished_drafts_of_killed_writers_are_deleted_with_the_orphans(site, tmp_path, cloud):
     draft = tmp_path / "objects/.incoming/draft"
     draft.write_bytes(b"half")
     os.utime(draft, (1, 1))
-    # moto starts every upload in November 2010: old enough.
+    # moto dates every upload to November 2010, which is old enough.
     cloud.s3.create_multipart_upload(Bucket=cloud.bucket, Key=f"films/acme/{new_job_id()}/clip-1.mp4")
-    for store in (local, s3):
-        Retention(queue, book, store, tenants).sweep_orphans()
+    for store in (site.store, cloud.open_store()):
+        site.retention(store).delete_orphans()
     assert (draft.exists(), cloud.uploads()) == (False, [])
-    database.close()

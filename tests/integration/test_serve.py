@@ -1,4 +1,4 @@
-"""`filmgate serve` as people start it: a process, its worker child, snippets that work when pasted."""
+"""`filmgate serve` as a process: its worker child, its signals, and the examples it prints."""
 
 import os
 import subprocess
@@ -10,8 +10,9 @@ import httpx
 import psutil
 import pytest
 
-from filmgate.server import die_with, sweeping
-from filmgate.worker.retention import Retention
+from filmgate import server
+from filmgate.server import ServerServices, background_tasks
+from filmgate.worker.supervisor import WorkerChild, end_with_parent
 from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
 from tests.waiting import wait_until
@@ -26,10 +27,10 @@ def served(tmp_path_factory):
         served.process.wait()
 
 
-def test_the_printed_snippets_work_when_pasted(served):
+def test_the_printed_examples_run(served):
     curl = served.wait_for_log(r"(curl http.*?)\n")[1]
-    answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
-    assert '"status":"queued"' in answer.stdout
+    done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
+    assert '"status":"queued"' in done.stdout
     python = served.wait_for_log(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
     assert len(python.splitlines()) == 4
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", python]
@@ -37,20 +38,20 @@ def test_the_printed_snippets_work_when_pasted(served):
     assert (served.folder / "clip.mp4").read_bytes()[4:8] == b"ftyp"
 
 
-def test_the_key_file_is_for_its_owner_alone(served):
-    key_file = Path(served.wait_for_log(r"the key of the tenant `local` is in (\S+)")[1])
+def test_only_the_owner_can_read_the_key_file(served):
+    key_file = Path(served.wait_for_log(r"The API key of the tenant `local` is in (\S+)")[1])
     assert key_file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_dead_worker_is_started_again(served):
+def test_a_killed_worker_is_restarted(served):
     served.wait_for_log("curl")
     worker = served.worker()
     worker.kill()
     wait_until(lambda: (again := served.worker()) is not None and again.pid != worker.pid)
-    assert "it is started again" in served.log.read_text()
+    assert "restarting it" in served.log.read_text()
 
 
-def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
+def test_the_worker_of_a_killed_server_ends(tmp_path):
     served = ServerProcess(tmp_path)
     served.wait_for_log("curl")
     worker = wait_until(served.worker)
@@ -60,36 +61,35 @@ def test_a_server_that_is_killed_takes_its_worker_with_it(tmp_path):
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_worker_whose_server_was_killed_before_it_could_listen_never_runs(tmp_path):
+def test_a_worker_whose_server_is_already_dead_does_not_start(tmp_path):
     ran = tmp_path / "ran"
     for parent, expected in ((os.getpid(), True), (os.getppid(), False)):
-        subprocess.run(["touch", ran], preexec_fn=partial(die_with, parent), check=expected)
+        subprocess.run(["touch", ran], preexec_fn=partial(end_with_parent, parent), check=expected)
         assert ran.exists() is expected
         ran.unlink(missing_ok=True)
 
 
-def test_sigterm_ends_server_and_worker_in_order(served):
-    address = served.url
-    assert httpx.get(f"{address}/healthz").status_code == 200
+def test_sigterm_stops_server_and_worker(served):
+    assert httpx.get(f"{served.url}/healthz").status_code == 200
     worker = served.worker()
     assert served.stop() == 0
     assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_configured_provider_gets_a_worker_of_its_own(tmp_path):
+def test_a_configured_provider_has_its_own_worker(tmp_path):
     provider = {"FILMGATE_PROVIDER__KIND": "http", "FILMGATE_PROVIDER__URL": "http://127.0.0.1:9/v1"}
     served = ServerProcess(tmp_path, **provider)
     served.wait_for_log("curl")
-    server = psutil.Process(served.process.pid)
-    wait_until(lambda: len(server.children()) == 2)
-    children = server.children()
+    process = psutil.Process(served.process.pid)
+    wait_until(lambda: len(process.children()) == 2)
+    children = process.children()
     served.wait_for_log('"device": "managed:http"')
     assert sorted(child.cmdline()[-1] for child in children) == ["--managed", "miniature"]
     assert served.stop() == 0
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
 
 
-def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
+def test_a_second_start_keeps_the_api_key(tmp_path):
     for _ in range(2):
         served = ServerProcess(tmp_path, "--no-worker")
         served.wait_for_log("curl")
@@ -101,12 +101,12 @@ def test_a_second_start_says_where_the_key_is_and_makes_no_other(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--open", "--host", "0.0.0.0"], "error: --open: only allowed on loopback"),
-        (["--tls-certificate", "missing.pem"], "error: --tls-certificate, --tls-key: needs both"),
+        (["--open", "--host", "0.0.0.0"], "error: --open: is only allowed on a loopback address"),
+        (["--tls-certificate", "missing.pem"], "error: --tls-certificate, --tls-key: must be set together"),
         (["--port", "99999"], "error: api.port: --port: "),
     ],
 )
-def test_a_bad_option_is_one_line_and_exit_code_2(tmp_path, options, message):
+def test_an_invalid_option_is_one_line_on_stderr_and_exit_code_2(tmp_path, options, message):
     given = os.environ | {"FILMGATE_DATA": str(tmp_path)}
     done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, env=given, check=False)
     assert done.returncode == 2
@@ -114,22 +114,39 @@ def test_a_bad_option_is_one_line_and_exit_code_2(tmp_path, options, message):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_port_in_use_is_told_with_the_remedy(tmp_path):
+def test_the_error_for_a_port_in_use_names_the_remedy(tmp_path):
     served = ServerProcess(tmp_path, "--no-worker")
-    port = served.wait_for_log(r"filmgate serves http://127.0.0.1:(\d+)")[1]
+    port = served.wait_for_log(r"listening on http://127.0.0.1:(\d+)")[1]
     given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
     command = [*COMMAND[:-1], port, "--no-worker"]
     done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
     served.stop()
-    assert (done.returncode, "choose another" in done.stderr) == (2, True)
+    assert (done.returncode, "choose another port" in done.stderr) == (2, True)
 
 
-def test_expired_jobs_are_swept_while_the_server_runs(tmp_path):
-    with running(settings_for(tmp_path)) as service, service.client() as client:
+def test_a_worker_that_starts_during_the_drain_is_stopped(tmp_path, monkeypatch):
+    child = WorkerChild(tmp_path, ["--model", "miniature"])
+    real_popen = subprocess.Popen
+
+    def drain_first(*arguments, **options):
+        child.drain()
+        return real_popen(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", drain_first)
+    child.start()
+    child.stop()
+    with pytest.raises(psutil.NoSuchProcess):
+        psutil.Process(child.pid)
+
+
+def test_expired_jobs_are_deleted_while_the_server_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "RETENTION_SECONDS", 0.05)
+    settings = settings_for(tmp_path)
+    with running(settings) as service, service.client() as client:
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
         job, services = service.hand().make(), service.services
         with services.queue._database.write() as connection:
             connection.exec_driver_sql("UPDATE jobs SET expires_at = 1")
-        with sweeping(Retention(services.queue, services.reader, services.store, services.tenants), 0.05):
+        with background_tasks(ServerServices(services, services.queue, None), settings):
             wait_until(lambda: client.get(f"/v1/videos/{video['id']}").status_code != 200)
         assert services.store.parts(job.tenant_id, job.id) == []

@@ -1,4 +1,4 @@
-"""`filmgate tenant`, as an operator types it."""
+"""The commands of `filmgate tenant`."""
 
 import json
 from functools import partial
@@ -28,11 +28,11 @@ def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):
     assert rotated["api_key"] not in shown
 
 
-def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
+def test_the_managed_policy_is_set_listed_and_changed_one_option_at_a_time(tenant):
     tenant("add", "acme")
     assert "no managed provider" in tenant("list").stdout
     changed = tenant("set", "acme", "--managed", "--managed-regions", "us-west-2, eu-west-1")
-    assert changed.stdout == "acme: managed in us-west-2,eu-west-1\n"
+    assert changed.stdout == "acme: managed provider (regions us-west-2,eu-west-1)\n"
     tenant("set", "acme", "--managed-max-usd", "2.5", "--managed-resize")
     added = tenant("add", "globex", "--managed", "--managed-relength", "--managed-max-usd", "0", "--json")
     assert json.loads(added.stdout)["managed"] == {
@@ -43,25 +43,25 @@ def test_what_a_provider_may_do_is_set_shown_and_changed_piece_by_piece(tenant):
         "may_change_length": True,
     }
     listed = tenant("list").stdout
-    assert "managed in us-west-2,eu-west-1 up to 2.5 USD resized" in listed
-    assert "managed up to 0 USD of another length" in listed
+    assert "(regions us-west-2,eu-west-1, at most 2.5 USD per clip, may resize)" in listed
+    assert "(regions any, at most 0 USD per clip, may change length)" in listed
     freed = tenant("set", "acme", "--managed-max-usd", "none", "--managed-regions", "", "--json")
     assert json.loads(freed.stdout)["managed"]["max_usd_per_clip"] is None
     assert tenant("set", "acme", "--no-managed").stdout == "acme: no managed provider\n"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
-        (("rotate", "nobody"), "there is no tenant nobody"),
+        (("rotate", "unknown"), "no tenant is named unknown; run `filmgate tenant list`"),
         (("add", "Not Good"), "a-z, 0-9 and -"),
         (("add", "acme", "--scopes", "everything"), "choose from generate, read, admin"),
-        (("set", "acme"), "give at least one option to change"),
-        (("set", "nobody", "--managed"), "there is no tenant nobody"),
+        (("set", "acme"), "set at least one option"),
+        (("set", "unknown", "--managed"), "no tenant is named unknown"),
         (("add", "acme", "--managed-max-usd", "cheap"), "'cheap' is not a price"),
     ],
 )
-def test_a_mistake_is_one_line_that_names_the_remedy(tenant, arguments, words):
-    asked = tenant(*arguments)
-    assert (asked.returncode, asked.stderr.count("\n")) == (2, 1)
-    assert words in asked.stderr
+def test_a_wrong_argument_is_one_line_on_stderr_and_exit_code_2(tenant, arguments, message):
+    done = tenant(*arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr

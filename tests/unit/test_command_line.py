@@ -1,9 +1,18 @@
+"""The `filmgate` command: imports, settings, exit codes."""
+
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer
+
+from filmgate.cli import app
+
+ROOT = Path(__file__).parents[2]
 
 
 def filmgate(*arguments, cwd=None, **environ):
@@ -18,7 +27,7 @@ def filmgate(*arguments, cwd=None, **environ):
     )
 
 
-def test_help_imports_only_what_a_command_line_needs():
+def test_help_imports_only_command_line_libraries():
     """Other libraries would make `--help` slow."""
     code = (
         "import atexit, sys, filmgate.cli\n"
@@ -45,24 +54,30 @@ def test_the_public_surface_is_two_functions():
 
 
 def test_config_prints_every_value_and_its_origin():
-    asked = filmgate("config", "--json", FILMGATE_PIPELINE__CRF="21")
-    values = json.loads(asked.stdout)
+    done = filmgate("config", "--json", FILMGATE_PIPELINE__CRF="21")
+    values = json.loads(done.stdout)
     assert values["pipeline.crf"] == {"value": 21, "source": "FILMGATE_PIPELINE__CRF"}
     assert values["pipeline.codec"]["source"] == "default"
 
 
-def test_a_bad_setting_is_one_line_and_exit_code_two():
-    asked = filmgate("config", FILMGATE_PIPELINE__CRFF="21")
-    assert asked.returncode == 2
-    assert asked.stderr.count("\n") == 1
-    assert "did you mean pipeline.crf?" in asked.stderr
+def test_an_invalid_setting_is_one_line_on_stderr_and_exit_code_2():
+    done = filmgate("config", FILMGATE_PIPELINE__CRFF="21")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "did you mean pipeline.crf?" in done.stderr
 
 
 @pytest.mark.parametrize(
     "arguments", [("generate",), ("paint", "a cat"), ("generate", "a cat", "--seconds", "soon")]
 )
-def test_bad_usage_is_exit_code_two(arguments):
+def test_wrong_usage_is_exit_code_2(arguments):
     assert filmgate(*arguments).returncode == 2
+
+
+def test_the_page_of_the_command_line_lists_every_command():
+    page = (ROOT / "docs/cli.md").read_text()
+    listed = set(re.findall(r"^\| `filmgate (\w+)`", page, re.MULTILINE))
+    assert listed == set(typer.main.get_command(app).commands)
 
 
 def test_version_is_the_package_version():

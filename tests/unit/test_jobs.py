@@ -1,4 +1,4 @@
-"""The words everyone shares mean one thing."""
+"""The types that all rooms share."""
 
 import pytest
 from hypothesis import given
@@ -18,13 +18,13 @@ from filmgate.jobs import JOB_ID_PATTERN, TRANSITIONS, JobState, Reason, Stage, 
 from tests.tickets import PROMPT, SPEC
 
 
-def test_every_state_leads_to_an_end_and_ends_lead_nowhere():
+def test_every_state_can_reach_a_final_state_and_final_states_have_no_transition():
     assert {state for state in JobState if state.is_final} == {JobState.COMPLETED, JobState.FAILED}
     for state in (JobState.QUEUED, JobState.RUNNING):
         assert JobState.FAILED in TRANSITIONS[state]
 
 
-def test_job_ids_are_well_formed_and_never_repeat():
+def test_job_ids_are_well_formed_and_unique():
     ids = {new_job_id() for _ in range(1000)}
     assert len(ids) == 1000
     assert all(JOB_ID_PATTERN.fullmatch(job_id) for job_id in ids)
@@ -48,7 +48,7 @@ def test_every_error_has_a_reason_from_the_closed_set(error, reason):
     assert Reason.of(error) is reason
 
 
-def test_a_spec_does_not_show_its_prompt_when_printed():
+def test_the_repr_of_a_spec_does_not_contain_the_prompt():
     assert PROMPT not in repr(SPEC)
 
 
@@ -56,7 +56,7 @@ stages = st.floats(0, 1000)
 
 
 @given(st.builds(StageSeconds, stages, stages, stages, stages, stages), st.integers(1, 50))
-def test_progress_never_goes_back_and_never_says_done_too_early(predicted, total):
+def test_progress_never_decreases_and_stays_below_one(predicted, total):
     seen = [predicted.fraction_done(stage, done, total) for stage in Stage for done in range(total + 1)]
     assert seen == sorted(seen)
     assert all(0 <= fraction <= 0.99 for fraction in seen)

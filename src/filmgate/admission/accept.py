@@ -36,7 +36,7 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.models.cards import ModelRegistry
-from filmgate.models.requests import VideoRequest, to_spec
+from filmgate.models.requests import VideoRequest, inherit, to_spec
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import Arrival, Forecast, Slot
 from filmgate.scheduling.live_forecast import LiveForecast
@@ -51,6 +51,8 @@ log = Log("admission")
 
 # How often a request is forecast again when the queue grew before it could be enqueued.
 _MAX_FORECASTS = 3
+# The forecast and the database add up the backlog in different orders.
+_ROUNDING_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Admission:
             return duplicate
         source = self._find_source(context.tenant, request)
         if source is not None:
-            request = self._inherit(request, source)
+            request = inherit(request, source.spec, services.models.find(source.spec.model).limits)
         card = services.models.find(request.model)
         spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
         screening = self._screen(context, spec)
@@ -137,22 +139,6 @@ class Admission:
         if source.state is not JobState.COMPLETED:
             raise JobActive("the source video is not finished", option="video")
         return source
-
-    def _inherit(self, request: VideoRequest, source: Job) -> VideoRequest:
-        """A request that starts from a clip keeps its model, size and length."""
-        spec = source.spec
-        frames = self._services.models.find(spec.model).limits.frames
-        length = frames.seconds(spec.frames, spec.fps)
-        return replace(
-            request,
-            model=spec.model,
-            size=spec.size,
-            fps=spec.fps,
-            seconds=length if request.seconds is None else request.seconds,
-            steps=spec.steps,
-            seed=spec.seed,
-            guidance=spec.guidance,
-        )
 
     def _screen(self, context: RequestContext, spec: VideoSpec) -> Screening:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
@@ -207,19 +193,18 @@ class Admission:
         routed = RoutedRequest(context.tenant.managed, spec, ticket.predicted, ticket.slo_seconds, slot)
         return self._services.router.choose(routed, forecast)
 
-    def _max_backlog(
-        self, predicted: StageSeconds, slot: Slot, forecast: Forecast, model: str
-    ) -> float | None:
-        """The most queued work at which this job still meets the promise. Raises Overloaded."""
+    def _max_backlog(self, predicted: StageSeconds, slot: Slot, forecast: Forecast, model: str) -> float:
+        """The most queued work at which this job still meets the promise. Raises Overloaded.
+
+        A job that starts at once is accepted however long it takes, unless another one is enqueued first.
+        """
         workers = max(forecast.count_workers(Route.GPU, model), 1)
         backlog = forecast.backlog_seconds(Route.GPU)
         wait = slot.starts_in if math.isfinite(slot.starts_in) else backlog / workers
         spare = self._settings.promise_seconds - wait - work_seconds(predicted)
-        if wait <= 0:
-            return None  # starts at once, however long it takes
-        if spare < 0:
+        if spare < 0 < wait:
             raise _overloaded(wait, predicted, self._settings.promise_seconds)
-        return backlog + spare * workers
+        return backlog + max(spare, 0.0) * workers + _ROUNDING_SECONDS
 
     def _enqueue(
         self, context: RequestContext, request: VideoRequest, ticket: Ticket, picture: Picture | None
@@ -245,9 +230,7 @@ class Admission:
             try:
                 return self._services.queue.enqueue(ticket)
             except BacklogGrown:
-                source = ticket.spec.source
                 ticket = self._route(context, request, ticket, self._services.forecast.refresh())
-                ticket = replace(ticket, spec=replace(ticket.spec, source=source))
         return self._services.queue.enqueue(ticket)
 
 

@@ -26,7 +26,7 @@ _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SD
 
 
 def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
-    """The application on these services."""
+    """The application with these services."""
     watch = Watch(services, partial(events.format_events, services))
 
     @asynccontextmanager
@@ -77,12 +77,12 @@ class Tracing:
             return
         request_id = f"req_{secrets.token_hex(12)}"
         scope.setdefault("state", {})["trace_id"] = _trace_id(scope)
-        started, has_answered = time.perf_counter(), False
+        started, has_responded = time.perf_counter(), False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal has_answered
+            nonlocal has_responded
             if message["type"] == "http.response.start":
-                has_answered = True
+                has_responded = True
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
                 self._meter.count(scope, message["status"], time.perf_counter() - started)
             await send(message)
@@ -90,8 +90,8 @@ class Tracing:
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:
-            log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - it says where
-            if has_answered:
+            log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - the line has the location
+            if has_responded:
                 raise
             await internal_error()(scope, receive, send_with_id)
 

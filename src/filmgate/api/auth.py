@@ -67,15 +67,15 @@ class Require:
 
 
 Reader = Annotated[Tenant, Depends(Require(Scope.READ))]
-Maker = Annotated[Tenant, Depends(Require(Scope.GENERATE))]
+Creator = Annotated[Tenant, Depends(Require(Scope.GENERATE))]
 Operator = Annotated[Tenant, Depends(Require(Scope.ADMIN))]
 
 
 def is_local_request(request: Request) -> bool:
     """Whether the request was made to a loopback name, and not by a page of another site.
 
-    An open server trusts the machine, not every page in its browser: a foreign Origin is a cross-site
-    request, a foreign Host is DNS rebinding.
+    On an open server, local requests need no key. Pages of other sites in a local browser must not use this:
+    their requests have a foreign Origin or, with DNS rebinding, a foreign Host.
     """
     host = urlsplit(f"//{request.headers.get('host', '')}").hostname
     origin = request.headers.get("origin")

@@ -22,7 +22,7 @@ router = APIRouter(tags=["content"], responses=PROBLEMS)
 
 Variant = Literal["video", "thumbnail", "spritesheet"]
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_ANSWERS: dict[int | str, dict[str, object]] = {
+_RESPONSES: dict[int | str, dict[str, object]] = {
     200: {"description": "The bytes.", "content": {"video/mp4": _BINARY, "image/jpeg": _BINARY}},
     206: {"description": "The requested range.", "content": {"video/mp4": _BINARY}},
     302: {"description": "A signed link to the bytes."},
@@ -41,7 +41,7 @@ class Asset:
     etag: str
 
 
-@router.get("/v1/videos/{video_id}/content", response_class=Response, responses=_ANSWERS)
+@router.get("/v1/videos/{video_id}/content", response_class=Response, responses=_RESPONSES)
 async def download_content(
     request: Request, video_id: VideoId, caller: Reader, variant: Variant = "video"
 ) -> Response:
@@ -61,7 +61,7 @@ async def download_content(
 router.head("/v1/videos/{video_id}/content", include_in_schema=False)(download_content)
 
 
-@router.get("/objects/{token}", response_class=Response, responses=_ANSWERS)
+@router.get("/objects/{token}", response_class=Response, responses=_RESPONSES)
 async def download_object(request: Request, token: str) -> Response:
     """The object of a signed link, until the link expires. Needs no API key."""
     services = services_of(request)

@@ -56,7 +56,7 @@ def problem_of(error: errors.FilmgateError) -> Problem:
     return next(known, Problem(500, "server_error", should_retry=False))
 
 
-def answer(error: errors.FilmgateError) -> JSONResponse:
+def to_response(error: errors.FilmgateError) -> JSONResponse:
     """The HTTP response to an error."""
     problem = problem_of(error)
     headers = {}
@@ -97,13 +97,13 @@ def install_problems(app: FastAPI) -> None:
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
         if problem_of(error).status >= 500:
             log.error("request failed", error=error, path=getattr(request.scope.get("route"), "path", None))
-        return answer(error)
+        return to_response(error)
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         param = ".".join(str(part) for part in first["loc"][1:]) or None
-        return answer(errors.InvalidField(first["msg"], option=param))
+        return to_response(errors.InvalidField(first["msg"], option=param))
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> JSONResponse:

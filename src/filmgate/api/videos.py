@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
-from filmgate.api.auth import Maker, Reader
+from filmgate.api.auth import Creator, Reader
 from filmgate.api.forms import Body, read_body
 from filmgate.api.openapi import PROBLEMS, form_body
 from filmgate.api.schemas import (
@@ -38,28 +38,28 @@ _MAX_KEY_CHARS = 255
 
 
 @router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference"))
-async def create_video(request: Request, caller: Maker) -> Response:
+async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
     body = await _read(request)
     return await _accept(request, caller, body, parse_form(CreateVideo, body).to_request(body.files))
 
 
 @router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
-async def edit_video(request: Request, caller: Maker) -> Response:
+async def edit_video(request: Request, caller: Creator) -> Response:
     """Create a video that changes another, if the model supports it."""
     body = await _read(request)
     return await _accept(request, caller, body, _derive(SourceKind.EDIT, EditVideo, body))
 
 
 @router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video"))
-async def extend_video(request: Request, caller: Maker) -> Response:
+async def extend_video(request: Request, caller: Creator) -> Response:
     """Create a video that continues another, if the model supports it."""
     body = await _read(request)
     return await _accept(request, caller, body, _derive(SourceKind.EXTEND, ExtendVideo, body))
 
 
 @router.post("/characters", status_code=400, openapi_extra=form_body(Form, file="video"))
-async def create_character(_caller: Maker) -> Response:
+async def create_character(_caller: Creator) -> Response:
     """Part of the SDK; no model supports characters."""
     raise UnsupportedVerb("no model supports characters", option="video")
 
@@ -102,31 +102,31 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
     def read() -> Video:
         return to_video(services, services.reader.find(caller.id, to_job_id(video_id)))
 
-    return _answer(await services.call(read))
+    return _to_response(await services.call(read))
 
 
 @router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo))
-async def remix_video(request: Request, video_id: VideoId, caller: Maker) -> Response:
+async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Render a completed video again with another prompt."""
     body = await _read(request)
     prompt = parse_form(RemixVideo, body).prompt
-    asked = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=to_job_id(video_id))
-    return await _accept(request, caller, body, asked)
+    wanted = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=to_job_id(video_id))
+    return await _accept(request, caller, body, wanted)
 
 
 @router.post("/{video_id}/cancel", response_model=Video)
-async def cancel_video(request: Request, video_id: VideoId, caller: Maker) -> Response:
+async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Cancel a video: a queued one at once, a running one within a step or a chunk. Idempotent."""
     services = services_of(request)
 
     def cancel() -> Video:
         return to_video(services, services.queue.cancel(caller.id, to_job_id(video_id)))
 
-    return _answer(await services.call(cancel))
+    return _to_response(await services.call(cancel))
 
 
 @router.delete("/{video_id}", response_model=DeletedVideo)
-async def delete_video(request: Request, video_id: VideoId, caller: Maker) -> Response:
+async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Delete a video and everything stored for it; a running one is cancelled first."""
     services, job_id = services_of(request), to_job_id(video_id)
     job = await services.call(services.queue.cancel, caller.id, job_id)
@@ -151,23 +151,23 @@ async def _read(request: Request) -> Body:
     return await read_body(request, services_of(request).settings.max_body_bytes)
 
 
-async def _accept(request: Request, tenant: Tenant, body: Body, asked: VideoRequest) -> Response:
-    """Admit the request on a thread and answer with the job."""
+async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoRequest) -> Response:
+    """Admit the request on a thread; the response is the new job."""
     services = services_of(request)
     context = RequestContext(tenant, to_idempotency(request, body), TraceId(request.state.trace_id))
 
     def accept() -> Video:
-        return to_video(services, services.admission.accept(context, asked))
+        return to_video(services, services.admission.accept(context, wanted))
 
-    has_image = asked.source_kind is SourceKind.IMAGE
-    return _answer(await (services.call_slowly(accept) if has_image else services.call(accept)))
+    has_image = wanted.source_kind is SourceKind.IMAGE
+    return _to_response(await (services.call_slowly(accept) if has_image else services.call(accept)))
 
 
 def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest:
-    asked = parse_form(form, body)
-    seconds = asked.seconds if isinstance(asked, ExtendVideo) else None
-    source_id = to_job_id(find_clip(verb, asked, body))
-    return VideoRequest(prompt=asked.prompt, seconds=seconds, verb=verb, source_id=source_id)
+    parsed = parse_form(form, body)
+    seconds = parsed.seconds if isinstance(parsed, ExtendVideo) else None
+    source_id = to_job_id(find_clip(verb, parsed, body))
+    return VideoRequest(prompt=parsed.prompt, seconds=seconds, verb=verb, source_id=source_id)
 
 
 def _delete(services: Services, tenant_id: TenantId, job_id: JobId) -> None:
@@ -187,7 +187,7 @@ def to_idempotency(request: Request, body: Body) -> Idempotency:
     return Idempotency(body.digest, key, is_retry=retries.isdecimal() and int(retries[:9]) > 0)
 
 
-def _answer(video: Video) -> Response:
+def _to_response(video: Video) -> Response:
     return _json(video.model_dump_json(), {"openai-poll-after-ms": str(poll_after_ms(video))})
 
 

@@ -25,7 +25,7 @@ _MAX_UNREAD = 64
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the poller has just read of a job."""
+    """A job as the poller has just read it, with what is new."""
 
     job: Job
     events: tuple[JobEvent, ...] = ()
@@ -145,8 +145,8 @@ class Watch:
         watched.position = position
         return Snapshot(watched.job)
 
-    def _read_job(self, watched: _Watched, job: Job) -> Snapshot | None:
-        """The new state and all events since the last one; None when the job is removed meanwhile."""
+    def _read_job(self, watched: _Watched, job: Job) -> Snapshot:
+        """The new state and all events since the last one, or the removal of the job."""
         try:
             events = self._services.reader.events(job.tenant_id, job.id, after=watched.job.revision)
         except JobNotFound:

@@ -44,8 +44,8 @@ app.command("serve")(serve.run_server)
 app.add_typer(plan.app)
 
 
-def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a typer callback
-    if is_asked:
+def _print_version(is_given: bool) -> None:  # noqa: FBT001 - a typer callback
+    if is_given:
         typer.echo(f"filmgate {__version__}")
         raise typer.Exit
 

@@ -1,4 +1,4 @@
-"""What `filmgate serve` prints first: the address, the API key, and two examples to paste."""
+"""The text `filmgate serve` prints at startup: the address, the key file and two examples."""
 
 import shlex
 import sys

@@ -1,4 +1,4 @@
-"""`filmgate config`: every effective setting and where it came from."""
+"""`filmgate config`: every effective setting and its source."""
 
 import json
 import re
@@ -17,7 +17,7 @@ URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 def show_config(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Print every effective setting and where it came from, secrets masked."""
+    """Print every effective setting and its source. Secrets are masked."""
     from filmgate.settings import read_settings
 
     _, origins = read_settings()
@@ -30,7 +30,7 @@ def show_config(
 
 
 def shown(origin: "Origin") -> object:
-    """The value as it may be shown to anyone who looks over a shoulder."""
+    """The value, masked if it is a secret or a URL with a password."""
     name = origin.key.rpartition(".")[2]
     is_secret = any(word in name for word in MASKED)
     if is_secret and origin.value:

@@ -1,4 +1,4 @@
-"""`filmgate doctor`: can this machine make clips, and if not, what to do."""
+"""`filmgate doctor`: checks this machine and its configuration, with a remedy for every problem."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ def _machine(_settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
 
 
 def _worker(_settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
-    """Without the worker extra, that is the finding."""
+    """The worker extra is optional: without it, there is one finding."""
     try:
         from filmgate.pipeline.doctor import examine
     except ModuleNotFoundError as exc:
@@ -69,15 +69,15 @@ def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding
     return check_cache(settings.models)
 
 
-# A part that is not configured has nothing to say.
+# A component that is not configured returns no findings.
 EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _sqs, _model_cache)
 
 
 def doctor(
-    tenant: Annotated[str, typer.Option(help="Whose key and prefix the AWS parts are tried with.")] = "local",
+    tenant: Annotated[str, typer.Option(help="Tenant whose key and prefix the AWS checks use.")] = "local",
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Look at Python, GPU, encoders, disk, provider and AWS parts; a remedy for all that is not ok."""
+    """Check Python, GPU, encoders, disk, provider and AWS, and print a remedy for every problem."""
     from filmgate.settings import load_settings
 
     settings = load_settings()

@@ -1,4 +1,4 @@
-"""`filmgate generate`: a prompt in, a clip out, and a tidy account of what it took."""
+"""`filmgate generate`: renders a clip from a prompt and reports time and memory."""
 
 import json
 from contextlib import ExitStack
@@ -19,26 +19,32 @@ DEFAULT_MODEL = "flipbook"
 
 
 def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
-    prompt: Annotated[str, typer.Argument(help="What the clip should show.", show_default=False)],
+    prompt: Annotated[str, typer.Argument(help="What the clip shows.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("clip.mp4"),
     model: Annotated[
         str,
-        typer.Option(help="A shipped model, a diffusers folder, a hub id or s3://BUCKET/models/NAME/vN/."),
+        typer.Option(
+            help="A model in the package, a diffusers folder, a hub id or s3://BUCKET/models/NAME/vN/."
+        ),
     ] = DEFAULT_MODEL,
-    size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT; the model's default if left out.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Length of the clip.")] = None,
+    size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT. Default: the model's.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Length of the clip in seconds.")] = None,
     frames: Annotated[int | None, typer.Option(help="Length in frames, instead of --seconds.")] = None,
-    fps: Annotated[int | None, typer.Option(help="Frames a second.")] = None,
+    fps: Annotated[int | None, typer.Option(help="Frames per second.")] = None,
     steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same clip on the same machine.")] = None,
-    guidance: Annotated[float | None, typer.Option(help="How closely to follow the prompt.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed renders the same clip on the same machine.")
+    ] = None,
+    guidance: Annotated[float | None, typer.Option(help="How closely the clip follows the prompt.")] = None,
     negative: Annotated[str, typer.Option(help="What the clip should not show.")] = "",
-    image: Annotated[Path | None, typer.Option(help="Start from this picture.")] = None,
-    thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame.")] = None,
-    spritesheet: Annotated[Path | None, typer.Option(help="Also write sixteen frames on one sheet.")] = None,
+    image: Annotated[Path | None, typer.Option(help="Image to start from.")] = None,
+    thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame to this file.")] = None,
+    spritesheet: Annotated[
+        Path | None, typer.Option(help="Also write a sheet of sixteen frames to this file.")
+    ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
-    """Make a clip from a prompt, or from an image and a prompt."""
+    """Render a clip from a prompt, or from an image and a prompt."""
     if not prompt.strip() and image is None:
         raise InvalidField("the prompt is empty; describe what the clip shows", option="prompt")
     request = VideoRequest(
@@ -59,7 +65,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
 
 
 def _render(
-    asked: VideoRequest, model: str, output: Path, stills: tuple[Path | None, Path | None]
+    wanted: VideoRequest, model: str, output: Path, stills: tuple[Path | None, Path | None]
 ) -> "RenderReport":
     from filmgate.settings import load_settings
 
@@ -81,8 +87,8 @@ def _render(
         folder = ensure_local(model, open_cache(settings.models, settings.data), held, pull_progress())
         control = held.enter_context(shown_progress(f"loading {model}"))
         loaded = load_model(folder, settings.pipeline)
-        spec = to_spec(asked, model, loaded.limits, settings.admission.prompt_max_chars)
-        request = to_clip_request(spec, asked.image.data if asked.image else None)
+        spec = to_spec(wanted, model, loaded.limits, settings.admission.prompt_max_chars)
+        request = to_clip_request(spec, wanted.image.data if wanted.image else None)
         metadata = {"model": model, "seed": str(request.seed)}
         text = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance)
         renderer = Renderer(loaded, settings.pipeline)
@@ -119,14 +125,14 @@ def as_dict(report: "RenderReport", model: str) -> dict[str, object]:
 
 
 def summary(report: "RenderReport", model: str) -> str:
-    """The report as people read it."""
+    """The report as text."""
     clip, request, stages = report.clip, report.request, report.stage_seconds
     before_decode = sum(stages.values()) - stages["decode"]
     on_gpu = f"{report.peak_device_bytes / 2**30:.2f} GiB GPU, " if report.peak_device_bytes else ""
     rows = {
         "clip": f"{clip.path}  ({clip.size_bytes / 1024:,.0f} KiB)",
         "video": f"{clip.shape.width}x{clip.shape.height}, {clip.shape.frames} frames at {request.fps} fps",
-        "made by": f"{model}, {request.steps} steps, seed {request.seed}",
+        "model": f"{model}, {request.steps} steps, seed {request.seed}",
         "seconds": ", ".join(f"{stage} {s:.1f}" for stage, s in stages.items()),
         "first frame": f"playable {before_decode + clip.first_fragment_seconds:.1f} s after the start",
         "peak memory": f"{on_gpu}{report.peak_host_bytes / 2**30:.2f} GiB host",

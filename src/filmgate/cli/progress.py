@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from filmgate.pipeline.control import Control
     from filmgate.pipeline.control import Progress as Step
 
-LABELS = {"text": "reading the prompt", "denoise": "denoising", "decode": "decoding", "finish": "writing"}
+LABELS = {"text": "encoding the prompt", "denoise": "denoising", "decode": "decoding", "finish": "writing"}
 
 
 @contextmanager
 def shown_progress(opening: str) -> "Iterator[Control]":
-    """A Control whose progress a person can follow; `opening` is shown until the first stage begins."""
+    """A Control that shows progress; `opening` is shown until the first stage starts."""
     console = Console(file=sys.stderr)
     with _bar(console, opening) if console.is_terminal else _lines(opening) as on_progress:
         from filmgate.pipeline.control import Control
@@ -47,7 +47,7 @@ def _bar(console: Console, opening: str) -> "Iterator[Callable[[Step], None]]":
 @contextmanager
 def _lines(opening: str) -> "Iterator[Callable[[Step], None]]":
     started = time.perf_counter()
-    print(opening, file=sys.stderr)  # noqa: T201 - the plain twin of the bar
+    print(opening, file=sys.stderr)  # noqa: T201 - progress without a terminal
     current = ""
 
     def show(step: "Step") -> None:

@@ -1,4 +1,4 @@
-"""`filmgate serve`: the API and, unless told otherwise, one embedded worker."""
+"""`filmgate serve`: the API and, by default, one embedded worker."""
 
 from functools import partial
 from pathlib import Path
@@ -9,19 +9,23 @@ import typer
 from filmgate.cli.banner import print_banner
 
 
-def run_server(  # noqa: PLR0913, PLR0917 - one argument an option
+def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free one.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of jobs, clips and keys.")] = None,
-    has_worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Run a worker too.")] = True,
-    is_open: Annotated[bool, typer.Option("--open", help="Need no key; on loopback alone.")] = False,
-    tls_certificate: Annotated[Path | None, typer.Option(help="PEM file: serve HTTPS.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free port.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder for jobs, clips and keys.")] = None,
+    has_worker: Annotated[bool, typer.Option("--worker/--no-worker", help="Also run a worker.")] = True,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Accept requests without an API key; only on loopback.")
+    ] = False,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the certificate; enables HTTPS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the private key.")] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="PEM file: clients must show a certificate, which names the tenant.")
+        Path | None, typer.Option(help="PEM file of the CA whose client certificates identify tenants.")
     ] = None,
 ) -> None:
-    """Serve the API on this machine, with a queue, an encrypted store and a worker of its own."""
+    """Serve the API on this machine, with a queue, an encrypted store and a worker."""
     from filmgate.server import serve
 
     given = {

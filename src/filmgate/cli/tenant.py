@@ -1,4 +1,4 @@
-"""`filmgate tenant`: who may call, with which key, for how much."""
+"""`filmgate tenant`: tenants, their API keys, quotas and policies."""
 
 import json
 from contextlib import contextmanager
@@ -21,23 +21,31 @@ Name = Annotated[str, typer.Argument(help="a-z, 0-9 and -, at most 63 characters
 IsManaged = Annotated[
     bool | None,
     typer.Option(
-        "--managed/--no-managed", help="May a managed provider render its jobs?", show_default=False
+        "--managed/--no-managed", help="Allow a managed provider to render its jobs.", show_default=False
     ),
 ]
 Regions = Annotated[
-    str | None, typer.Option("--managed-regions", help="Only in these, comma-separated; empty: any.")
+    str | None,
+    typer.Option("--managed-regions", help="Allowed regions of the provider, comma-separated; empty: any."),
 ]
 MaxUsd = Annotated[
-    str | None, typer.Option("--managed-max-usd", help="Most USD a clip may cost there; none: any.")
+    str | None,
+    typer.Option("--managed-max-usd", help="Maximum price of a clip at the provider in USD; none: no limit."),
 ]
 MayResize = Annotated[
     bool | None,
-    typer.Option("--managed-resize/--no-managed-resize", help="May the size be changed?", show_default=False),
+    typer.Option(
+        "--managed-resize/--no-managed-resize",
+        help="Allow the provider to change the size.",
+        show_default=False,
+    ),
 ]
 MayRelength = Annotated[
     bool | None,
     typer.Option(
-        "--managed-relength/--no-managed-relength", help="May the length be changed?", show_default=False
+        "--managed-relength/--no-managed-relength",
+        help="Allow the provider to change the length.",
+        show_default=False,
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
@@ -46,12 +54,18 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.
 @tenant.command("add")
 def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     name: Name,
-    scopes: Annotated[str, typer.Option(help="Of generate, read, admin.")] = "generate,read",
-    weight: Annotated[float, typer.Option(min=0.01, help="Share of the GPUs against other tenants.")] = 1.0,
-    max_queued: Annotated[int | None, typer.Option(min=1, help="Most jobs waiting.")] = None,
-    max_running: Annotated[int | None, typer.Option(min=1, help="Most jobs running.")] = None,
-    gpu_seconds_per_day: Annotated[float | None, typer.Option(min=0, help="Most GPU-seconds a day.")] = None,
-    certificate: Annotated[str | None, typer.Option(help="Subject of its client certificate.")] = None,
+    scopes: Annotated[str, typer.Option(help="Comma-separated: generate, read, admin.")] = "generate,read",
+    weight: Annotated[
+        float, typer.Option(min=0.01, help="Share of the GPUs relative to other tenants.")
+    ] = 1.0,
+    max_queued: Annotated[int | None, typer.Option(min=1, help="Maximum queued jobs.")] = None,
+    max_running: Annotated[int | None, typer.Option(min=1, help="Maximum running jobs.")] = None,
+    gpu_seconds_per_day: Annotated[
+        float | None, typer.Option(min=0, help="Maximum GPU-seconds per day.")
+    ] = None,
+    certificate: Annotated[
+        str | None, typer.Option(help="RFC 4514 subject of its client certificate.")
+    ] = None,
     is_managed: IsManaged = None,
     regions: Regions = None,
     max_usd: MaxUsd = None,
@@ -59,7 +73,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     may_relength: MayRelength = None,
     is_json: AsJson = False,
 ) -> None:
-    """Add a tenant and print its API key, once."""
+    """Create a tenant and print its API key. The key is not shown again."""
     from filmgate.tenants.base import Scope, Tenant
 
     try:
@@ -90,7 +104,7 @@ def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     may_relength: MayRelength = None,
     is_json: AsJson = False,
 ) -> None:
-    """Change what a managed provider may do for a tenant; what is not given stays."""
+    """Change what a managed provider may do for a tenant. Other options keep their values."""
     changes = read_policy(
         is_managed=is_managed,
         regions=regions,
@@ -99,7 +113,7 @@ def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         may_relength=may_relength,
     )
     if not changes:
-        raise UsageError("give at least one option to change", option="--managed")
+        raise UsageError("set at least one option", option="--managed")
     with opened_registry() as registry:
         found = registry.find(TenantId(name))
         changed = registry.set_managed_policy(found.id, replace(found.managed, **changes))
@@ -110,7 +124,7 @@ def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
 
 @tenant.command("list")
 def list_tenants(is_json: AsJson = False) -> None:
-    """Print every tenant with its scopes and limits; never a key."""
+    """Print every tenant with its scopes and limits, without keys."""
     with opened_registry() as registry:
         tenants = registry.tenants()
     if is_json:
@@ -125,7 +139,7 @@ def list_tenants(is_json: AsJson = False) -> None:
 
 @tenant.command("rotate")
 def rotate_key(name: Name, is_json: AsJson = False) -> None:
-    """Print a new API key, once; older keys of the tenant stop working now."""
+    """Create an API key, print it, and revoke all older keys. The key is not shown again."""
     with opened_registry() as registry:
         issued = registry.rotate(TenantId(name))
     print_key(issued, is_json=is_json)
@@ -133,7 +147,7 @@ def rotate_key(name: Name, is_json: AsJson = False) -> None:
 
 @tenant.command("disable")
 def disable_tenant(name: Name, is_json: AsJson = False) -> None:
-    """Refuse the tenant from now on; jobs already accepted still finish."""
+    """Reject the requests of a tenant. Accepted jobs still finish."""
     with opened_registry() as registry:
         disabled = registry.disable(TenantId(name))
     typer.echo(json.dumps(as_dict(disabled)) if is_json else f"{disabled.id} is disabled")
@@ -141,7 +155,7 @@ def disable_tenant(name: Name, is_json: AsJson = False) -> None:
 
 @contextmanager
 def opened_registry() -> "Iterator[TenantRegistry]":
-    """The tenants of the database the settings name."""
+    """The tenants in the configured database."""
     from filmgate.database import open_database
     from filmgate.settings import load_settings
     from filmgate.tenants import open_tenants
@@ -162,7 +176,7 @@ def read_policy(
     may_resize: bool | None,
     may_relength: bool | None,
 ) -> dict[str, Any]:
-    """What was given of a policy, by field."""
+    """The given options as fields of a ManagedPolicy."""
     given: dict[str, Any] = {
         "is_allowed": is_managed,
         "may_resize": may_resize,
@@ -182,30 +196,30 @@ def _usd(text: str) -> float:
     except ValueError:
         usd = -1.0
     if not 0 <= usd < float("inf"):
-        raise UsageError(f"{text!r} is not a price; give USD, or none", option="--managed-max-usd")
+        raise UsageError(f"{text!r} is not a price; use a number of USD, or none", option="--managed-max-usd")
     return usd
 
 
 def describe_policy(managed: ManagedPolicy) -> str:
-    """What a managed provider may do, in a few words."""
+    """The policy as text."""
     if not managed.is_allowed:
         return "no managed provider"
-    words = ["managed"]
-    if managed.regions:
-        words.append(f"in {','.join(managed.regions)}")
+    limits = [f"regions {','.join(managed.regions) or 'any'}"]
     if managed.max_usd_per_clip is not None:
-        words.append(f"up to {managed.max_usd_per_clip:g} USD")
-    allowed = [("resized", managed.may_resize), ("of another length", managed.may_change_length)]
-    words += [word for word, is_so in allowed if is_so]
-    return " ".join(words)
+        limits.append(f"at most {managed.max_usd_per_clip:g} USD per clip")
+    if managed.may_resize:
+        limits.append("may resize")
+    if managed.may_change_length:
+        limits.append("may change length")
+    return f"managed provider ({', '.join(limits)})"
 
 
 def print_key(issued: "IssuedKey", *, is_json: bool) -> None:
-    """The key on stdout, so that it can be piped; the advice on stderr."""
+    """Print the key alone on stdout, for pipes; the explanation goes to stderr."""
     if is_json:
         typer.echo(json.dumps(as_dict(issued.tenant) | {"api_key": issued.secret}))
         return
-    typer.echo(f"the API key of {issued.tenant.id}; it is shown this once:", err=True)
+    typer.echo(f"API key of {issued.tenant.id} (it is not shown again):", err=True)
     typer.echo(issued.secret)
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
 from filmgate.errors import InvalidField, UnsupportedValue
 from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
@@ -71,6 +71,23 @@ def to_spec(request: VideoRequest, model: str, limits: ModelLimits, max_prompt_c
         guidance=limits.guidance.check("guidance", request.guidance),
         negative_prompt=request.negative_prompt,
     )
+
+
+def inherit(request: VideoRequest, spec: VideoSpec, limits: ModelLimits) -> VideoRequest:
+    """The request with the spec's values for everything it leaves out, except texts and sources.
+
+    For a request that starts from the clip of this spec.
+    """
+    inherited = {name: getattr(spec, name) for name in _INHERITED}
+    inherited |= {"size": spec.size, "seconds": limits.frames.seconds(spec.frames, spec.fps)}
+    left_out = {name: value for name, value in inherited.items() if getattr(request, name) is None}
+    return replace(request, **left_out)
+
+
+_INHERITED = {f.name for f in fields(VideoRequest)} & {f.name for f in fields(VideoSpec)} - {
+    "prompt",
+    "negative_prompt",
+}
 
 
 def _seed(seed: int | None) -> int:

@@ -53,7 +53,10 @@ class Forecast:
     slots: Mapping[JobId, Slot]
     expects_workers: bool
     _runs: "tuple[_Worker, ...]" = field(repr=False)
+    # Filled on first use: every request asks about a few lanes and tenants only.
     _curves: "dict[Lane, _Curve]" = field(default_factory=dict, repr=False)
+    _accounts: "dict[TenantId, _Account]" = field(default_factory=dict, repr=False)
+    _totals: "dict[Route, _Total]" = field(default_factory=dict, repr=False)
 
     def arrive(self, job: Arrival) -> Slot:
         """The slot of a job that would be enqueued now, without simulating again.
@@ -61,10 +64,10 @@ class Forecast:
         The job starts when the simulation first serves a tenant whose virtual time is beyond the job's own.
         """
         lane = (job.route, job.model)
-        curve = self._curve(lane)
-        starts_in = max(curve.when(self._start_tag(job), job.tenant_id), self._wait_for_own_jobs(job))
+        curve, account = self._curve(lane), self._account(job.tenant_id)
+        starts_in = max(curve.when(account.start_tag(job.deadline_at), job.tenant_id), account.has_room_in)
         position = 1 + curve.count_before(lane, starts_in)
-        if not any(run.serves(lane) and not run.is_assumed for run in self._runs):
+        if not self.expects_workers and self.count_workers(*lane) == 0:
             starts_in = inf
         return Slot(position, starts_in, starts_in + job.busy_seconds)
 
@@ -79,32 +82,26 @@ class Forecast:
 
     def backlog_seconds(self, route: Route) -> float:
         """Predicted seconds of all queued jobs on a route."""
-        listed = sum(job.busy_seconds for job in self.snapshot.queued if job.route is route)
-        return listed + sum(tail.gpu_seconds for tail in self.snapshot.tails if tail.route is route)
+        return self._total(route).queued_seconds
+
+    def count_jobs(self, route: Route) -> int:
+        """Queued and running jobs on a route."""
+        return self._total(route).jobs
 
     def _curve(self, lane: Lane) -> "_Curve":
         if lane not in self._curves:
             self._curves[lane] = _Curve([run for run in self._runs if run.serves(lane)])
         return self._curves[lane]
 
-    def _start_tag(self, job: Arrival) -> float:
-        share = self.snapshot.shares.get(job.tenant_id, _NEW_TENANT)
-        own = [each for each in self.snapshot.queued if each.tenant_id == job.tenant_id]
-        tails = [tail for tail in self.snapshot.tails if tail.tenant_id == job.tenant_id]
-        if not own and not tails:
-            return max(share.virtual_time, self.snapshot.virtual_now)
-        before = sum(each.share_seconds for each in own if each.deadline_at <= job.deadline_at)
-        before += sum(tail.gpu_seconds for tail in tails)
-        return share.virtual_time + before / share.weight
+    def _total(self, route: Route) -> "_Total":
+        if route not in self._totals:
+            self._totals[route] = _add_up(self.snapshot, route)
+        return self._totals[route]
 
-    def _wait_for_own_jobs(self, job: Arrival) -> float:
-        """When the tenant's `max_running` leaves room for the job after all its other jobs."""
-        share = self.snapshot.shares.get(job.tenant_id, _NEW_TENANT)
-        if share.max_running is None:
-            return 0.0
-        ends = sorted(end for run in self._runs for end in run.ends_of(job.tenant_id))
-        must_end = len(ends) - share.max_running
-        return ends[must_end] if must_end >= 0 else 0.0
+    def _account(self, tenant_id: TenantId) -> "_Account":
+        if tenant_id not in self._accounts:
+            self._accounts[tenant_id] = _Account(tenant_id, self.snapshot, self._runs)
+        return self._accounts[tenant_id]
 
 
 def always(_job: QueuedJob, _starts_in: float) -> bool:
@@ -187,6 +184,48 @@ class _Curve:
 
     def count_before(self, lane: Lane, moment: float) -> int:
         return bisect_left(self._by_lane.get(lane, []), moment)
+
+
+@dataclass(frozen=True, slots=True)
+class _Total:
+    jobs: int
+    queued_seconds: float
+
+
+def _add_up(snapshot: Snapshot, route: Route) -> _Total:
+    queued = [job.busy_seconds for job in snapshot.queued if job.route is route]
+    tails = [tail for tail in snapshot.tails if tail.route is route]
+    running = sum(job.route is route for job in snapshot.running)
+    return _Total(
+        jobs=len(queued) + sum(tail.jobs for tail in tails) + running,
+        queued_seconds=sum(queued) + sum(tail.gpu_seconds for tail in tails),
+    )
+
+
+class _Account:
+    """What a new job of one tenant waits for: the tenant's own queued and running jobs."""
+
+    def __init__(self, tenant_id: TenantId, snapshot: Snapshot, workers: tuple[_Worker, ...]) -> None:
+        share = snapshot.shares.get(tenant_id, _NEW_TENANT)
+        own = sorted(
+            (job.deadline_at, job.share_seconds) for job in snapshot.queued if job.tenant_id == tenant_id
+        )
+        tails = [tail.gpu_seconds for tail in snapshot.tails if tail.tenant_id == tenant_id]
+        is_idle = not own and not tails
+        self._virtual_time = max(share.virtual_time, snapshot.virtual_now) if is_idle else share.virtual_time
+        self._weight = share.weight
+        self._deadlines = [deadline_at for deadline_at, _ in own]
+        self._seconds = list(accumulate((seconds for _, seconds in own), initial=sum(tails)))
+        self.has_room_in = 0.0  # when `max_running` leaves room for a job after all others of the tenant
+        if share.max_running is not None:
+            ends = sorted(end for worker in workers for end in worker.ends_of(tenant_id))
+            must_end = len(ends) - share.max_running
+            self.has_room_in = ends[must_end] if must_end >= 0 else 0.0
+
+    def start_tag(self, deadline_at: float) -> float:
+        """The tenant's virtual time after its jobs with an earlier deadline."""
+        before = self._seconds[bisect_right(self._deadlines, deadline_at)]
+        return self._virtual_time + before / self._weight
 
 
 class _Tenant:

@@ -68,7 +68,7 @@ class Router:
         """The provider's quote, given the jobs it has already and `sent` more."""
         if not has_managed_worker(forecast):
             return Quote("provider", obstacle=NO_MANAGED_WORKER)
-        return self.managed.quote(spec, policy, count_managed(forecast) + sent)
+        return self.managed.quote(spec, policy, forecast.count_jobs(Route.MANAGED) + sent)
 
 
 def work_seconds(predicted: StageSeconds) -> float:
@@ -81,11 +81,3 @@ def has_managed_worker(forecast: Forecast) -> bool:
     return forecast.expects_workers or any(
         worker.route is Route.MANAGED for worker in forecast.snapshot.workers
     )
-
-
-def count_managed(forecast: Forecast) -> int:
-    """Jobs on the managed route, queued or running."""
-    snapshot = forecast.snapshot
-    listed = sum(job.route is Route.MANAGED for job in snapshot.queued)
-    tails = sum(tail.jobs for tail in snapshot.tails if tail.route is Route.MANAGED)
-    return listed + tails + sum(job.route is Route.MANAGED for job in snapshot.running)

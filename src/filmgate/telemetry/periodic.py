@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -80,14 +81,11 @@ def attempt(task: str, action: Callable[[], T], failures: FailureCounter | None 
 
 def attempt_each(
     task: str, action: Callable[[T], object], items: Iterable[T], failures: FailureCounter | None = None
-) -> int:
-    """Run the action for every item; returns how many succeeded. A failing item does not stop the others."""
-    done = 0
-    for item in items:
+) -> list[T]:
+    """Run the action for every item; returns the items that failed. A failure does not stop the others."""
 
-        def run(item: T = item) -> bool:
-            action(item)
-            return True
+    def run(item: T) -> bool:
+        action(item)
+        return True
 
-        done += bool(attempt(task, run, failures))
-    return done
+    return [item for item in items if not attempt(task, partial(run, item), failures)]

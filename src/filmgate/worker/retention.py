@@ -1,23 +1,30 @@
 """Retention: deletes expired jobs with their objects, and objects that belong to no job."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Job, JobId, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectStore
 from filmgate.telemetry.logs import Log
-from filmgate.telemetry.periodic import attempt_each
+from filmgate.telemetry.periodic import FailureCounter, attempt, attempt_each
 from filmgate.tenants.base import TenantRegistry
 
 # An upload is stored before its job is accepted: a younger object is not an orphan.
 ORPHAN_SECONDS = 3600.0
 _TASK = "retention"
+_BATCH = 100
+# A run ends after this many failures: then the store is down, and the next run tries again.
+_MAX_FAILURES = 1000
 
 
 class Retention:
-    """Run it periodically, in any number of processes: every step is idempotent."""
+    """Run it periodically, in any number of processes: every step is idempotent.
+
+    A failure is logged and counted. It does not stop the deletion of other jobs or other tenants' orphans.
+    """
 
     def __init__(
         self,
@@ -25,26 +32,33 @@ class Retention:
         reader: JobReader,
         store: ObjectStore,
         tenants: TenantRegistry,
+        *,
         clock: Callable[[], float] = time.time,
+        failures: FailureCounter | None = None,
     ) -> None:
         self._queue = queue
         self._reader = reader
         self._store = store
         self._tenants = tenants
         self._clock = clock
+        self._failures = failures
         self._log = Log("retention")
 
     def delete_expired(self) -> int:
-        """Delete every expired job. Returns how many. A job that cannot be deleted does not stop the rest."""
-        deleted = 0
-        while jobs := self._reader.expired():
-            done = attempt_each(_TASK, self._delete, jobs)
-            deleted += done
-            if not done:
-                break
+        """Delete every expired job. Returns how many were deleted."""
+        deleted, failed = 0, set[JobId]()
+        while len(failed) < _MAX_FAILURES and (jobs := self._find_expired(failed)):
+            failed_now = attempt_each(_TASK, self._delete, jobs, self._failures)
+            failed |= {job.id for job in failed_now}
+            deleted += len(jobs) - len(failed_now)
         if deleted:
             self._log.info("expired jobs deleted", jobs=deleted)
         return deleted
+
+    def _find_expired(self, failed: set[JobId]) -> Sequence[Job]:
+        """The next expired jobs, without those whose deletion failed in this run."""
+        expired = self._reader.expired(limit=_BATCH + len(failed))
+        return [job for job in expired if job.id not in failed]
 
     def _delete(self, job: Job) -> None:
         # Objects first: after a crash in between, the row is found again.
@@ -52,16 +66,21 @@ class Retention:
         self._queue.remove(job.tenant_id, job.id)
 
     def delete_orphans(self) -> int:
-        """Delete objects whose job does not exist, and unpublished drafts. Returns how many jobs it was."""
+        """Delete unpublished drafts and the objects of jobs that do not exist. Returns how many such jobs."""
+        attempt(_TASK, self._delete_drafts, self._failures)
+        deleted = 0
+        for tenant in self._tenants.tenants():
+            orphans = attempt(_TASK, partial(self._find_orphans, tenant.id), self._failures) or []
+            failed = attempt_each(_TASK, partial(self._store.delete, tenant.id), orphans, self._failures)
+            deleted += len(orphans) - len(failed)
+        return deleted
+
+    def _delete_drafts(self) -> None:
         if drafts := self._store.sweep(UNPUBLISHED_SECONDS):
             self._log.warning("unpublished objects deleted", leftovers=drafts)
-        orphans = [
-            (tenant.id, job_id)
-            for tenant in self._tenants.tenants()
-            for job_id in self._store.jobs(tenant.id)
-            if self._is_orphan(tenant.id, job_id)
-        ]
-        return attempt_each(_TASK, lambda orphan: self._store.delete(*orphan), orphans)
+
+    def _find_orphans(self, tenant_id: TenantId) -> list[JobId]:
+        return [job_id for job_id in self._store.jobs(tenant_id) if self._is_orphan(tenant_id, job_id)]
 
     def _is_orphan(self, tenant_id: TenantId, job_id: JobId) -> bool:
         newest = max((part.modified_at for part in self._store.parts(tenant_id, job_id)), default=0.0)

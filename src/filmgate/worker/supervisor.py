@@ -76,6 +76,8 @@ class WorkerChild:
                 env=self._environ,
                 preexec_fn=partial(end_with_parent, os.getpid()),  # noqa: PLW1509 - two system calls, no lock
             )
+            if self._is_stopping.is_set():  # `drain` was called before there was a process to signal
+                self._process.send_signal(signal.SIGTERM)
             code = self._process.wait()
             if self._is_stopping.is_set():
                 return

@@ -1,4 +1,4 @@
-"""Estimates start at the card's guess and follow what was measured."""
+"""Estimates start with the rates of the model card and follow measurements."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from filmgate.admission.estimates import REFRESH_SECONDS, Estimator, learn, predict, work_units
 from filmgate.jobs import Route, StageSeconds
 from filmgate.models.cards import open_registry
-from filmgate.scheduling.base import Measurement
+from filmgate.scheduling.records import Measurement
 from tests.tickets import SPEC
 
 CARD = open_registry("flipbook").default
@@ -18,19 +18,19 @@ def measured(denoise, *, spec=SPEC, route=Route.GPU):
     return Measurement(spec, route, "cpu", seconds, 0.0)
 
 
-class Shelf:
-    """A book that knows only measurements."""
+class MeasurementReader:
+    """A JobReader that only has measurements."""
 
     def __init__(self):
-        self.known = []
+        self.found = []
         self.reads = 0
 
     def measurements(self, _model):
         self.reads += 1
-        return self.known
+        return self.found
 
 
-def test_without_a_measurement_the_card_speaks():
+def test_without_measurements_the_rates_of_the_card_apply():
     assert learn(CARD, [], Route.GPU) == CARD.rates
 
 
@@ -39,17 +39,17 @@ def test_many_measurements_outweigh_the_card():
     assert predict(SPEC, rates, SPEC.steps).denoise == pytest.approx(20.0, rel=0.05)
 
 
-def test_one_odd_job_does_not_move_the_estimate_far():
+def test_one_unusual_job_hardly_changes_the_estimate():
     steady = learn(CARD, [measured(20.0)] * 50, Route.GPU)
     odd = learn(CARD, [measured(20.0)] * 50 + [measured(2000.0)], Route.GPU)
     assert odd.denoise == pytest.approx(steady.denoise, rel=0.02)
 
 
-def test_another_route_teaches_nothing():
+def test_measurements_of_another_route_are_ignored():
     assert learn(CARD, [measured(20.0, route=Route.MANAGED)], Route.GPU) == CARD.rates
 
 
-def test_twice_the_frames_are_twice_the_work_and_steps_count():
+def test_work_is_proportional_to_frames_and_steps():
     long = replace(SPEC, seconds=SPEC.seconds * 2)
     assert work_units(long) == 2 * work_units(SPEC)
     once, twice = predict(SPEC, CARD.rates, 8), predict(SPEC, CARD.rates, 16)
@@ -57,12 +57,12 @@ def test_twice_the_frames_are_twice_the_work_and_steps_count():
     assert twice.decode == once.decode
 
 
-def test_the_estimator_learns_as_jobs_finish_but_does_not_ask_every_time():
-    book, now = Shelf(), [0.0]
-    estimator = Estimator(book, clock=lambda: now[0])
+def test_the_estimator_reads_measurements_again_after_the_refresh_interval():
+    reader, now = MeasurementReader(), [0.0]
+    estimator = Estimator(reader, clock=lambda: now[0])
     first = estimator.estimate(SPEC, CARD)
-    book.known = [measured(500.0)] * 10
+    reader.found = [measured(500.0)] * 10
     assert estimator.estimate(SPEC, CARD) == first
-    assert book.reads == 1
+    assert reader.reads == 1
     now[0] += REFRESH_SECONDS
     assert estimator.estimate(SPEC, CARD).denoise > first.denoise

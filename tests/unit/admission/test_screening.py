@@ -1,4 +1,4 @@
-"""Screening sees through disguises, lets ordinary prompts pass, and never repeats what it read."""
+"""Screening: ordinary prompts pass, forbidden ones are rejected also when they are obfuscated."""
 
 import time
 
@@ -37,7 +37,7 @@ def screen(text, **choices):
         "a bare tree in the wind; the naked branches shake",
     ],
 )
-def test_an_ordinary_prompt_passes(prompt):
+def test_an_ordinary_prompt_is_allowed(prompt):
     assert screen(prompt).action is ScreeningAction.ALLOW
 
 
@@ -63,7 +63,7 @@ def test_a_forbidden_prompt_is_rejected_with_its_rule(prompt, rule):
 
 
 @pytest.mark.parametrize(
-    "disguise",
+    "obfuscated",
     [
         "pоrn",  # Cyrillic o
         "ρorn",  # Greek rho
@@ -78,17 +78,17 @@ def test_a_forbidden_prompt_is_rejected_with_its_rule(prompt, rule):
         "ᴘᴏʀɴ",
     ],
 )
-def test_a_disguise_does_not_help(disguise):
-    assert "sexual.explicit" in screen(f"a {disguise} film").rules
+def test_obfuscated_text_is_matched(obfuscated):
+    assert "sexual.explicit" in screen(f"a {obfuscated} film").rules
 
 
-def test_hidden_and_reordering_characters_are_flagged_only_where_nothing_needs_them():
+def test_hidden_and_bidirectional_characters_are_flagged():
     assert screen("a re\u200bd ball").rules == ("obfuscation.hidden",)
     assert screen("a \u202edlab\u202c ball").rules == ("obfuscation.bidi",)
     assert screen("a re\u200bd ball").action is ScreeningAction.FLAG
 
 
-def test_a_tenant_chooses_by_category_unless_the_category_is_fixed():
+def test_a_tenant_overrides_the_action_of_a_category_unless_it_is_fixed():
     assert screen("porn", sexual="allow").action is ScreeningAction.ALLOW
     assert screen("porn", sexual="flag").action is ScreeningAction.FLAG
     assert screen("mail me: a.b@example.com", contact_data="reject").action is ScreeningAction.REJECT
@@ -107,17 +107,17 @@ def test_a_tenant_chooses_by_category_unless_the_category_is_fixed():
         ("DE89 3704 0044 0532 0130 01", ()),
     ],
 )
-def test_personal_data_is_recognised_by_form_and_check_digit(text, kinds):
+def test_personal_data_is_found_by_format_and_check_digit(text, kinds):
     assert personal_data(text) == kinds
 
 
 @given(st.integers(10**14, 10**15 - 1))
-def test_of_ten_last_digits_exactly_one_passes_luhn(stem):
+def test_exactly_one_of_ten_last_digits_passes_luhn(stem):
     number = f"4{stem}"[:15]
     assert sum(is_card_number(f"{number}{digit}") for digit in range(10)) == 1
 
 
-def test_an_iban_must_have_its_countrys_length():
+def test_an_iban_has_the_length_of_its_country():
     assert is_iban("DE89370400440532013000")
     assert not is_iban("DE8937040044053201300")
     assert not is_iban("GB82 WEST 1234 5698 7654 33")
@@ -151,6 +151,6 @@ def test_screening_is_at_most_quadratic_in_the_length_of_the_prompt(unit):
         "[[rules",
     ],
 )
-def test_a_bad_rule_file_stops_the_start(text):
+def test_an_invalid_rules_file_is_a_settings_error(text):
     with pytest.raises(SettingsError, match=r"mine\.toml"):
         read_rules(text, "mine.toml")

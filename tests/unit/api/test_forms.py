@@ -1,4 +1,4 @@
-"""Form keys with brackets become the shape that JSON has."""
+"""Form keys with brackets are parsed to the same structure as JSON."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def depth(tree):
 
 
 @given(st.dictionaries(NAMES, TREES, max_size=4).filter(lambda tree: not tree or depth(tree) <= 4))
-def test_what_the_sdk_flattens_is_put_together_again(tree):
+def test_the_flattened_keys_of_the_sdk_are_nested_again(tree):
     assert unbracket(list(flatten(tree))) == tree
 
 
@@ -50,6 +50,6 @@ def test_repeated_empty_brackets_are_a_list():
         [("a[b][c][d][e]", "1")],
     ],
 )
-def test_a_contradiction_is_refused(items):
+def test_contradictory_or_malformed_keys_are_rejected(items):
     with pytest.raises(InvalidField):
         unbracket(items)

@@ -1,11 +1,11 @@
-"""Every error class has its answer, and the answer tells an SDK the truth about retrying."""
+"""Every error class has an HTTP response, and the response tells an SDK correctly whether to retry."""
 
 import json
 
 import pytest
 
 from filmgate import errors
-from filmgate.api.problems import answer, problem_of
+from filmgate.api.problems import problem_of, to_response
 
 
 def subclasses(kind):
@@ -15,7 +15,7 @@ def subclasses(kind):
 def example(kind):
     if kind is errors.QuotaExceeded:
         return kind("no", quota="max_queued", retry_after_seconds=30)
-    if kind is errors.Overloaded:
+    if issubclass(kind, errors.Overloaded):
         return kind("no", retry_after_seconds=45.2)
     if kind is errors.PromptRejected:
         return kind("no", option="prompt", rules=("a",))
@@ -25,8 +25,8 @@ def example(kind):
 
 
 @pytest.mark.parametrize("kind", subclasses(errors.FilmgateError), ids=lambda kind: kind.__name__)
-def test_every_error_is_answered_in_the_one_form(kind):
-    response = answer(example(kind))
+def test_every_error_has_a_response_of_the_same_form(kind):
+    response = to_response(example(kind))
     body = json.loads(response.body)
     assert body["error"].keys() == {"message", "type", "param", "code"}
     assert body["error"]["code"] == kind.code
@@ -40,20 +40,20 @@ def test_a_usage_error_is_never_a_5xx_and_a_run_error_never_a_4xx():
     assert {status for status in run if status < 500} <= {404}
 
 
-def test_a_409_is_never_retried_by_an_sdk():
+def test_an_sdk_never_retries_a_409():
     for kind in subclasses(errors.FilmgateError):
-        response = answer(example(kind))
+        response = to_response(example(kind))
         if response.status_code == 409:
             assert response.headers["x-should-retry"] == "false"
 
 
-def test_a_wait_is_rounded_up_and_a_long_one_is_not_worth_a_retry():
-    short = answer(errors.Overloaded("busy", retry_after_seconds=45.2))
-    long = answer(errors.Overloaded("busy", retry_after_seconds=300))
+def test_retry_after_is_rounded_up_and_a_long_delay_disables_retries():
+    short = to_response(errors.Overloaded("busy", retry_after_seconds=45.2))
+    long = to_response(errors.Overloaded("busy", retry_after_seconds=300))
     assert (short.headers["retry-after"], short.headers.get("x-should-retry")) == ("46", None)
     assert (long.headers["retry-after"], long.headers["x-should-retry"]) == ("300", "false")
 
 
-def test_what_went_wrong_inside_stays_inside():
-    response = answer(errors.StoreUnavailable("/srv/objects: permission denied"))
+def test_the_message_of_an_internal_error_is_not_sent_to_the_client():
+    response = to_response(errors.StoreUnavailable("/srv/objects: permission denied"))
     assert b"srv" not in response.body

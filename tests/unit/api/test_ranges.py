@@ -1,4 +1,4 @@
-"""Byte ranges as RFC 9110 has them."""
+"""Byte ranges as defined by RFC 9110."""
 
 import pytest
 from hypothesis import given
@@ -27,18 +27,18 @@ from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
         ("items=0-1", None),
     ],
 )
-def test_a_range_is_read_and_nonsense_means_the_whole(header, expected):
+def test_a_range_is_parsed_and_an_invalid_one_means_the_whole_file(header, expected):
     assert parse_range(header, 10) == expected
 
 
 @pytest.mark.parametrize(("header", "size"), [("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-", 0)])
-def test_a_range_without_a_byte_in_it_is_unsatisfiable(header, size):
+def test_a_range_that_contains_no_byte_is_unsatisfiable(header, size):
     with pytest.raises(Unsatisfiable):
         parse_range(header, size)
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.integers(1, 100))
-def test_a_range_never_leaves_the_object(first, last, size):
+def test_a_range_is_always_within_the_object(first, last, size):
     try:
         span = parse_range(f"bytes={first}-{last}", size)
     except Unsatisfiable:

@@ -1,4 +1,4 @@
-"""A pass opens one job's stream for a while, and nothing else ever."""
+"""A stream link gives access to one job's stream until it expires, and to nothing else."""
 
 import pytest
 from hypothesis import assume, given
@@ -9,13 +9,14 @@ from filmgate.errors import KeyRefused, LinkInvalid
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.keys.base import DataKey
 from filmgate.store.keys.cache import DataKeys
+from filmgate.store.local.links import decode_token, encode_token
 
 ACME, RIVAL = TenantId("acme"), TenantId("rival")
 JOB = new_job_id()
 
 
-class Ring:
-    """A keyring of names: a data key opens for the tenant that it names."""
+class NamedKeys:
+    """A keyring whose wrapped data keys contain the name of their tenant."""
 
     def new_data_key(self, tenant_id):
         return DataKey(tenant_id.encode().ljust(32, b"."), b"wrapped for " + tenant_id.encode())
@@ -32,58 +33,58 @@ def clock():
 
 
 @pytest.fixture
-def office(clock):
-    return StreamLinks(DataKeys(Ring()), 900, clock=lambda: clock[0])
+def links(clock):
+    return StreamLinks(DataKeys(NamedKeys()), 900, clock=lambda: clock[0])
 
 
-def open_with(office, token, job_id=JOB):
-    claim = office.read(token)
-    office.check(claim, job_id)
+def verify(links, token, job_id=JOB):
+    """The tenant of a valid link."""
+    claim = links.parse(token)
+    links.verify(claim, job_id)
     return claim.tenant_id
 
 
-def test_a_pass_opens_its_job_until_it_expires(office, clock):
-    issued = office.issue(ACME, JOB)
+def test_a_link_is_valid_until_it_expires(links, clock):
+    issued = links.issue(ACME, JOB)
     assert issued.expires_at == 1900
-    assert open_with(office, issued.token) == ACME
+    assert verify(links, issued.token) == ACME
     clock[0] = 1899.9
-    assert open_with(office, issued.token) == ACME
+    assert verify(links, issued.token) == ACME
     clock[0] = 1900.0
     with pytest.raises(LinkInvalid, match="expired"):
-        open_with(office, issued.token)
+        verify(links, issued.token)
 
 
-def test_another_office_with_the_same_keyring_takes_it(office, clock):
-    token = office.issue(ACME, JOB).token
-    assert open_with(StreamLinks(DataKeys(Ring()), 1, clock=lambda: clock[0]), token) == ACME
+def test_a_replica_with_the_same_keyring_accepts_the_link(links, clock):
+    token = links.issue(ACME, JOB).token
+    replica = StreamLinks(DataKeys(NamedKeys()), 1, clock=lambda: clock[0])
+    assert verify(replica, token) == ACME
 
 
-def test_it_opens_no_other_job(office):
+def test_a_link_is_invalid_for_another_job(links):
     with pytest.raises(LinkInvalid):
-        open_with(office, office.issue(ACME, JOB).token, new_job_id())
+        verify(links, links.issue(ACME, JOB).token, new_job_id())
 
 
-def test_a_tenant_cannot_pass_its_own_off_as_anothers(office):
-    from filmgate.store.local.links import decode_token, encode_token
-
-    mine = decode_token(office.issue(RIVAL, JOB).token)
+def test_a_tenant_cannot_change_its_link_to_another_tenant(links):
+    content = decode_token(links.issue(RIVAL, JOB).token)
     with pytest.raises(LinkInvalid):
-        open_with(office, encode_token(mine.replace(b"rival ", b"acme ", 1)))
+        verify(links, encode_token(content.replace(b"rival ", b"acme ", 1)))
 
 
 @given(st.integers(0, 10_000), st.integers(0, 63))
-def test_a_pass_with_any_character_changed_is_refused(place, shift):
+def test_a_link_with_one_changed_character_is_invalid(position, letter):
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    office = StreamLinks(DataKeys(Ring()), 900)
-    token = office.issue(ACME, JOB).token
-    place %= len(token)
-    changed = token[:place] + alphabet[shift] + token[place + 1 :]
+    links = StreamLinks(DataKeys(NamedKeys()), 900)
+    token = links.issue(ACME, JOB).token
+    position %= len(token)
+    changed = token[:position] + alphabet[letter] + token[position + 1 :]
     assume(changed != token)
     with pytest.raises(LinkInvalid):
-        open_with(office, changed)
+        verify(links, changed)
 
 
 @given(st.text(max_size=100))
-def test_nonsense_is_refused(token):
+def test_arbitrary_text_is_not_a_link(token):
     with pytest.raises(LinkInvalid):
-        open_with(StreamLinks(DataKeys(Ring()), 900), token)
+        verify(StreamLinks(DataKeys(NamedKeys()), 900), token)

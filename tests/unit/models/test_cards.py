@@ -1,4 +1,4 @@
-"""Model cards: found by name or alias; a bad file is refused with the name of the key."""
+"""Model cards: found by name or alias; an error in a file names the key."""
 
 from dataclasses import replace
 from importlib.resources import files
@@ -45,12 +45,12 @@ def test_an_operators_file_adds_models(tmp_path):
     ("text", "key"),
     [("[x", ""), ("[x]\nowner = 1", "x"), ("x = 1", "x"), ("[flipbook]\nsise = 1", "flipbook")],
 )
-def test_a_bad_card_stops_the_start_with_its_key(text, key):
+def test_an_invalid_card_is_an_error_that_names_the_key(text, key):
     with pytest.raises(SettingsError, match=rf"models\.toml: .*{key}"):
         read_cards(text, "models.toml")
 
 
-def test_an_unknown_key_in_a_card_is_refused():
+def test_an_unknown_key_in_a_card_is_an_error():
     text = files("filmgate.models").joinpath("cards.toml").read_text()
     for known, unknown in (
         ('owner = "filmgate"', 'owner = "x"\ncolour = 1'),
@@ -60,12 +60,12 @@ def test_an_unknown_key_in_a_card_is_refused():
             read_cards(text.replace(known, unknown), "models.toml")
 
 
-def test_a_default_nobody_has_stops_the_start():
+def test_a_default_model_without_a_card_is_an_error():
     with pytest.raises(SettingsError, match="no model card"):
         open_registry("wan")
 
 
-def test_models_that_workers_serve_stand_beside_those_in_files():
+def test_models_that_live_workers_serve_are_added_to_those_in_files():
     served = [replace(CARD, name="wan", aliases=())]
     registry = open_registry("flipbook", read_served=lambda: tuple(served))
     assert registry.find("wan") is served[0]
@@ -75,7 +75,7 @@ def test_models_that_workers_serve_stand_beside_those_in_files():
         registry.find("wan")
 
 
-def test_a_file_goes_before_a_worker_and_an_alias_cannot_be_taken():
+def test_a_card_in_a_file_overrides_a_workers_card_and_keeps_its_aliases():
     rivals = [replace(CARD, created=1), replace(CARD, name="sora-2", created=2, aliases=())]
     registry = open_registry("flipbook", read_served=lambda: rivals)
     assert registry.find("flipbook") is registry.default

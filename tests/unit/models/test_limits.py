@@ -1,4 +1,4 @@
-"""Model limits: a value that is refused comes with the nearest one that is accepted."""
+"""Model limits: the error for a rejected value names the nearest accepted one."""
 
 import math
 import re
@@ -29,7 +29,7 @@ def spec_of(prompt="a heron", **fields):
     return to_spec(VideoRequest(prompt, **fields), "wan", LIMITS, max_prompt_chars=100)
 
 
-def refusal(error=UnsupportedValue, **fields):
+def rejection(error=UnsupportedValue, **fields):
     with pytest.raises(error) as caught:
         spec_of(**fields)
     assert "\n" not in str(caught.value)
@@ -42,17 +42,17 @@ def test_a_request_without_values_gets_the_models_defaults():
     assert (spec.steps, spec.seed, spec.guidance) == (50, 3, 5.0)
 
 
-def test_without_a_seed_every_request_gets_another():
+def test_requests_without_a_seed_get_different_seeds():
     assert len({spec_of().seed for _ in range(8)}) > 1
 
 
 @given(SIDES, SIDES)
-def test_a_refused_size_names_a_size_that_is_accepted(width, height):
+def test_the_error_for_a_size_names_an_accepted_size(width, height):
     size = Size(width, height)
     if LIMITS.size.allows(size):
         assert LIMITS.size.nearest(size) == spec_of(size=size).size == size
         return
-    error = refusal(size=size)
+    error = rejection(size=size)
     named = Size.parse(re.search(r"the nearest size is (\d+x\d+)", str(error))[1])
     assert error.option == "size"
     assert spec_of(size=named).size == named
@@ -69,22 +69,22 @@ def test_the_nearest_size_within_the_limits_is_half_a_multiple_away(columns, row
     "text",
     ["", "720", "x", "1280x", "x720", "12.5x10", "-64x64", "64x64x3", "axb", "64 x 64", "9" * 6 + "x1"],
 )
-def test_text_that_is_not_a_size_is_refused_with_an_example(text):
+def test_the_error_for_text_that_is_not_a_size_has_an_example(text):
     with pytest.raises(InvalidField, match="WIDTHxHEIGHT, such as 1280x720") as caught:
         Size.parse(text)
     assert caught.value.option == "size"
 
 
-def test_a_size_is_printed_as_it_is_written():
+def test_a_size_is_printed_as_width_x_height():
     assert f"{Size.parse('1280x720')}" == str(Size.parse("1280X720")) == "1280x720"
 
 
 @given(st.integers(-10, 400))
-def test_a_refused_frame_count_names_one_that_is_accepted(frames):
+def test_the_error_for_a_frame_count_names_an_accepted_one(frames):
     if frames in range(5, 162, 4):
         assert spec_of(frames=frames).frames == frames
         return
-    error = refusal(frames=frames)
+    error = rejection(frames=frames)
     nearest = int(re.search(r"the nearest to -?\d+ is (\d+)$", str(error))[1])
     assert error.option == "frames"
     assert spec_of(frames=nearest).frames == nearest
@@ -92,7 +92,7 @@ def test_a_refused_frame_count_names_one_that_is_accepted(frames):
 
 
 @given(st.floats(-1e9, 1e9), st.integers(1, 8), st.integers(0, 3), st.integers(0, 40))
-def test_the_nearest_frame_count_is_one_the_decoder_yields(frames, step, low, span):
+def test_the_decoder_can_yield_the_nearest_frame_count(frames, step, low, span):
     limits = FrameLimits(1, step, 1, 1 + low * step, 1 + (low + span) * step)
     nearest = limits.nearest(frames)
     assert limits.min <= nearest <= limits.max
@@ -100,57 +100,57 @@ def test_the_nearest_frame_count_is_one_the_decoder_yields(frames, step, low, sp
 
 
 @given(st.floats(0.25, 10))
-def test_any_length_in_range_becomes_a_frame_count_the_decoder_yields(seconds):
+def test_the_decoder_can_yield_the_frame_count_of_any_length_in_range(seconds):
     frames = spec_of(seconds=seconds).frames
     assert frames % 4 == 1
     assert abs(LIMITS.frames.seconds(frames, 16) - seconds) <= 0.125
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 601, 1e9, math.nan, math.inf, -math.inf])
-def test_a_length_outside_the_range_names_the_nearest(seconds):
-    error = refusal(seconds=seconds)
+def test_the_error_for_a_length_names_the_nearest(seconds):
+    error = rejection(seconds=seconds)
     assert error.option == "seconds"
     nearest = float(re.search(r"the nearest length is ([\d.]+) seconds", str(error))[1])
     assert spec_of(seconds=nearest).frames == (161 if seconds > 10 else 5)
 
 
-def test_frames_and_seconds_together_are_refused():
-    assert str(refusal(frames=5, seconds=1)) == "set seconds or frames, not both"
+def test_frames_and_seconds_together_are_rejected():
+    assert str(rejection(frames=5, seconds=1)) == "set seconds or frames, not both"
 
 
 @pytest.mark.parametrize("name", ["fps", "steps"])
 @pytest.mark.parametrize("value", [0, -1, 1001])
-def test_a_count_outside_its_range_is_refused(name, value):
-    error = refusal(**{name: value})
+def test_a_count_outside_its_range_is_rejected(name, value):
+    error = rejection(**{name: value})
     assert error.option == name
     assert f"{name} must be between 1 and" in str(error)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 2**64])
-def test_a_seed_outside_its_range_is_refused(seed):
-    assert "between 0 and 2**63 - 1" in str(refusal(seed=seed))
+def test_a_seed_outside_its_range_is_rejected(seed):
+    assert "between 0 and 2**63 - 1" in str(rejection(seed=seed))
 
 
 @pytest.mark.parametrize("guidance", [math.nan, math.inf, -1.0, 1000.0])
-def test_guidance_outside_its_range_is_refused(guidance):
-    assert "guidance must be between 0 and 100" in str(refusal(guidance=guidance))
+def test_guidance_outside_its_range_is_rejected(guidance):
+    assert "guidance must be between 0 and 100" in str(rejection(guidance=guidance))
 
 
-def test_text_is_bounded_and_printable():
-    assert "the limit is 100" in str(refusal(prompt="x" * 101))
-    assert "U+0007" in str(refusal(InvalidField, prompt="a\abell"))
-    assert "negative_prompt contains" in str(refusal(InvalidField, negative_prompt="\ud800"))
-    assert refusal(InvalidField, prompt=" \n").option == "prompt"
+def test_text_is_limited_in_length_and_has_no_control_characters():
+    assert "the limit is 100" in str(rejection(prompt="x" * 101))
+    assert "U+0007" in str(rejection(InvalidField, prompt="a\abell"))
+    assert "negative_prompt contains" in str(rejection(InvalidField, negative_prompt="\ud800"))
+    assert rejection(InvalidField, prompt=" \n").option == "prompt"
     assert spec_of(prompt="two\nlines").prompt == "two\nlines"
 
 
-def test_a_source_the_model_cannot_start_from_is_refused():
+def test_an_unsupported_source_is_rejected():
     assert spec_of(image=IMAGE).model == "wan"
-    error = refusal(UnsupportedVerb, verb=SourceKind.EXTEND)
+    error = rejection(UnsupportedVerb, verb=SourceKind.EXTEND)
     assert (str(error), error.option) == ("wan cannot extend a clip", "video")
 
 
-def test_a_model_that_needs_an_image_says_so():
+def test_a_model_that_needs_an_image_rejects_a_request_without_one():
     image_model = replace(LIMITS, needs_image=True)
     with pytest.raises(UnsupportedVerb, match="send an image"):
         to_spec(VideoRequest("a heron"), "wan", image_model, 100)

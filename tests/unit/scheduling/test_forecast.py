@@ -93,11 +93,18 @@ def test_without_a_worker_positions_are_known_and_times_are_not():
     assert starts(Snapshot(0.0, jobs), expects_workers=True)["job-2"] == 20.0
 
 
+def test_an_arrival_at_an_empty_queue_starts_at_once_while_workers_are_expected():
+    arrival = Arrival(A, Route.GPU, "wan", 10.0, 1000.0)
+    assert isinf(forecast(Snapshot(0.0)).arrive(arrival).starts_in)
+    assert forecast(Snapshot(0.0), expects_workers=True).arrive(arrival).starts_in == 0.0
+
+
 def test_jobs_beyond_the_listed_ones_delay_what_comes_after():
     tail = Tail(A, Route.GPU, "wan", jobs=4, gpu_seconds=40.0)
     future = forecast(Snapshot(0.0, (queued(1, A),), (tail,), workers=(worker(),), shares={A: Share()}))
     assert future.arrive(Arrival(A, Route.GPU, "wan", 10.0, 1000.0)).starts_in == 50.0
-    assert future.backlog_seconds(Route.GPU) == 50.0
+    assert (future.backlog_seconds(Route.GPU), future.count_jobs(Route.GPU)) == (50.0, 5)
+    assert (future.backlog_seconds(Route.MANAGED), future.count_jobs(Route.MANAGED)) == (0.0, 0)
 
 
 def test_a_job_that_gives_up_its_turn_delays_no_other():

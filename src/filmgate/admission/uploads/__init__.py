@@ -1,7 +1,7 @@
 """Reference images: uploaded or fetched from a URL, then decoded in a child process."""
 
-from filmgate.admission.uploads.fetch import FetchLimits, fetch
 from filmgate.admission.uploads.images import Picture, clean_image
+from filmgate.admission.uploads.urls import FetchLimits, fetch
 from filmgate.errors import AddressRefused
 from filmgate.models.requests import VideoRequest
 from filmgate.settings import AdmissionSettings

@@ -135,7 +135,7 @@ def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes 
         if response.status in _REDIRECTS and location:
             return _Redirect(location)
         if response.status != 200:
-            raise AddressRefused(f"the host answered {response.status}", option=OPTION)
+            raise AddressRefused(f"the host returned HTTP {response.status}", option=OPTION)
         return _body(connection, response, deadline, max_bytes)
     except (OSError, http.client.HTTPException, ssl.SSLError) as exc:
         raise AddressRefused("the URL could not be fetched", option=OPTION) from exc

@@ -1,10 +1,10 @@
-"""Which addresses are public, and which URLs are not even tried."""
+"""Which addresses are public, and which URLs are rejected without a connection."""
 
 import ipaddress
 
 import pytest
 
-from filmgate.admission.uploads.fetch import FetchLimits, fetch, is_public
+from filmgate.admission.uploads.urls import FetchLimits, fetch, is_public
 from filmgate.errors import AddressRefused
 
 LIMITS = FetchLimits(seconds=2, max_bytes=1000)
@@ -20,12 +20,12 @@ LIMITS = FetchLimits(seconds=2, max_bytes=1000)
         "2002:7f00:1::", "2002:a00:1::", "2001:0:4136:e378:8000:63bf:80ff:fffe",
     ],
 )  # fmt: skip
-def test_a_private_address_is_refused_in_every_spelling(address):
+def test_a_private_address_is_not_public_in_any_notation(address):
     assert not is_public(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1"])
-def test_a_public_address_passes(address):
+def test_a_public_address_is_public(address):
     assert is_public(ipaddress.ip_address(address))
 
 
@@ -37,7 +37,7 @@ def test_a_public_address_passes(address):
         "http://example.com/\r\nX: y", "data:image/png;base64,AAAA",
     ],
 )  # fmt: skip
-def test_a_url_of_another_kind_is_refused_before_anything_is_resolved(url):
+def test_an_unsupported_url_is_rejected_before_its_host_is_resolved(url):
     def resolve(_host, _port):
         raise AssertionError("resolved")
 
@@ -46,7 +46,7 @@ def test_a_url_of_another_kind_is_refused_before_anything_is_resolved(url):
 
 
 @pytest.mark.parametrize("answers", [["10.0.0.1"], ["1.1.1.1", "10.0.0.1"], ["1.1.1.1", "::1"], []])
-def test_one_private_answer_among_public_ones_is_enough_to_refuse(answers):
+def test_one_private_address_among_public_ones_is_rejected(answers):
     def resolve(_host, _port):
         return [ipaddress.ip_address(answer) for answer in answers]
 
@@ -54,13 +54,13 @@ def test_one_private_answer_among_public_ones_is_enough_to_refuse(answers):
         fetch("http://example.com/a.png", LIMITS, resolve)
 
 
-def test_a_host_that_is_not_on_the_list_is_refused():
-    listed = FetchLimits(seconds=2, max_bytes=1000, hosts=frozenset({"images.example.com"}))
-    with pytest.raises(AddressRefused, match="list"):
-        fetch("http://other.example.com/a.png", listed)
+def test_a_host_outside_fetch_hosts_is_rejected():
+    limits = FetchLimits(seconds=2, max_bytes=1000, hosts=frozenset({"images.example.com"}))
+    with pytest.raises(AddressRefused, match="fetch_hosts"):
+        fetch("http://other.example.com/a.png", limits)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
-def test_loopback_is_refused_however_it_is_written(host):
+def test_loopback_is_rejected_in_every_notation(host):
     with pytest.raises(AddressRefused):
         fetch(f"http://{host}/", LIMITS)

@@ -1,0 +1,106 @@
+"""A request field is declared in four places: the API schema, the request, the spec and the clip request.
+
+A field that is missing in one of them, or is not carried from one to the next, fails a test here. No other
+module lists the fields.
+"""
+
+from dataclasses import fields
+from types import UnionType
+from typing import get_args, get_origin, get_type_hints
+
+from filmgate.api.openapi import form_body
+from filmgate.api.schemas import CreateVideo
+from filmgate.jobs import Size, Source, SourceKind, VideoSpec, new_job_id
+from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
+from filmgate.models.requests import VideoRequest, inherit, to_spec
+from filmgate.pipeline.requests import ClipRequest, to_clip_request
+from filmgate.scheduling import rows
+
+LIMITS = ModelLimits(
+    size=SizeLimits(Size(832, 480), 16, 64, 1280, 1280 * 720),
+    frames=FrameLimits(81, 4, 1, 5, 161),
+    fps=Range(16, 1, 60),
+    steps=Range(50, 1, 1000),
+    guidance=Range(5.0, 0.0, 100.0),
+    sources=frozenset(SourceKind),
+)
+EXAMPLES = {int: 8, float: 2.5, str: "an example", Size: Size(128, 64)}
+
+# Fields that are not carried by name: the source of the clip, its length and the texts.
+SOURCE_FIELDS = {"image", "image_url", "verb", "source_id"}
+LENGTH_FIELDS = {"seconds", "frames"}
+TEXT_FIELDS = {"prompt", "negative_prompt"}
+
+
+def names(kind):
+    return {f.name for f in fields(kind)}
+
+
+def example(kind, name):
+    """A value of the field's type that differs from every default."""
+    hint = get_type_hints(kind)[name]
+    types = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    return next(EXAMPLES[each] for each in types if each in EXAMPLES)
+
+
+CARRIED = names(VideoRequest) - SOURCE_FIELDS - LENGTH_FIELDS - {"size", "model"}
+REQUEST = VideoRequest(
+    **{name: example(VideoRequest, name) for name in CARRIED}, size=EXAMPLES[Size], seconds=2.0
+)
+SPEC = to_spec(REQUEST, "wan", LIMITS, max_prompt_chars=100)
+
+
+def test_the_schema_and_the_request_have_the_same_fields():
+    assert set(CreateVideo.model_fields) - {"input_reference"} == names(VideoRequest) - SOURCE_FIELDS - {
+        "frames"  # for `filmgate generate`; clients of the API give seconds
+    }
+    given = {name: example(VideoRequest, name) for name in CARRIED}
+    request = CreateVideo(**given, size="128x64", seconds=2.0).to_request({})
+    assert request == REQUEST
+
+
+def test_the_openapi_document_contains_every_field_of_the_schema():
+    for body in form_body(CreateVideo)["requestBody"]["content"].values():
+        assert body["schema"]["properties"].keys() == CreateVideo.model_fields.keys()
+
+
+def test_every_field_of_the_request_is_carried_to_the_spec():
+    assert {name: getattr(SPEC, name) for name in CARRIED} == {
+        name: getattr(REQUEST, name) for name in CARRIED
+    }
+    assert (SPEC.model, SPEC.size, SPEC.frames) == ("wan", REQUEST.size, 2 * REQUEST.fps + 1)
+    assert names(VideoSpec) - CARRIED == {"model", "width", "height", "seconds", "source", "extra"}
+
+
+def test_every_field_of_the_spec_is_stored():
+    stored = rows.to_spec(rows.from_spec(SPEC))
+    kept = names(VideoSpec) - TEXT_FIELDS  # texts are encrypted in a column of their own
+    assert {name: getattr(stored, name) for name in kept} == {name: getattr(SPEC, name) for name in kept}
+
+
+def test_every_field_of_the_spec_is_carried_to_the_clip_request():
+    clip = to_clip_request(SPEC)
+    carried = names(ClipRequest) - {"image"}
+    assert {name: getattr(clip, name) for name in carried} == {name: getattr(SPEC, name) for name in carried}
+    elsewhere = TEXT_FIELDS | {"model", "seconds", "source", "extra"}
+    assert names(VideoSpec) - elsewhere == carried - {"frames"}
+
+
+def test_a_request_that_starts_from_a_clip_inherits_every_field_it_leaves_out():
+    source_id = new_job_id()
+    asked = VideoRequest("a blue ball", verb=SourceKind.REMIX, source_id=source_id)
+    inherited = inherit(asked, SPEC, LIMITS)
+    same = CARRIED - TEXT_FIELDS | {"size", "seconds"}
+    assert {name: getattr(inherited, name) for name in same} == {
+        name: getattr(REQUEST, name) for name in same
+    }
+    assert (inherited.prompt, inherited.negative_prompt) == ("a blue ball", None)
+    assert (inherited.model, inherited.source_id) == ("wan", source_id)
+    longer = inherit(VideoRequest("x", seconds=4.0, verb=SourceKind.EXTEND), SPEC, LIMITS)
+    assert (longer.seconds, longer.size) == (4.0, SPEC.size)
+
+
+def test_a_spec_keeps_its_source_when_it_is_stored():
+    source = Source(SourceKind.EXTEND, new_job_id(), "clip-1.mp4", "video/mp4")
+    spec = VideoSpec("wan", "", 128, 64, 2.0, 16, source=source)
+    assert rows.to_spec(rows.from_spec(spec)).source == source
