@@ -33,9 +33,7 @@ JOBS = st.lists(
     min_size=1,
     max_size=25,
 )
-WORKERS = st.lists(
-    st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")]), min_size=1, max_size=4
-)
+WORKERS = st.lists(st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")]), min_size=1, max_size=4)
 
 
 class Simulation:
