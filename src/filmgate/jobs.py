@@ -1,4 +1,4 @@
-"""The types every room shares: what was asked (request), what will be rendered (spec), the job it became."""
+"""The types that all rooms share: specs, tickets, jobs, leases and their states."""
 
 import math
 import re

@@ -102,7 +102,7 @@ def test_the_same_idempotency_key_of_two_tenants_creates_two_jobs(site):
 
 def test_a_retry_of_another_tenants_body_creates_a_new_job(site):
     _, mine, theirs, *_ = site
-    body = {"json": {"prompt": "the same words"}}
+    body = {"json": {"prompt": "the same prompt"}}
     first = mine.post("/v1/videos", **body).json()
     second = theirs.post("/v1/videos", **body, headers={"x-stainless-retry-count": "1"}).json()
     assert first["id"] != second["id"]

@@ -1,4 +1,4 @@
-"""Model cards: what each model can render and what a job costs before anything was measured."""
+"""Model cards: what each model can render, and initial estimates of its speed."""
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ class Rates:
     upload: float
 
 
-# For a model that nothing is known about: of the order of a small model on a data-centre GPU.
+# For a model without a card: the order of magnitude of a small model on a data-centre GPU.
 UNKNOWN_RATES = Rates(text=0.5, denoise=0.1, decode=0.1, upload=0.5)
 
 
@@ -42,7 +42,7 @@ class ModelCard:
 
 
 class ModelRegistry:
-    """Every model that can be asked for, by name or alias: those in card files and those workers serve.
+    """All available models by name or alias: those in card files and those that live workers serve.
 
     A card in a file overrides the card a worker announces under the same name.
     """

@@ -1,4 +1,4 @@
-"""What a client asked for, and the spec it becomes: defaults filled in, every value checked."""
+"""A request as the client sent it, and its spec: defaults filled in, every value checked."""
 
 import secrets
 import unicodedata
@@ -22,7 +22,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """What a client asked for. None means that the model's default applies."""
+    """A request as the client sent it. None means that the model's default applies."""
 
     prompt: str = field(repr=False)
     model: str | None = None

@@ -88,8 +88,8 @@ def test_every_field_of_the_spec_is_carried_to_the_clip_request():
 
 def test_a_request_that_starts_from_a_clip_inherits_every_field_it_leaves_out():
     source_id = new_job_id()
-    asked = VideoRequest("a blue ball", verb=SourceKind.REMIX, source_id=source_id)
-    inherited = inherit(asked, SPEC, LIMITS)
+    remix = VideoRequest("a blue ball", verb=SourceKind.REMIX, source_id=source_id)
+    inherited = inherit(remix, SPEC, LIMITS)
     same = CARRIED - TEXT_FIELDS | {"size", "seconds"}
     assert {name: getattr(inherited, name) for name in same} == {
         name: getattr(REQUEST, name) for name in same

@@ -1,4 +1,4 @@
-"""A log line says who and where, and has no way to say what was asked."""
+"""A log line contains ids and locations and never text of the request."""
 
 import io
 import json
@@ -40,12 +40,12 @@ def test_a_line_is_one_json_object_with_its_bound_fields(lines):
     }
 
 
-def test_a_field_that_is_not_on_the_list_cannot_be_logged():
+def test_a_field_that_is_not_listed_is_an_error():
     with pytest.raises(ValueError, match="prompt"):
         Log("worker").info("oops", prompt=PROMPT)
 
 
-def test_an_error_is_named_and_placed_but_not_quoted(lines):
+def test_the_class_and_location_of_an_error_are_logged_without_its_message(lines):
     for error in (OutOfMemory(PROMPT), KeyError(PROMPT)):
         try:
             raise error
@@ -59,12 +59,12 @@ def test_an_error_is_named_and_placed_but_not_quoted(lines):
 
 @pytest.mark.parametrize("kind", [StoreForbidden, KeyringForbidden])
 def test_a_missing_permission_is_named(lines, kind):
-    Log("worker").error("the clip waits", error=kind(PROMPT, permission="s3:PutObject"))
+    Log("worker").error("could not store the clip", error=kind(PROMPT, permission="s3:PutObject"))
     [line] = lines()
     assert (line["permission"], PROMPT in json.dumps(line)) == ("s3:PutObject", False)
 
 
-def test_a_library_that_quotes_the_request_is_cut_short(lines, capsys):
+def test_messages_of_libraries_are_not_logged(lines, capsys):
     library = logging.getLogger("chatty")
     library.propagate = False
     library.addHandler(logging.StreamHandler(sys.stderr))
