@@ -52,8 +52,8 @@ def database_url(request, tmp_path):
     database = Database(url)
     with database.write() as connection:
         connection.exec_driver_sql(
-            "TRUNCATE accounts, job_counts, durations, jobs, events, invocations, tenants, api_keys, breakers,"
-            " workers"
+            "TRUNCATE accounts, job_counts, durations, jobs, events, invocations, tenants, api_keys,"
+            " breakers, workers"
         )
     database.close()
     return url

@@ -100,7 +100,7 @@ def test_every_job_starts_when_the_forecast_says(bench, shares, jobs, models_of,
         started = set(real.starts)
 
         began, slots = real.now, forecast(bench.reader.snapshot()).slots
-        real.run({number: began for number in range(len(models_of))} | busy)
+        real.run(dict.fromkeys(range(len(models_of)), began) | busy)
 
         expected = {job_id: began + slot.starts_in for job_id, slot in slots.items() if slot.starts_in < inf}
         actual = {job_id: at for job_id, at in real.starts.items() if job_id not in started}

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from filmgate.scheduling.wakers.sqs_doctor import examine_sqs, examine_kind
+from filmgate.scheduling.wakers.sqs_doctor import examine_kind, examine_sqs
 from filmgate.scheduling.wakers.sqs_queues import SqsQueue
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.findings import Verdict

@@ -14,12 +14,14 @@ from filmgate.settings import Settings
 _INTRODUCTION = """\
 # Settings
 
-Filmgate reads `filmgate.toml` in the working folder, or the file that `FILMGATE_CONFIG` names, and then the environment. Variables override the
-file. The setting `pipeline.crf` is `[pipeline] crf = 20` in the file and `FILMGATE_PIPELINE__CRF=20` in the environment. An unknown key or an
-invalid value stops the start. `filmgate config` prints every effective value and its source.
+Filmgate reads `filmgate.toml` in the working folder, or the file that `FILMGATE_CONFIG` names, and then
+the environment. Variables override the file. The setting `pipeline.crf` is `[pipeline] crf = 20` in the file
+and `FILMGATE_PIPELINE__CRF=20` in the environment. An unknown key or an invalid value stops the start.
+`filmgate config` prints every effective value and its source.
 
-**Add a setting:** add one field with a default, limits and a description to its section in `src/filmgate/settings/sections.py`, read it where it
-is used, and run `make docs`. A test fails while this page is out of date.
+**Add a setting:** add one field with a default, limits and a description to its section in
+`src/filmgate/settings/sections.py`, read it where it is used, and run `make docs`. A test fails while this
+page is out of date.
 """
 
 
