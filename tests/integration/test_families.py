@@ -60,7 +60,7 @@ def test_a_clip_is_rendered_to_a_file(model, name, picture, tmp_path):
 
 def assert_stages_in_order(reports, steps, frames):
     stages = list(dict.fromkeys(p.stage for p in reports))
-    assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.RESULT]
+    assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.FINISH]
     assert [p.done for p in reports if p.stage is Stage.DENOISE] == list(range(steps + 1))
     decoded = [p.done for p in reports if p.stage is Stage.DECODE]
     assert decoded == sorted(decoded)

@@ -113,7 +113,7 @@ def test_an_unreadable_checkpoint_is_refused(runner):
 
 def test_closing_the_stream_stops_the_pipeline_and_not_the_runner(runner, outputs, no_thread_left):
     long = VideoSpec("tiny", "a red ball", 64, 64, seconds=9 / 16, fps=16, steps=1000, seed=7, guidance=1.0)
-    model, _ = runner._shelf.take("tiny")
+    model, _ = runner._loaded.get("tiny")
     passes = []
     hook = model.pipe.transformer.register_forward_hook(lambda *_: passes.append(1))
     stream = runner.render(task(long))

@@ -1,4 +1,4 @@
-"""Group commit: many callers, few transactions, nobody answered before their own change is on disk."""
+"""Group commit: many callers share few transactions; a call returns after its own change is on disk."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +8,11 @@ import sqlalchemy as sa
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
+from filmgate.database.schema import jobs
 from filmgate.errors import QuotaExceeded
 from filmgate.jobs import Idempotency, Share
+from filmgate.scheduling import open_queue
 from filmgate.scheduling.group_commit import GroupCommit
-from filmgate.scheduling.queue import SqlQueue
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
@@ -29,7 +30,12 @@ def database(tmp_path):
 
 @pytest.fixture
 def queue(database, tmp_path):
-    return SqlQueue(database, DataKeys(FileKeyring(tmp_path / "keys")), QueueSettings())
+    return open_queue(database, DataKeys(FileKeyring(tmp_path / "keys")), QueueSettings())
+
+
+def count_queued(database):
+    with database.read() as connection:
+        return connection.scalar(sa.select(sa.func.count()).select_from(jobs))
 
 
 def test_callers_that_wait_together_share_a_transaction(database, queue):
@@ -50,11 +56,11 @@ def test_callers_that_wait_together_share_a_transaction(database, queue):
     with ThreadPoolExecutor(16) as pool:
         jobs = list(pool.map(enqueue, range(64)))
     assert len({job.id for job in jobs}) == 64
-    assert queue.backlog().queued_jobs == 64
+    assert count_queued(database) == 64
     assert len(commits) < 40
 
 
-def test_one_callers_refusal_does_not_touch_the_others(queue):
+def test_a_rejected_job_does_not_affect_the_others(database, queue):
     share = Share(max_queued=1)
     tickets = [make_ticket("small", share=share) for _ in range(8)] + [make_ticket("big") for _ in range(8)]
 
@@ -68,17 +74,17 @@ def test_one_callers_refusal_does_not_touch_the_others(queue):
         ended = list(pool.map(enqueue, tickets))
     refused = [outcome for outcome in ended if isinstance(outcome, QuotaExceeded)]
     assert len(refused) == 7
-    assert queue.backlog().queued_jobs == 9
+    assert count_queued(database) == 9
 
 
 def test_the_same_key_in_one_group_is_one_job(queue):
-    wish = Idempotency("digest", key="k")
+    same = Idempotency("digest", key="k")
     with ThreadPoolExecutor(16) as pool:
-        jobs = list(pool.map(lambda _: queue.enqueue(make_ticket(idempotency=wish)), range(16)))
+        jobs = list(pool.map(lambda _: queue.enqueue(make_ticket(idempotency=same)), range(16)))
     assert len({job.id for job in jobs}) == 1
 
 
-def test_a_defect_in_one_callers_work_undoes_the_group_and_fails_that_caller_alone(database):
+def test_an_error_of_one_caller_fails_that_caller_alone(database):
     group, start = GroupCommit(database), threading.Barrier(4)
     insert = (
         "INSERT INTO tenants (id, share, scopes, is_enabled, created_at, screening) "

@@ -1,1 +1,1 @@
-"""Room 6: text -> denoise -> decode -> transfer -> encode. Only this package imports torch and av."""
+"""Room 5: text -> denoise -> decode -> transfer -> encode. Only this package imports torch and av."""

@@ -1,4 +1,4 @@
-"""Station 7: encrypted objects and links to them. `base` has the port."""
+"""Room 6: encrypted objects and links to them. `base` has the port."""
 
 from pathlib import Path
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""Station 7: the ObjectStore port. An object is written whole and encrypted with its tenant's key.
+"""The ObjectStore port. An object is written whole and encrypted with its tenant's key.
 
 All methods block: call them from a thread. They raise StoreUnavailable (retryable) when the storage cannot
 be reached, ObjectNotFound for a name that does not exist, ObjectCorrupt when bytes do not verify.

@@ -1,1 +1,1 @@
-"""Station 5: lease, render, store, acknowledge. `base` has the Runner protocol."""
+"""Room 4: lease, render, store, acknowledge. `base` has the Runner protocol."""

@@ -304,7 +304,7 @@ def test_a_denied_refresh_names_the_missing_permission():
     with Stubber(client) as stub:
         message = "User: arn:aws:iam::1:user/x is not authorized to perform: pricing:GetProducts"
         stub.add_client_error("get_products", "AccessDeniedException", message)
-        with pytest.raises(RunError, match="AWS Price List API: pricing:GetProducts is missing"):
+        with pytest.raises(RunError, match="Pricing denied GetProducts: pricing:GetProducts is missing"):
             fetch_prices(client, ["g7e.2xlarge"], "2026-11-15")
 
 

@@ -94,7 +94,7 @@ def index_bytes(frames: int, metadata: Mapping[str, str]) -> int:
 
 
 def head_bytes(frames: int, metadata: Mapping[str, str]) -> int:
-    """Return the size of the part that is rewritten at the end: the index and its neighbours."""
+    """Return the size of the part that is rewritten at the end: the index and the boxes beside it."""
     return index_bytes(frames, metadata) + HEAD_BASE_BYTES
 
 
