@@ -43,6 +43,7 @@ layers: $(STAMP)
 # The pages that are generated from the code; tests fail while they are out of date.
 docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
+	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline

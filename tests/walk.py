@@ -1,4 +1,4 @@
-"""Records the walk of a request: which Filmgate functions call which, across files."""
+"""Records the calls of one request between the files of the rooms on its path."""
 
 import sys
 import threading
@@ -10,8 +10,13 @@ from types import CodeType, FrameType
 import filmgate
 
 PACKAGE = Path(filmgate.__file__).parent
-ROOMS = ("api", "admission", "scheduling", "worker", "pipeline", "store")
-"""The rooms on the path, from top to bottom. Rooms beside the path do not count."""
+ROOMS = ("api", "admission", "worker", "scheduling", "pipeline", "store")
+"""The rooms on the path, from top to bottom. Calls of rooms beside the path are not recorded."""
+
+CALLBACKS = frozenset(
+    {"GpuRunner._produce", "_report", "ClipSpool.follow", "ClipSpool.head", "ClipSpool.chunks"}
+)
+"""Functions and generators that a room passes down, and a room below runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +32,27 @@ class Function:
 
     @property
     def is_callback(self) -> bool:
-        """A nested function: called by another room, but part of the room that created it."""
-        return "<locals>" in self.name or self.name.endswith("<lambda>")
+        return "<locals>" in self.name or self.name in CALLBACKS
+
+    def __str__(self) -> str:
+        return f"{self.file.removesuffix('.py')} {self.name}"
+
+
+Call = tuple[Function, Function]
 
 
 @dataclass
 class Walk:
     """Calls from one file into another, each once, in the order in which they first happen."""
 
-    calls: dict[tuple[Function, Function], None] = field(default_factory=dict)
+    calls: dict[Call, None] = field(default_factory=dict)
     _codes: dict[CodeType, Function | None] = field(default_factory=dict)
 
-    @property
-    def files(self) -> set[str]:
-        return {function.file for call in self.calls for function in call}
-
-    @property
-    def functions(self) -> list[Function]:
-        """The functions that are entered from another file."""
-        return list(dict.fromkeys(callee for _, callee in self.calls))
-
-    def upward_calls(self) -> list[tuple[Function, Function]]:
-        """Calls from a room into a room above it, except callbacks."""
-        return [
-            (caller, callee)
-            for caller, callee in self.calls
-            if caller.room in ROOMS
-            and callee.room in ROOMS
-            and ROOMS.index(callee.room) < ROOMS.index(caller.room)
-            and not callee.is_callback
-        ]
+    def take(self) -> list[Call]:
+        """The calls since the last `take`."""
+        calls = list(self.calls)
+        self.calls.clear()
+        return calls
 
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
         if event != "call" or (callee := self._find(frame.f_code)) is None:
@@ -66,7 +62,7 @@ class Walk:
             self.calls.setdefault((caller, callee))
 
     def _find_caller(self, frame: FrameType | None) -> Function | None:
-        """The nearest frame of the package: libraries in between pass calls on."""
+        """The nearest frame on the path: libraries and rooms beside the path pass calls on."""
         while frame is not None:
             if (function := self._find(frame.f_code)) is not None:
                 return function
@@ -76,9 +72,9 @@ class Walk:
     def _find(self, code: CodeType) -> Function | None:
         if code not in self._codes:
             path = Path(code.co_filename)
-            is_ours = path.is_relative_to(PACKAGE) and not code.co_name.startswith("<module")
-            file = path.relative_to(PACKAGE).as_posix() if is_ours else ""
-            self._codes[code] = Function(file, code.co_qualname) if is_ours else None
+            file = path.relative_to(PACKAGE).as_posix() if path.is_relative_to(PACKAGE) else ""
+            is_on_path = file.split("/")[0] in ROOMS and code.co_name != "<module>"
+            self._codes[code] = Function(file, code.co_qualname) if is_on_path else None
         return self._codes[code]
 
 
@@ -93,3 +89,49 @@ def recorded_walk():
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
+
+
+def upward_calls(calls: list[Call]) -> list[str]:
+    """Calls from a room into a room above it, except callbacks."""
+    return [
+        f"{caller} -> {callee}"
+        for caller, callee in calls
+        if ROOMS.index(callee.room) < ROOMS.index(caller.room) and not callee.is_callback
+    ]
+
+
+def count_functions(calls: list[Call]) -> int:
+    """Functions that are called from another file."""
+    return len({callee for _, callee in calls})
+
+
+def files_of(calls: list[Call]) -> set[str]:
+    return {function.file for call in calls for function in call}
+
+
+def between_rooms(calls: list[Call]) -> list[Call]:
+    return [call for call in calls if call[0].room != call[1].room]
+
+
+def to_page(create: list[Call], job: list[Call]) -> str:
+    """docs/request/walk.md."""
+    return _HEADER + _section("Create", create) + _section("Job", job)
+
+
+def _section(title: str, calls: list[Call]) -> str:
+    lines = "".join(f"    {caller} -> {callee}\n" for caller, callee in between_rooms(calls))
+    return (
+        f"\n## {title}: {count_functions(calls)} functions in {len(files_of(calls))} files\n\n"
+        f"These are functions called from another file. The calls from one room into another:\n\n{lines}"
+    )
+
+
+_HEADER = """\
+# The calls of one request
+
+`tests/integration/test_walk.py` records one `POST /v1/videos` and one job of the shipped model on a CPU, and
+writes this page (`make docs`). The test fails when a room calls a room above it, or makes a call between
+rooms that this page does not list. The rooms, from top to bottom: api, admission, worker, scheduling,
+pipeline, store. Rooms beside the path are not recorded. A function that a room passes down as a callback may
+be called from below.
+"""

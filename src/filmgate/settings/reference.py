@@ -19,9 +19,7 @@ the environment. Variables override the file. The setting `pipeline.crf` is `[pi
 and `FILMGATE_PIPELINE__CRF=20` in the environment. An unknown key or an invalid value stops the start.
 `filmgate config` prints every effective value and its source.
 
-**Add a setting:** add one field with a default, limits and a description to its section in
-`src/filmgate/settings/sections.py`, read it where it is used, and run `make docs`. A test fails while this
-page is out of date.
+`make docs` writes this page. [Add a setting](how-to/add-a-setting.md) lists the steps.
 """
 
 

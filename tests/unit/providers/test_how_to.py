@@ -1,4 +1,4 @@
-"""The how-to "Add a provider" in docs/providers.md names every file that knows the kinds of providers."""
+"""docs/how-to/add-a-provider.md names every file that depends on the kind of provider."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,8 @@ KINDS = ("http", "bedrock")
 
 @pytest.fixture(scope="module")
 def how_to():
-    page = (ROOT / "docs/providers.md").read_text()
-    return page.partition("## Add a provider\n")[2].partition("\n## ")[0].strip().splitlines()
+    page = (ROOT / "docs/how-to/add-a-provider.md").read_text()
+    return page.partition("# Add a provider\n")[2].strip().splitlines()
 
 
 @pytest.fixture(scope="module")
