@@ -24,7 +24,7 @@ demo: $(STAMP)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 2 --dist loadfile
+	$(PY) -m pytest -q -n 3 --dist loadfile
 
 check: format lint types layers test
 

@@ -53,8 +53,6 @@ def waker(request):
     if kind == "poll":
         return {}
     if kind == "notify":
-        if "postgresql" not in request.getfixturevalue("database_url"):
-            pytest.skip("SQLite has no LISTEN")
         return {"waker": "notify", "wait_seconds": 0}
     site = SqsPair(request.getfixturevalue("aws_url"))
     return site.settings | {"wait_seconds": 0, "sweep_seconds": 0}

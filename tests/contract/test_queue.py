@@ -26,7 +26,18 @@ from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
-pytestmark = pytest.mark.parametrize("waker", ["poll", "notify", "sqs"], indirect=True)
+# SQLite has no LISTEN.
+pytestmark = pytest.mark.parametrize(
+    ("database_url", "waker"),
+    [
+        ("sqlite", "poll"),
+        ("sqlite", "sqs"),
+        ("postgresql", "poll"),
+        ("postgresql", "notify"),
+        ("postgresql", "sqs"),
+    ],
+    indirect=True,
+)
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 CRASH = AttemptFailure(Failure(Reason.OUT_OF_MEMORY, "out of GPU memory"))
 FATAL = AttemptFailure(Failure(Reason.MODEL_UNUSABLE, "the model is broken"), is_retryable=False)

@@ -42,17 +42,13 @@ class IdleWorker:
         self.queue.close()
 
 
-@pytest.fixture(params=["poll", "notify", "sqs"])
-def settings(request, database_url):
+@pytest.fixture
+def settings(request):
     """Settings with which only the waker can wake a worker: no sweep, and no time limit for `notify`."""
     if request.param == "poll":
         return {"poll_seconds": 0.05}
     if request.param == "notify":
-        if "postgresql" not in database_url:
-            pytest.skip("SQLite has no LISTEN")
         return {"waker": "notify"}
-    if "postgresql" in database_url:
-        pytest.skip("SQS does not depend on the database")
     return request.getfixturevalue("sqs").settings | {"wait_seconds": 2, "sweep_seconds": 600}
 
 
@@ -77,6 +73,15 @@ def worker(open_one, settings):
     worker.stop()
 
 
+# SQLite has no LISTEN; SQS does not depend on the database.
+each_waker = pytest.mark.parametrize(
+    ("database_url", "settings"),
+    [("sqlite", "poll"), ("sqlite", "sqs"), ("postgresql", "poll"), ("postgresql", "notify")],
+    indirect=True,
+)
+
+
+@each_waker
 def test_an_enqueued_job_wakes_a_waiting_worker(open_one, worker):
     api = open_one()
     wait_until(lambda: worker.waits >= 1)
@@ -87,6 +92,7 @@ def test_an_enqueued_job_wakes_a_waiting_worker(open_one, worker):
     assert [lease.job.id for lease in worker.leases] == jobs
 
 
+@each_waker
 def test_a_drained_job_wakes_a_waiting_worker(open_one, worker):
     other = open_one()
     wait_until(lambda: worker.waits >= 1)
@@ -97,14 +103,14 @@ def test_a_drained_job_wakes_a_waiting_worker(open_one, worker):
     assert (worker.leases[1].job.id, worker.leases[1].fence) == (job.id, 2)
 
 
+@each_waker
 def test_a_waiting_worker_that_must_stop_returns(worker):
     wait_until(lambda: worker.waits >= 2)
     worker.stop()
 
 
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_notify_needs_postgresql(bench, tmp_path):
-    if not bench.database.is_sqlite:
-        pytest.skip("PostgreSQL has LISTEN")
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
     with pytest.raises(SettingsError, match="needs PostgreSQL") as error:
         open_queue(bench.database, keys, QueueSettings(waker="notify"))

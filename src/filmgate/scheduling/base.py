@@ -190,7 +190,7 @@ class JobReader(Protocol):
         """The events of a job after this revision."""
         ...
 
-    def snapshot(self, *, has_specs: bool = False, limit: int = 5000) -> Snapshot:
+    def snapshot(self, *, has_specs: bool = False, limit: int = 2000) -> Snapshot:
         """Everything a forecast needs: queued and running jobs, shares and live workers.
 
         At most about `limit` queued jobs are listed one by one; the rest is summed up per tenant, route and

@@ -114,7 +114,7 @@ class SqlJobReader:
                 for row in connection.execute(statement)
             ]
 
-    def snapshot(self, *, has_specs: bool = False, limit: int = 5000) -> Snapshot:
+    def snapshot(self, *, has_specs: bool = False, limit: int = 2000) -> Snapshot:
         with self._database.read() as connection:
             now, steady_now = self._database.now(connection), self._database.steady_now(connection)
             return read_snapshot(connection, now, steady_now, has_specs=has_specs, limit=limit)
