@@ -141,8 +141,8 @@ async def open_stream(target: Target, video_id: str) -> Connection:
 
 
 async def soak(filmgate: Server, plan: Plan) -> tuple[dict[str, int], dict[str, float]]:
-    """Resident bytes of the server after the first tenth of the creates and after all of them."""
-    first = plan.soak // 10
+    """Resident bytes of the server after the first third of the creates and after all of them."""
+    first = plan.soak // 3
     await creates_per_second(filmgate.target, first, plan.connections)
     early = resident_bytes(filmgate.pid)
     await creates_per_second(filmgate.target, plan.soak - first, plan.connections)

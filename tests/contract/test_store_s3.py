@@ -229,8 +229,8 @@ def test_a_read_that_breaks_off_never_resumes_in_another_object(far, proxy):
 def test_bytes_that_do_not_match_their_checksum_are_not_served(far, proxy):
     far.put(CLIP, [b"the clip"])
     body = b"the clap"
-    headers_of = far._client.get_object(Bucket=far._bucket, Key=CLIP_KEY, ChecksumMode="ENABLED")
-    assert headers_of["ChecksumSHA256"]
+    stored = far._client.head_object(Bucket=far._bucket, Key=CLIP_KEY, ChecksumMode="ENABLED")
+    assert stored["ChecksumSHA256"]
     proxy.alter(r"^GET ", body)
     with pytest.raises(ObjectCorrupt):
         read(far, CLIP)
