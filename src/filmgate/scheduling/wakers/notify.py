@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psycopg
 
 from filmgate.database import Database
 from filmgate.errors import QueueUnavailable
@@ -12,9 +14,6 @@ from filmgate.scheduling.ready import ReadyJob
 from filmgate.scheduling.wakers.poll import STOP_CHECK_SECONDS, PollWaker
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.logs import Log
-
-if TYPE_CHECKING:
-    import psycopg
 
 log = Log("queue")
 
@@ -47,8 +46,6 @@ class NotifyWaker(PollWaker):
         self.notify(job)
 
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
-        import psycopg
-
         try:
             self._listen(is_stopping)
         except psycopg.Error as exc:
@@ -65,10 +62,8 @@ class NotifyWaker(PollWaker):
             if any(True for _ in self._listener.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1)):
                 return
 
-    def _connect(self) -> "psycopg.Connection[Any]":
+    def _connect(self) -> psycopg.Connection[Any]:
         """A connection beside the pool: it stays open for as long as the worker runs."""
-        import psycopg
-
         engine = self._database.engine
         _, arguments = engine.dialect.create_connect_args(engine.url)
         connection = psycopg.connect(**arguments, autocommit=True)
