@@ -109,12 +109,12 @@ RECIPES = {
 }
 
 
-def build_vae(name: str) -> Any:
+def build_vae(name: str, **changed: Any) -> Any:
     """The VAE `name` in eval mode, with the same weights at every call."""
     class_name, config = RECIPES[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        return getattr(diffusers, class_name)(**config).eval()
+        return getattr(diffusers, class_name)(**config | changed).eval()
 
 
 def draw_latents(name: str, vae: Any, frames: int = 3, size: tuple[int, int] = (2, 3), seed: int = 0) -> Any:

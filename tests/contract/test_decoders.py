@@ -9,12 +9,12 @@ import torch
 from filmgate.pipeline.decode import open_decoder
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.decode.windowed import LtxDecoder
+from filmgate.pipeline.decode.ltx import LtxDecoder
 from filmgate.pipeline.loading.loader import use_channels_last
 from tests.zoo_vaes import RECIPES, build_vae, draw_latents
 
 EXACT = ("wan2.1", "wan2.2", "cogvideox")
-WINDOWED = ("ltx", "ltx-0.9.5", "hunyuanvideo")
+LTX = ("ltx", "ltx-0.9.5")
 WHOLE_CLIP = ("hunyuanvideo1.5", "mochi", "cosmos")
 
 
@@ -95,21 +95,71 @@ def test_channels_last_weights_decode_to_the_same_frames(name):
 
 
 @pytest.mark.parametrize("frames", [1, 3, 5, 6, 7, 8])
-@pytest.mark.parametrize("name", WINDOWED)
-def test_windowed_vaes_stream_the_frames_of_framewise_decoding(vae, name, frames):
+def test_hunyuanvideo_streams_the_frames_of_its_default_framewise_decoding(vae, frames):
+    latents = vae_latents(vae("hunyuanvideo"), "hunyuanvideo", frames)
+    assert vae("hunyuanvideo").use_framewise_decoding
+    assert torch.equal(decoded(vae("hunyuanvideo"), latents), by_diffusers(vae("hunyuanvideo"), latents))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 7, 20])
+@pytest.mark.parametrize("name", LTX)
+def test_ltx_streams_the_frames_of_a_whole_clip_decode(vae, name, frames):
     latents = vae_latents(vae(name), name, frames)
-    with diffusers_modes(vae(name)):
-        expected = by_diffusers(vae(name), latents)
-    assert torch.equal(decoded(vae(name), latents), expected)
+    assert not vae(name).use_framewise_decoding
+    torch.testing.assert_close(
+        decoded(vae(name), latents), by_diffusers(vae(name), latents), rtol=0, atol=1e-5
+    )
 
 
-@pytest.mark.parametrize(("name", "tile", "size"), [("ltx", 64, (2, 3)), ("hunyuanvideo", 32, (5, 5))])
+@pytest.mark.parametrize("name", LTX)
 @pytest.mark.parametrize("frames", [2, 7])
-def test_windowed_vaes_stream_the_frames_of_tiled_framewise_decoding(vae, name, tile, size, frames):
-    latents = vae_latents(vae(name), name, frames, size=size)
-    with diffusers_modes(vae(name), tile):
+def test_ltx_tiles_stream_the_frames_of_a_tiled_whole_clip_decode(vae, name, frames):
+    latents = vae_latents(vae(name), name, frames, size=(4, 6))
+    vae(name).enable_tiling(
+        tile_sample_min_height=128,
+        tile_sample_min_width=128,
+        tile_sample_stride_height=96,
+        tile_sample_stride_width=96,
+    )
+    try:
         expected = by_diffusers(vae(name), latents)
-    assert torch.equal(decoded(vae(name), latents, Rung("tiles", tile)), expected)
+    finally:
+        vae(name).disable_tiling()
+    torch.testing.assert_close(decoded(vae(name), latents, Rung("tiles", 128)), expected, rtol=0, atol=1e-5)
+
+
+def test_ltx_adds_one_plane_of_noise_per_layer_to_all_frames():
+    vae = build_vae("ltx", decoder_inject_noise=(True,) * 5)
+    for name, scale in vae.named_parameters():
+        if "per_channel_scale" in name:
+            torch.nn.init.constant_(scale, 0.3)
+    latents = vae_latents(vae, "ltx", 6)
+    frames = []
+    for decode in (decoded, by_diffusers):
+        torch.manual_seed(5)
+        frames.append(decode(vae, latents))
+    torch.testing.assert_close(*frames, rtol=0, atol=1e-5)
+
+
+def test_ltx_yields_frames_before_it_has_read_the_whole_clip(vae):
+    latents = vae_latents(vae("ltx"), "ltx", 40)
+    chunks = open_decoder(vae("ltx")).chunks(latents, WHOLE_FRAME)
+    with torch.inference_mode():
+        first = next(chunks)
+        changed = latents.clone()
+        assert 1 <= first.shape[1] <= 32
+        chunks.close()
+        changed[:, :, 30:] = 0
+        again = next(open_decoder(vae("ltx")).chunks(changed, WHOLE_FRAME))
+    assert torch.equal(first, again)
+
+
+@pytest.mark.parametrize("frames", [2, 7])
+def test_hunyuanvideo_streams_the_frames_of_tiled_framewise_decoding(vae, frames):
+    latents = vae_latents(vae("hunyuanvideo"), "hunyuanvideo", frames, size=(5, 5))
+    with diffusers_modes(vae("hunyuanvideo"), 32):
+        expected = by_diffusers(vae("hunyuanvideo"), latents)
+    assert torch.equal(decoded(vae("hunyuanvideo"), latents, Rung("tiles", 32)), expected)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 5])

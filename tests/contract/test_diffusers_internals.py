@@ -13,7 +13,7 @@ RATIOS = {"temporal_compression_ratio", "spatial_compression_ratio"}
 ATTRIBUTES = {
     "wan2.1": {"_cached_conv_counts", "post_quant_conv", "decoder", "use_tiling"},
     "cogvideox": {"num_latent_frames_batch_size", "post_quant_conv", "decoder", *TILES},
-    "ltx": {"latents_mean", "latents_std", "decoder", "tiled_decode", *TILES, *STRIDES, *WINDOWS, *RATIOS},
+    "ltx": {"latents_mean", "latents_std", "decoder", *TILES, *RATIOS},
     "hunyuanvideo": {"post_quant_conv", "decoder", "tiled_decode", *TILES, *STRIDES, *WINDOWS, *RATIOS},
     "hunyuanvideo1.5": {"tiled_decode", "tile_latent_min_height", "tile_latent_min_width", *TILES},
     "mochi": {"tiled_decode", *TILES, *STRIDES, *RATIOS},
@@ -45,10 +45,7 @@ CONFIGS = {
 CALLS = {
     "wan2.1": {"decoder.forward": ("x", "feat_cache", "feat_idx", "first_chunk")},
     "cogvideox": {"decoder.forward": ("sample", "temb", "conv_cache")},
-    "ltx": {
-        "decoder.forward": ("hidden_states", "temb"),
-        "tiled_decode": ("z", "temb", "return_dict"),
-    },
+    "ltx": {"decoder.forward": ("hidden_states", "temb")},
     "hunyuanvideo": {"decoder.forward": ("hidden_states",), "tiled_decode": ("z", "return_dict")},
     "svd": {"decode": ("z", "num_frames", "return_dict")},
     "hunyuanvideo1.5": {"decode": ("z", "return_dict")},

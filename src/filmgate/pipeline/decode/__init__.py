@@ -10,8 +10,9 @@ from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
 from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_measured, open_tested, unsupported_reason
 from filmgate.pipeline.decode.independent import IndependentDecoder
+from filmgate.pipeline.decode.ltx import LtxDecoder
 from filmgate.pipeline.decode.whole import WholeClipDecoder
-from filmgate.pipeline.decode.windowed import LtxDecoder, WindowedDecoder
+from filmgate.pipeline.decode.windowed import WindowedDecoder
 
 
 def _wan(vae: Vae, latents_per_chunk: int = 1) -> VideoDecoder:

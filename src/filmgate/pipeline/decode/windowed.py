@@ -1,13 +1,11 @@
-"""VAEs with overlapping windows in time (LTX-Video, HunyuanVideo): equal to diffusers' framewise decoding."""
+"""HunyuanVideo: overlapping windows in time, as its pipeline decodes by default (framewise decoding)."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from filmgate.errors import UsageError
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
 from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.tiles import fade
@@ -71,7 +69,7 @@ class WindowedDecoder:
             before, done, start = frames, done + keep, start + windows.latent_stride
 
     def _trimmed(self, frames: Tensor) -> Tensor:
-        """A later window without its repeated frame: in HunyuanVideo the first frame."""
+        """A later window without its first frame, which repeats."""
         return frames[:, :, 1:]
 
     def _decode(self, window: Tensor, rung: Rung) -> Tensor:
@@ -81,48 +79,6 @@ class WindowedDecoder:
         else:
             frames = tiled(self._vae, rung.tile_pixels).tiled_decode(window, return_dict=False)[0]
         return frames
-
-
-class LtxDecoder(WindowedDecoder):
-    """LTX-Video: not causal, so windows approximate a whole-clip decode. From 0.9.1 on it also denoises."""
-
-    DECODE_TIMESTEP = 0.05
-    DECODE_NOISE_SCALE = 0.025
-
-    def to_vae_latents(self, latents: Tensor) -> Tensor:
-        if latents.ndim == 3:
-            raise UsageError(
-                "these latents are packed (LTX's output_type='latent'); unpack them first with "
-                "pipe._unpack_latents(latents, frames, height, width), counted in latent pixels",
-                option="latents",
-            )
-        latents = as_single_clip(latents, self._vae.config.latent_channels)
-        mean = self._vae.latents_mean.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
-        std = self._vae.latents_std.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
-        latents = latents * std / self._vae.config.scaling_factor + mean
-        if latents.is_meta or not self._vae.config.timestep_conditioning:
-            return latents
-        generator = torch.Generator(latents.device).manual_seed(0)
-        noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
-        return (1 - self.DECODE_NOISE_SCALE) * latents + self.DECODE_NOISE_SCALE * noise
-
-    def _trimmed(self, frames: Tensor) -> Tensor:
-        """A later window without its last frame, which LTX drops."""
-        return frames[:, :, :-1]
-
-    def _decode(self, window: Tensor, rung: Rung) -> Tensor:
-        frames: Tensor
-        timestep = self._timestep(window)
-        if rung.tile_pixels is None:
-            frames = self._vae.decoder(window, timestep)
-        else:
-            frames = tiled(self._vae, rung.tile_pixels).tiled_decode(window, timestep, return_dict=False)[0]
-        return frames
-
-    def _timestep(self, window: Tensor) -> Tensor | None:
-        if not self._vae.config.timestep_conditioning:
-            return None
-        return torch.full((1,), self.DECODE_TIMESTEP, device=window.device, dtype=window.dtype)
 
 
 def tiled(vae: Vae, tile_pixels: int) -> Vae:

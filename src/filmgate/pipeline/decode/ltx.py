@@ -1,0 +1,79 @@
+"""LTX-Video: streamed layer by layer, with the frames of `vae.decode`."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from filmgate.errors import UsageError
+from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.pipeline.decode.ltx_layers import TIME, stream_decoder
+from filmgate.pipeline.decode.tiles import TileGrid
+
+# Small frames are decoded several latent frames at a time: about this many pixels per chunk keep a GPU busy.
+_CHUNK_PIXELS = 8 * 1280 * 720
+_MAX_LATENTS_PER_CHUNK = 4
+
+
+class LtxDecoder:
+    """Decodes with the VAE's own layers, one chunk at a time. From 0.9.1 on the decoder also denoises."""
+
+    DECODE_TIMESTEP = 0.05
+    DECODE_NOISE_SCALE = 0.025
+
+    def __init__(self, vae: Vae) -> None:
+        self._vae = vae
+
+    def to_vae_latents(self, latents: Tensor) -> Tensor:
+        if latents.ndim == 3:
+            raise UsageError(
+                "these latents are packed (LTX's output_type='latent'); unpack them first with "
+                "pipe._unpack_latents(latents, frames, height, width), counted in latent pixels",
+                option="latents",
+            )
+        latents = as_single_clip(latents, self._vae.config.latent_channels)
+        mean = self._vae.latents_mean.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
+        std = self._vae.latents_std.view(1, -1, 1, 1, 1).to(latents.device, latents.dtype)
+        latents = latents * std / self._vae.config.scaling_factor + mean
+        if latents.is_meta or not self._vae.config.timestep_conditioning:
+            return latents
+        generator = torch.Generator(latents.device).manual_seed(0)
+        noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
+        return (1 - self.DECODE_NOISE_SCALE) * latents + self.DECODE_NOISE_SCALE * noise
+
+    def shape(self, latents: Tensor) -> ClipShape:
+        _, _, latent_frames, height, width = latents.shape
+        ratio, scale = self._vae.temporal_compression_ratio, self._vae.spatial_compression_ratio
+        frames = (latent_frames - 1) * ratio + 1
+        pixels = height * width * scale**2
+        per_chunk = max(1, min(_CHUNK_PIXELS // (ratio * pixels), _MAX_LATENTS_PER_CHUNK))
+        return ClipShape(frames, height * scale, width * scale, ratio * per_chunk)
+
+    def rungs(self, latents: Tensor) -> Sequence[Rung]:
+        shape = self.shape(latents)
+        sizes = (self._vae.tile_sample_min_height, self._vae.tile_sample_min_height // 2)
+        tiled = [Rung(f"{size} px tiles", size) for size in sizes if size < max(shape.height, shape.width)]
+        return tiled if self._vae.use_tiling and tiled else [WHOLE_FRAME, *tiled]
+
+    def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
+        per_chunk = self.shape(latents).chunk_frames // self._vae.temporal_compression_ratio
+        if rung.tile_pixels is None:
+            for frames in self._stream(latents, per_chunk):
+                yield frames[0].clamp(-1, 1)
+            return
+        grid = self._grid(latents, rung.tile_pixels)
+        tiles = [self._stream(tile, per_chunk) for tile in grid.cut(latents)]
+        for parts in zip(*tiles, strict=True):
+            yield grid.blend(list(parts))[0].clamp(-1, 1)
+
+    def _stream(self, latents: Tensor, per_chunk: int) -> Iterator[Tensor]:
+        timestep = None
+        if self._vae.config.timestep_conditioning:
+            timestep = torch.full((1,), self.DECODE_TIMESTEP, device=latents.device, dtype=latents.dtype)
+        return stream_decoder(self._vae.decoder, torch.split(latents, per_chunk, dim=TIME), timestep)
+
+    def _grid(self, latents: Tensor, tile_pixels: int) -> TileGrid:
+        scale = self._vae.spatial_compression_ratio
+        height, width = latents.shape[-2:]
+        return TileGrid(height, width, tile_pixels // scale, (tile_pixels - tile_pixels // 4) // scale, scale)
