@@ -112,8 +112,10 @@ def test_ltx_streams_the_frames_of_a_whole_clip_decode(vae, name, frames):
 
 
 @pytest.mark.parametrize("name", LTX)
-@pytest.mark.parametrize("frames", [2, 7])
-def test_ltx_tiles_stream_the_frames_of_a_tiled_whole_clip_decode(vae, name, frames):
+@pytest.mark.parametrize(("frames", "values"), [(2, 1 << 26), (7, 20_000)])
+def test_ltx_tiles_stream_the_frames_of_a_tiled_whole_clip_decode(vae, monkeypatch, name, frames, values):
+    # With few values per layer, tiles of different sizes pass their layers in different chunks.
+    monkeypatch.setattr("filmgate.pipeline.decode.ltx_layers._MAX_VALUES", values)
     latents = vae_latents(vae(name), name, frames, size=(4, 6))
     vae(name).enable_tiling(
         tile_sample_min_height=128,
@@ -141,16 +143,22 @@ def test_ltx_adds_one_plane_of_noise_per_layer_to_all_frames():
     torch.testing.assert_close(*frames, rtol=0, atol=1e-5)
 
 
-def test_ltx_yields_frames_before_it_has_read_the_whole_clip(vae):
+@pytest.mark.parametrize("name", LTX)
+@pytest.mark.parametrize("values", [1, 20_000])
+def test_ltx_gives_the_same_frames_however_few_enter_a_layer_at_once(vae, monkeypatch, name, values):
+    monkeypatch.setattr("filmgate.pipeline.decode.ltx_layers._MAX_VALUES", values)
+    latents = vae_latents(vae(name), name, 9)
+    expected = by_diffusers(vae(name), latents)
+    torch.testing.assert_close(decoded(vae(name), latents), expected, rtol=0, atol=1e-5)
+
+
+def test_ltx_yields_frames_before_it_has_read_the_whole_clip(vae, monkeypatch):
+    monkeypatch.setattr("filmgate.pipeline.decode.ltx_layers._MAX_VALUES", 1)
     latents = vae_latents(vae("ltx"), "ltx", 40)
-    chunks = open_decoder(vae("ltx")).chunks(latents, WHOLE_FRAME)
+    changed = latents.clone()
+    changed[:, :, 30:] = 0
     with torch.inference_mode():
-        first = next(chunks)
-        changed = latents.clone()
-        assert 1 <= first.shape[1] <= 32
-        chunks.close()
-        changed[:, :, 30:] = 0
-        again = next(open_decoder(vae("ltx")).chunks(changed, WHOLE_FRAME))
+        first, again = (next(open_decoder(vae("ltx")).chunks(z, WHOLE_FRAME)) for z in (latents, changed))
     assert torch.equal(first, again)
 
 

@@ -8,12 +8,10 @@ from torch import Tensor
 from filmgate.errors import UsageError
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
 from filmgate.pipeline.decode.latents import as_single_clip
-from filmgate.pipeline.decode.ltx_layers import TIME, stream_decoder
+from filmgate.pipeline.decode.ltx_layers import stream_decoder
 from filmgate.pipeline.decode.tiles import TileGrid
 
-# Small frames are decoded several latent frames at a time: about this many pixels per chunk keep a GPU busy.
-_CHUNK_PIXELS = 8 * 1280 * 720
-_MAX_LATENTS_PER_CHUNK = 4
+_CHUNK_FRAMES = 8
 
 
 class LtxDecoder:
@@ -46,9 +44,7 @@ class LtxDecoder:
         _, _, latent_frames, height, width = latents.shape
         ratio, scale = self._vae.temporal_compression_ratio, self._vae.spatial_compression_ratio
         frames = (latent_frames - 1) * ratio + 1
-        pixels = height * width * scale**2
-        per_chunk = max(1, min(_CHUNK_PIXELS // (ratio * pixels), _MAX_LATENTS_PER_CHUNK))
-        return ClipShape(frames, height * scale, width * scale, ratio * per_chunk)
+        return ClipShape(frames, height * scale, width * scale, min(_CHUNK_FRAMES, frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
         shape = self.shape(latents)
@@ -57,21 +53,20 @@ class LtxDecoder:
         return tiled if self._vae.use_tiling and tiled else [WHOLE_FRAME, *tiled]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
-        per_chunk = self.shape(latents).chunk_frames // self._vae.temporal_compression_ratio
         if rung.tile_pixels is None:
-            for frames in self._stream(latents, per_chunk):
+            for frames in self._stream(latents):
                 yield frames[0].clamp(-1, 1)
             return
         grid = self._grid(latents, rung.tile_pixels)
-        tiles = [self._stream(tile, per_chunk) for tile in grid.cut(latents)]
+        tiles = [self._stream(tile) for tile in grid.cut(latents)]
         for parts in zip(*tiles, strict=True):
             yield grid.blend(list(parts))[0].clamp(-1, 1)
 
-    def _stream(self, latents: Tensor, per_chunk: int) -> Iterator[Tensor]:
+    def _stream(self, latents: Tensor) -> Iterator[Tensor]:
         timestep = None
         if self._vae.config.timestep_conditioning:
             timestep = torch.full((1,), self.DECODE_TIMESTEP, device=latents.device, dtype=latents.dtype)
-        return stream_decoder(self._vae.decoder, torch.split(latents, per_chunk, dim=TIME), timestep)
+        return stream_decoder(self._vae.decoder, latents, timestep, _CHUNK_FRAMES)
 
     def _grid(self, latents: Tensor, tile_pixels: int) -> TileGrid:
         scale = self._vae.spatial_compression_ratio

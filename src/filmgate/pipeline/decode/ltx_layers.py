@@ -1,8 +1,8 @@
 """The decoder of LTX-Video as a stream: every layer takes chunks of frames and yields chunks of frames.
 
 A convolution that is not causal needs the frame after the one it computes, so it yields one frame less than
-it has received until its input ends. Every frame passes every layer once: the result is that of one call on
-the whole clip, and memory does not grow with the clip.
+it has received until the clip ends. Every frame passes every layer once: the result is that of one call on
+the whole clip. Memory does not grow with the clip, because layers with larger frames get fewer at a time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,23 +14,50 @@ from torch import Tensor
 Layer = Any
 """A module of diffusers, which ships no types."""
 
-TIME = 2  # the dimension of frames in [1, C, T, h, w]
+Chunk = tuple[Tensor, bool]
+"""Frames [1, C, T, h, w], and whether they are the last ones of the clip."""
+
+TIME = 2
+# The most values that enter a layer at once: large enough to keep a GPU busy.
+_MAX_VALUES = 1 << 26
 
 
-def stream_decoder(decoder: Layer, latents: Iterable[Tensor], timestep: Tensor | None) -> Iterator[Tensor]:
-    """Pixel frames of an `LTXVideoDecoder3d`, in chunks, without the clamp."""
+def stream_decoder(
+    decoder: Layer, latents: Tensor, timestep: Tensor | None, chunk_frames: int
+) -> Iterator[Tensor]:
+    """Pixel frames of an `LTXVideoDecoder3d` without the clamp, `chunk_frames` at a time until the last."""
     if timestep is not None and decoder.timestep_scale_multiplier is not None:
         timestep = timestep * decoder.timestep_scale_multiplier
-    frames = _convolve(latents, decoder.conv_in)
-    frames = _residual_blocks(frames, decoder.mid_block, timestep)
+    chunks = _convolve(_split([(latents, True)]), decoder.conv_in)
+    chunks = _residual_blocks(chunks, decoder.mid_block, timestep)
     for block in decoder.up_blocks:
         if block.conv_in is not None:
-            frames = _residual_block(frames, block.conv_in, timestep)
+            chunks = _residual_block(chunks, block.conv_in, timestep)
         for upsampler in block.upsamplers or ():
-            frames = _upsample(frames, upsampler)
-        frames = _residual_blocks(frames, block, timestep)
-    frames = _finish(frames, decoder, timestep)
-    return (_to_pixels(chunk, decoder) for chunk in _convolve(frames, decoder.conv_out))
+            chunks = _split(_upsample(chunks, upsampler))
+        chunks = _residual_blocks(chunks, block, timestep)
+    chunks = _convolve(_finish(chunks, decoder, timestep), decoder.conv_out)
+    return _in_chunks_of((_to_pixels(frames, decoder) for frames, _ in chunks), chunk_frames)
+
+
+def _split(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same frames in chunks of at most _MAX_VALUES values."""
+    for frames, is_last in chunks:
+        size = max(1, _MAX_VALUES // frames[:, :, 0].numel())
+        pieces = torch.split(frames, size, dim=TIME)
+        for number, piece in enumerate(pieces, start=1):
+            yield piece, is_last and number == len(pieces)
+
+
+def _in_chunks_of(streamed: Iterator[Tensor], count: int) -> Iterator[Tensor]:
+    """The same frames in chunks of exactly `count`, except the last."""
+    rest: Tensor | None = None
+    for frames in streamed:
+        joined = frames if rest is None else torch.cat([rest, frames], dim=TIME)
+        *full, rest = torch.split(joined, count, dim=TIME)
+        yield from full
+    if rest is not None:
+        yield rest
 
 
 class _Delay:
@@ -39,91 +66,96 @@ class _Delay:
     def __init__(self) -> None:
         self._frames: Tensor | None = None
 
-    def record(self, frames: Iterable[Tensor]) -> Iterator[Tensor]:
+    def record(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The same frames, which `take` returns later."""
-        for chunk in frames:
-            self._frames = chunk if self._frames is None else torch.cat([self._frames, chunk], dim=TIME)
-            yield chunk
+        for frames, is_last in chunks:
+            self._frames = frames if self._frames is None else torch.cat([self._frames, frames], dim=TIME)
+            yield frames, is_last
 
     def take(self, count: int) -> Tensor:
         """The oldest `count` frames."""
         if self._frames is None or self._frames.shape[TIME] < count:
             raise RuntimeError("a branch yielded more frames than it received")
-        taken, self._frames = self._frames.tensor_split([count], dim=TIME)
+        taken, rest = self._frames[:, :, :count], self._frames[:, :, count:]
+        # A copy: a view would keep the whole chunk in memory.
+        self._frames = rest.clone() if rest.shape[TIME] else None
         return taken
 
 
-def _convolve(frames: Iterable[Tensor], layer: Layer) -> Iterator[Tensor]:
+def _convolve(chunks: Iterable[Chunk], layer: Layer) -> Iterator[Chunk]:
     """`LTXVideoCausalConv3d`: the first and the last frame are repeated beyond the ends of the clip."""
     kernel = layer.kernel_size[0]
     after = 0 if layer.is_causal else (kernel - 1) // 2
     before = kernel - 1 - after
     held: Tensor | None = None
-    for chunk in frames:
-        first = chunk[:, :, :1].expand(-1, -1, before, -1, -1) if held is None else held
-        held = torch.cat([first, chunk], dim=TIME)
+    for frames, is_last in chunks:
+        parts = [_repeated(frames[:, :, :1], before) if held is None else held, frames]
+        if is_last:
+            parts.append(_repeated(frames[:, :, -1:], after))
+        held = torch.cat(parts, dim=TIME)
         if held.shape[TIME] >= kernel:
-            yield layer.conv(held)
-            # A copy: a view would keep the whole chunk in memory.
+            yield layer.conv(held), is_last
             held = held[:, :, held.shape[TIME] - (kernel - 1) :].clone()
-    if held is not None and after > 0:
-        yield layer.conv(torch.cat([held, held[:, :, -1:].expand(-1, -1, after, -1, -1)], dim=TIME))
 
 
-def _residual_blocks(frames: Iterator[Tensor], block: Layer, timestep: Tensor | None) -> Iterator[Tensor]:
+def _repeated(frame: Tensor, count: int) -> Tensor:
+    return frame.expand(-1, -1, count, -1, -1)
+
+
+def _residual_blocks(chunks: Iterator[Chunk], block: Layer, timestep: Tensor | None) -> Iterator[Chunk]:
     embedded = _embed(block, timestep)
     for resnet in block.resnets:
-        frames = _residual_block(frames, resnet, embedded)
-    return frames
+        chunks = _residual_block(chunks, resnet, embedded)
+    return chunks
 
 
-def _residual_block(frames: Iterator[Tensor], block: Layer, embedded: Tensor | None) -> Iterator[Tensor]:
+def _residual_block(chunks: Iterator[Chunk], block: Layer, embedded: Tensor | None) -> Iterator[Chunk]:
     """`LTXVideoResnetBlock3d`."""
     modulations = [None, None] if block.scale_shift_table is None else _modulations(block, embedded)
     delay = _Delay()
-    hidden = _activated(delay.record(frames), block, block.norm1, modulations[0])
+    hidden = _activated(delay.record(chunks), block, block.norm1, modulations[0])
     hidden = _noisy(_convolve(hidden, block.conv1), block.per_channel_scale1)
     hidden = _activated(hidden, block, block.norm2, modulations[1])
-    for chunk in _noisy(_convolve(hidden, block.conv2), block.per_channel_scale2):
-        skipped = delay.take(chunk.shape[TIME])
+    for frames, is_last in _noisy(_convolve(hidden, block.conv2), block.per_channel_scale2):
+        skipped = delay.take(frames.shape[TIME])
         if block.norm3 is not None:
             skipped = _normed(skipped, block.norm3)
         if block.conv_shortcut is not None:  # a kernel of one frame
             skipped = block.conv_shortcut(skipped)
-        yield chunk + skipped
+        yield frames + skipped, is_last
 
 
 def _activated(
-    frames: Iterator[Tensor], block: Layer, norm: Layer, modulation: "_Modulation | None"
-) -> Iterator[Tensor]:
-    for chunk in frames:
-        yield block.nonlinearity(_modulated(_normed(chunk, norm), modulation))
+    chunks: Iterator[Chunk], block: Layer, norm: Layer, modulation: "_Modulation | None"
+) -> Iterator[Chunk]:
+    for frames, is_last in chunks:
+        yield block.nonlinearity(_modulated(_normed(frames, norm), modulation)), is_last
 
 
-def _upsample(frames: Iterator[Tensor], layer: Layer) -> Iterator[Tensor]:
+def _upsample(chunks: Iterator[Chunk], layer: Layer) -> Iterator[Chunk]:
     """`LTXVideoUpsampler3d`: channels become frames and pixels; the first frame of the clip stays single."""
     stride = layer.stride
     repeats = stride[0] * stride[1] * stride[2] // layer.upscale_factor
     delay = _Delay()
     dropped = stride[0] - 1
-    for chunk in _convolve(delay.record(frames), layer.conv):
-        skipped = delay.take(chunk.shape[TIME])
-        larger = _unfold(chunk, stride)
+    for frames, is_last in _convolve(delay.record(chunks), layer.conv):
+        skipped = delay.take(frames.shape[TIME])
+        larger = _unfold(frames, stride)
         if layer.residual:
             larger = larger + _unfold(skipped, stride).repeat(1, repeats, 1, 1, 1)
-        yield larger[:, :, dropped:]
+        yield larger[:, :, dropped:], is_last
         dropped = 0
 
 
-def _finish(frames: Iterator[Tensor], decoder: Layer, timestep: Tensor | None) -> Iterator[Tensor]:
+def _finish(chunks: Iterator[Chunk], decoder: Layer, timestep: Tensor | None) -> Iterator[Chunk]:
     """The norm and the activation before the last convolution."""
     modulation = None
     if (embedded := _embed(decoder, timestep)) is not None:
         table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
         shift, scale = table.unbind(dim=1)
         modulation = (scale, shift)
-    for chunk in frames:
-        yield decoder.conv_act(_modulated(_normed(chunk, decoder.norm_out), modulation))
+    for frames, is_last in chunks:
+        yield decoder.conv_act(_modulated(_normed(frames, decoder.norm_out), modulation)), is_last
 
 
 def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:
@@ -163,14 +195,14 @@ def _modulated(frames: Tensor, modulation: _Modulation | None) -> Tensor:
     return frames * (1 + scale) + shift
 
 
-def _noisy(frames: Iterator[Tensor], scale: Tensor | None) -> Iterator[Tensor]:
+def _noisy(chunks: Iterator[Chunk], scale: Tensor | None) -> Iterator[Chunk]:
     """Add the noise of a layer: one plane for all frames of the clip."""
     noise: Tensor | None = None
-    for chunk in frames:
+    for frames, is_last in chunks:
         if scale is not None and noise is None:
-            plane = torch.randn(chunk.shape[-2:], device=chunk.device, dtype=chunk.dtype)
+            plane = torch.randn(frames.shape[-2:], device=frames.device, dtype=frames.dtype)
             noise = (plane[None] * scale)[None, :, None]
-        yield chunk if noise is None else chunk + noise
+        yield (frames if noise is None else frames + noise), is_last
 
 
 def _unfold(frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
