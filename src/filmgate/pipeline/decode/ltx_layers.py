@@ -1,12 +1,12 @@
-"""The decoder of LTX-Video as a stream: every layer takes chunks of frames and yields chunks of frames.
+"""The decoder of LTX-Video as a stream: every layer takes chunks of frames and returns chunks of frames.
 
-A convolution that is not causal needs the frame after the one it computes, so it yields one frame less than
+A convolution that is not causal needs the frame after the one it computes, so it returns one frame less than
 it has received until the clip ends. Every frame passes every layer once: the result is that of one call on
 the whole clip. Memory does not grow with the clip, because layers with larger frames get fewer at a time.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -26,18 +26,43 @@ def stream_decoder(
     decoder: Layer, latents: Tensor, timestep: Tensor | None, chunk_frames: int
 ) -> Iterator[Tensor]:
     """Pixel frames of an `LTXVideoDecoder3d` without the clamp, `chunk_frames` at a time until the last."""
+    chunks: Iterator[Chunk] = iter([(latents, True)])
+    for stage in _stages(decoder, timestep):
+        chunks = _run(stage, _split(chunks))
+    return _in_chunks_of((_to_pixels(frames, decoder) for frames, _ in chunks), chunk_frames)
+
+
+class _Streamed(Protocol):
+    """A layer that keeps the frames it still needs from one chunk to the next."""
+
+    def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
+        """The frames that can be computed now; None if there are none."""
+        ...
+
+
+def _stages(decoder: Layer, timestep: Tensor | None) -> Iterator[list[_Streamed]]:
+    """The layers, in groups that end where frames become larger."""
     if timestep is not None and decoder.timestep_scale_multiplier is not None:
         timestep = timestep * decoder.timestep_scale_multiplier
-    chunks = _convolve(_split([(latents, True)]), decoder.conv_in)
-    chunks = _residual_blocks(chunks, decoder.mid_block, timestep)
+    layers: list[_Streamed] = [_Convolution(decoder.conv_in), *_residual_blocks(decoder.mid_block, timestep)]
     for block in decoder.up_blocks:
         if block.conv_in is not None:
-            chunks = _residual_block(chunks, block.conv_in, timestep)
+            layers.append(_ResidualBlock(block.conv_in, timestep))
         for upsampler in block.upsamplers or ():
-            chunks = _split(_upsample(chunks, upsampler))
-        chunks = _residual_blocks(chunks, block, timestep)
-    chunks = _convolve(_finish(chunks, decoder, timestep), decoder.conv_out)
-    return _in_chunks_of((_to_pixels(frames, decoder) for frames, _ in chunks), chunk_frames)
+            yield [*layers, _Upsampler(upsampler)]
+            layers = []
+        layers += _residual_blocks(block, timestep)
+    yield [*layers, _Output(decoder, timestep)]
+
+
+def _run(layers: list[_Streamed], chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    for chunk, is_last in chunks:
+        frames: Tensor | None = chunk
+        for layer in layers:
+            if frames is not None:
+                frames = layer.push(frames, is_last=is_last)
+        if frames is not None:
+            yield frames, is_last
 
 
 def _split(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -60,102 +85,139 @@ def _in_chunks_of(streamed: Iterator[Tensor], count: int) -> Iterator[Tensor]:
         yield rest
 
 
-class _Delay:
-    """Frames that entered a branch and wait for its output."""
-
-    def __init__(self) -> None:
-        self._frames: Tensor | None = None
-
-    def record(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The same frames, which `take` returns later."""
-        for frames, is_last in chunks:
-            self._frames = frames if self._frames is None else torch.cat([self._frames, frames], dim=TIME)
-            yield frames, is_last
-
-    def take(self, count: int) -> Tensor:
-        """The oldest `count` frames."""
-        if self._frames is None or self._frames.shape[TIME] < count:
-            raise RuntimeError("a branch yielded more frames than it received")
-        taken, rest = self._frames[:, :, :count], self._frames[:, :, count:]
-        # A copy: a view would keep the whole chunk in memory.
-        self._frames = rest.clone() if rest.shape[TIME] else None
-        return taken
-
-
-def _convolve(chunks: Iterable[Chunk], layer: Layer) -> Iterator[Chunk]:
+class _Convolution:
     """`LTXVideoCausalConv3d`: the first and the last frame are repeated beyond the ends of the clip."""
-    kernel = layer.kernel_size[0]
-    after = 0 if layer.is_causal else (kernel - 1) // 2
-    before = kernel - 1 - after
-    held: Tensor | None = None
-    for frames, is_last in chunks:
-        parts = [_repeated(frames[:, :, :1], before) if held is None else held, frames]
+
+    def __init__(self, layer: Layer) -> None:
+        self._convolve = layer.conv
+        self._kernel = layer.kernel_size[0]
+        self._after = 0 if layer.is_causal else (self._kernel - 1) // 2
+        self._held: Tensor | None = None
+
+    def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
+        before = self._kernel - 1 - self._after
+        parts = [_repeated(frames[:, :, :1], before) if self._held is None else self._held, frames]
         if is_last:
-            parts.append(_repeated(frames[:, :, -1:], after))
-        held = torch.cat(parts, dim=TIME)
-        if held.shape[TIME] >= kernel:
-            yield layer.conv(held), is_last
-            held = held[:, :, held.shape[TIME] - (kernel - 1) :].clone()
+            parts.append(_repeated(frames[:, :, -1:], self._after))
+        joined = torch.cat(parts, dim=TIME)
+        count = joined.shape[TIME]
+        # A copy: a view would keep the whole chunk in memory.
+        self._held = joined[:, :, max(count - (self._kernel - 1), 0) :].clone()
+        return self._convolve(joined) if count >= self._kernel else None
 
 
 def _repeated(frame: Tensor, count: int) -> Tensor:
     return frame.expand(-1, -1, count, -1, -1)
 
 
-def _residual_blocks(chunks: Iterator[Chunk], block: Layer, timestep: Tensor | None) -> Iterator[Chunk]:
+class _Delay:
+    """Frames that entered a branch and wait for its output."""
+
+    def __init__(self) -> None:
+        self._frames: Tensor | None = None
+
+    def add(self, frames: Tensor) -> None:
+        self._frames = frames if self._frames is None else torch.cat([self._frames, frames], dim=TIME)
+
+    def take(self, count: int) -> Tensor:
+        """The oldest `count` frames."""
+        if self._frames is None or self._frames.shape[TIME] < count:
+            raise RuntimeError("a branch returned more frames than it received")
+        taken, rest = self._frames[:, :, :count], self._frames[:, :, count:]
+        self._frames = rest.clone() if rest.shape[TIME] else None
+        return taken
+
+
+class _Noise:
+    """The noise of a layer: one plane for all frames of the clip."""
+
+    def __init__(self, scale: Tensor | None) -> None:
+        self._scale = scale
+        self._noise: Tensor | None = None
+
+    def add_to(self, frames: Tensor) -> Tensor:
+        if self._scale is None:
+            return frames
+        if self._noise is None:
+            plane = torch.randn(frames.shape[-2:], device=frames.device, dtype=frames.dtype)
+            self._noise = (plane[None] * self._scale)[None, :, None]
+        return frames + self._noise
+
+
+def _residual_blocks(block: Layer, timestep: Tensor | None) -> list[_Streamed]:
     embedded = _embed(block, timestep)
-    for resnet in block.resnets:
-        chunks = _residual_block(chunks, resnet, embedded)
-    return chunks
+    return [_ResidualBlock(resnet, embedded) for resnet in block.resnets]
 
 
-def _residual_block(chunks: Iterator[Chunk], block: Layer, embedded: Tensor | None) -> Iterator[Chunk]:
+class _ResidualBlock:
     """`LTXVideoResnetBlock3d`."""
-    modulations = [None, None] if block.scale_shift_table is None else _modulations(block, embedded)
-    delay = _Delay()
-    hidden = _activated(delay.record(chunks), block, block.norm1, modulations[0])
-    hidden = _noisy(_convolve(hidden, block.conv1), block.per_channel_scale1)
-    hidden = _activated(hidden, block, block.norm2, modulations[1])
-    for frames, is_last in _noisy(_convolve(hidden, block.conv2), block.per_channel_scale2):
-        skipped = delay.take(frames.shape[TIME])
-        if block.norm3 is not None:
-            skipped = _normed(skipped, block.norm3)
-        if block.conv_shortcut is not None:  # a kernel of one frame
-            skipped = block.conv_shortcut(skipped)
-        yield frames + skipped, is_last
+
+    def __init__(self, block: Layer, embedded: Tensor | None) -> None:
+        self._block = block
+        has_time = block.scale_shift_table is not None
+        self._modulations = _modulations(block, embedded) if has_time else (None, None)
+        self._convolutions = _Convolution(block.conv1), _Convolution(block.conv2)
+        self._noises = _Noise(block.per_channel_scale1), _Noise(block.per_channel_scale2)
+        self._delay = _Delay()
+
+    def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
+        self._delay.add(frames)
+        hidden = frames
+        for number, norm in enumerate((self._block.norm1, self._block.norm2)):
+            active = self._block.nonlinearity(_modulated(_normed(hidden, norm), self._modulations[number]))
+            convolved = self._convolutions[number].push(active, is_last=is_last)
+            if convolved is None:
+                return None
+            hidden = self._noises[number].add_to(convolved)
+        return hidden + self._skip(self._delay.take(hidden.shape[TIME]))
+
+    def _skip(self, frames: Tensor) -> Tensor:
+        if self._block.norm3 is not None:
+            frames = _normed(frames, self._block.norm3)
+        if self._block.conv_shortcut is not None:  # a kernel of one frame
+            frames = self._block.conv_shortcut(frames)
+        return frames
 
 
-def _activated(
-    chunks: Iterator[Chunk], block: Layer, norm: Layer, modulation: "_Modulation | None"
-) -> Iterator[Chunk]:
-    for frames, is_last in chunks:
-        yield block.nonlinearity(_modulated(_normed(frames, norm), modulation)), is_last
-
-
-def _upsample(chunks: Iterator[Chunk], layer: Layer) -> Iterator[Chunk]:
+class _Upsampler:
     """`LTXVideoUpsampler3d`: channels become frames and pixels; the first frame of the clip stays single."""
-    stride = layer.stride
-    repeats = stride[0] * stride[1] * stride[2] // layer.upscale_factor
-    delay = _Delay()
-    dropped = stride[0] - 1
-    for frames, is_last in _convolve(delay.record(chunks), layer.conv):
-        skipped = delay.take(frames.shape[TIME])
-        larger = _unfold(frames, stride)
-        if layer.residual:
-            larger = larger + _unfold(skipped, stride).repeat(1, repeats, 1, 1, 1)
-        yield larger[:, :, dropped:], is_last
-        dropped = 0
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+        self._convolution = _Convolution(layer.conv)
+        self._delay = _Delay()
+        self._dropped = layer.stride[0] - 1
+
+    def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
+        stride = self._layer.stride
+        if self._layer.residual:
+            self._delay.add(frames)
+        hidden = self._convolution.push(frames, is_last=is_last)
+        if hidden is None:
+            return None
+        count, hidden = hidden.shape[TIME], _unfold(hidden, stride)
+        if self._layer.residual:
+            repeats = stride[0] * stride[1] * stride[2] // self._layer.upscale_factor
+            hidden = hidden + _unfold(self._delay.take(count), stride).repeat(1, repeats, 1, 1, 1)
+        dropped, self._dropped = self._dropped, 0
+        return hidden[:, :, dropped:]
 
 
-def _finish(chunks: Iterator[Chunk], decoder: Layer, timestep: Tensor | None) -> Iterator[Chunk]:
-    """The norm and the activation before the last convolution."""
-    modulation = None
-    if (embedded := _embed(decoder, timestep)) is not None:
-        table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
-        shift, scale = table.unbind(dim=1)
-        modulation = (scale, shift)
-    for frames, is_last in chunks:
-        yield decoder.conv_act(_modulated(_normed(frames, decoder.norm_out), modulation)), is_last
+class _Output:
+    """The norm, the activation and the convolution after the last block."""
+
+    def __init__(self, decoder: Layer, timestep: Tensor | None) -> None:
+        self._decoder = decoder
+        self._convolution = _Convolution(decoder.conv_out)
+        self._modulation: _Modulation | None = None
+        if (embedded := _embed(decoder, timestep)) is not None:
+            table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
+            shift, scale = table.unbind(dim=1)
+            self._modulation = scale, shift
+
+    def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
+        normed = _modulated(_normed(frames, self._decoder.norm_out), self._modulation)
+        return self._convolution.push(self._decoder.conv_act(normed), is_last=is_last)
 
 
 def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:
@@ -175,12 +237,12 @@ def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:
 _Modulation = tuple[Tensor, Tensor]  # scale and shift
 
 
-def _modulations(block: Layer, embedded: Tensor | None) -> list[_Modulation | None]:
+def _modulations(block: Layer, embedded: Tensor | None) -> tuple[_Modulation, _Modulation]:
     if embedded is None:
         raise RuntimeError("a block with timestep conditioning has no timestep")
     table = embedded.view(1, 4, -1, 1, 1, 1) + block.scale_shift_table[None, ..., None, None, None]
     shift_1, scale_1, shift_2, scale_2 = table.unbind(dim=1)
-    return [(scale_1, shift_1), (scale_2, shift_2)]
+    return (scale_1, shift_1), (scale_2, shift_2)
 
 
 def _normed(frames: Tensor, norm: Layer) -> Tensor:
@@ -193,16 +255,6 @@ def _modulated(frames: Tensor, modulation: _Modulation | None) -> Tensor:
         return frames
     scale, shift = modulation
     return frames * (1 + scale) + shift
-
-
-def _noisy(chunks: Iterator[Chunk], scale: Tensor | None) -> Iterator[Chunk]:
-    """Add the noise of a layer: one plane for all frames of the clip."""
-    noise: Tensor | None = None
-    for frames, is_last in chunks:
-        if scale is not None and noise is None:
-            plane = torch.randn(frames.shape[-2:], device=frames.device, dtype=frames.dtype)
-            noise = (plane[None] * scale)[None, :, None]
-        yield (frames if noise is None else frames + noise), is_last
 
 
 def _unfold(frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
