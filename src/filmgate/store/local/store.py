@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
-from filmgate.jobs import JobId, TenantId
-from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
+from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
+from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import read_or_create_key
 from filmgate.store.local.links import LinkSigner
@@ -74,30 +74,37 @@ class LocalStore:
             return StoredObject(name, plain_size(status.st_size - offset), modified_at=status.st_mtime)
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
-        names = [stored.name for stored in self.parts(tenant_id, job_id, prefix)]
+        # By name: a damaged object, or a file of another program, must not block the deletion.
         home = self._home(tenant_id, job_id)
         with _translated():
-            for name in names:
-                self._path(name).unlink(missing_ok=True)
+            parts = [part for part in _walk_parts(home) if part.startswith(prefix)]
+            for part in parts:
+                (home / part).unlink(missing_ok=True)
             _remove_empty(home)
             _flush_folder(home if home.is_dir() else self._folder)
-        return len(names)
+        return len(parts)
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         home = self._home(tenant_id, job_id)
         found = []
         for part in sorted(part for part in _walk_parts(home) if part.startswith(prefix)):
+            if not PART_PATTERN.fullmatch(part):
+                continue
+            name = ObjectName(tenant_id, job_id, part)
             try:
-                found.append(self.stat(ObjectName(tenant_id, job_id, part)))
+                found.append(self.stat(name))
             except ObjectNotFound:
                 continue  # deleted by another process after it was listed
+            except ObjectCorrupt:
+                with _translated(), _opened(home / part) as file:
+                    found.append(StoredObject(name, 0, modified_at=os.fstat(file.fileno()).st_mtime))
         return found
 
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
         home = self._folder / tenant_id
         with _translated():
             names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
-        return (JobId(name) for name in names)
+        return (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
 
     def link(self, name: ObjectName, seconds: float) -> str:
         return LINK_PREFIX + self._links.sign(name, seconds)
