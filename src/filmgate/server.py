@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from filmgate.admission.accept import Admission, AdmissionServices
 from filmgate.api.app import build_app
+from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.http_server import check_exposure, listen, uvicorn_config
 from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
@@ -82,6 +83,7 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
         settings=settings.api,
         link_seconds=link_seconds,
         stream_links=StreamLinks(keys, link_seconds),
+        enabled=EnabledTenants(tenants),
     )
     return ServerServices(api, queue, router)
 
