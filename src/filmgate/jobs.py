@@ -246,17 +246,6 @@ class StageSeconds:
         """The stages that occupy the GPU for this job: what a tenant is charged for."""
         return self.text + self.denoise + self.decode
 
-    def gpu_seconds_done(self, stage: Stage, done: int, total: int) -> float:
-        """The GPU-seconds of the work that is finished at this point of a stage."""
-        finished = 0.0
-        for name in (Stage.LOAD, Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.UPLOAD):
-            is_charged = name in (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
-            seconds = float(getattr(self, name)) if is_charged else 0.0
-            if name is stage:
-                return finished + seconds * min(done / max(total, 1), 1.0)
-            finished += seconds
-        return finished
-
     def fraction_done(self, stage: Stage, done: int, total: int) -> float:
         """Finished work over all work, weighted by seconds; at most 0.99 before publication."""
         before = 0.0

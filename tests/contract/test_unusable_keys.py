@@ -46,10 +46,10 @@ def test_a_tenant_that_stays_unusable_is_tried_less_and_less_often(bench, key_fi
     job = bench.queue.enqueue(make_ticket())
     key_file.chmod(0o644)
     worker = restart(bench, FileKeyring(key_file.parent))
-    for _ in range(300):
+    for _ in range(100):
         assert worker.lease(make_offer()) is None
         bench.clocks.pass_time(1)
-    assert bench.reader.events(ACME, job.id)[-1].revision < 20
+    assert bench.reader.events(ACME, job.id)[-1].revision < 14
     assert bench.reader.backlog().counts[0].jobs == 1
 
 
@@ -68,15 +68,12 @@ def test_a_deleted_key_fails_its_jobs_after_the_configured_time(bench, key_file)
     assert reader.usage(ACME).gpu_seconds_today == 0.0
 
 
-def test_a_job_is_cancelled_completed_and_found_again_without_its_key(bench, key_file):
-    ticket = make_ticket()
-    ticket = replace(ticket, idempotency=replace(ticket.idempotency, key="once"))
-    bench.queue.enqueue(ticket)
+def test_a_job_is_cancelled_and_completed_without_its_key(bench, key_file):
+    bench.queue.enqueue(make_ticket())
     lease = bench.queue.lease(make_offer())
     waiting = bench.queue.enqueue(make_ticket())
     other = restart(bench, FileKeyring(key_file.parent))
     key_file.chmod(0o644)
-    assert other.find_duplicate(ACME, ticket.idempotency).id == ticket.job_id
     assert other.complete(lease, RESULT).state is JobState.COMPLETED
     assert other.cancel(ACME, waiting.id).failure.reason is Reason.CANCELLED
 

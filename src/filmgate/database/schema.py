@@ -45,6 +45,8 @@ accounts = Table(
     Column("running", BigInteger, nullable=False, server_default="0"),
     Column("day", BigInteger, nullable=False, server_default="0"),
     Column("gpu_seconds_today", Double, nullable=False, server_default="0"),
+    # The HMAC key of `jobs.body_digest`, encrypted with the tenant's key.
+    Column("digest_key", LargeBinary),
     _partial("ix_accounts_share", "virtual_time", "tenant_id", where="queued > 0"),
 )
 
@@ -109,7 +111,7 @@ jobs = Table(
     # Request text, encrypted with the tenant's key. No other column contains request text.
     Column("sealed_prompt", LargeBinary, nullable=False),
     Column("screening", Text, nullable=False),
-    Column("body_digest", Text, nullable=False),
+    Column("body_digest", Text, nullable=False),  # an HMAC with the tenant's digest key
     Column("idempotency_key", Text),
     Column("awaits_original", Boolean, nullable=False),
     Column("clip", Text),

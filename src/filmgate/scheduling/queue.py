@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import sqlalchemy as sa
 
@@ -30,6 +30,7 @@ from filmgate.jobs import (
 )
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
+from filmgate.scheduling.body_digests import BodyDigests
 from filmgate.scheduling.group_commit import GroupCommit
 from filmgate.scheduling.idempotency import find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
@@ -75,11 +76,14 @@ class SqlQueue:
         self._settings = settings
         self._waker = waker
         self._group = GroupCommit(database)
+        self._digests = BodyDigests(database, self._sealer)
         self._transitions = Transitions(database, settings)
         self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
+        protected = self._digests.protect(ticket.tenant_id, ticket.idempotency)
+        ticket = replace(ticket, idempotency=protected)
 
         def accept(connection: sa.Connection) -> Job | Row:
             return self._accept(connection, ticket, sealed_prompt)
@@ -112,6 +116,7 @@ class SqlQueue:
     def find_duplicate(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
             return None
+        idempotency = self._digests.protect(tenant_id, idempotency)
         with self._database.read() as connection:
             now = self._database.now(connection)
             row = self._find_duplicate(connection, tenant_id, idempotency, now)

@@ -1,5 +1,6 @@
 """Changes of a job's state: the row, its counters and its event, written together."""
 
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,6 +14,8 @@ from filmgate.scheduling.ready import IS_DUE, time_terms
 from filmgate.scheduling.rows import Row, from_failure, to_predicted
 from filmgate.settings import QueueSettings
 
+# The stages that occupy the GPU, as in StageSeconds.gpu_seconds.
+_CHARGED = (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
 _EVENT_COLUMNS = ("revision", "state", "stage", "attempt")
 _UPDATE = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).returning(jobs)
 _LOCK = (
@@ -113,5 +116,8 @@ def work_done(row: Row) -> float:
     """The predicted GPU-seconds of the work that the current attempt has finished."""
     if row["stage"] is None:
         return 0.0
-    predicted = to_predicted(row["predicted"])
-    return predicted.gpu_seconds_done(Stage(row["stage"]), row["stage_done"], row["stage_total"])
+    seconds, stage = asdict(to_predicted(row["predicted"])), Stage(row["stage"])
+    order = list(Stage)
+    finished = sum(seconds[name] for name in _CHARGED if order.index(name) < order.index(stage))
+    part = min(row["stage_done"] / max(row["stage_total"], 1), 1.0)
+    return finished + (seconds[stage] * part if stage in _CHARGED else 0.0)

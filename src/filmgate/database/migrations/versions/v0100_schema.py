@@ -28,6 +28,7 @@ def _create_accounts() -> None:
         sa.Column("running", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("day", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("gpu_seconds_today", sa.Double, nullable=False, server_default="0"),
+        sa.Column("digest_key", sa.LargeBinary),
     )
     _index("ix_accounts_share", "accounts", ["virtual_time", "tenant_id"], where="queued > 0")
     op.create_table(
