@@ -1,8 +1,14 @@
 """What jobs cost their tenant, and how many of them run at once."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 
-from filmgate.jobs import Failure, JobState, Progress, Reason, Share, Stage
+from filmgate.errors import BacklogGrown
+from filmgate.jobs import Failure, JobState, Progress, Reason, Share, Stage, new_job_id
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.claims import peek_due, take_due
 from tests.tickets import RESULT, make_offer, make_ticket
@@ -53,3 +59,18 @@ def test_a_place_that_was_taken_after_the_check_is_not_given_twice(bench, queue)
             other.exec_driver_sql("UPDATE accounts SET running = 1")
         assert take_due(connection, peeked, steady_now) is None
     assert bench.reader.find(retried.tenant_id, retried.id).state is JobState.QUEUED
+
+
+def test_concurrent_tenants_cannot_exceed_the_backlog_that_was_promised(queue, reader):
+    barrier = threading.Barrier(12)
+
+    def create(number):
+        ticket = make_ticket(f"tenant-{number}", gpu_seconds=10)
+        barrier.wait(30)
+        for _ in range(4):
+            with suppress(BacklogGrown):
+                queue.enqueue(replace(ticket, max_backlog_seconds=45.0, job_id=new_job_id()))
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(create, range(12)))
+    assert sum(count.gpu_seconds for count in reader.backlog().counts) == 50

@@ -199,6 +199,14 @@ workers = Table(
     Column("seen_at", Double, nullable=False),
 )
 
+# The store and the keyring of the installation, by the name of their setting.
+site = Table(
+    "site",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("identity", Text, nullable=False),
+)
+
 tenants = Table(
     "tenants",
     metadata,

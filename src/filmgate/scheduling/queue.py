@@ -70,7 +70,15 @@ class SqlQueue:
     The waker tells workers about jobs they can lease. It is best effort: the database decides.
     """
 
-    def __init__(self, database: Database, keys: DataKeys, settings: QueueSettings, waker: Waker) -> None:
+    def __init__(
+        self,
+        database: Database,
+        keys: DataKeys,
+        settings: QueueSettings,
+        waker: Waker,
+        may_lease: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._may_lease = may_lease
         self._database = database
         self._sealer = Sealer(keys)
         self._settings = settings
@@ -129,8 +137,7 @@ class SqlQueue:
         return find_duplicate(connection, tenant_id, idempotency, since)
 
     def lease(self, offer: Offer) -> Lease | None:
-        wakeup = self._waker.take(offer)
-        if wakeup is None:
+        if not self._may_lease() or (wakeup := self._waker.take(offer)) is None:
             return None
         try:
             lease = self._leasing.named(offer, wakeup.job_id) if wakeup.job_id is not None else None

@@ -120,4 +120,4 @@ def work_done(row: Row) -> float:
     order = list(Stage)
     finished = sum(seconds[name] for name in _CHARGED if order.index(name) < order.index(stage))
     part = min(row["stage_done"] / max(row["stage_total"], 1), 1.0)
-    return finished + (seconds[stage] * part if stage in _CHARGED else 0.0)
+    return float(finished + (seconds[stage] * part if stage in _CHARGED else 0.0))

@@ -60,6 +60,11 @@ class Room:
 class ObjectStore(Protocol):
     """The same operations on a local disk and on S3."""
 
+    @property
+    def identity(self) -> str:
+        """The same for every process that uses the same storage, and different for any other storage."""
+        ...
+
     def put(
         self,
         name: ObjectName,

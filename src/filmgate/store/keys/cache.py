@@ -38,6 +38,11 @@ class DataKeys:
         self._forgets = 0
         self._lock = threading.Lock()
 
+    @property
+    def identity(self) -> str:
+        """The identity of the keyring."""
+        return self._keyring.identity
+
     def encrypting_key(self, tenant_id: TenantId) -> DataKey:
         """The tenant's current data key; a new one every `key_seconds`. Raises what the keyring raises."""
         with self._lock:

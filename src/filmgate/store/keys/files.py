@@ -1,5 +1,6 @@
 """The embedded keyring: one key file per tenant, mode 0600, in a folder with mode 0700."""
 
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -13,6 +14,8 @@ from filmgate.store.keys.base import DataKey
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
+# A random value that tells this folder from any other. No tenant can have this name.
+_IDENTITY_FILE = ".identity"
 
 
 class FileKeyring:
@@ -20,6 +23,10 @@ class FileKeyring:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @property
+    def identity(self) -> str:
+        return identify_key(read_or_create_key(self._folder / _IDENTITY_FILE))
 
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         plain, nonce = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES)
@@ -61,6 +68,11 @@ def read_or_create_key(path: Path) -> bytes:
     if (key := _read_key(path)) is None:
         raise KeyringUnavailable(f"{path} was deleted while it was being created")
     return key
+
+
+def identify_key(key: bytes) -> str:
+    """A public name of a key, from which the key cannot be computed."""
+    return hashlib.sha256(b"filmgate identity\0" + key).hexdigest()[:32]
 
 
 def _label(tenant_id: TenantId) -> bytes:

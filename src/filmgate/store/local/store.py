@@ -17,7 +17,7 @@ from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
 from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.files import read_or_create_key
+from filmgate.store.keys.files import identify_key, read_or_create_key
 from filmgate.store.local.links import LinkSigner
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
 from filmgate.store.metering import Meter
@@ -39,7 +39,9 @@ class LocalStore:
         with _translated():
             (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
         self.sweep(UNPUBLISHED_SECONDS)
-        self._links = LinkSigner(read_or_create_key(folder / ".links.key"))
+        link_key = read_or_create_key(folder / ".links.key")
+        self._links = LinkSigner(link_key)
+        self.identity = identify_key(link_key)
 
     def put(
         self,

@@ -164,6 +164,11 @@ def _create_workers() -> None:
 
 def _create_tenants() -> None:
     op.create_table(
+        "site",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("identity", sa.Text, nullable=False),
+    )
+    op.create_table(
         "tenants",
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("share", sa.Text, nullable=False),
