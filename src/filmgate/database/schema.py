@@ -169,6 +169,17 @@ invocations = Table(
     Column("updated_at", Double, nullable=False),
 )
 
+# What a provider may still hold of jobs that were removed, until the orphan sweep has deleted it there.
+removed_invocations = Table(
+    "removed_invocations",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("invocation", Text, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+
 # The circuit breaker of each provider. The row lock ensures one probe at a time across processes. Times are
 # on the steady clock.
 breakers = Table(

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import jobs
+from filmgate.database.schema import invocations, jobs, removed_invocations
 from filmgate.errors import (
     FilmgateError,
     JobActive,
@@ -55,6 +55,20 @@ from filmgate.telemetry.logs import Log
 log = Log("queue")
 
 _INSERT = sa.insert(jobs)
+_KEEP_INVOCATION = sa.insert(removed_invocations).from_select(
+    ["provider", "invocation", "job_id", "started_at", "updated_at"],
+    sa.select(
+        invocations.c.provider,
+        invocations.c.invocation,
+        sa.bindparam("the_id", type_=sa.Text).label("job_id"),
+        invocations.c.started_at,
+        invocations.c.updated_at,
+    ).where(
+        invocations.c.job_seq == sa.bindparam("the_seq"),
+        invocations.c.invocation.is_not(None),
+        invocations.c.state != "closed",
+    ),
+)
 _HELD = (jobs.c.id == sa.bindparam("the_id"), jobs.c.fence == sa.bindparam("the_fence"))
 _HEARTBEAT = (
     sa.update(jobs)
@@ -253,6 +267,8 @@ class SqlQueue:
                 return
             if not JobState(row["state"]).is_final:
                 raise JobActive("the video is queued or running; cancel it first")
+            # The provider may still hold a copy: its record outlives the job until the copy is deleted.
+            connection.execute(_KEEP_INVOCATION, {"the_seq": row["seq"], "the_id": job_id})
             connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
 
     def reroute(self, moves: Sequence[Move]) -> int:

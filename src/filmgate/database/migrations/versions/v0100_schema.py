@@ -138,6 +138,14 @@ def _create_job_records() -> None:
 
 def _create_workers() -> None:
     op.create_table(
+        "removed_invocations",
+        sa.Column("provider", sa.Text, primary_key=True),
+        sa.Column("invocation", sa.Text, primary_key=True),
+        sa.Column("job_id", sa.Text, nullable=False),
+        sa.Column("started_at", sa.Double, nullable=False),
+        sa.Column("updated_at", sa.Double, nullable=False),
+    )
+    op.create_table(
         "workers",
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("route", sa.Text, nullable=False),
