@@ -9,15 +9,16 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import identify_key, read_or_create_key
+from filmgate.store.keys.sealing import Rewrap
 from filmgate.store.local.links import LinkSigner
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
 from filmgate.store.metering import Meter
@@ -125,6 +126,35 @@ class LocalStore:
             drafts = list((self._folder / _INCOMING).iterdir())
             return sum(_delete_older(draft, older_than_seconds) for draft in drafts)
 
+    def rewrap(self, tenant_id: TenantId, rewrap: Rewrap) -> int:
+        """Wrap the data keys of all objects of the tenant again. Returns how many changed.
+
+        The header of an object is in the first sector of its file, which a disk writes whole. It is changed
+        in place: a copy could bring back an object that is deleted meanwhile.
+        """
+        changed = 0
+        for job_id in self.jobs(tenant_id):
+            for stored in self.parts(tenant_id, job_id):
+                with suppress(ObjectNotFound, ObjectCorrupt):  # deleted meanwhile, or damaged before
+                    changed += self._rewrap_object(stored.name, rewrap)
+        return changed
+
+    def _rewrap_object(self, name: ObjectName, rewrap: Rewrap) -> bool:
+        with _translated(), _opened(self._path(name), "r+b") as file:
+            _, old = _read_preamble(file)
+            if (wrapped := rewrap(old)) is None:
+                return False
+            if len(wrapped) != len(old):
+                raise ObjectCorrupt("a data key has another length than the keyring's")
+            status = os.fstat(file.fileno())
+            file.seek(_PREAMBLE)
+            file.write(wrapped)
+            file.flush()
+            # The time is part of the ETag, and the plain bytes are the same.
+            os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.fsync(file.fileno())
+        return True
+
     def _home(self, tenant_id: TenantId, job_id: JobId) -> Path:
         return self._path(ObjectName(tenant_id, job_id, "x")).parent
 
@@ -154,9 +184,9 @@ def _translated() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path, mode: Literal["rb", "r+b"] = "rb") -> Iterator[BinaryIO]:
     try:
-        file = path.open("rb")
+        file = path.open(mode)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
         raise ObjectNotFound("the object does not exist") from exc
     with file:
