@@ -143,6 +143,8 @@ class Reason(StrEnum):
 
 _REASONS = {
     "model_unavailable": Reason.MODEL_UNUSABLE,
+    "keyring_unavailable": Reason.KEY_REFUSED,
+    "keyring_forbidden": Reason.KEY_REFUSED,
     "write_failed": Reason.STORE_FAILED,
     "storage_full": Reason.STORE_FAILED,
     "storage_unavailable": Reason.STORE_FAILED,

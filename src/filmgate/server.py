@@ -12,10 +12,12 @@ from prometheus_client import CollectorRegistry
 
 from filmgate.admission.accept import Admission, AdmissionServices
 from filmgate.api.app import build_app
+from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.http_server import check_exposure, listen, uvicorn_config
 from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
 from filmgate.database import Database, open_database
+from filmgate.database.site import Site
 from filmgate.models.cards import open_registry
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
@@ -62,6 +64,7 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
     tenants = open_tenants(database)
     ensure_local_tenant(tenants, settings.data)
     store = open_store(settings.store, settings.data, keys)
+    Site(database, {"store.url": store.identity, "store.keyring": keys.identity}).record()
     queue, reader = open_queue(database, keys, settings.queue), open_reader(database, keys)
     forecast = LiveForecast(reader)
     router = open_router(database, provider, settings) if provider is not None else None
@@ -82,6 +85,7 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
         settings=settings.api,
         link_seconds=link_seconds,
         stream_links=StreamLinks(keys, link_seconds),
+        enabled=EnabledTenants(tenants),
     )
     return ServerServices(api, queue, router)
 

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Protocol
 
 from filmgate.database import Database, open_database
+from filmgate.database.site import Site
 from filmgate.errors import QueueUnavailable, SettingsError
 from filmgate.jobs import WorkerId
 from filmgate.models.cards import ModelCard
@@ -100,9 +101,12 @@ def opened_services(settings: Settings) -> Iterator[WorkerServices]:
         )
     database = open_database(settings.queue, settings.data)
     keys = open_keys(settings.store, settings.data)
-    queue = open_queue(database, keys, settings.queue)
+    store = open_store(settings.store, settings.data, keys)
+    site = Site(database, {"store.url": store.identity, "store.keyring": keys.identity})
+    queue = open_queue(database, keys, settings.queue, site.may_lease)
     try:
-        yield WorkerServices(database, queue, open_store(settings.store, settings.data, keys))
+        site.require()
+        yield WorkerServices(database, queue, store)
     finally:
         queue.close()
         database.close()

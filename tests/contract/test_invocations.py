@@ -144,3 +144,32 @@ def test_a_record_changes_only_the_routing_of_the_job(records, lease, reader):
     after = reader.find(lease.job.tenant_id, lease.job.id)
     assert after == replace(before, routing=WHY)
     assert after.state is JobState.RUNNING
+
+
+def test_a_removed_job_leaves_its_invocation_for_the_sweep(records, lease, queue, bench):
+    job = lease.job
+    records.begin(lease, "http", WHY)
+    records.set_invocation(job.id, FIRST)
+    queue.cancel(job.tenant_id, job.id)
+    failure = Failure(Reason.CANCELLED, "the video was cancelled")
+    queue.fail_attempt(lease, AttemptFailure(failure, is_retryable=False))
+    queue.remove(job.tenant_id, job.id)
+    bench.clocks.pass_time(31)
+    assert records.orphans("other", idle_seconds=30) == []
+    (orphan,) = records.orphans("http", idle_seconds=30)
+    assert (orphan.job_id, orphan.invocation_id, orphan.is_removed) == (job.id, FIRST, True)
+    records.postpone(orphan)
+    assert records.orphans("http", idle_seconds=30) == []
+    bench.clocks.pass_time(31)
+    records.close(orphan)
+    assert records.orphans("http", idle_seconds=30) == []
+
+
+def test_a_removed_job_whose_copy_was_deleted_leaves_nothing(records, lease, queue, bench):
+    records.begin(lease, "http", WHY)
+    records.set_invocation(lease.job.id, FIRST)
+    queue.complete(lease, RESULT)
+    records.set_state(lease.job.id, RecordState.CLOSED)
+    queue.remove(lease.job.tenant_id, lease.job.id)
+    bench.clocks.pass_time(31)
+    assert records.orphans("http", idle_seconds=30) == []

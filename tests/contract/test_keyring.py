@@ -157,3 +157,16 @@ def test_a_key_that_arrives_after_its_tenant_was_forgotten_is_not_cached(keyring
     waiting.join(60)
     with pytest.raises(KeyRefused):
         keys.decrypting_key(ACME, late[0].wrapped)
+
+
+def test_an_opened_data_key_is_asked_for_again_after_an_hour(folder):
+    now = 0.0
+    keyring = FileKeyring(folder)
+    wrapped = keyring.new_data_key(ACME).wrapped
+    keys = DataKeys(keyring, clock=lambda: now)
+    assert keys.decrypting_key(ACME, wrapped)
+    keyring.forget(ACME)  # in another process
+    assert keys.decrypting_key(ACME, wrapped)
+    now += 3601
+    with pytest.raises(KeyRefused):
+        keys.decrypting_key(ACME, wrapped)

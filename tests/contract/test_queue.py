@@ -20,10 +20,7 @@ from filmgate.jobs import (
     Stage,
     TenantId,
 )
-from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
-from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.files import FileKeyring
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 # SQLite has no LISTEN.
@@ -330,13 +327,3 @@ def test_prompts_are_encrypted_in_the_database(bench, queue, tmp_path):
         stored = connection.exec_driver_sql("SELECT * FROM jobs").all()
     assert PROMPT not in repr(stored)
     assert PROMPT.encode() not in b"".join(f.read_bytes() for f in tmp_path.rglob("*") if f.is_file())
-
-
-def test_a_job_whose_key_was_deleted_fails_and_does_not_block_others(bench, tmp_path):
-    lost = bench.queue.enqueue(make_ticket(slo_seconds=1))
-    DataKeys(FileKeyring(tmp_path / "keys")).forget(ACME)
-    other = bench.queue.enqueue(make_ticket("globex"))
-    restarted = open_queue(bench.database, DataKeys(FileKeyring(tmp_path / "keys")), bench.settings)
-    assert restarted.lease(make_offer()).job.id == other.id
-    found = open_reader(bench.database, DataKeys(FileKeyring(tmp_path / "keys"))).find(ACME, lost.id)
-    assert (found.failure.reason, found.spec.prompt) == (Reason.KEY_REFUSED, "")

@@ -66,6 +66,22 @@ def test_a_damaged_object_is_corrupt(store, folder, damage):
         read(store, CLIP)
 
 
+def test_damaged_objects_and_files_of_others_are_deleted_with_their_job(store, folder):
+    store.put(CLIP, [SECRET])
+    home = (folder / str(CLIP)).parent
+    for name in ("empty", "Not A Part"):
+        (home / name).write_bytes(b"")
+    (home.parent / "lost+found").mkdir()
+    os.truncate(folder / str(CLIP), 3)
+    assert [(part.name.part, part.size_bytes) for part in store.parts(ACME, JOB)] == [
+        ("clip-1.mp4", 0),
+        ("empty", 0),
+    ]
+    assert list(store.jobs(ACME)) == [JOB]
+    assert store.delete(ACME, JOB) == 3
+    assert not home.exists()
+
+
 def test_objects_cannot_be_read_after_the_key_is_deleted(store, folder, keys):
     store.put(CLIP, [SECRET])
     keys.forget(ACME)

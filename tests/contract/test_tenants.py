@@ -105,3 +105,27 @@ def test_the_first_start_creates_the_local_tenant_and_the_second_does_not(regist
     assert path.stat().st_mode & 0o777 == 0o600
     assert registry.authenticate(path.read_text().strip()).id == "local"
     assert ensure_local_tenant(registry, tmp_path) is None
+
+
+def test_older_keys_stay_valid_during_the_overlap(database_url):
+    now = 1000.0
+    database = Database(database_url, clock=lambda: now)
+    migrate(database)
+    registry = open_tenants(database)
+    first = registry.add(Tenant(TenantId("acme"))).secret
+    second = registry.rotate(TenantId("acme"), overlap_seconds=60).secret
+    now += 59
+    third = registry.rotate(TenantId("acme"), overlap_seconds=600).secret
+    assert {registry.authenticate(secret).id for secret in (first, second, third)} == {"acme"}
+    now += 1  # the first key ends when its own overlap does
+    with pytest.raises(InvalidKey):
+        registry.authenticate(first)
+    assert registry.authenticate(second).id == registry.authenticate(third).id
+    now += 600
+    with pytest.raises(InvalidKey):
+        registry.authenticate(second)
+    only = registry.rotate(TenantId("acme")).secret
+    with pytest.raises(InvalidKey):
+        registry.authenticate(third)
+    assert registry.authenticate(only).id == "acme"
+    database.close()

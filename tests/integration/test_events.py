@@ -117,6 +117,24 @@ def test_each_new_preview_is_sent_once(service, video):
     assert pictures == [b"first", b"second"]
 
 
+def test_a_damaged_preview_does_not_silence_anybody(service, client, video):
+    other = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()
+    hands = [service.hand(), service.hand()]
+    jobs = [hand.take() for hand in hands]
+    listeners = [Listener(service, each["id"]) for each in (video, other)]
+    hands[0].put(picture_part("preview", hands[0].lease.fence), b"picture")
+    folder = service.settings.data / "objects" / jobs[0].tenant_id / jobs[0].id
+    (folder / picture_part("preview", hands[0].lease.fence)).write_bytes(b"")
+    for hand in hands:
+        hand.report(Stage.DECODE, done=1)
+    for listener in listeners:
+        listener.wait_for(lambda _n, _i, data: data.get("stage") == "decode")
+    for hand in hands:
+        hand.finish()
+    for listener in listeners:
+        assert listener.join()[-1][2]["status"] == "completed"
+
+
 def test_a_new_queue_position_is_an_event(service, client, video):
     second = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()
     listener = Listener(service, second["id"])

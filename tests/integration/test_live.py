@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from filmgate.jobs import Stage
+from filmgate.store.base import ObjectName
 from tests.service import CLIP
 from tests.waiting import wait_until
 
@@ -154,3 +155,29 @@ def test_a_link_gives_access_to_nothing_but_the_stream(service, client, video):
         assert response.status_code == 401, other
     assert httpx.post(f"{service.url}{path}-link?{query}").status_code == 401
     client.post(f"/v1/videos/{video['id']}/cancel")
+
+
+def test_links_and_open_streams_of_a_disabled_tenant_end(service):
+    key = service.add_tenant("ending")
+    with service.client(key) as client:
+        done = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+        job = service.hand().make()
+        assert job.id == done["id"]
+        link = service.services.store.link(ObjectName(job.tenant_id, job.id, job.clip.part), 60)
+        assert client.get(link).status_code == 200
+        video = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()
+        hand = service.hand()
+        hand.take()
+        hand.report(Stage.DECODE)
+        hand.fragment(0, b"first")
+        with (
+            client.stream("GET", f"/v1/videos/{video['id']}/events") as events,
+            client.stream("GET", f"/v1/videos/{video['id']}/stream") as stream,
+        ):
+            chunks = stream.iter_raw()
+            assert next(chunks) == b"first"
+            service.services.tenants.disable("ending")
+            assert client.get(link).status_code == 403
+            assert "event: gone" in "".join(events.iter_text())
+            with pytest.raises(httpx.HTTPError):
+                list(chunks)

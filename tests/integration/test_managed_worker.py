@@ -229,6 +229,22 @@ def test_the_clip_of_a_cancelled_job_is_deleted_at_bedrock_when_it_is_finished(
     assert (managed_site.record(job).state, sweep.run()) == (RecordState.CLOSED, 0)
 
 
+def test_the_copy_of_a_deleted_job_is_deleted_at_the_provider(managed_site, bedrock, clip_bucket):
+    bedrock.seconds = 600.0  # until `finish`
+    job = managed_site.enqueue()
+    with managed_site.worker():
+        managed_site.wait_for(job, lambda job: job.has_started)
+        managed_site.services.queue.cancel(ACME, job.id)
+        managed_site.wait_for(job)
+    managed_site.services.queue.remove(ACME, job.id)
+    bedrock.finish()
+    sweep = OrphanSweep(managed_site.provider, managed_site.invocations, idle_seconds=0.0)
+    wait_until(lambda: sweep.run() == 1)
+    (invocation,) = bedrock.paid.values()
+    assert [key for key in bedrock.files(clip_bucket) if key.startswith(invocation.output[1])] == []
+    assert sweep.run() == 0
+
+
 def test_a_drained_worker_hands_its_job_back_and_the_next_worker_resumes_the_wait(managed_site, bedrock):
     bedrock.seconds = 600.0  # until `finish`
     job = managed_site.enqueue()

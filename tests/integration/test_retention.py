@@ -144,6 +144,33 @@ def test_a_tenant_whose_objects_cannot_be_listed_does_not_stop_the_deletion_of_o
     assert list(site.store.jobs(GLOBEX)) == []
 
 
+def test_damaged_objects_do_not_stop_retention_or_the_orphan_sweep(site, tmp_path):
+    jobs = [site.complete_job() for _ in range(2)]
+    orphans = [new_job_id() for _ in range(2)]
+    for orphan in orphans:
+        site.store.put(ObjectName(ACME, orphan, "source"), [b"upload"])
+    for job_id, part in ((jobs[0].id, "clip-1.mp4"), (orphans[0], "source")):
+        path = tmp_path / "objects" / ACME / job_id / part
+        path.write_bytes(b"")
+    site.now += ORPHAN_SECONDS + 1
+    registry = CollectorRegistry()
+    retention = site.retention(failures=FailureCounter(registry))
+    assert (retention.delete_expired(), retention.delete_orphans()) == (2, 2)
+    assert registry.get_sample_value("filmgate_task_failures_total", {"task": "retention"}) is None
+    assert list(site.store.jobs(ACME)) == []
+
+
+def test_the_orphan_sweep_needs_no_key(site, tmp_path):
+    kept, orphan = site.complete_job(), new_job_id()
+    site.store.put(ObjectName(ACME, orphan, "source"), [b"upload"])
+    (tmp_path / "keys" / "acme.key").chmod(0o644)
+    site.now += ORPHAN_SECONDS + 1
+    keys = DataKeys(FileKeyring(tmp_path / "keys"))
+    site.reader = open_reader(site.database, keys)
+    assert site.retention().delete_orphans() == 1
+    assert list(site.store.jobs(ACME)) == [kept.id]
+
+
 def test_unpublished_drafts_of_killed_writers_are_deleted_with_the_orphans(site, tmp_path, cloud):
     draft = tmp_path / "objects/.incoming/draft"
     draft.write_bytes(b"half")

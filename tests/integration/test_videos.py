@@ -218,6 +218,14 @@ def test_delete_removes_row_and_objects(service, client, video):
     assert client.delete(f"/v1/videos/{video['id']}").status_code == 404
 
 
+def test_a_damaged_clip_can_be_deleted(service, client, video):
+    job = service.hand().make()
+    folder = service.settings.data / "objects" / job.tenant_id / job.id
+    (folder / job.clip.part).write_bytes(b"")
+    assert client.delete(f"/v1/videos/{video['id']}").status_code == 200
+    assert not folder.exists()
+
+
 def test_delete_of_a_running_video_waits_for_its_worker_to_stop(service, client, video, monkeypatch):
     monkeypatch.setattr("filmgate.api.videos.DELETE_WAIT_SECONDS", 60)
     hand = service.hand()

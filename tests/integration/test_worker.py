@@ -168,6 +168,16 @@ def test_a_corrupt_checkpoint_is_deleted_and_the_job_denoises_again(site, tmp_pa
     assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
 
 
+def test_an_empty_checkpoint_costs_one_attempt_and_not_the_worker(site, tmp_path):
+    job, other = site.enqueue(), site.enqueue()
+    checkpoint = ObjectName(ACME, job.id, CHECKPOINT_PART)
+    site.store.put(checkpoint, [b"x" * 1024])
+    (tmp_path / "objects" / str(checkpoint)).write_bytes(b"")
+    with site.worker(PatternRunner()):
+        assert site.wait_for(job).state is JobState.COMPLETED
+        assert site.wait_for(other).state is JobState.COMPLETED
+
+
 def test_a_job_that_always_fails_ends_with_its_reason_and_the_worker_continues(site):
     bad, good = site.enqueue(seed=666), site.enqueue()
 

@@ -14,8 +14,8 @@ from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
 from filmgate.api.services import Services, services_of
 from filmgate.api.videos import VideoId, to_job_id
-from filmgate.errors import ClipMissing, JobActive, ObjectNotFound
-from filmgate.jobs import Job, JobState
+from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound, TenantNotFound
+from filmgate.jobs import Job, JobState, TenantId
 from filmgate.store.base import ObjectName
 
 router = APIRouter(tags=["content"], responses=PROBLEMS)
@@ -68,12 +68,22 @@ async def download_object(request: Request, token: str) -> Response:
 
     def find() -> Asset:
         name = services.store.resolve(token)
+        if not is_enabled(services, name.tenant_id):
+            raise LinkInvalid("this link is not valid")
         return _asset(services, name, _media_type(name.part))
 
     return await serve(services, request, await services.call(find))
 
 
 router.head("/objects/{token}", include_in_schema=False)(download_object)
+
+
+def is_enabled(services: Services, tenant_id: TenantId) -> bool:
+    """Whether the tenant exists and is enabled: the links of a disabled one end at once."""
+    try:
+        return services.tenants.find(tenant_id).is_enabled
+    except TenantNotFound:
+        return False
 
 
 def asset_of(services: Services, job: Job, variant: Variant) -> Asset:

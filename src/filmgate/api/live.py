@@ -137,7 +137,10 @@ class LiveClip:
 
 
 def read_fragment(services: Services, job: Job, number: int) -> bytes | None:
-    """One fragment of the job's current attempt, None if it does not exist."""
+    """One fragment of the job's current attempt, None if it does not exist. Raises InvalidKey for a tenant
+    that was disabled meanwhile.
+    """
+    services.enabled.require(job.tenant_id)
     try:
         name = ObjectName(job.tenant_id, job.id, live_part(job.fence, number))
         return b"".join(services.store.read(name))

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from fastapi import Request
 
 from filmgate.admission.accept import Admission
+from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
@@ -44,6 +45,7 @@ class Services:
     settings: ApiSettings
     link_seconds: float
     stream_links: StreamLinks
+    enabled: EnabledTenants
     pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "api"))
     slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "api-slow"))
 

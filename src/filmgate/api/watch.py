@@ -114,15 +114,24 @@ class Watch:
         removed = self._find_removed([each for each in watched.values() if each.job.id not in changed])
         found = []
         for each in watched.values():
-            if each.job.id in removed:
-                snapshot: Snapshot | None = Snapshot(each.job, is_removed=True)
-            elif (job := changed.get(each.job.id)) is not None:
-                snapshot = self._read_job(each, job)
-            else:
-                snapshot = self._read_position(each)
-            if snapshot is not None:
-                found.append((each, Event(self._format(snapshot), snapshot.is_last)))
+            is_removed = each.job.id in removed or not self._services.enabled.has(each.job.tenant_id)
+            try:
+                event = self._read_one(each, changed.get(each.job.id), is_removed=is_removed)
+            except Exception as exc:  # noqa: BLE001 - one bad job must not silence the others
+                log.error("a watched job could not be read", error=exc, job_id=each.job.id)  # noqa: TRY400
+                continue
+            if event is not None:
+                found.append((each, event))
         return found
+
+    def _read_one(self, watched: _Watched, changed: Job | None, *, is_removed: bool) -> Event | None:
+        if is_removed:
+            snapshot: Snapshot | None = Snapshot(watched.job, is_removed=True)
+        elif changed is not None:
+            snapshot = self._read_job(watched, changed)
+        else:
+            snapshot = self._read_position(watched)
+        return Event(self._format(snapshot), snapshot.is_last) if snapshot is not None else None
 
     def _find_removed(self, unchanged: Sequence[_Watched]) -> set[JobId]:
         since = time.monotonic() - _REMOVAL_CHECK_SECONDS
@@ -168,6 +177,10 @@ class Watch:
         try:
             picture = b"".join(self._services.store.read(name))
         except ObjectNotFound:
+            return None
+        except FilmgateError as exc:
+            # The state of the job matters more than its picture.
+            log.warning("a preview could not be read", code=exc.code, job_id=job.id)
             return None
         digest = hashlib.sha256(picture).hexdigest()
         is_new, watched.preview_digest = digest != watched.preview_digest, digest

@@ -12,6 +12,7 @@ from filmgate.cli import (
     config,
     doctor,
     generate,
+    keys,
     models,
     plan,
     route,
@@ -35,6 +36,7 @@ app.command("generate")(generate.generate)
 app.add_typer(bench.bench, name="bench")
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
+app.add_typer(keys.keys, name="keys")
 app.add_typer(models.models, name="models")
 app.add_typer(aws.aws, name="aws")
 app.command("route")(route.show_route)

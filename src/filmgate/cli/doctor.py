@@ -69,8 +69,14 @@ def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding
     return check_cache(settings.models)
 
 
+def _site(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.scheduling.site_doctor import examine_site
+
+    return examine_site(settings)
+
+
 # A component that is not configured returns no findings.
-EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _sqs, _model_cache)
+EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _sqs, _model_cache, _site)
 
 
 def doctor(

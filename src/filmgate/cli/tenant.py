@@ -48,6 +48,7 @@ MayRelength = Annotated[
         show_default=False,
     ),
 ]
+Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
@@ -138,10 +139,14 @@ def list_tenants(is_json: AsJson = False) -> None:
 
 
 @tenant.command("rotate")
-def rotate_key(name: Name, is_json: AsJson = False) -> None:
+def rotate_key(
+    name: Name,
+    overlap: Annotated[float, typer.Option(min=0, help="Seconds for which older keys stay valid.")] = 0.0,
+    is_json: AsJson = False,
+) -> None:
     """Create an API key, print it, and revoke all older keys. The key is not shown again."""
     with opened_registry() as registry:
-        issued = registry.rotate(TenantId(name))
+        issued = registry.rotate(TenantId(name), overlap)
     print_key(issued, is_json=is_json)
 
 
@@ -151,6 +156,30 @@ def disable_tenant(name: Name, is_json: AsJson = False) -> None:
     with opened_registry() as registry:
         disabled = registry.disable(TenantId(name))
     typer.echo(json.dumps(as_dict(disabled)) if is_json else f"{disabled.id} is disabled")
+
+
+@tenant.command("forget")
+def forget_tenant(name: Name, is_confirmed: Confirmed = False, is_json: AsJson = False) -> None:
+    """Cancel a tenant's jobs and destroy its encryption key: nothing it stored can be read again."""
+    _offboard(name, is_confirmed=is_confirmed, is_json=is_json, is_deleted=False)
+
+
+@tenant.command("delete")
+def delete_tenant(name: Name, is_confirmed: Confirmed = False, is_json: AsJson = False) -> None:
+    """Delete a tenant: its jobs, its encryption key, its objects and its API keys."""
+    _offboard(name, is_confirmed=is_confirmed, is_json=is_json, is_deleted=True)
+
+
+def _offboard(name: str, *, is_confirmed: bool, is_json: bool, is_deleted: bool) -> None:
+    from filmgate.settings import load_settings
+    from filmgate.worker.offboarding import opened_offboarding
+
+    if not is_confirmed:
+        raise UsageError(f"everything that {name} stored becomes unreadable for good", option="--yes")
+    with opened_offboarding(load_settings()) as offboarding:
+        done = (offboarding.delete if is_deleted else offboarding.forget)(TenantId(name))
+    text = f"{name}: {done.jobs} jobs and {done.objects} objects deleted, the encryption key is destroyed"
+    typer.echo(json.dumps({"tenant": name} | asdict(done)) if is_json else text)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """A SQLAlchemy engine with durable writes, bounded waits and one error when the database is down."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -119,8 +120,19 @@ def _first_line(exc: sa_exc.SQLAlchemyError) -> str:
     return (str(origin).splitlines() or [type(origin).__name__])[0]
 
 
+def _make_private(path: Path) -> None:
+    """Only the owner may read the database. SQLite gives its journal the same mode."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        if path.stat().st_uid == os.geteuid():
+            path.chmod(0o600)
+    except OSError as exc:
+        raise QueueUnavailable(f"the job database is unavailable: {exc.strerror}") from exc
+
+
 def _sqlite(url: URL, timeout_seconds: float) -> sa.Engine:
-    Path(url.database or "").parent.mkdir(parents=True, exist_ok=True)
+    _make_private(Path(url.database or ""))
     engine = sa.create_engine(
         url,
         connect_args={"timeout": timeout_seconds, "isolation_level": None, "check_same_thread": False},

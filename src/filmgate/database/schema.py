@@ -45,6 +45,8 @@ accounts = Table(
     Column("running", BigInteger, nullable=False, server_default="0"),
     Column("day", BigInteger, nullable=False, server_default="0"),
     Column("gpu_seconds_today", Double, nullable=False, server_default="0"),
+    # The HMAC key of `jobs.body_digest`, encrypted with the tenant's key.
+    Column("digest_key", LargeBinary),
     _partial("ix_accounts_share", "virtual_time", "tenant_id", where="queued > 0"),
 )
 
@@ -109,7 +111,7 @@ jobs = Table(
     # Request text, encrypted with the tenant's key. No other column contains request text.
     Column("sealed_prompt", LargeBinary, nullable=False),
     Column("screening", Text, nullable=False),
-    Column("body_digest", Text, nullable=False),
+    Column("body_digest", Text, nullable=False),  # an HMAC with the tenant's digest key
     Column("idempotency_key", Text),
     Column("awaits_original", Boolean, nullable=False),
     Column("clip", Text),
@@ -167,6 +169,17 @@ invocations = Table(
     Column("updated_at", Double, nullable=False),
 )
 
+# What a provider may still hold of jobs that were removed, until the orphan sweep has deleted it there.
+removed_invocations = Table(
+    "removed_invocations",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("invocation", Text, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+
 # The circuit breaker of each provider. The row lock ensures one probe at a time across processes. Times are
 # on the steady clock.
 breakers = Table(
@@ -197,6 +210,14 @@ workers = Table(
     Column("seen_at", Double, nullable=False),
 )
 
+# The store and the keyring of the installation, by the name of their setting.
+site = Table(
+    "site",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("identity", Text, nullable=False),
+)
+
 tenants = Table(
     "tenants",
     metadata,
@@ -217,5 +238,6 @@ api_keys = Table(
     Column("tenant_id", Text, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
     Column("digest", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),  # set when a newer key replaces this one
     Index("ix_api_keys_tenant", "tenant_id"),
 )

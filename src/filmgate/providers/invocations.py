@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
-from filmgate.database.schema import invocations, jobs
+from filmgate.database.schema import invocations, jobs, removed_invocations
 from filmgate.errors import LeaseLost
 from filmgate.jobs import InvocationId, JobId, Lease, Routing
 from filmgate.scheduling.rows import Row, from_routing
@@ -35,6 +35,7 @@ class InvocationRecord:
     state: RecordState
     started_at: float
     invocation_id: InvocationId | None = None
+    is_removed: bool = False  # the job was deleted
 
 
 _HELD = (
@@ -53,6 +54,15 @@ _ORPHANS = (
     .where(jobs.c.state.in_(["completed", "failed"]))
     .where(invocations.c.updated_at < sa.bindparam("before"))
     .order_by(invocations.c.updated_at)
+    .limit(sa.bindparam("limit"))
+)
+
+
+_REMOVED = (
+    sa.select(removed_invocations)
+    .where(removed_invocations.c.provider == sa.bindparam("the_provider"))
+    .where(removed_invocations.c.updated_at < sa.bindparam("before"))
+    .order_by(removed_invocations.c.updated_at)
     .limit(sa.bindparam("limit"))
 )
 
@@ -128,11 +138,30 @@ class SqlInvocations:
             connection.execute(own.values(values), {"the_id": job_id})
 
     def orphans(self, provider: str, *, idle_seconds: float, limit: int = 50) -> Sequence[InvocationRecord]:
-        """Records of ended jobs whose provider may hold data, if unchanged for `idle_seconds`."""
+        """Records of ended and removed jobs whose provider may hold data, if unchanged for `idle_seconds`."""
         with self._database.read() as connection:
             before = self._database.now(connection) - idle_seconds
             terms = {"the_provider": provider, "before": before, "limit": limit}
-            return [_to_record(row) for row in connection.execute(_ORPHANS, terms).mappings()]
+            found = [_to_record(row) for row in connection.execute(_ORPHANS, terms).mappings()]
+            removed = connection.execute(_REMOVED, terms | {"limit": max(limit - len(found), 1)}).mappings()
+            return found + [_to_removed(row) for row in removed]
+
+    def postpone(self, record: InvocationRecord) -> None:
+        """Move an orphan behind the others."""
+        if not record.is_removed:
+            self.set_state(record.job_id, record.state)
+            return
+        with self._database.write() as connection:
+            own = sa.update(removed_invocations).where(*_own_removed(record))
+            connection.execute(own.values(updated_at=self._database.now(connection)))
+
+    def close(self, record: InvocationRecord) -> None:
+        """The provider holds nothing of this orphan any more."""
+        if not record.is_removed:
+            self.set_state(record.job_id, RecordState.CLOSED)
+            return
+        with self._database.write() as connection:
+            connection.execute(sa.delete(removed_invocations).where(*_own_removed(record)))
 
     @staticmethod
     def _require_held(connection: sa.Connection, lease: Lease) -> int:
@@ -151,6 +180,25 @@ def _to_record(row: Row) -> InvocationRecord:
         state=RecordState(row["state"]),
         started_at=row["started_at"],
         invocation_id=InvocationId(row["invocation"]) if row["invocation"] else None,
+    )
+
+
+def _to_removed(row: Row) -> InvocationRecord:
+    return InvocationRecord(
+        job_id=JobId(row["job_id"]),
+        provider=row["provider"],
+        token=row["job_id"],
+        state=RecordState.OPEN,
+        started_at=row["started_at"],
+        invocation_id=InvocationId(row["invocation"]),
+        is_removed=True,
+    )
+
+
+def _own_removed(record: InvocationRecord) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        removed_invocations.c.provider == record.provider,
+        removed_invocations.c.invocation == record.invocation_id,
     )
 
 

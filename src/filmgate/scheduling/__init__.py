@@ -1,5 +1,7 @@
 """Room 3: order and time. The queue, the forecast, routes and live workers. `base` has the ports."""
 
+from collections.abc import Callable
+
 from filmgate.database import Database
 from filmgate.scheduling.base import JobReader
 from filmgate.scheduling.queue import SqlQueue
@@ -9,9 +11,14 @@ from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
 
 
-def open_queue(database: Database, keys: DataKeys, settings: QueueSettings) -> SqlQueue:
-    """The queue in this database, with the waker of `queue.waker`."""
-    return SqlQueue(database, keys, settings, open_waker(settings, database))
+def open_queue(
+    database: Database,
+    keys: DataKeys,
+    settings: QueueSettings,
+    may_lease: Callable[[], bool] = lambda: True,
+) -> SqlQueue:
+    """The queue in this database, with the waker of `queue.waker`. Every lease asks `may_lease` first."""
+    return SqlQueue(database, keys, settings, open_waker(settings, database), may_lease)
 
 
 def open_reader(database: Database, keys: DataKeys) -> JobReader:

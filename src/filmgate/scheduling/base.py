@@ -29,12 +29,13 @@ from filmgate.scheduling.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a worker can lease: jobs of its route and models."""
+    """What a worker can lease: jobs of its route and models, except those of `excluded` tenants."""
 
     worker_id: WorkerId
     models: tuple[str, ...]
     route: Route = Route.GPU
     device: str | None = None
+    excluded: tuple[TenantId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +51,15 @@ class AttemptFailure:
     """The end of a failed attempt.
 
     `is_retryable` False fails the job. `uses_attempt` False (a drain, a spot reclaim) returns the job to the
-    queue at once without counting the attempt. `routing` moves a job that the provider did not render back to
-    our GPUs and records why; a job that the provider was paid for is never moved.
+    queue after `retry_seconds` without counting the attempt. `routing` moves a job that the provider did not
+    render back to our GPUs and records why; a job that the provider was paid for is never moved.
     """
 
     failure: Failure
     is_retryable: bool = True
     uses_attempt: bool = True
     routing: Routing | None = None
+    retry_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ class JobQueue(Protocol):
         """Lease the next job to this worker, or return None. No two leases of a job have the same fence.
 
         Due retries and expired leases come first, then the tenant with the lowest virtual time, its earliest
-        deadline first. A job whose attempts were all lost with their workers fails with WORKER_LOST.
+        deadline first. A job whose attempts were all lost with their workers fails with WORKER_LOST. A job
+        whose prompt cannot be decrypted goes back to the queue, and this process skips its tenant for a
+        while; it fails with KEY_REFUSED when the key is still refused `queue.key_wait_seconds` after its
+        creation.
         """
         ...
 

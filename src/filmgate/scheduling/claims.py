@@ -21,6 +21,11 @@ _SUITS = (
 )
 
 
+# Added only where a worker excludes tenants.
+_IS_OTHER_JOB = jobs.c.tenant_id.not_in(sa.bindparam("excluded", expanding=True))
+_IS_OTHER_ACCOUNT = accounts.c.tenant_id.not_in(sa.bindparam("excluded", expanding=True))
+
+
 def _own_account(column: sa.Column[int]) -> sa.ScalarSelect[int]:
     return sa.select(column).where(accounts.c.tenant_id == jobs.c.tenant_id).correlate(jobs).scalar_subquery()
 
@@ -83,23 +88,26 @@ def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_no
     """This job, locked, if the offer suits it and it may start now."""
     named = {"the_id": job_id} | _terms(offer) | time_terms(steady_now)
     tenant_id = connection.execute(_NAMED.with_only_columns(jobs.c.tenant_id), named).scalar_one_or_none()
-    if tenant_id is None or (account := lock_account(connection, tenant_id)) is None:
+    if tenant_id is None or tenant_id in offer.excluded:
+        return None
+    if (account := lock_account(connection, tenant_id)) is None:
         return None
     row = connection.execute(_NAMED.with_for_update(), named).mappings().one_or_none()
-    is_full = (account["max_running"] or math.inf) <= account["running"]
-    return None if row is None or (is_full and row["state"] == JobState.QUEUED) else row
+    return None if row is None or _has_no_place(account, row) else row
 
 
 def peek_due(connection: sa.Connection, offer: Offer, steady_now: float) -> Row | None:
     """A job whose lease or backoff is over, not locked yet. It bypasses fair share."""
-    return connection.execute(_PEEK_DUE, _terms(offer) | time_terms(steady_now)).mappings().one_or_none()
+    statement = _PEEK_DUE.where(_IS_OTHER_JOB) if offer.excluded else _PEEK_DUE
+    return connection.execute(statement, _terms(offer) | time_terms(steady_now)).mappings().one_or_none()
 
 
 def take_due(connection: sa.Connection, peeked: Row, steady_now: float) -> Row | None:
-    """The peeked job, locked; None when it was leased or renewed meanwhile."""
-    lock_account(connection, peeked["tenant_id"])
+    """The peeked job, locked; None when it was leased meanwhile or its tenant may not run more jobs."""
+    account = lock_account(connection, peeked["tenant_id"])
     same = {"the_seq": peeked["seq"], "the_fence": peeked["fence"]}
-    return connection.execute(_TAKE_DUE, same | time_terms(steady_now)).mappings().one_or_none()
+    row = connection.execute(_TAKE_DUE, same | time_terms(steady_now)).mappings().one_or_none()
+    return None if row is None or account is None or _has_no_place(account, row) else row
 
 
 def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None) -> Row | None:
@@ -113,13 +121,15 @@ def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None)
         account = lock_account(connection, awaited)
         is_full = account is not None and (account["max_running"] or math.inf) <= account["running"]
         return None if is_full else _first_of(connection, awaited, offer)
-    tenant_id = connection.execute(_NEXT_FREE_TENANT, _terms(offer)).scalar_one_or_none()
+    statement = _NEXT_FREE_TENANT.where(_IS_OTHER_ACCOUNT) if offer.excluded else _NEXT_FREE_TENANT
+    tenant_id = connection.execute(statement, _terms(offer)).scalar_one_or_none()
     return None if tenant_id is None else _first_of(connection, tenant_id, offer)
 
 
 def peek_fair(connection: sa.Connection, offer: Offer) -> TenantId | None:
     """The tenant that would be next if no account were locked."""
-    return connection.execute(_NEXT_TENANT, _terms(offer)).scalar_one_or_none()
+    statement = _NEXT_TENANT.where(_IS_OTHER_ACCOUNT) if offer.excluded else _NEXT_TENANT
+    return connection.execute(statement, _terms(offer)).scalar_one_or_none()
 
 
 def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> Row | None:
@@ -130,5 +140,12 @@ def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> R
     return min(filter(None, heads), key=lambda row: (row["deadline_at"], row["seq"]), default=None)
 
 
+def _has_no_place(account: Row, row: Row) -> bool:
+    """Whether the tenant runs as many jobs as it may. A lost job still counts as running."""
+    is_full = (account["max_running"] or math.inf) <= account["running"]
+    return bool(is_full) and row["state"] == JobState.QUEUED
+
+
 def _terms(offer: Offer) -> dict[str, Any]:
-    return {"route": offer.route, "models": list(offer.models)}
+    terms: dict[str, Any] = {"route": offer.route, "models": list(offer.models)}
+    return terms | {"excluded": list(offer.excluded)} if offer.excluded else terms

@@ -3,13 +3,19 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import jobs
-from filmgate.errors import FilmgateError, JobActive, JobNotFound, KeyRefused, LeaseLost
+from filmgate.database.schema import invocations, jobs, removed_invocations
+from filmgate.errors import (
+    FilmgateError,
+    JobActive,
+    JobNotFound,
+    KeyringUnavailable,
+    LeaseLost,
+)
 from filmgate.jobs import (
     Failure,
     Idempotency,
@@ -18,16 +24,16 @@ from filmgate.jobs import (
     JobState,
     Lease,
     Progress,
-    Reason,
     Route,
     TenantId,
     Ticket,
 )
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
-from filmgate.scheduling.claims import find_fair, find_named, peek_due, peek_fair, take_due
+from filmgate.scheduling.body_digests import BodyDigests
 from filmgate.scheduling.group_commit import GroupCommit
 from filmgate.scheduling.idempotency import find_duplicate
+from filmgate.scheduling.leasing import CANCELLED, Leasing
 from filmgate.scheduling.ready import Lane, ReadyJob, find_ready
 from filmgate.scheduling.rerouting import move_jobs
 from filmgate.scheduling.rows import (
@@ -35,7 +41,6 @@ from filmgate.scheduling.rows import (
     first_job,
     from_clip,
     from_progress,
-    open_prompt,
     seal_prompt,
     to_job,
     to_row,
@@ -45,11 +50,25 @@ from filmgate.scheduling.wakers.base import Waker
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
+from filmgate.telemetry.logs import Log
 
-CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
-# Jobs one call may fail, or lose to another worker, before it returns.
-_MAX_TRIES = 20
+log = Log("queue")
+
 _INSERT = sa.insert(jobs)
+_KEEP_INVOCATION = sa.insert(removed_invocations).from_select(
+    ["provider", "invocation", "job_id", "started_at", "updated_at"],
+    sa.select(
+        invocations.c.provider,
+        invocations.c.invocation,
+        sa.bindparam("the_id", type_=sa.Text).label("job_id"),
+        invocations.c.started_at,
+        invocations.c.updated_at,
+    ).where(
+        invocations.c.job_seq == sa.bindparam("the_seq"),
+        invocations.c.invocation.is_not(None),
+        invocations.c.state != "closed",
+    ),
+)
 _HELD = (jobs.c.id == sa.bindparam("the_id"), jobs.c.fence == sa.bindparam("the_fence"))
 _HEARTBEAT = (
     sa.update(jobs)
@@ -65,34 +84,48 @@ class SqlQueue:
     The waker tells workers about jobs they can lease. It is best effort: the database decides.
     """
 
-    def __init__(self, database: Database, keys: DataKeys, settings: QueueSettings, waker: Waker) -> None:
+    def __init__(
+        self,
+        database: Database,
+        keys: DataKeys,
+        settings: QueueSettings,
+        waker: Waker,
+        may_lease: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._may_lease = may_lease
         self._database = database
         self._sealer = Sealer(keys)
         self._settings = settings
         self._waker = waker
         self._group = GroupCommit(database)
-        self._transitions = Transitions(database, self._sealer, settings)
+        self._digests = BodyDigests(database, self._sealer)
+        self._transitions = Transitions(database, settings)
+        self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
+        protected = self._digests.protect(ticket.tenant_id, ticket.idempotency)
+        ticket = replace(ticket, idempotency=protected)
 
-        def accept(connection: sa.Connection) -> Job:
+        def accept(connection: sa.Connection) -> Job | Row:
             return self._accept(connection, ticket, sealed_prompt)
 
         if self._database.is_sqlite:
-            job = self._group.run(accept)
+            accepted = self._group.run(accept)
         else:
             with self._database.write() as connection:
-                job = accept(connection)
-        if job.id == ticket.job_id:
-            self._waker.notify(_to_ready(job))
-        return job
+                accepted = accept(connection)
+        if not isinstance(accepted, Job):
+            return self._read(accepted)
+        self._waker.notify(_to_ready(accepted))
+        return accepted
 
-    def _accept(self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes) -> Job:
+    def _accept(self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes) -> Job | Row:
+        """The new job, or the row of the job that this request created before."""
         account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
         now = self._database.now(connection)
         if (row := self._find_duplicate(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
-            return to_job(row, self._sealer)
+            return row
         fair_share.check_limits(connection, account, ticket, now)
         row = to_row(ticket, now, sealed_prompt)
         connection.execute(_INSERT, row)
@@ -105,10 +138,11 @@ class SqlQueue:
     def find_duplicate(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
             return None
+        idempotency = self._digests.protect(tenant_id, idempotency)
         with self._database.read() as connection:
             now = self._database.now(connection)
             row = self._find_duplicate(connection, tenant_id, idempotency, now)
-        return to_job(row, self._sealer) if row is not None else None
+        return self._read(row) if row is not None else None
 
     def _find_duplicate(
         self, connection: sa.Connection, tenant_id: TenantId, idempotency: Idempotency, now: float
@@ -117,12 +151,11 @@ class SqlQueue:
         return find_duplicate(connection, tenant_id, idempotency, since)
 
     def lease(self, offer: Offer) -> Lease | None:
-        wakeup = self._waker.take(offer)
-        if wakeup is None:
+        if not self._may_lease() or (wakeup := self._waker.take(offer)) is None:
             return None
         try:
-            lease = self._lease_named(offer, wakeup.job_id) if wakeup.job_id is not None else None
-            lease = lease or self._lease_next(offer)
+            lease = self._leasing.named(offer, wakeup.job_id) if wakeup.job_id is not None else None
+            lease = lease or self._leasing.next(offer)
         except FilmgateError:
             self._waker.put_back(wakeup)
             raise
@@ -132,62 +165,13 @@ class SqlQueue:
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
         self._waker.wait(offer, is_stopping)
 
-    def _lease_next(self, offer: Offer) -> Lease | None:
-        awaited: TenantId | None = None
-        for _ in range(_MAX_TRIES):
-            with self._database.write() as connection:
-                steady_now = self._database.steady_now(connection)
-                if (peeked := peek_due(connection, offer, steady_now)) is not None:
-                    row = take_due(connection, peeked, steady_now)
-                    if row is not None and (lease := self._grant(connection, row, offer)) is not None:
-                        return lease
-                    continue
-                if (row := find_fair(connection, offer, awaited)) is not None:
-                    if (lease := self._grant(connection, row, offer)) is not None:
-                        return lease
-                    continue
-                if (awaited := peek_fair(connection, offer)) is None:
-                    return None
-        return None
-
-    def _lease_named(self, offer: Offer, job_id: JobId) -> Lease | None:
-        """Lease this job if it can be leased now."""
-        with self._database.write() as connection:
-            row = find_named(connection, offer, job_id, self._database.steady_now(connection))
-            return self._grant(connection, row, offer) if row is not None else None
-
-    def _grant(self, connection: sa.Connection, row: Row, offer: Offer) -> Lease | None:
-        """Lease a locked job; None when it must fail instead."""
-        if (failure := self._find_failure(row)) is not None:
-            self._transitions.fail(connection, row, failure)
-            return None
-        if row["wake_at"] is None:
-            fair_share.charge(connection, row)
-        seconds, now = self._settings.lease_seconds, self._database.now(connection)
-        if row["started_at"] is None:
-            fair_share.observe(connection, row["model"], "wait", now - row["created_at"])
-        values = self._transitions.wake_in(connection, seconds) | from_progress(None)
-        values |= {
-            "fence": row["fence"] + 1,
-            "attempt": row["attempt"] + 1,
-            "started_at": now,
-            "worker_id": offer.worker_id,
-            "device": offer.device,
-        }
-        job = self._transitions.change(connection, row, JobState.RUNNING, values)
-        return Lease(job=job, worker_id=offer.worker_id, fence=job.fence, seconds=seconds)
-
-    def _find_failure(self, row: Row) -> Failure | None:
-        """Why a job must fail instead of being leased."""
-        if row["is_cancelling"]:
-            return CANCELLED
-        if row["state"] == JobState.RUNNING and row["attempt"] >= self._settings.max_attempts:
-            return Failure(Reason.WORKER_LOST, f"the worker was lost in {row['attempt']} attempts")
+    def _read(self, row: Row) -> Job:
+        """The job of a row, after the transaction. Its prompt is "" while the tenant's key cannot be used."""
         try:
-            open_prompt(self._sealer, row)
-        except KeyRefused:
-            return Failure(Reason.KEY_REFUSED, "the tenant's encryption key was destroyed")
-        return None
+            return to_job(row, self._sealer)
+        except KeyringUnavailable as exc:
+            log.warning("a prompt could not be decrypted", code=exc.code, job_id=row["id"])
+            return to_job(row, None)
 
     def heartbeat(self, lease: Lease, progress: Progress | None = None) -> HeartbeatReply:
         with self._released_if_lost(lease), self._database.write(is_durable=False) as connection:
@@ -206,18 +190,18 @@ class SqlQueue:
 
     def complete(self, lease: Lease, result: AttemptResult) -> Job:
         with self._released_if_lost(lease), self._database.write() as connection:
-            job = self._complete(connection, lease, result)
+            row = self._complete(connection, lease, result)
         self._waker.ended(lease, None)
-        return job
+        return self._read(row)
 
-    def _complete(self, connection: sa.Connection, lease: Lease, result: AttemptResult) -> Job:
+    def _complete(self, connection: sa.Connection, lease: Lease, result: AttemptResult) -> Row:
         account, row = self._lock_leased(connection, lease)
         if row["fence"] == lease.fence and row["clip"] == from_clip(result.clip):
-            return to_job(row, self._sealer)
+            return row
         _require_held(row, lease)
-        if row["is_cancelling"]:
-            return self._transitions.fail(connection, row, CANCELLED)
         now, measured = self._database.now(connection), result.measured
+        if row["is_cancelling"]:
+            return self._transitions.fail(connection, row, CANCELLED, measured.gpu_seconds)
         fair_share.settle(connection, account, measured.gpu_seconds - row["predicted_gpu_seconds"], now)
         fair_share.count_end(connection, row, JobState.COMPLETED, None, measured.gpu_seconds)
         fair_share.observe(connection, row["model"], "total", now - row["created_at"])
@@ -232,10 +216,11 @@ class SqlQueue:
 
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
         with self._released_if_lost(lease), self._database.write() as connection:
-            job, delay = self._fail_attempt(connection, lease, failed)
+            row, delay = self._fail_attempt(connection, lease, failed)
+        job = self._read(row)
         if job.state.is_final:
             self._waker.ended(lease, None)
-        elif failed.uses_attempt:
+        elif failed.uses_attempt or delay > 0:
             self._waker.ended(lease, delay)
         else:
             self._waker.returned(lease, _to_ready(job))
@@ -243,7 +228,7 @@ class SqlQueue:
 
     def _fail_attempt(
         self, connection: sa.Connection, lease: Lease, failed: AttemptFailure
-    ) -> tuple[Job, float]:
+    ) -> tuple[Row, float]:
         _, row = self._lock_leased(connection, lease)
         _require_held(row, lease)
         if row["is_cancelling"]:
@@ -251,28 +236,28 @@ class SqlQueue:
         is_last = failed.uses_attempt and row["attempt"] >= self._settings.max_attempts
         if is_last or not failed.is_retryable:
             return self._transitions.fail(connection, row, failed.failure), 0.0
-        delay = self._settings.backoff_seconds * 2.0 ** (row["attempt"] - 1) if failed.uses_attempt else 0.0
+        delay = failed.retry_seconds
+        if failed.uses_attempt:
+            delay = self._settings.backoff_seconds * 2.0 ** (row["attempt"] - 1)
         values = self._transitions.wake_in(connection, delay) | from_progress(None)
         values |= {"attempt": row["attempt"] - (not failed.uses_attempt), "worker_id": None}
-        job = self._transitions.change(connection, row, JobState.QUEUED, values, failed.failure.reason)
+        row = self._transitions.change(connection, row, JobState.QUEUED, values, failed.failure.reason)
         if failed.routing is None:
-            return job, delay
-        move_jobs(
-            connection,
-            [Move(job.tenant_id, job.id, Route.GPU, failed.routing)],
-            self._database.now(connection),
-        )
-        return to_job(lock_job(connection, job.tenant_id, job.id)[1], self._sealer), delay
+            return row, delay
+        job = lease.job
+        move = Move(job.tenant_id, job.id, Route.GPU, failed.routing)
+        move_jobs(connection, [move], self._database.now(connection))
+        return lock_job(connection, job.tenant_id, job.id)[1], delay
 
     def cancel(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.write() as connection:
             _, row = lock_job(connection, tenant_id, job_id)
             state = JobState(row["state"])
             if state is JobState.QUEUED:
-                return self._transitions.fail(connection, row, CANCELLED)
-            if state is JobState.RUNNING and not row["is_cancelling"]:
-                return self._transitions.change(connection, row, JobState.RUNNING, {"is_cancelling": True})
-            return to_job(row, self._sealer)
+                row = self._transitions.fail(connection, row, CANCELLED)
+            elif state is JobState.RUNNING and not row["is_cancelling"]:
+                row = self._transitions.change(connection, row, JobState.RUNNING, {"is_cancelling": True})
+        return self._read(row)
 
     def remove(self, tenant_id: TenantId, job_id: JobId) -> None:
         with self._database.write() as connection:
@@ -282,6 +267,8 @@ class SqlQueue:
                 return
             if not JobState(row["state"]).is_final:
                 raise JobActive("the video is queued or running; cancel it first")
+            # The provider may still hold a copy: its record outlives the job until the copy is deleted.
+            connection.execute(_KEEP_INVOCATION, {"the_seq": row["seq"], "the_id": job_id})
             connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
 
     def reroute(self, moves: Sequence[Move]) -> int:

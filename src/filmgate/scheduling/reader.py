@@ -59,7 +59,8 @@ class SqlJobReader:
 
     def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.read() as connection:
-            return to_job(_find_row(connection, tenant_id, job_id), self._sealer)
+            row = _find_row(connection, tenant_id, job_id)
+        return to_job(row, self._sealer)
 
     def page(
         self,

@@ -1,5 +1,6 @@
 """Changes of a job's state: the row, its counters and its event, written together."""
 
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -7,13 +8,14 @@ import sqlalchemy as sa
 from filmgate.database import Database
 from filmgate.database.schema import events, jobs
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Failure, Job, JobId, JobState, Reason, TenantId
+from filmgate.jobs import Failure, JobId, JobState, Reason, Stage, TenantId
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.ready import IS_DUE, time_terms
-from filmgate.scheduling.rows import Row, from_failure, to_job
+from filmgate.scheduling.rows import Row, from_failure, to_predicted
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.sealing import Sealer
 
+# The stages that occupy the GPU, as in StageSeconds.gpu_seconds.
+_CHARGED = (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
 _EVENT_COLUMNS = ("revision", "state", "stage", "attempt")
 _UPDATE = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).returning(jobs)
 _LOCK = (
@@ -32,9 +34,8 @@ _FIND_STAGE = (
 class Transitions:
     """Writes transitions in the caller's transaction. The caller has locked the tenant's account."""
 
-    def __init__(self, database: Database, sealer: Sealer, settings: QueueSettings) -> None:
+    def __init__(self, database: Database, settings: QueueSettings) -> None:
         self._database = database
-        self._sealer = sealer
         self._settings = settings
 
     def change(
@@ -44,21 +45,25 @@ class Transitions:
         state: JobState,
         values: dict[str, Any],
         reason: Reason | None = None,
-    ) -> Job:
-        """Move the job to `state`, count it there and write the event."""
+    ) -> Row:
+        """Move the job to `state`, count it there and write the event. Returns the new row."""
         fair_share.move(connection, row, state)
         values = values | {"state": state, "revision": row["revision"] + 1, "the_seq": row["seq"]}
         changed = connection.execute(_UPDATE, values).mappings().one()
         self._note(connection, changed, reason)
-        return to_job(changed, self._sealer)
+        return changed
 
-    def fail(self, connection: sa.Connection, row: Row, failure: Failure) -> Job:
-        """Fail the job and return the GPU-seconds it had reserved."""
+    def fail(
+        self, connection: sa.Connection, row: Row, failure: Failure, used_gpu_seconds: float | None = None
+    ) -> Row:
+        """Fail the job and return the GPU-seconds it had reserved; a cancelled job pays for the work done."""
         now = self._database.now(connection)
+        if used_gpu_seconds is None:
+            used_gpu_seconds = work_done(row) if failure.reason is Reason.CANCELLED else 0.0
         account = fair_share.lock_account(connection, row["tenant_id"])
         if account is not None:
-            fair_share.settle(connection, account, -row["predicted_gpu_seconds"], now)
-        fair_share.count_end(connection, row, JobState.FAILED, failure.reason, 0.0)
+            fair_share.settle(connection, account, used_gpu_seconds - row["predicted_gpu_seconds"], now)
+        fair_share.count_end(connection, row, JobState.FAILED, failure.reason, used_gpu_seconds)
         values = self.final(now) | {"failure": from_failure(failure)}
         return self.change(connection, row, JobState.FAILED, values, failure.reason)
 
@@ -105,3 +110,14 @@ def lock_job(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> t
     if account is None or row is None:
         raise JobNotFound("no such video")
     return account, row
+
+
+def work_done(row: Row) -> float:
+    """The predicted GPU-seconds of the work that the current attempt has finished."""
+    if row["stage"] is None:
+        return 0.0
+    seconds, stage = asdict(to_predicted(row["predicted"])), Stage(row["stage"])
+    order = list(Stage)
+    finished = sum(seconds[name] for name in _CHARGED if order.index(name) < order.index(stage))
+    part = min(row["stage_done"] / max(row["stage_total"], 1), 1.0)
+    return float(finished + (seconds[stage] * part if stage in _CHARGED else 0.0))

@@ -81,6 +81,11 @@ class QueueSettings(Section):
     retention_seconds: float = Field(
         default=7 * 86400.0, ge=60, description="age at which an ended job and its clip are deleted"
     )
+    key_wait_seconds: float = Field(
+        default=3600.0,
+        ge=0,
+        description="age at which a job fails if its tenant's key is refused; a younger job waits",
+    )
     timeout_seconds: float = Field(
         default=5.0, ge=0.1, le=60, description="how long to wait for a database lock or connection"
     )

@@ -60,6 +60,11 @@ class Room:
 class ObjectStore(Protocol):
     """The same operations on a local disk and on S3."""
 
+    @property
+    def identity(self) -> str:
+        """The same for every process that uses the same storage, and different for any other storage."""
+        ...
+
     def put(
         self,
         name: ObjectName,
@@ -90,11 +95,13 @@ class ObjectStore(Protocol):
         ...
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
-        """Deletes all objects of the job whose part starts with the prefix. Returns how many. Idempotent."""
+        """Deletes all objects of the job whose part starts with the prefix, also damaged ones. Returns how
+        many. Idempotent.
+        """
         ...
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
-        """The job's published objects, ordered by name."""
+        """The job's published objects, ordered by name. A damaged object is listed with size 0."""
         ...
 
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:

@@ -72,8 +72,8 @@ class TenantRegistry(Protocol):
         """All tenants, ordered by id."""
         ...
 
-    def rotate(self, tenant_id: TenantId) -> IssuedKey:
-        """Create a key and revoke all older ones. Raises TenantNotFound."""
+    def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
+        """Create a key and revoke all older ones, at once or after the overlap. Raises TenantNotFound."""
         ...
 
     def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
@@ -82,4 +82,8 @@ class TenantRegistry(Protocol):
 
     def disable(self, tenant_id: TenantId) -> Tenant:
         """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
+        ...
+
+    def remove(self, tenant_id: TenantId) -> None:
+        """Delete the tenant and its keys. Delete its jobs and objects first. Idempotent."""
         ...

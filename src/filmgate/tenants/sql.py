@@ -20,7 +20,7 @@ from filmgate.tenants.base import IssuedKey, Scope, Tenant
 KEY_PREFIX = "fg"
 
 _FIND_KEY = (
-    sa.select(tenants, api_keys.c.digest)
+    sa.select(tenants, api_keys.c.digest, api_keys.c.expires_at)
     .join(api_keys, api_keys.c.tenant_id == tenants.c.id)
     .where(api_keys.c.id == sa.bindparam("key_id"))
 )
@@ -50,9 +50,10 @@ class SqlTenants:
         key_id, _, token = secret.removeprefix(f"{KEY_PREFIX}_").partition("_")
         with self._database.read() as connection:
             row = connection.execute(_FIND_KEY, {"key_id": key_id}).mappings().one_or_none()
+            now = self._database.now(connection)
         # An unknown id is compared too: it must take as long as a wrong secret.
         is_right = hmac.compare_digest(row["digest"] if row else _digest(""), _digest(token))
-        if row is None or not is_right or not row["is_enabled"]:
+        if row is None or not is_right or not row["is_enabled"] or _has_expired(row, now):
             raise _refusal()
         return _to_tenant(row)
 
@@ -73,10 +74,17 @@ class SqlTenants:
             rows = connection.execute(sa.select(tenants).order_by(tenants.c.id)).mappings()
             return [_to_tenant(row) for row in rows]
 
-    def rotate(self, tenant_id: TenantId) -> IssuedKey:
+    def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
+        own = api_keys.c.tenant_id == tenant_id
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)
-            connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
+            ends_at = self._database.now(connection) + overlap_seconds
+            if overlap_seconds > 0:
+                # A key that already ends sooner keeps its end.
+                lasts = sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > ends_at)
+                connection.execute(sa.update(api_keys).where(own, lasts).values(expires_at=ends_at))
+                own &= api_keys.c.expires_at <= self._database.now(connection)
+            connection.execute(sa.delete(api_keys).where(own))
             return self._issue(connection, tenant)
 
     def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
@@ -92,11 +100,20 @@ class SqlTenants:
             connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(is_enabled=False))
             return replace(tenant, is_enabled=False)
 
+    def remove(self, tenant_id: TenantId) -> None:
+        with self._database.write() as connection:
+            connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
+            connection.execute(sa.delete(tenants).where(tenants.c.id == tenant_id))
+
     def _issue(self, connection: sa.Connection, tenant: Tenant) -> IssuedKey:
         key_id, token = secrets.token_hex(8), secrets.token_hex(32)
         row = {"id": key_id, "tenant_id": tenant.id, "digest": _digest(token)}
         connection.execute(sa.insert(api_keys).values(row | {"created_at": self._database.now(connection)}))
         return IssuedKey(tenant=tenant, secret=f"{KEY_PREFIX}_{key_id}_{token}")
+
+
+def _has_expired(row: sa.RowMapping, now: float) -> bool:
+    return row["expires_at"] is not None and row["expires_at"] <= now
 
 
 def _digest(token: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
-from filmgate.errors import QueueUnavailable, StoreUnavailable
+from filmgate.errors import FilmgateError, QueueUnavailable, StoreUnavailable
 from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage, StillKind
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.settings import WorkerSettings
@@ -142,7 +142,7 @@ class Publisher:
         for prefix in prefixes:
             try:
                 self._store.delete(job.tenant_id, job.id, prefix)
-            except StoreUnavailable as exc:
+            except FilmgateError as exc:
                 log = Log("worker", job_id=job.id, trace_id=job.trace_id)
                 log.warning("could not delete intermediate objects", code=exc.code)
 

@@ -1,10 +1,10 @@
-"""Deletes data of ended jobs at the provider: of cancelled jobs, and of jobs whose worker died between the
-completion and the deletion.
+"""Deletes data of ended jobs at the provider: of cancelled and removed jobs, and of jobs whose worker died
+between the completion and the deletion.
 """
 
 from filmgate.errors import ProviderError, QueueUnavailable
 from filmgate.providers.base import InvocationState, Provider
-from filmgate.providers.invocations import InvocationRecord, RecordState, SqlInvocations
+from filmgate.providers.invocations import InvocationRecord, SqlInvocations
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import attempt_each
 
@@ -39,13 +39,14 @@ class OrphanSweep:
         assert record.invocation_id is not None
         try:
             if self._provider.poll(record.invocation_id).state is InvocationState.PENDING:
-                # This updates the time of the record, which moves behind the others.
-                self._invocations.set_state(record.job_id, record.state)
+                if record.is_removed:
+                    self._provider.cancel(record.invocation_id)
+                self._invocations.postpone(record)
                 return
             self._provider.discard(record.invocation_id)
         except ProviderError as exc:
             log.warning("could not delete an orphan; retrying later", code=exc.code, job_id=record.job_id)
             return
-        self._invocations.set_state(record.job_id, RecordState.CLOSED)
+        self._invocations.close(record)
         self._deleted += 1
         log.info("an orphan was deleted at the provider", job_id=record.job_id)

@@ -20,6 +20,11 @@ class Keyring(Protocol):
     Only adapters and DataKeys use this port; everything that encrypts uses DataKeys.
     """
 
+    @property
+    def identity(self) -> str:
+        """The same for every process that uses the same keys, and different for any other keyring."""
+        ...
+
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         """Creates a data key under the tenant's key. A file keyring creates the tenant's key on first use.
 

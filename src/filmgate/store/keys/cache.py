@@ -34,9 +34,14 @@ class DataKeys:
         self._key_seconds = key_seconds
         self._clock = clock
         self._current: dict[TenantId, _Current] = {}
-        self._opened: OrderedDict[tuple[TenantId, bytes], bytes] = OrderedDict()
+        self._opened: OrderedDict[tuple[TenantId, bytes], tuple[bytes, float]] = OrderedDict()
         self._forgets = 0
         self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> str:
+        """The identity of the keyring."""
+        return self._keyring.identity
 
     def encrypting_key(self, tenant_id: TenantId) -> DataKey:
         """The tenant's current data key; a new one every `key_seconds`. Raises what the keyring raises."""
@@ -56,9 +61,10 @@ class DataKeys:
     def decrypting_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:
         """The plain form of a wrapped data key. Raises what the keyring raises."""
         with self._lock:
-            if (known := self._opened.get((tenant_id, wrapped))) is not None:
+            known = self._opened.get((tenant_id, wrapped))
+            if known is not None and self._clock() < known[1]:
                 self._opened.move_to_end((tenant_id, wrapped))
-                return known
+                return known[0]
             forgets = self._forgets
         plain = self._keyring.open_data_key(tenant_id, wrapped)
         with self._lock:
@@ -69,7 +75,7 @@ class DataKeys:
     def forget(self, tenant_id: TenantId) -> None:
         """Destroys the tenant's key and drops its data keys from this process. Idempotent.
 
-        Other processes keep the data keys they have opened until they restart.
+        Other processes keep the data keys they have opened for at most `key_seconds`.
         """
         try:
             self._keyring.forget(tenant_id)
@@ -89,6 +95,7 @@ class DataKeys:
         return current.key
 
     def _remember(self, tenant_id: TenantId, wrapped: bytes, plain: bytes) -> None:
-        self._opened[tenant_id, wrapped] = plain
+        # Opened again after a while: a key that was destroyed must not stay usable in this process.
+        self._opened[tenant_id, wrapped] = (plain, self._clock() + self._key_seconds)
         if len(self._opened) > _MAX_OPENED:
             self._opened.popitem(last=False)

@@ -1,7 +1,13 @@
-"""The embedded keyring: one key file per tenant, mode 0600, in a folder with mode 0700."""
+"""The embedded keyring: one key file per tenant, mode 0600, in a folder with mode 0700.
 
+<tenant>.key        wraps new data keys        <tenant>.<number>.key      keys before a rotation: only unwrap
+"""
+
+import hashlib
 import os
 import secrets
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -13,6 +19,8 @@ from filmgate.store.keys.base import DataKey
 
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
+# A random value that tells this folder from any other. No tenant can have this name.
+_IDENTITY_FILE = ".identity"
 
 
 class FileKeyring:
@@ -21,20 +29,69 @@ class FileKeyring:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def identity(self) -> str:
+        return identify_key(read_or_create_key(self._folder / _IDENTITY_FILE))
+
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         plain, nonce = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES)
         sealed = AESGCM(self._tenant_key(tenant_id, may_create=True)).encrypt(nonce, plain, _label(tenant_id))
         return DataKey(plain=plain, wrapped=nonce + sealed)
 
     def open_data_key(self, tenant_id: TenantId, wrapped: bytes) -> bytes:
-        key = self._tenant_key(tenant_id, may_create=False)
-        try:
-            return AESGCM(key).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], _label(tenant_id))
-        except (InvalidTag, ValueError) as exc:
-            raise KeyRefused(f"this is not a data key of tenant {tenant_id}") from exc
+        current = self._tenant_key(tenant_id, may_create=False)
+        for key in (current, *filter(None, map(_read_key, self._old_paths(tenant_id)))):
+            try:
+                return AESGCM(key).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], _label(tenant_id))
+            except (InvalidTag, ValueError):
+                continue  # wrapped with another key of the tenant, or of nobody
+        raise KeyRefused(f"this is not a data key of tenant {tenant_id}")
 
     def forget(self, tenant_id: TenantId) -> None:
-        self._path(tenant_id).unlink(missing_ok=True)
+        for path in (*self._old_paths(tenant_id), self._path(tenant_id)):
+            path.unlink(missing_ok=True)
+
+    def rotate(self, tenant_id: TenantId) -> None:
+        """Wrap new data keys with a new key. The old key stays to unwrap until `prune`."""
+        path = self._path(tenant_id)
+        if _read_key(path) is None:
+            raise KeyRefused(f"tenant {tenant_id} has no key yet; its first job creates one")
+        numbers = [int(old.name.split(".")[1]) for old in self._old_paths(tenant_id)]
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            _write_key(draft)
+            # The old key has its second name before the new key replaces it: it is never missing.
+            path.with_name(f"{tenant_id}.{max(numbers, default=0) + 1}.key").hardlink_to(path)
+            draft.replace(path)
+            _flush_folder(path.parent)
+        except OSError as exc:
+            raise KeyringUnavailable(f"{path} cannot be replaced: {exc.strerror}") from exc
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def rewrap(self, tenant_id: TenantId, wrapped: bytes) -> bytes | None:
+        """The same data key wrapped with the current key; None if it already is. Raises KeyRefused."""
+        cipher, label = AESGCM(self._tenant_key(tenant_id, may_create=False)), _label(tenant_id)
+        with suppress(InvalidTag, ValueError):
+            cipher.decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], label)
+            return None
+        plain, nonce = self.open_data_key(tenant_id, wrapped), secrets.token_bytes(_NONCE_BYTES)
+        return nonce + cipher.encrypt(nonce, plain, label)
+
+    def rotated_seconds_ago(self, tenant_id: TenantId) -> float:
+        """How long ago the current key was created."""
+        return time.time() - self._path(tenant_id).stat().st_mtime
+
+    def prune(self, tenant_id: TenantId) -> int:
+        """Delete the keys before the current one. Returns how many. What they wrap becomes unreadable."""
+        old = self._old_paths(tenant_id)
+        for path in old:
+            path.unlink(missing_ok=True)
+        return len(old)
+
+    def _old_paths(self, tenant_id: TenantId) -> list[Path]:
+        self._path(tenant_id)  # checks the id
+        return sorted(self._folder.glob(f"{tenant_id}.[0-9]*.key"))
 
     def _path(self, tenant_id: TenantId) -> Path:
         if not TENANT_ID_PATTERN.fullmatch(tenant_id):
@@ -63,6 +120,11 @@ def read_or_create_key(path: Path) -> bytes:
     return key
 
 
+def identify_key(key: bytes) -> str:
+    """A public name of a key, from which the key cannot be computed."""
+    return hashlib.sha256(b"filmgate identity\0" + key).hexdigest()[:32]
+
+
 def _label(tenant_id: TenantId) -> bytes:
     return b"filmgate data key\0" + tenant_id.encode()
 
@@ -86,10 +148,7 @@ def _create_key(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(secrets.token_bytes(_KEY_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
+        _write_key(draft)
         # A hard link never replaces a file: a second process uses the key of the first.
         try:
             path.hardlink_to(draft)
@@ -97,7 +156,18 @@ def _create_key(path: Path) -> None:
             return
     finally:
         draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
+    _flush_folder(path.parent)
+
+
+def _write_key(draft: Path) -> None:
+    with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(secrets.token_bytes(_KEY_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -38,6 +38,10 @@ class KmsKeyring:
         self._client = client
         self._key = key
 
+    @property
+    def identity(self) -> str:
+        return f"kms:{self._client.meta.region_name}:{self._key.text}"
+
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         key_id = self._key_id(tenant_id)
         with _kms_errors(key_id):

@@ -1,6 +1,7 @@
 """Encrypts small values, such as prompts, with a tenant's data keys."""
 
 import secrets
+from collections.abc import Callable
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -11,6 +12,7 @@ from filmgate.store.keys.cache import DataKeys
 
 _VERSION = b"\x01"
 _NONCE_BYTES = 12
+Rewrap = Callable[[bytes], bytes | None]
 
 
 class Sealer:
@@ -37,3 +39,10 @@ class Sealer:
             return AESGCM(key).decrypt(nonce, rest, context.encode())
         except (InvalidTag, ValueError) as exc:
             raise KeyRefused("the sealed value does not verify") from exc
+
+
+def rewrap_sealed(sealed: bytes, rewrap: Rewrap) -> bytes | None:
+    """The sealed value with its data key wrapped again; None if that changes nothing."""
+    end = 3 + int.from_bytes(sealed[1:3])
+    wrapped = rewrap(sealed[3:end])
+    return None if wrapped is None else _VERSION + len(wrapped).to_bytes(2) + wrapped + sealed[end:]

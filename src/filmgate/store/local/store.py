@@ -9,15 +9,16 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
-from filmgate.jobs import JobId, TenantId
-from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
+from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
+from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
 from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.files import read_or_create_key
+from filmgate.store.keys.files import identify_key, read_or_create_key
+from filmgate.store.keys.sealing import Rewrap
 from filmgate.store.local.links import LinkSigner
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
 from filmgate.store.metering import Meter
@@ -39,7 +40,9 @@ class LocalStore:
         with _translated():
             (folder / _INCOMING).mkdir(parents=True, exist_ok=True)
         self.sweep(UNPUBLISHED_SECONDS)
-        self._links = LinkSigner(read_or_create_key(folder / ".links.key"))
+        link_key = read_or_create_key(folder / ".links.key")
+        self._links = LinkSigner(link_key)
+        self.identity = identify_key(link_key)
 
     def put(
         self,
@@ -74,30 +77,37 @@ class LocalStore:
             return StoredObject(name, plain_size(status.st_size - offset), modified_at=status.st_mtime)
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
-        names = [stored.name for stored in self.parts(tenant_id, job_id, prefix)]
+        # By name: a damaged object, or a file of another program, must not block the deletion.
         home = self._home(tenant_id, job_id)
         with _translated():
-            for name in names:
-                self._path(name).unlink(missing_ok=True)
+            parts = [part for part in _walk_parts(home) if part.startswith(prefix)]
+            for part in parts:
+                (home / part).unlink(missing_ok=True)
             _remove_empty(home)
             _flush_folder(home if home.is_dir() else self._folder)
-        return len(names)
+        return len(parts)
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         home = self._home(tenant_id, job_id)
         found = []
         for part in sorted(part for part in _walk_parts(home) if part.startswith(prefix)):
+            if not PART_PATTERN.fullmatch(part):
+                continue
+            name = ObjectName(tenant_id, job_id, part)
             try:
-                found.append(self.stat(ObjectName(tenant_id, job_id, part)))
+                found.append(self.stat(name))
             except ObjectNotFound:
                 continue  # deleted by another process after it was listed
+            except ObjectCorrupt:
+                with _translated(), _opened(home / part) as file:
+                    found.append(StoredObject(name, 0, modified_at=os.fstat(file.fileno()).st_mtime))
         return found
 
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
         home = self._folder / tenant_id
         with _translated():
             names = sorted(path.name for path in home.iterdir()) if home.is_dir() else []
-        return (JobId(name) for name in names)
+        return (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
 
     def link(self, name: ObjectName, seconds: float) -> str:
         return LINK_PREFIX + self._links.sign(name, seconds)
@@ -115,6 +125,35 @@ class LocalStore:
         with _translated():
             drafts = list((self._folder / _INCOMING).iterdir())
             return sum(_delete_older(draft, older_than_seconds) for draft in drafts)
+
+    def rewrap(self, tenant_id: TenantId, rewrap: Rewrap) -> int:
+        """Wrap the data keys of all objects of the tenant again. Returns how many changed.
+
+        The header of an object is in the first sector of its file, which a disk writes whole. It is changed
+        in place: a copy could bring back an object that is deleted meanwhile.
+        """
+        changed = 0
+        for job_id in self.jobs(tenant_id):
+            for stored in self.parts(tenant_id, job_id):
+                with suppress(ObjectNotFound, ObjectCorrupt):  # deleted meanwhile, or damaged before
+                    changed += self._rewrap_object(stored.name, rewrap)
+        return changed
+
+    def _rewrap_object(self, name: ObjectName, rewrap: Rewrap) -> bool:
+        with _translated(), _opened(self._path(name), "r+b") as file:
+            _, old = _read_preamble(file)
+            if (wrapped := rewrap(old)) is None:
+                return False
+            if len(wrapped) != len(old):
+                raise ObjectCorrupt("a data key has another length than the keyring's")
+            status = os.fstat(file.fileno())
+            file.seek(_PREAMBLE)
+            file.write(wrapped)
+            file.flush()
+            # The time is part of the ETag, and the plain bytes are the same.
+            os.utime(file.fileno(), ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.fsync(file.fileno())
+        return True
 
     def _home(self, tenant_id: TenantId, job_id: JobId) -> Path:
         return self._path(ObjectName(tenant_id, job_id, "x")).parent
@@ -145,9 +184,9 @@ def _translated() -> Iterator[None]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path, mode: Literal["rb", "r+b"] = "rb") -> Iterator[BinaryIO]:
     try:
-        file = path.open("rb")
+        file = path.open(mode)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as exc:
         raise ObjectNotFound("the object does not exist") from exc
     with file:

@@ -62,6 +62,10 @@ class S3Store:
         self._key = key
         self._clock = clock
 
+    @property
+    def identity(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}"
+
     def put(
         self,
         name: ObjectName,

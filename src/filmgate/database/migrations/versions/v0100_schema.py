@@ -28,6 +28,7 @@ def _create_accounts() -> None:
         sa.Column("running", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("day", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("gpu_seconds_today", sa.Double, nullable=False, server_default="0"),
+        sa.Column("digest_key", sa.LargeBinary),
     )
     _index("ix_accounts_share", "accounts", ["virtual_time", "tenant_id"], where="queued > 0")
     op.create_table(
@@ -137,6 +138,14 @@ def _create_job_records() -> None:
 
 def _create_workers() -> None:
     op.create_table(
+        "removed_invocations",
+        sa.Column("provider", sa.Text, primary_key=True),
+        sa.Column("invocation", sa.Text, primary_key=True),
+        sa.Column("job_id", sa.Text, nullable=False),
+        sa.Column("started_at", sa.Double, nullable=False),
+        sa.Column("updated_at", sa.Double, nullable=False),
+    )
+    op.create_table(
         "workers",
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("route", sa.Text, nullable=False),
@@ -163,6 +172,11 @@ def _create_workers() -> None:
 
 def _create_tenants() -> None:
     op.create_table(
+        "site",
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("identity", sa.Text, nullable=False),
+    )
+    op.create_table(
         "tenants",
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("share", sa.Text, nullable=False),
@@ -179,6 +193,7 @@ def _create_tenants() -> None:
         sa.Column("tenant_id", sa.Text, sa.ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
         sa.Column("digest", sa.Text, nullable=False),
         sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("expires_at", sa.Double),
     )
     op.create_index("ix_api_keys_tenant", "api_keys", ["tenant_id"])
 

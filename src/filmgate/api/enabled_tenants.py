@@ -1,0 +1,28 @@
+"""Which tenants are enabled, for requests that outlive the check of their key."""
+
+from filmgate.errors import InvalidKey
+from filmgate.jobs import TenantId
+from filmgate.scheduling.ttl_cache import TtlCache
+from filmgate.tenants.base import TenantRegistry
+
+_SECONDS = 1.0
+
+
+class EnabledTenants:
+    """One query per second, however many streams are open."""
+
+    def __init__(self, registry: TenantRegistry) -> None:
+        self._registry = registry
+        self._enabled = TtlCache(self._read, _SECONDS)
+
+    def has(self, tenant_id: TenantId) -> bool:
+        """Whether the tenant was enabled at most a second ago."""
+        return tenant_id in self._enabled.get()
+
+    def require(self, tenant_id: TenantId) -> None:
+        """Raises InvalidKey for a tenant that was disabled or deleted."""
+        if not self.has(tenant_id):
+            raise InvalidKey("this tenant is disabled")
+
+    def _read(self) -> frozenset[TenantId]:
+        return frozenset(tenant.id for tenant in self._registry.tenants() if tenant.is_enabled)

@@ -1,0 +1,137 @@
+"""Leases the next job. The keyring is called after the transaction: no lock may wait for it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from filmgate.database import Database
+from filmgate.errors import KeyRefused, KeyringUnavailable, LeaseLost
+from filmgate.jobs import Failure, Job, JobId, JobState, Lease, Reason, TenantId
+from filmgate.scheduling import fair_share
+from filmgate.scheduling.base import AttemptFailure, Offer
+from filmgate.scheduling.claims import find_fair, find_named, peek_due, peek_fair, take_due
+from filmgate.scheduling.key_guard import KeyGuard
+from filmgate.scheduling.rows import Row, from_progress, open_prompt, to_job
+from filmgate.scheduling.transitions import Transitions
+from filmgate.settings import QueueSettings
+from filmgate.store.keys.sealing import Sealer
+from filmgate.telemetry.logs import Log
+
+log = Log("queue")
+
+CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
+# Jobs one call may fail, or lose to another worker, before it returns.
+_MAX_TRIES = 20
+
+
+class Leasing:
+    """Finds, locks and leases jobs, and hands back those whose prompt cannot be decrypted."""
+
+    def __init__(
+        self,
+        database: Database,
+        sealer: Sealer,
+        settings: QueueSettings,
+        transitions: Transitions,
+        hand_back: Callable[[Lease, AttemptFailure], Job],
+    ) -> None:
+        self._database = database
+        self._sealer = sealer
+        self._settings = settings
+        self._transitions = transitions
+        self._hand_back = hand_back
+        self._key_guard = KeyGuard()
+
+    def next(self, offer: Offer) -> Lease | None:
+        """Lease the job that is next for this worker."""
+        awaited: TenantId | None = None
+        for _ in range(_MAX_TRIES):
+            with self._database.write() as connection:
+                steady_now = self._database.steady_now(connection)
+                able = replace(offer, excluded=self._key_guard.blocked(steady_now))
+                if (peeked := peek_due(connection, able, steady_now)) is not None:
+                    row = take_due(connection, peeked, steady_now)
+                elif (row := find_fair(connection, able, awaited)) is None:
+                    if (awaited := peek_fair(connection, able)) is None:
+                        return None
+                    continue
+                granted = self._grant(connection, row, offer) if row is not None else None
+            if granted is not None and (lease := self._open_lease(granted, offer)) is not None:
+                return lease
+            awaited = None
+        return None
+
+    def named(self, offer: Offer, job_id: JobId) -> Lease | None:
+        """Lease this job if it can be leased now."""
+        with self._database.write() as connection:
+            steady_now = self._database.steady_now(connection)
+            able = replace(offer, excluded=self._key_guard.blocked(steady_now))
+            row = find_named(connection, able, job_id, steady_now)
+            granted = self._grant(connection, row, offer) if row is not None else None
+        return self._open_lease(granted, offer) if granted is not None else None
+
+    def _grant(self, connection: sa.Connection, row: Row, offer: Offer) -> Row | None:
+        """Lease a locked job; None when it must fail instead."""
+        if (failure := self._find_failure(row)) is not None:
+            self._transitions.fail(connection, row, failure)
+            return None
+        if row["wake_at"] is None:
+            fair_share.charge(connection, row)
+        now = self._database.now(connection)
+        if row["started_at"] is None:
+            fair_share.observe(connection, row["model"], "wait", now - row["created_at"])
+        values = self._transitions.wake_in(connection, self._settings.lease_seconds) | from_progress(None)
+        values |= {
+            "fence": row["fence"] + 1,
+            "attempt": row["attempt"] + 1,
+            "started_at": now,
+            "worker_id": offer.worker_id,
+            "device": offer.device,
+        }
+        return self._transitions.change(connection, row, JobState.RUNNING, values)
+
+    def _find_failure(self, row: Row) -> Failure | None:
+        """Why a job must fail instead of being leased."""
+        if row["is_cancelling"]:
+            return CANCELLED
+        if row["state"] == JobState.RUNNING and row["attempt"] >= self._settings.max_attempts:
+            return Failure(Reason.WORKER_LOST, f"the worker was lost in {row['attempt']} attempts")
+        return None
+
+    def _open_lease(self, row: Row, offer: Offer) -> Lease | None:
+        """The lease with the decrypted prompt; None when the tenant's key cannot be used now.
+
+        Runs after the transaction: the keyring may be slow, and no lock may wait for it.
+        """
+        lease = Lease(to_job(row, None), offer.worker_id, row["fence"], self._settings.lease_seconds)
+        try:
+            open_prompt(self._sealer, row)
+            job = to_job(row, self._sealer)
+        except (KeyRefused, KeyringUnavailable) as exc:
+            self._return_unopened(lease, row, exc)
+            return None
+        self._key_guard.allow(lease.job.tenant_id)
+        return replace(lease, job=job)
+
+    def _return_unopened(self, lease: Lease, row: Row, error: KeyRefused | KeyringUnavailable) -> None:
+        """Hand the job back and skip its tenant for a while, or fail it when it has waited too long."""
+        job = lease.job
+        age_seconds = (job.started_at or job.created_at) - job.created_at
+        is_over = isinstance(error, KeyRefused) and age_seconds >= self._settings.key_wait_seconds
+        pause = self._key_guard.block(job.tenant_id, row["wake_set_at"], is_over=is_over)
+        log.error(
+            "a tenant's encryption key cannot be used; its jobs wait",
+            code=error.code,
+            tenant_id=job.tenant_id,
+            job_id=job.id,
+            seconds=pause,
+        )
+        failure = Failure(Reason.KEY_REFUSED, "the tenant's encryption key cannot be used")
+        failed = AttemptFailure(
+            failure, is_retryable=not is_over, uses_attempt=False, retry_seconds=KeyGuard.RETRY_SECONDS
+        )
+        try:
+            self._hand_back(lease, failed)
+        except LeaseLost:
+            log.warning("the lease ended while the keyring was called", job_id=job.id)

@@ -1,0 +1,99 @@
+"""Ends a tenant: its jobs, then its encryption key (crypto-shredding), then everything it stored."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from filmgate.database import Database, open_database
+from filmgate.database.schema import accounts, jobs
+from filmgate.errors import JobActive
+from filmgate.jobs import JobId, JobState, TenantId
+from filmgate.scheduling import open_queue
+from filmgate.scheduling.base import JobQueue
+from filmgate.settings import Settings
+from filmgate.store import open_store
+from filmgate.store.base import ObjectStore
+from filmgate.store.keys import open_keys
+from filmgate.store.keys.cache import DataKeys
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import TenantRegistry
+
+_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.2
+OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Offboarded:
+    """How many jobs and objects were deleted."""
+
+    jobs: int
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offboarding:
+    """Every step is idempotent: after an interruption, run it again."""
+
+    database: Database
+    queue: JobQueue
+    store: ObjectStore
+    keys: DataKeys
+    tenants: TenantRegistry
+    wait_seconds: float = _WAIT_SECONDS
+
+    def forget(self, tenant_id: TenantId) -> Offboarded:
+        """Disable the tenant, cancel its jobs, destroy its key and delete what it stored.
+
+        Raises JobActive while a worker still holds a job: it could create a new key to store the clip.
+        """
+        self.tenants.disable(tenant_id)
+        ended = self._end_jobs(tenant_id)
+        self.keys.forget(tenant_id)
+        with self.database.write() as connection:
+            own = sa.update(accounts).where(accounts.c.tenant_id == tenant_id)
+            connection.execute(own.values(digest_key=None))
+        objects = sum(self.store.delete(tenant_id, job_id) for job_id in list(self.store.jobs(tenant_id)))
+        for job_id in ended:
+            self.queue.remove(tenant_id, job_id)
+        return Offboarded(len(ended), objects)
+
+    def delete(self, tenant_id: TenantId) -> Offboarded:
+        """Forget the tenant and delete it with its API keys. Raises JobActive and TenantNotFound."""
+        done = self.forget(tenant_id)
+        self.tenants.remove(tenant_id)
+        return done
+
+    def _end_jobs(self, tenant_id: TenantId) -> list[JobId]:
+        for job_id in self._find_jobs(tenant_id, *OPEN_STATES):
+            self.queue.cancel(tenant_id, job_id)
+        deadline = time.monotonic() + self.wait_seconds
+        while running := self._find_jobs(tenant_id, *OPEN_STATES):
+            if time.monotonic() > deadline:
+                raise JobActive(f"{len(running)} jobs of {tenant_id} are still being cancelled; try again")
+            time.sleep(_POLL_SECONDS)
+        return self._find_jobs(tenant_id, JobState.COMPLETED, JobState.FAILED)
+
+    def _find_jobs(self, tenant_id: TenantId, *states: JobState) -> list[JobId]:
+        """Read without the prompts: the tenant's key may be unusable."""
+        own = sa.select(jobs.c.id).where(jobs.c.tenant_id == tenant_id, jobs.c.state.in_(states))
+        with self.database.read() as connection:
+            return [JobId(found) for found in connection.execute(own).scalars()]
+
+
+@contextmanager
+def opened_offboarding(settings: Settings) -> Iterator[Offboarding]:
+    """The offboarding of tenants of this installation."""
+    database = open_database(settings.queue, settings.data)
+    keys = open_keys(settings.store, settings.data)
+    store = open_store(settings.store, settings.data, keys)
+    queue = open_queue(database, keys, settings.queue)
+    try:
+        tenants = open_tenants(database)
+        yield Offboarding(database, queue, store, keys, tenants)
+    finally:
+        queue.close()
+        database.close()

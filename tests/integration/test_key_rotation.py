@@ -1,0 +1,147 @@
+"""Encryption keys rotate without downtime: nothing becomes unreadable, and old keys can be deleted."""
+
+import json
+import os
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from filmgate.cli import app
+from filmgate.errors import KeyRefused, ObjectCorrupt
+from filmgate.jobs import Idempotency, TenantId
+from filmgate.scheduling.rewrapping import PRUNE_SECONDS, Rewrapping
+from filmgate.server import open_services
+from filmgate.store.base import ObjectName
+from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.keys.kms import KmsKeyring
+from tests.aws import client, create_keys
+from tests.service import settings_for
+from tests.tickets import PROMPT, make_ticket
+
+ACME = TenantId("acme")
+BODY = Idempotency("a body", is_retry=True)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    """An installation with a job and a clip under the first key of the tenant."""
+    settings = settings_for(tmp_path / "data")
+    services = open_services(settings)
+    job = services.queue.enqueue(make_ticket(idempotency=BODY))
+    services.api.store.put(ObjectName(ACME, job.id, "clip-1.mp4"), [b"frames" * 300_000])
+    services.queue._database.close()
+    return settings
+
+
+def keys_of(settings):
+    return sorted(path.name for path in (settings.data / "keys").glob("acme*.key"))
+
+
+def assert_readable(settings):
+    """A new process reads everything and recognises the repeated body."""
+    services = open_services(settings)
+    (job,) = services.api.reader.page(ACME).jobs
+    clip = b"".join(services.api.store.read(ObjectName(ACME, job.id, "clip-1.mp4")))
+    repeated = services.queue.find_duplicate(ACME, BODY)
+    services.queue._database.close()
+    assert (job.spec.prompt, clip, repeated.id) == (PROMPT, b"frames" * 300_000, job.id)
+
+
+def rewrap(settings):
+    services = open_services(settings)
+    keyring = FileKeyring(settings.data / "keys")
+    try:
+        return Rewrapping(services.queue._database, services.api.store, keyring).run(ACME)
+    finally:
+        services.queue._database.close()
+
+
+def test_everything_stays_readable_before_and_after_the_old_keys_are_deleted(settings):
+    keyring = FileKeyring(settings.data / "keys")
+    clip = next((settings.data / "objects" / "acme").rglob("clip-1.mp4"))
+    modified = clip.stat().st_mtime_ns
+    for _ in range(2):
+        keyring.rotate(ACME)
+    assert keys_of(settings) == ["acme.1.key", "acme.2.key", "acme.key"]
+    assert_readable(settings)
+    first = rewrap(settings)
+    assert (first.prompts, first.objects, first.pruned_keys) == (1, 1, 0), "other processes use the old keys"
+    assert clip.stat().st_mtime_ns == modified
+    long_ago = time.time() - PRUNE_SECONDS - 1
+    os.utime(settings.data / "keys" / "acme.key", (long_ago, long_ago))
+    second = rewrap(settings)
+    assert (second.prompts, second.objects, second.pruned_keys) == (0, 0, 2)
+    assert keys_of(settings) == ["acme.key"]
+    assert_readable(settings)
+
+
+def test_a_process_that_holds_a_data_key_keeps_working_through_a_rotation(tmp_path):
+    keyring = FileKeyring(tmp_path / "keys")
+    running = DataKeys(keyring)
+    before = running.encrypting_key(ACME)
+    keyring.rotate(ACME)
+    assert running.encrypting_key(ACME) == before
+    assert DataKeys(keyring).decrypting_key(ACME, before.wrapped) == before.plain
+    fresh = DataKeys(keyring).encrypting_key(ACME)
+    assert running.decrypting_key(ACME, fresh.wrapped) == fresh.plain
+    assert keyring.rewrap(ACME, fresh.wrapped) is None
+
+
+def test_forgetting_destroys_the_keys_before_a_rotation_too(tmp_path):
+    keyring = FileKeyring(tmp_path / "keys")
+    wrapped = keyring.new_data_key(ACME).wrapped
+    keyring.rotate(ACME)
+    keyring.forget(ACME)
+    keyring.new_data_key(ACME)  # a new key for the same name
+    with pytest.raises(KeyRefused):
+        keyring.open_data_key(ACME, wrapped)
+
+
+def test_the_keys_of_one_tenant_are_not_those_of_a_similar_name(tmp_path):
+    keyring = FileKeyring(tmp_path / "keys")
+    other = TenantId("acme-1")
+    wrapped = keyring.new_data_key(other).wrapped
+    keyring.new_data_key(ACME)
+    keyring.rotate(ACME)
+    keyring.rotate(other)
+    keyring.forget(ACME)
+    assert keyring.open_data_key(other, wrapped)
+
+
+def test_the_commands_rotate_and_rewrap(settings):
+    def keys(*arguments):
+        return CliRunner().invoke(app, ["keys", *arguments], env={"FILMGATE_DATA": str(settings.data)})
+
+    assert json.loads(keys("rotate", "acme", "--json").stdout) == {"tenant": "acme", "rotated": True}
+    rewrapped = json.loads(keys("rewrap", "acme", "--json").stdout)
+    assert rewrapped == {"prompts": 1, "objects": 1, "pruned_keys": 0}
+    assert isinstance(keys("rotate", "unknown").exception, KeyRefused)
+    assert keys("adopt").exit_code == 0
+
+
+def test_kms_opens_old_data_keys_after_aws_has_rotated_the_key(aws_url):
+    kms, template = client("kms", aws_url), create_keys(aws_url)
+    keyring = KmsKeyring(kms, template)
+    before = keyring.new_data_key(ACME)
+    key_id = kms.describe_key(KeyId=template.of(ACME))["KeyMetadata"]["KeyId"]
+    kms.enable_key_rotation(KeyId=key_id, RotationPeriodInDays=90)
+    kms.rotate_key_on_demand(KeyId=key_id)
+    assert kms.get_key_rotation_status(KeyId=key_id)["KeyRotationEnabled"]
+    after = keyring.new_data_key(ACME)
+    for key in (before, after):
+        assert keyring.open_data_key(ACME, key.wrapped) == key.plain
+
+
+def test_a_rewrapped_object_of_another_tenant_is_still_corrupt(settings):
+    """Rewrapping does not weaken the binding of an object to its name."""
+    FileKeyring(settings.data / "keys").rotate(ACME)
+    rewrap(settings)
+    clip = next((settings.data / "objects" / "acme").rglob("clip-1.mp4"))
+    moved = clip.with_name("clip-2.mp4")
+    moved.write_bytes(clip.read_bytes())
+    services = open_services(settings)
+    with pytest.raises(ObjectCorrupt):
+        list(services.api.store.read(ObjectName(ACME, TenantId(clip.parent.name), "clip-2.mp4")))
+    services.queue._database.close()

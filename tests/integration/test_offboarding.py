@@ -1,0 +1,102 @@
+"""Forgetting a tenant destroys its key; deleting it removes everything but the counters."""
+
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from filmgate.cli import app
+from filmgate.errors import InvalidKey, JobActive, ObjectCorrupt, ObjectNotFound, UsageError
+from filmgate.jobs import TenantId
+from filmgate.server import open_services
+from filmgate.store.base import ObjectName
+from filmgate.tenants.base import Tenant
+from filmgate.worker.offboarding import opened_offboarding
+from tests.service import settings_for
+from tests.tickets import RESULT, make_offer, make_ticket
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return settings_for(tmp_path / "data")
+
+
+@pytest.fixture
+def services(settings):
+    services = open_services(settings)
+    for tenant_id in (ACME, GLOBEX):
+        services.api.tenants.add(Tenant(tenant_id))
+    yield services
+    services.queue._database.close()
+
+
+def store_clip(services, tenant_id):
+    services.queue.enqueue(make_ticket(tenant_id))
+    lease = services.queue.lease(make_offer())
+    name = ObjectName(tenant_id, lease.job.id, "clip-1.mp4")
+    services.api.store.put(name, [b"frames"])
+    services.queue.complete(lease, RESULT)
+    return name
+
+
+def test_a_deleted_tenant_leaves_no_job_no_object_and_no_key(settings, services, tmp_path):
+    secret = services.api.tenants.rotate(ACME).secret
+    clip, other = store_clip(services, ACME), store_clip(services, GLOBEX)
+    services.queue.enqueue(make_ticket(ACME))
+    encrypted = settings.data / "objects" / str(clip)
+    kept = tmp_path / "copy"
+    kept.write_bytes(encrypted.read_bytes())
+    with opened_offboarding(settings) as offboarding:
+        done = offboarding.delete(ACME)
+    assert (done.jobs, done.objects) == (2, 1)
+    fresh = open_services(settings)
+    with pytest.raises(InvalidKey):
+        fresh.api.tenants.authenticate(secret)
+    with pytest.raises(ObjectNotFound):
+        fresh.api.store.stat(clip)
+    assert fresh.api.reader.page(ACME).jobs == ()
+    assert b"".join(fresh.api.store.read(other)) == b"frames"
+    # A copy of the object from a backup stays unreadable, also after the name was given to a new tenant.
+    fresh.api.tenants.add(Tenant(ACME))
+    fresh.queue.enqueue(make_ticket(ACME))
+    encrypted.parent.mkdir(parents=True)
+    encrypted.write_bytes(kept.read_bytes())
+    with pytest.raises(ObjectCorrupt):
+        list(fresh.api.store.read(clip))
+    fresh.queue._database.close()
+
+
+def test_a_tenant_is_forgotten_only_after_its_running_jobs_have_ended(settings, services):
+    services.queue.enqueue(make_ticket(ACME))
+    lease = services.queue.lease(make_offer())
+    with opened_offboarding(settings) as opened:
+        offboarding = replace(opened, wait_seconds=0.0)
+        with pytest.raises(JobActive, match="1 jobs of acme are still being cancelled"):
+            offboarding.forget(ACME)
+        assert (settings.data / "keys" / "acme.key").exists()
+        services.queue.complete(lease, RESULT)
+        assert offboarding.forget(ACME).jobs == 1
+    assert not (settings.data / "keys" / "acme.key").exists()
+    assert not services.api.tenants.find(ACME).is_enabled
+
+
+def test_a_tenant_with_an_unusable_key_can_be_deleted(settings, services):
+    services.queue.enqueue(make_ticket(ACME))
+    (settings.data / "keys" / "acme.key").chmod(0o644)
+    with opened_offboarding(settings) as offboarding:
+        assert offboarding.delete(ACME).jobs == 1
+    assert [tenant.id for tenant in services.api.tenants.tenants()] == ["globex", "local"]
+
+
+def test_the_commands_ask_for_a_confirmation(settings, services):
+    def tenant(*arguments):
+        return CliRunner().invoke(app, ["tenant", *arguments], env={"FILMGATE_DATA": str(settings.data)})
+
+    refused = tenant("delete", "acme").exception
+    assert isinstance(refused, UsageError)
+    assert refused.option == "--yes"
+    assert "0 jobs and 0 objects deleted" in tenant("forget", "acme", "--yes").stdout
+    assert tenant("delete", "acme", "--yes", "--json").exit_code == 0
+    assert [found.id for found in services.api.tenants.tenants()] == ["globex", "local"]

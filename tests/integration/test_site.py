@@ -1,0 +1,99 @@
+"""A process with another store or keyring harms no job and says which setting differs."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from filmgate.admission.accept import RequestContext
+from filmgate.database.site import Site
+from filmgate.errors import Overloaded, SettingsError
+from filmgate.jobs import Idempotency, JobState, TenantId, new_trace_id
+from filmgate.models.requests import VideoRequest
+from filmgate.scheduling.site_doctor import examine_site
+from filmgate.server import open_services
+from filmgate.telemetry.findings import Verdict
+from filmgate.tenants.base import LOCAL_TENANT
+from filmgate.worker_process import opened_services
+from tests.service import settings_for
+from tests.tickets import make_offer, make_ticket
+
+
+@pytest.fixture
+def home(tmp_path):
+    """The settings of the first server."""
+    settings = settings_for(tmp_path / "home")
+    services = open_services(settings)
+    services.queue.enqueue(make_ticket())
+    services.queue._database.close()
+    return settings
+
+
+def elsewhere(home, tmp_path, **given):
+    """The settings of a worker on the same database with a data folder of its own."""
+    url = f"sqlite:///{home.data / 'filmgate.db'}"
+    return settings_for(tmp_path / "elsewhere", queue__url=url, **given)
+
+
+def test_a_worker_with_a_data_folder_of_its_own_does_not_start(home, tmp_path):
+    with pytest.raises(SettingsError, match=r"store\.keyring and store\.url") as caught:
+        opened_services(elsewhere(home, tmp_path)).__enter__()
+    assert caught.value.option == "store.keyring"
+    with opened_services(home) as services:
+        lease = services.queue.lease(make_offer())
+        assert (lease.job.state, lease.job.attempt) == (JobState.RUNNING, 1)
+
+
+@pytest.mark.parametrize("setting", ["store.url", "store.keyring"])
+def test_one_setting_that_differs_is_named_by_worker_server_and_doctor(home, tmp_path, setting):
+    same = {"store.url": "store.keyring", "store.keyring": "store.url"}[setting]
+    folder = {"store.url": "objects", "store.keyring": "keys"}[same]
+    wrong = elsewhere(home, tmp_path, **{same: f"file://{home.data / folder}"})
+    for start in (lambda: opened_services(wrong).__enter__(), lambda: open_services(wrong)):
+        with pytest.raises(SettingsError) as caught:
+            start()
+        assert caught.value.option == setting
+    finding = next(finding for finding in examine_site(wrong) if finding.subject == "installation")
+    assert (finding.verdict, setting in finding.message, setting in finding.remedy) == (
+        Verdict.FAIL,
+        True,
+        True,
+    )
+    assert [finding.verdict for finding in examine_site(home)] == [Verdict.OK]
+
+
+def test_the_doctor_names_the_tenant_whose_key_is_missing(home):
+    (home.data / "keys" / "acme.key").unlink()
+    found = {finding.subject: finding.verdict for finding in examine_site(home)}
+    assert found == {"installation": Verdict.OK, "key of acme": Verdict.FAIL}
+
+
+def test_a_running_worker_takes_no_more_jobs_after_the_installation_has_moved(home, tmp_path):
+    moved = elsewhere(home, tmp_path)
+    shutil.copytree(home.data / "keys", moved.data / "keys", ignore=shutil.ignore_patterns(".*"))
+    with opened_services(home) as services:
+        Site(services.database, {"store.url": "another", "store.keyring": "another"}).adopt()
+        assert services.queue.lease(make_offer()) is None
+        assert services.queue.ready_jobs(10)
+
+
+def test_two_hundred_concurrent_creates_are_accepted_only_up_to_the_promise(tmp_path):
+    services = open_services(settings_for(tmp_path, admission__promise_seconds=120))
+    tenant = services.api.tenants.find(LOCAL_TENANT)
+
+    def create(number):
+        context = RequestContext(tenant, Idempotency(f"body {number}"), new_trace_id())
+        try:
+            return services.api.admission.accept(context, VideoRequest(prompt="a red ball"))
+        except Overloaded:
+            return None
+
+    with ThreadPoolExecutor(32) as pool:
+        accepted = [job for job in pool.map(create, range(200)) if job is not None]
+    backlog = sum(job.predicted.gpu_seconds for job in accepted)
+    longest = max(job.predicted.gpu_seconds for job in accepted)
+    assert 0 < len(accepted) < 200
+    assert backlog <= 120 + longest
+    counts = services.api.reader.backlog().counts
+    assert [(count.tenant_id, count.jobs) for count in counts] == [(TenantId("local"), len(accepted))]
+    services.queue._database.close()
