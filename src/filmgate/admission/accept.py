@@ -153,9 +153,12 @@ class Admission:
                 prompt_sha256=hashlib.sha256(spec.prompt.encode()).hexdigest(),
             )
         if screening.action is ScreeningAction.REJECT:
-            rules = ", ".join(screening.rules)
+            categories, rules = ", ".join(screening.categories), ", ".join(screening.rules)
             raise PromptRejected(
-                f"the prompt was rejected by {rules}", option="prompt", rules=screening.rules
+                f"the prompt was rejected for {categories} (rule {rules}); change the prompt",
+                option="prompt",
+                rules=screening.rules,
+                categories=screening.categories,
             )
         return screening
 
