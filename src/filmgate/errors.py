@@ -40,6 +40,7 @@ FilmgateError
     |-- KeyringUnavailable  the tenant keys cannot be reached
     |   `-- KeyringForbidden  our credentials lack a permission, named by `permission`
     |-- KeyRefused        a data key that was not wrapped with this tenant's key
+    |-- ClassifierUnavailable  the classifier of prompts gives no answer, and a category needs one
     |-- ProviderError     a call to a provider failed. Throttled: no capacity now; Refused: this job is
     |                     rejected; Unusable: wrong configuration; Cannot: no model fits job and policy
     `-- Cancelled         the caller cancelled
@@ -298,13 +299,22 @@ class ModelNotFound(UsageError):  # noqa: N818
 
 
 class PromptRejected(UsageError):  # noqa: N818
-    """A screening rule rejects the request; `rules` names the rules, never the matched text."""
+    """A screening rule rejects the request; names categories and rules, never the matched text."""
 
     code: ClassVar[str] = "content_policy_violation"
 
-    def __init__(self, message: str, *, option: str, rules: tuple[str, ...]) -> None:
+    def __init__(
+        self, message: str, *, option: str, rules: tuple[str, ...], categories: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message, option=option)
         self.rules = rules
+        self.categories = categories
+
+
+class ClassifierUnavailable(RunError):  # noqa: N818
+    """The classifier of prompts gives no answer. A repeated request may get one."""
+
+    code: ClassVar[str] = "screening_unavailable"
 
 
 class ImageRefused(UsageError):  # noqa: N818

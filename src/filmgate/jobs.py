@@ -279,10 +279,11 @@ class ScreeningAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Screening:
-    """The decision on a prompt and the rules that matched; never the prompt."""
+    """The decision on a prompt, the rules that matched and the categories that decided; never the prompt."""
 
     action: ScreeningAction = ScreeningAction.ALLOW
     rules: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.admission.accept import Admission, AdmissionServices
+from filmgate.admission.screening import open_screener
 from filmgate.api.app import build_app
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.http_server import check_exposure, listen, uvicorn_config
@@ -70,8 +71,9 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
     router = open_router(database, provider, settings) if provider is not None else None
     cards = TtlCache(WorkerRegistry(database).cards, _CARDS_SECONDS)
     models = open_registry(settings.admission.default_model, settings.admission.models_file, cards.get)
+    screener = open_screener(settings.admission.rules_file, settings.classifier)
     admission = Admission(
-        AdmissionServices(queue, reader, store, forecast, models, router), settings.admission
+        AdmissionServices(queue, reader, store, forecast, models, screener, router), settings.admission
     )
     link_seconds = settings.store.link_seconds
     api = Services(

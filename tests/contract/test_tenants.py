@@ -51,6 +51,15 @@ def test_a_tenant_allows_no_managed_provider_until_its_policy_is_set(registry):
         registry.set_managed_policy(TenantId("unknown"), policy)
 
 
+def test_screening_is_replaced_as_a_whole(registry):
+    issued = registry.add(ACME)
+    screening = {"violence": ScreeningAction.REJECT}
+    assert registry.set_screening(ACME.id, screening).screening == screening
+    assert registry.authenticate(issued.secret).screening == screening
+    with pytest.raises(TenantNotFound):
+        registry.set_screening(TenantId("unknown"), screening)
+
+
 def test_unknown_rotated_and_disabled_keys_get_the_same_error(registry):
     first = registry.add(ACME)
     second = registry.rotate(ACME.id)

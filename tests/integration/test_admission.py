@@ -15,6 +15,7 @@ from filmgate.models.requests import Upload
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from tests.images import bomb, png
+from tests.moderation_server import FORBIDDEN, moderation_server
 from tests.service import running, settings_for
 
 SETTINGS = AdmissionSettings(image_max_pixels=10_000)
@@ -190,3 +191,28 @@ def test_slow_urls_do_not_block_other_callers(service, client, monkeypatch):
         assert not any(response.done() for response in slow)
         is_free.set()
         assert {response.result(60).status_code for response in slow} == {400}
+
+
+def test_a_rejection_names_the_category(client):
+    error = client.post("/v1/videos", json={"prompt": "a p.o.r.n film"}).json()["error"]
+    assert (error["code"], error["param"]) == ("content_policy_violation", "prompt")
+    assert error["message"] == "the prompt was rejected for sexual (rule sexual.explicit); change the prompt"
+
+
+def test_without_the_classifier_a_request_waits_or_is_flagged_by_category(tmp_path):
+    with moderation_server() as site:
+        given = {"kind": "http", "url": site.url, "fail_closed": "sexual", "timeout_seconds": 5}
+        settings = settings_for(tmp_path, **{f"classifier__{name}": value for name, value in given.items()})
+        with running(settings) as service, service.client() as client:
+            body = {"prompt": f"a {FORBIDDEN} scene"}
+            assert "for sexual (rule http.sexual)" in client.post("/v1/videos", json=body).text
+            site.reply = (500, "")
+            refused = client.post("/v1/videos", json=body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "screening_unavailable")
+            assert refused.headers["retry-after"] == "1"
+            with service.client(
+                service.add_tenant("adult", screening={"sexual": ScreeningAction.FLAG})
+            ) as other:
+                video = other.post("/v1/videos", json=body).json()
+            job = service.services.reader.find("adult", video["id"])
+            assert (job.screening.rules, job.screening.categories) == (("http.failed",), ("unscreened",))

@@ -50,6 +50,13 @@ def test_the_managed_policy_is_set_listed_and_changed_one_option_at_a_time(tenan
     assert tenant("set", "acme", "--no-managed").stdout == "acme: no managed provider\n"
 
 
+def test_screening_is_set_changed_one_category_at_a_time(tenant):
+    added = tenant("add", "acme", "--screening", "sexual=flag", "--screening", "violence=reject", "--json")
+    assert json.loads(added.stdout)["screening"] == {"sexual": "flag", "violence": "reject"}
+    changed = tenant("set", "acme", "--screening", "sexual=default", "--screening", "contact_data=allow")
+    assert changed.stdout == "acme: no managed provider, screening (contact_data=allow, violence=reject)\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from filmgate.admission.estimates import Estimator
-from filmgate.admission.screening import Screener, open_rules
+from filmgate.admission.screening import Screener
 from filmgate.admission.uploads import ReferenceImages
 from filmgate.admission.uploads.images import Picture
 from filmgate.errors import (
@@ -73,6 +73,7 @@ class AdmissionServices:
     store: ObjectStore
     forecast: LiveForecast
     models: ModelRegistry
+    screener: Screener
     router: Router | None = None
 
 
@@ -82,7 +83,6 @@ class Admission:
     def __init__(self, services: AdmissionServices, settings: AdmissionSettings) -> None:
         self._services = services
         self._settings = settings
-        self._screener = Screener(open_rules(settings.rules_file))
         self._estimator = Estimator(services.reader)
         self._images = ReferenceImages(settings)
 
@@ -142,7 +142,7 @@ class Admission:
 
     def _screen(self, context: RequestContext, spec: VideoSpec) -> Screening:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
-        screening = self._screener.screen(texts, context.tenant.screening)
+        screening = self._services.screener.screen(texts, context.tenant.screening)
         if screening.action is not ScreeningAction.ALLOW:
             log.info(
                 "prompt screened",
@@ -153,9 +153,12 @@ class Admission:
                 prompt_sha256=hashlib.sha256(spec.prompt.encode()).hexdigest(),
             )
         if screening.action is ScreeningAction.REJECT:
-            rules = ", ".join(screening.rules)
+            categories, rules = ", ".join(screening.categories), ", ".join(screening.rules)
             raise PromptRejected(
-                f"the prompt was rejected by {rules}", option="prompt", rules=screening.rules
+                f"the prompt was rejected for {categories} (rule {rules}); change the prompt",
+                option="prompt",
+                rules=screening.rules,
+                categories=screening.categories,
             )
         return screening
 

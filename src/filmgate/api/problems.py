@@ -47,6 +47,7 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.StoreUnavailable: Problem(503, "server_error", retry_after_seconds=1),
     errors.StoreFull: Problem(507, "server_error", should_retry=False, retry_after_seconds=60),
     errors.KeyringUnavailable: Problem(503, "server_error", retry_after_seconds=1),
+    errors.ClassifierUnavailable: Problem(503, "server_error", retry_after_seconds=1),
 }
 
 

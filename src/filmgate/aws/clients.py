@@ -116,6 +116,11 @@ def open_bedrock_runtime(endpoint: Endpoint, options: ClientOptions) -> Any:
     return _open("bedrock-runtime", endpoint, _config(options))
 
 
+def open_comprehend(endpoint: Endpoint, options: ClientOptions) -> Any:
+    """Opens a client for Comprehend, which classifies prompts."""
+    return _open("comprehend", endpoint, _config(options))
+
+
 def open_pricing(region: str) -> Any:
     """Opens a client for the Price List API, with boto3's default timeouts."""
     return _open("pricing", Endpoint(region), _config(ClientOptions(60.0, 60.0, max_attempts=5)))

@@ -33,6 +33,7 @@ class Deployment:
     staging: S3Location | None = None
     queues: tuple[str, ...] = ()  # names of SQS queues, with dead-letter queues; `*` for a model's name
     models: S3Location | None = None
+    has_comprehend: bool = False
 
     @property
     def partition(self) -> str:
@@ -204,6 +205,12 @@ def _wake_workers(scope: TenantScope) -> list[Document]:
     return [allow("WakeWorkers", actions, queues)] if queues else []
 
 
+def _classify_prompts(scope: TenantScope) -> list[Document]:
+    """Comprehend has no resources for this action."""
+    actions = ["comprehend:DetectToxicContent"]
+    return [allow("ClassifyPrompts", actions, "*")] if scope.deployment.has_comprehend else []
+
+
 def _pull_models(scope: TenantScope) -> list[Document]:
     deployment = scope.deployment
     if deployment.models is None:
@@ -245,7 +252,16 @@ def _administer(scope: TenantScope) -> list[Document]:
 Grant = Callable[[TenantScope], list[Document]]
 _WORK: tuple[Grant, ...] = (_list, _read, _write, _delete, _use_key_through_s3, _open_prompts, _wake_workers)
 GRANTS: Mapping[Role, tuple[Grant, ...]] = {
-    Role.API: (_list, _read, _write_sources, _delete, _use_key_through_s3, _seal_prompts, _wake_workers),
+    Role.API: (
+        _list,
+        _read,
+        _write_sources,
+        _delete,
+        _use_key_through_s3,
+        _seal_prompts,
+        _wake_workers,
+        _classify_prompts,
+    ),
     Role.WORKER: (*_WORK, _pull_models),
     Role.MANAGED: (*_WORK, _use_provider),
     Role.OPERATOR: (_list, _administer),

@@ -78,6 +78,7 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         queues=tuple(queue or _queue_names(settings.queue.waker)),
         staging=staging,
         models=models,
+        has_comprehend=settings.classifier.kind == "comprehend",
     )
     scope = TenantScope(deployment, TENANT_TAG if is_by_tag else _check_tenant(tenant))
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
@@ -104,7 +105,13 @@ def _render(
 
 
 def _deployment(
-    settings: "StoreSettings", account: str, *, queues: tuple[str, ...], staging: str, models: str
+    settings: "StoreSettings",
+    account: str,
+    *,
+    queues: tuple[str, ...],
+    staging: str,
+    models: str,
+    has_comprehend: bool,
 ) -> "Deployment":
     from filmgate.aws.policies import Deployment
     from filmgate.aws.s3_location import S3Location
@@ -123,6 +130,7 @@ def _deployment(
         staging=S3Location.parse(f"s3://{staging}") if staging else None,
         queues=queues,
         models=S3Location.parse(f"s3://{models}") if models else None,
+        has_comprehend=has_comprehend,
     )
 
 

@@ -57,6 +57,12 @@ def _provider(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     return examine_provider(settings.provider)
 
 
+def _classifier(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.admission.screening.doctor import examine_classifier
+
+    return examine_classifier(settings.admission.rules_file, settings.classifier)
+
+
 def _sqs(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.scheduling.wakers.sqs_doctor import examine_sqs
 
@@ -76,7 +82,17 @@ def _site(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
 
 
 # A component that is not configured returns no findings.
-EXAMINERS: tuple[Examiner, ...] = (_machine, _provider, _worker, _store, _keyring, _sqs, _model_cache, _site)
+EXAMINERS: tuple[Examiner, ...] = (
+    _machine,
+    _classifier,
+    _provider,
+    _worker,
+    _store,
+    _keyring,
+    _sqs,
+    _model_cache,
+    _site,
+)
 
 
 def doctor(

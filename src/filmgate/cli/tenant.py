@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from filmgate.errors import UsageError
-from filmgate.jobs import ManagedPolicy, Share, TenantId
+from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from filmgate.tenants.base import IssuedKey, Tenant, TenantRegistry
 
@@ -49,6 +49,15 @@ MayRelength = Annotated[
     ),
 ]
 Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
+ScreeningChoices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--screening",
+        metavar="CATEGORY=ACTION",
+        help="What is done with prompts of a category: allow, flag, reject or default. Repeatable.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
@@ -72,6 +81,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     max_usd: MaxUsd = None,
     may_resize: MayResize = None,
     may_relength: MayRelength = None,
+    screening: ScreeningChoices = None,
     is_json: AsJson = False,
 ) -> None:
     """Create a tenant and print its API key. The key is not shown again."""
@@ -89,9 +99,16 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         may_resize=may_resize,
         may_relength=may_relength,
     )
-    managed = replace(ManagedPolicy(), **changes)
+    added = Tenant(
+        TenantId(name),
+        share,
+        wanted,
+        certificate=certificate,
+        screening=read_screening({}, screening or []),
+        managed=replace(ManagedPolicy(), **changes),
+    )
     with opened_registry() as registry:
-        issued = registry.add(Tenant(TenantId(name), share, wanted, certificate=certificate, managed=managed))
+        issued = registry.add(added)
     print_key(issued, is_json=is_json)
 
 
@@ -103,9 +120,10 @@ def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     max_usd: MaxUsd = None,
     may_resize: MayResize = None,
     may_relength: MayRelength = None,
+    screening: ScreeningChoices = None,
     is_json: AsJson = False,
 ) -> None:
-    """Change what a managed provider may do for a tenant. Other options keep their values."""
+    """Change screening and what a managed provider may do for a tenant. Other options keep their values."""
     changes = read_policy(
         is_managed=is_managed,
         regions=regions,
@@ -113,14 +131,15 @@ def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         may_resize=may_resize,
         may_relength=may_relength,
     )
-    if not changes:
+    if not changes and not screening:
         raise UsageError("set at least one option", option="--managed")
     with opened_registry() as registry:
-        found = registry.find(TenantId(name))
-        changed = registry.set_managed_policy(found.id, replace(found.managed, **changes))
-    typer.echo(
-        json.dumps(as_dict(changed)) if is_json else f"{changed.id}: {describe_policy(changed.managed)}"
-    )
+        changed = registry.find(TenantId(name))
+        if screening:
+            changed = registry.set_screening(changed.id, read_screening(changed.screening, screening))
+        if changes:
+            changed = registry.set_managed_policy(changed.id, replace(changed.managed, **changes))
+    typer.echo(json.dumps(as_dict(changed)) if is_json else f"{changed.id}: {describe(changed)}")
 
 
 @tenant.command("list")
@@ -134,8 +153,7 @@ def list_tenants(is_json: AsJson = False) -> None:
     for t in tenants:
         state = "" if t.is_enabled else "  disabled"
         limits = ", ".join(f"{key} {value:g}" for key, value in asdict(t.share).items() if value is not None)
-        managed = describe_policy(t.managed)
-        typer.echo(f"{t.id:<20}  {','.join(sorted(t.scopes)):<20}  {limits}, {managed}{state}")
+        typer.echo(f"{t.id:<20}  {','.join(sorted(t.scopes)):<20}  {limits}, {describe(t)}{state}")
 
 
 @tenant.command("rotate")
@@ -243,6 +261,43 @@ def describe_policy(managed: ManagedPolicy) -> str:
     return f"managed provider ({', '.join(limits)})"
 
 
+def read_screening(
+    present: "Mapping[str, ScreeningAction]", choices: list[str]
+) -> "Mapping[str, ScreeningAction]":
+    """The actions by category with these CATEGORY=ACTION changes. Raises UsageError."""
+    from filmgate.admission.screening import open_rules
+    from filmgate.settings import load_settings
+
+    categories = open_rules(load_settings().admission.rules_file).categories if choices else {}
+    actions = dict(present)
+    for choice in choices:
+        name, _, action = choice.partition("=")
+        if name not in categories:
+            known = ", ".join(sorted(n for n, category in categories.items() if not category.is_fixed))
+            raise UsageError(f"no category is named {name!r}; choose from {known}", option="--screening")
+        if categories[name].is_fixed:
+            raise UsageError(f"{name} has a fixed action; a tenant cannot change it", option="--screening")
+        actions.pop(name, None)
+        if action != "default":
+            actions[name] = _action(action)
+    return actions
+
+
+def _action(text: str) -> ScreeningAction:
+    try:
+        return ScreeningAction(text)
+    except ValueError as exc:
+        raise UsageError(
+            f"{text!r} is not an action; choose from allow, flag, reject, default", option="--screening"
+        ) from exc
+
+
+def describe(t: "Tenant") -> str:
+    """The policies of a tenant as text."""
+    choices = ", ".join(f"{name}={action}" for name, action in sorted(t.screening.items()))
+    return describe_policy(t.managed) + (f", screening ({choices})" if choices else "")
+
+
 def print_key(issued: "IssuedKey", *, is_json: bool) -> None:
     """Print the key alone on stdout, for pipes; the explanation goes to stderr."""
     if is_json:
@@ -261,5 +316,6 @@ def as_dict(t: "Tenant") -> dict[str, object]:
         "is_enabled": t.is_enabled,
         "created_at": t.created_at,
         "certificate": t.certificate,
+        "screening": dict(t.screening),
         "managed": asdict(t.managed),
     }

@@ -217,7 +217,11 @@ def _read(kind: type[T], stored: Mapping[str, Any]) -> T:
 
 def _to_screening(text: str) -> Screening:
     stored = json.loads(text)
-    return Screening(action=ScreeningAction(stored["action"]), rules=tuple(stored["rules"]))
+    return Screening(
+        action=ScreeningAction(stored["action"]),
+        rules=tuple(stored["rules"]),
+        categories=tuple(stored.get("categories", ())),
+    )
 
 
 def _to_failure(text: str | None) -> Failure | None:

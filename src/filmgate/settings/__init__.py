@@ -15,6 +15,7 @@ from filmgate.errors import SettingsError
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
+    ClassifierSettings,
     ModelSettings,
     PipelineSettings,
     PlannerSettings,
@@ -29,6 +30,7 @@ from filmgate.settings.sections import (
 __all__ = [
     "AdmissionSettings",
     "ApiSettings",
+    "ClassifierSettings",
     "ModelSettings",
     "Origin",
     "PipelineSettings",
@@ -61,6 +63,7 @@ class Settings(Section):
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
     admission: AdmissionSettings = AdmissionSettings()
+    classifier: ClassifierSettings = ClassifierSettings()
     provider: ProviderSettings = ProviderSettings()
     routing: RoutingSettings = RoutingSettings()
     models: ModelSettings = ModelSettings()

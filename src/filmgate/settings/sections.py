@@ -180,7 +180,9 @@ class AdmissionSettings(Section):
     default_model: str = Field(default="flipbook", description="model of requests that name none")
     models_file: str = Field(default="", description="TOML file of additional model cards")
     rules_file: str = Field(
-        default="", description="TOML file of screening rules; empty: the rules in the package"
+        default="",
+        description="TOML file of screening rules, or folder with one file per language; empty: the rules "
+        "in the package",
     )
     slo_seconds: float = Field(
         default=90.0, gt=0, description="deadline of a job, in seconds from acceptance"
@@ -199,6 +201,31 @@ class AdmissionSettings(Section):
         default="", description="comma-separated hosts to fetch from; empty: any public host"
     )
     fetch_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for fetching a URL")
+
+
+class ClassifierSettings(Section):
+    """A classifier of prompts outside this process, asked after the rules."""
+
+    kind: Literal["disabled", "http", "comprehend"] = Field(
+        default="disabled",
+        description="http: any API in the form of OpenAI's moderations; comprehend: Amazon Comprehend",
+    )
+    url: str = Field(default="", description="http: URL of the API, such as https://HOST/v1/moderations")
+    key_file: str = Field(default="", description="http: file that contains the API key")
+    model: str = Field(default="", description="http: model to request; empty: the API's default")
+    region: str = Field(default="", description="comprehend: AWS region; empty: from the environment")
+    endpoint: str = Field(default="", description="comprehend: endpoint URL of Comprehend; empty: AWS")
+    timeout_seconds: float = Field(
+        default=0.2, gt=0, le=30, description="time limit of an answer; then the request passes or fails"
+    )
+    threshold: float = Field(
+        default=0.5, gt=0, le=1, description="score from which a text belongs to a category"
+    )
+    fail_closed: str = Field(
+        default="minors",
+        description="comma-separated categories without which no request is accepted: 503 if there is no "
+        "answer; for other categories the request passes and is flagged",
+    )
 
 
 class ProviderSettings(Section):

@@ -80,6 +80,10 @@ class TenantRegistry(Protocol):
         """Set what managed providers may do for the tenant. Raises TenantNotFound."""
         ...
 
+    def set_screening(self, tenant_id: TenantId, screening: Mapping[str, ScreeningAction]) -> Tenant:
+        """Set the tenant's actions by category, in place of the former ones. Raises TenantNotFound."""
+        ...
+
     def disable(self, tenant_id: TenantId) -> Tenant:
         """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
         ...

@@ -94,6 +94,13 @@ class SqlTenants:
             connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(managed=policy))
             return replace(tenant, managed=managed)
 
+    def set_screening(self, tenant_id: TenantId, screening: Mapping[str, ScreeningAction]) -> Tenant:
+        with self._database.write() as connection:
+            tenant = _find(connection, tenant_id)
+            actions = json.dumps(dict(screening))
+            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(screening=actions))
+            return replace(tenant, screening=MappingProxyType(dict(screening)))
+
     def disable(self, tenant_id: TenantId) -> Tenant:
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)

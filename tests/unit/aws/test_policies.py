@@ -61,6 +61,13 @@ def test_a_role_uses_only_its_own_queues(role):
     assert not is_allowed(policy_of(role), "sqs:SendMessage", f"{where}:filmgate-wan.fifo")
 
 
+def test_only_the_api_classifies_prompts_and_only_where_comprehend_is_configured():
+    deployment = replace(DEPLOYMENT, has_comprehend=True)
+    action = "comprehend:DetectToxicContent"
+    assert [r for r in Role if is_allowed(policy_of(r, deployment=deployment), action, "*")] == [Role.API]
+    assert not is_allowed(policy_of(Role.API), action, "*")
+
+
 def test_only_workers_read_models_and_no_role_writes_them():
     deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
     policies = {role: policy_of(role, deployment=deployment) for role in Role}

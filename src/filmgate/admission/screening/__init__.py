@@ -1,6 +1,38 @@
-"""Prompt screening: normalises obfuscated text and applies rules by category. Prompts are never stored."""
+"""Prompt screening: which categories a prompt belongs to, and what the tenant wants done. No text is kept."""
 
-from filmgate.admission.screening.decision import Screener
+from filmgate.admission.screening.base import Classifier
+from filmgate.admission.screening.decision import Screener, TimeBox
 from filmgate.admission.screening.rules import RuleSet, open_rules
+from filmgate.aws.clients import check_boto3
+from filmgate.errors import SettingsError
+from filmgate.settings import ClassifierSettings
 
-__all__ = ["RuleSet", "Screener", "open_rules"]
+__all__ = ["Classifier", "RuleSet", "Screener", "TimeBox", "open_classifier", "open_rules", "open_screener"]
+
+
+def open_screener(rules_file: str, settings: ClassifierSettings) -> Screener:
+    """The rules, and the configured classifier behind them. Raises SettingsError."""
+    rules = open_rules(rules_file)
+    names = frozenset(name.strip() for name in settings.fail_closed.split(",") if name.strip())
+    if unknown := names - rules.categories.keys():
+        raise SettingsError(f"no category is named {min(unknown)}", option="classifier.fail_closed")
+    classifier = open_classifier(settings, rules)
+    if classifier is None:
+        return Screener(rules)
+    return Screener(rules, TimeBox(classifier, settings.timeout_seconds, names))
+
+
+def open_classifier(settings: ClassifierSettings, rules: RuleSet) -> Classifier | None:
+    """The classifier outside this process; None if there is none. Raises SettingsError."""
+    match settings.kind:
+        case "disabled":
+            return None
+        case "http":
+            from filmgate.admission.screening.http import HttpClassifier
+
+            return HttpClassifier(settings, frozenset(rules.categories))
+        case "comprehend":
+            check_boto3("classifier.kind")
+            from filmgate.admission.screening.comprehend import ComprehendClassifier
+
+            return ComprehendClassifier.open(settings)

@@ -1,48 +1,83 @@
-"""The decision on a request's text: the matching rules and the tenant's action for their categories."""
+"""The decision on a request's text: what the classifiers find, and the tenant's action for each category."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 
-from filmgate.admission.screening.folding import (
-    has_bidi_controls,
-    has_hidden_characters,
-    readings,
-    visible_text,
-)
-from filmgate.admission.screening.personal import personal_data
+from filmgate.admission.screening.base import Classifier, Label
+from filmgate.admission.screening.classifier import RulesClassifier
 from filmgate.admission.screening.rules import RuleSet
+from filmgate.errors import ClassifierUnavailable
 from filmgate.jobs import Screening, ScreeningAction
+from filmgate.telemetry.logs import Log
+
+log = Log("screening")
 
 _SEVERITY = (ScreeningAction.ALLOW, ScreeningAction.FLAG, ScreeningAction.REJECT)
-_PAYMENT = {"card", "iban"}
+_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBox:
+    """A classifier outside this process: its time limit, and the categories that need its answer."""
+
+    classifier: Classifier
+    seconds: float
+    fail_closed: frozenset[str] = frozenset()
 
 
 class Screener:
-    """Applies screening rules. Keeps no text."""
+    """Applies the rules, then the classifier. Keeps no text."""
 
-    def __init__(self, rules: RuleSet) -> None:
+    def __init__(self, rules: RuleSet, remote: TimeBox | None = None) -> None:
         self._rules = rules
+        self._embedded = RulesClassifier(rules)
+        self._remote = remote
+        self._threads = ThreadPoolExecutor(_THREADS, "classifier") if remote is not None else None
 
     def screen(self, texts: Sequence[str], choices: Mapping[str, ScreeningAction]) -> Screening:
-        """The strictest action of the matching rules; `choices` are the tenant's actions by category."""
-        matched = sorted({match for text in texts for match in self._matches(text)})
-        acted = [(rule, self._action(category, choices)) for rule, category in matched]
-        acted = [(rule, action) for rule, action in acted if action is not ScreeningAction.ALLOW]
+        """The strictest action of what was found; `choices` are the tenant's actions by category.
+
+        Raises ClassifierUnavailable when a category that needs the classifier cannot be judged.
+        """
+        labels = self._embedded.classify(texts)
+        decision = self._decide(labels, choices)
+        if self._remote is None or decision.action is ScreeningAction.REJECT:
+            return decision
+        return self._decide(labels | self._ask(self._remote, texts, choices), choices)
+
+    def _ask(
+        self, remote: TimeBox, texts: Sequence[str], choices: Mapping[str, ScreeningAction]
+    ) -> frozenset[Label]:
+        assert self._threads is not None
+        answer = self._threads.submit(remote.classifier.classify, texts)
+        try:
+            return frozenset(
+                label for label in answer.result(remote.seconds) if label.category in self._rules.categories
+            )
+        except FutureTimeoutError as exc:
+            answer.cancel()
+            error, reason = ClassifierUnavailable("the classifier did not answer in time"), "timeout"
+            error.__cause__ = exc
+        except ClassifierUnavailable as exc:
+            error, reason = exc, "failed"
+        log.warning("classifier unavailable", error=error, reason=reason, provider=remote.classifier.name)
+        needed = remote.fail_closed & remote.classifier.categories & self._rules.categories.keys()
+        if any(self._action(category, choices) is ScreeningAction.REJECT for category in needed):
+            raise error
+        return frozenset({Label(f"{remote.classifier.name}.{reason}", "unscreened")})
+
+    def _decide(self, labels: frozenset[Label], choices: Mapping[str, ScreeningAction]) -> Screening:
+        acted = [(label, self._action(label.category, choices)) for label in sorted(labels)]
+        acted = [(label, action) for label, action in acted if action is not ScreeningAction.ALLOW]
         strictest = max((action for _, action in acted), key=_SEVERITY.index, default=ScreeningAction.ALLOW)
-        return Screening(strictest, tuple(rule for rule, _ in acted))
+        return Screening(
+            strictest,
+            tuple(label.rule for label, _ in acted),
+            tuple(sorted({label.category for label, action in acted if action is strictest})),
+        )
 
     def _action(self, category: str, choices: Mapping[str, ScreeningAction]) -> ScreeningAction:
         default = self._rules.categories[category]
         return default.action if default.is_fixed else choices.get(category, default.action)
-
-    def _matches(self, text: str) -> Iterator[tuple[str, str]]:
-        """(rule id, category) of every match."""
-        for kind in personal_data(visible_text(text)):
-            yield f"personal.{kind}", "payment_data" if kind in _PAYMENT else "contact_data"
-        if has_bidi_controls(text):
-            yield "obfuscation.bidi", "obfuscation"
-        if has_hidden_characters(text):
-            yield "obfuscation.hidden", "obfuscation"
-        forms = readings(text)
-        for rule in self._rules.rules:
-            if any(rule.matches(form) for form in forms):
-                yield rule.id, rule.category

@@ -1,15 +1,22 @@
-"""Screening rules by category, from a TOML file in the package or of the operator."""
+"""Screening rules by category and language, from TOML files in the package or of the operator."""
 
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import zip_longest
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from filmgate.admission.screening.terms import Term, Terms
 from filmgate.errors import SettingsError
 from filmgate.jobs import ScreeningAction
+
+_OPTION = "admission.rules_file"
 
 
 class _Category(BaseModel):
@@ -25,14 +32,17 @@ class _Rule(BaseModel):
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$")
     category: str
     all_of: list[list[str]] = []
+    within_letters: int | None = Field(default=None, ge=0, le=1000)
     pattern: str | None = None
 
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    categories: dict[str, _Category]
+    categories: dict[str, _Category] = {}
     rules: list[_Rule] = []
+    extend: dict[str, list[list[str]]] = {}  # more words for the lists of a rule in another file
+    unsplit: list[str] = []  # words whose parts are ordinary words
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,49 +55,28 @@ class Category:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Matches a text that contains every pattern."""
+    """Matches a text with the pattern, or with a term of every list.
+
+    With `within_letters`, the terms follow each other in the order of the lists, that close.
+    """
 
     id: str
     category: str
-    patterns: tuple[re.Pattern[str], ...]
+    lists: tuple[frozenset[Term], ...] = ()
+    within_letters: int | None = None
+    pattern: re.Pattern[str] | None = None
 
-    def matches(self, text: str) -> bool:
-        return all(pattern.search(text) for pattern in self.patterns)
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RuleSet:
     """All rules and categories."""
 
     categories: dict[str, Category]
-    rules: tuple[Rule, ...]
+    rules: tuple[Rule, ...] = field(repr=False)
 
-
-def open_rules(path: str = "") -> RuleSet:
-    """The operator's rules, or those in the package. Raises SettingsError."""
-    source = Path(path) if path else None
-    try:
-        text = source.read_text() if source else _shipped()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise SettingsError(f"{path} cannot be read: {exc}", option="admission.rules_file") from exc
-    return read_rules(text, path or "rules.toml")
-
-
-def read_rules(text: str, source: str) -> RuleSet:
-    """The rules of a TOML document."""
-    try:
-        tree = _File.model_validate(tomllib.loads(text))
-        rules = tuple(_compile(rule) for rule in tree.rules)
-    except (tomllib.TOMLDecodeError, ValidationError, re.error) as exc:
-        raise SettingsError(f"{source}: {exc}", option="admission.rules_file") from exc
-    for rule in rules:
-        if rule.category not in tree.categories:
-            raise SettingsError(
-                f"{source}: rule {rule.id} has the unknown category {rule.category}",
-                option="admission.rules_file",
-            )
-    categories = {name: Category(entry.action, entry.is_fixed) for name, entry in tree.categories.items()}
-    return RuleSet(_BUILT_IN | categories, rules)
+    @cached_property
+    def terms(self) -> Terms:
+        return Terms({term for rule in self.rules for terms in rule.lists for term in terms})
 
 
 # Categories of checks in code; a file may override their actions.
@@ -95,21 +84,86 @@ _BUILT_IN = {
     "payment_data": Category(ScreeningAction.REJECT),
     "contact_data": Category(ScreeningAction.FLAG),
     "obfuscation": Category(ScreeningAction.FLAG),
+    "unscreened": Category(ScreeningAction.FLAG),
 }
 
 
-def _shipped() -> str:
-    return files("filmgate.admission.screening").joinpath("rules.toml").read_text()
+def open_rules(path: str = "") -> RuleSet:
+    """The rules of the operator's file or folder, or those in the package. Raises SettingsError."""
+    source: Path | Traversable = Path(path) if path else files("filmgate.admission.screening") / "rules"
+    try:
+        found = [source] if source.is_file() else _toml_files(source)
+        texts = {file.name: file.read_text(encoding="utf-8") for file in found}
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SettingsError(f"{path} cannot be read: {exc}", option=_OPTION) from exc
+    if not texts:
+        raise SettingsError(f"{path} contains no .toml file", option=_OPTION)
+    return _merge({name: _parse(text, name) for name, text in texts.items()})
 
 
-def _compile(rule: _Rule) -> Rule:
+def _toml_files(folder: Path | Traversable) -> list[Path | Traversable]:
+    return sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+
+
+def read_rules(text: str, source: str) -> RuleSet:
+    """The rules of one TOML document."""
+    return _merge({source: _parse(text, source)})
+
+
+def _parse(text: str, source: str) -> _File:
+    try:
+        return _File.model_validate(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ValidationError) as exc:
+        raise SettingsError(f"{source}: {exc}", option=_OPTION) from exc
+
+
+def _merge(documents: dict[str, _File]) -> RuleSet:
+    """One set of rules; words of all languages count together, so that mixed languages match too."""
+    categories = dict(_BUILT_IN)
+    unsplit = {word for document in documents.values() for word in document.unsplit}
+    more: dict[str, list[list[list[str]]]] = {}
+    for document in documents.values():
+        for name, entry in document.categories.items():
+            categories[name] = Category(entry.action, entry.is_fixed)
+        for rule_id, lists in document.extend.items():
+            more.setdefault(rule_id, []).append(lists)
+    rules = tuple(
+        _compile(rule, source, more.pop(rule.id, []), unsplit)
+        for source, document in documents.items()
+        for rule in document.rules
+    )
+    sources = ", ".join(documents)
+    for rule in rules:
+        if rule.category not in categories:
+            raise SettingsError(
+                f"{sources}: rule {rule.id} has the unknown category {rule.category}", option=_OPTION
+            )
+    if more:
+        raise SettingsError(f"{sources}: no rule has the id {min(more)}", option=_OPTION)
+    return RuleSet(categories, rules)
+
+
+def _compile(rule: _Rule, source: str, more: list[list[list[str]]], unsplit: set[str]) -> Rule:
     if bool(rule.all_of) == bool(rule.pattern):
-        raise re.error(f"rule {rule.id} needs either all_of or pattern")
-    sources = [rule.pattern] if rule.pattern else [_any_word(words) for words in rule.all_of]
-    return Rule(rule.id, rule.category, tuple(re.compile(source) for source in sources))
+        raise SettingsError(f"{source}: rule {rule.id} needs either all_of or pattern", option=_OPTION)
+    if any(len(lists) != len(rule.all_of) for lists in more):
+        count = len(rule.all_of)
+        raise SettingsError(f"{source}: an extension of {rule.id} needs {count} lists", option=_OPTION)
+    merged = zip_longest(rule.all_of, *more, fillvalue=[])
+    lists = tuple(frozenset(_to_terms(rule.id, source, words, unsplit)) for words in merged)
+    try:
+        pattern = re.compile(rule.pattern) if rule.pattern else None
+    except re.error as exc:
+        raise SettingsError(f"{source}: the pattern of {rule.id}: {exc}", option=_OPTION) from exc
+    return Rule(rule.id, rule.category, lists, rule.within_letters, pattern)
 
 
-def _any_word(words: list[str]) -> str:
-    """Whole words, `*` for any ending."""
-    forms = (re.escape(word).replace(r"\*", r"\w*").replace(r"\ ", r"\s+") for word in words)
-    return rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)"
+def _to_terms(rule_id: str, source: str, lists: Iterable[list[str]], unsplit: set[str]) -> Iterable[Term]:
+    for words in lists:
+        for word in words:
+            if "*" in word[:-1] or sum(map(str.isalnum, word)) < 2:
+                raise SettingsError(
+                    f"{source}: {word!r} in {rule_id} needs two letters, and `*` only at its end",
+                    option=_OPTION,
+                )
+            yield Term(word, may_split=word.removesuffix("*") not in unsplit)
