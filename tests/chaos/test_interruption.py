@@ -17,6 +17,7 @@ def metadata():
     fake.close()
 
 
+@pytest.mark.chaos
 def test_a_reclaimed_worker_hands_back_its_job_with_the_checkpoint_and_leases_nothing_more(
     make_site, metadata
 ):

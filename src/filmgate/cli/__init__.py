@@ -8,6 +8,7 @@ import typer
 from filmgate import __version__
 from filmgate.cli import (
     aws,
+    aws_template,
     bench,
     config,
     doctor,
@@ -36,6 +37,7 @@ app.add_typer(bench.bench, name="bench")
 app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(models.models, name="models")
+aws.aws.command("template")(aws_template.template)
 app.add_typer(aws.aws, name="aws")
 app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)
