@@ -7,9 +7,9 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+
 from deploy.tests.charts import CHART, ROOT, VALUES, containers, environment, render, render_values, run_helm
 from deploy.tests.custom_resources import CustomResources
-
 from filmgate.settings import read_settings
 
 VERSIONS = ("1.31.0", "1.37.0")

@@ -11,6 +11,7 @@ from filmgate.cli import (
     aws_template,
     bench,
     config,
+    deploy,
     doctor,
     generate,
     models,
@@ -39,6 +40,7 @@ app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(models.models, name="models")
 aws.aws.command("template")(aws_template.template)
 app.add_typer(aws.aws, name="aws")
+app.add_typer(deploy.deploy, name="deploy")
 app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
