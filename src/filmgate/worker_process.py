@@ -33,10 +33,13 @@ from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.periodic import Periodic
 from filmgate.tenants import open_tenants
 from filmgate.worker.base import Describes, Runner
+from filmgate.worker.interruption import watched_interruptions
 from filmgate.worker.loop import Worker
 from filmgate.worker.publisher import Publisher
 
 _READY_CHECK_SECONDS = 0.5
+# How long after the announced time an interrupted instance may still run.
+_INTERRUPTED_SECONDS = 300.0
 
 
 class Drainable(Protocol):
@@ -69,8 +72,12 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
             settings=settings.worker,
         )
         read_cards = runner.cards if isinstance(runner, Describes) else tuple
-        with announced(services, worker, read_cards):
-            run_until_drained(worker)
+        stop = Stop()
+        with watched_interruptions(settings.worker, worker.drain) as watch:
+            with announced(services, worker, read_cards):
+                run_until_drained(worker, stop)
+            if watch is not None and watch.interrupted_at is not None:
+                wait_for_signal(stop, watch.interrupted_at + _INTERRUPTED_SECONDS)
 
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
@@ -151,16 +158,34 @@ def build_managed_worker(
     return ManagedWorker(new_worker_id(), models, services.queue, managed, (settings.worker, settings.queue))
 
 
-def run_until_drained(worker: Drainable) -> None:
+@dataclass(slots=True)
+class Stop:
+    """Whether a signal has asked this process to end."""
+
+    is_requested: bool = False
+
+
+def run_until_drained(worker: Drainable, stop: Stop | None = None) -> None:
     """The first signal drains the worker, the second ends the process."""
+    stopping = stop or Stop()
 
     def drain(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
+        stopping.is_requested = True
         worker.drain()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, drain)
     worker.run()
+
+
+def wait_for_signal(stop: Stop, ends_at: float) -> None:
+    """Stay after an interruption: a process that ends is started again on an instance that is going away.
+
+    An instance that was stopped instead of terminated runs again after `ends_at`; then the worker ends.
+    """
+    while not stop.is_requested and time.time() < ends_at:
+        time.sleep(_READY_CHECK_SECONDS)
 
 
 def new_worker_id() -> WorkerId:

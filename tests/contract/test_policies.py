@@ -34,7 +34,8 @@ from tests.aws import REGION
 DEPLOYMENT = Deployment(
     S3Location("films", "clips/"), "123456789012", REGION, KeyTemplate("alias/filmgate-{tenant}")
 )
-STAGED = replace(DEPLOYMENT, staging=S3Location("stage"))
+STAGING_KEY = "arn:aws:kms:us-west-2:123456789012:key/1"
+STAGED = replace(DEPLOYMENT, staging=S3Location("stage"), staging_key=STAGING_KEY)
 EXTENDED = replace(DEPLOYMENT, queues=("films.fifo",), models=S3Location("weights", "m/"))
 DOCUMENTS = [
     *(

@@ -54,8 +54,19 @@ def test_queues_come_from_the_setting_or_the_option_and_models_from_their_bucket
     text = json.dumps(policy(*OPTIONS, "--role", "worker", "--models", "weights/models"))
     assert ":filmgate-*.fifo" in text
     assert "arn:aws:s3:::weights/models/*" in text
+    monkeypatch.setenv("FILMGATE_QUEUE__WAKER", "poll")
+    assert "WakeWorkers" not in sids(policy(*OPTIONS, "--role", "worker"))
     named = json.dumps(policy(*OPTIONS, "--role", "api", "--queue", "a.fifo", "--queue", "dead.fifo"))
     assert (":a.fifo" in named, ":dead.fifo" in named, ":filmgate-*.fifo" in named) == (True, True, False)
+
+
+def test_the_keys_of_models_and_staged_clips_come_from_option_and_setting(monkeypatch):
+    models = ["--role", "worker", "--models", "weights/models"]
+    assert "alias/filmgate-models" in json.dumps(policy(*OPTIONS, *models))
+    assert "alias/other" in json.dumps(policy(*OPTIONS, *models, "--models-key", "alias/other"))
+    monkeypatch.setenv("FILMGATE_PROVIDER__KMS_KEY", "arn:aws:kms:us-west-2:123456789012:key/1")
+    staged = policy(*OPTIONS, "--role", "managed", "--staging", "stage/in")
+    assert "UseStagingKey" in sids(staged)
 
 
 def test_key_bucket_and_lifecycle_documents():

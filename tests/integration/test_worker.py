@@ -255,6 +255,20 @@ def test_a_drain_without_time_requeues_the_job_with_its_checkpoint(site):
     assert not any(isinstance(output, Latents) for output in outputs)
 
 
+def test_a_drain_with_a_shorter_limit_hands_back_and_a_later_drain_does_not_extend_it(site):
+    job = site.enqueue()
+    site.settings = FAST.model_copy(update={"drain_seconds": 3600.0})
+
+    def tap(task, output):
+        if output == Step(Stage.DECODE, 3, 8):
+            worker.drain(within_seconds=0)
+            worker.drain()
+
+    with site.worker(Tapped(tap)) as worker:
+        worker.thread.join(60)
+    assert (site.find(job).state, site.parts(job)) == (JobState.QUEUED, [CHECKPOINT_PART])
+
+
 def test_a_worker_that_lost_its_lease_deletes_its_objects(site):
     job = site.enqueue()
 

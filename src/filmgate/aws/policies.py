@@ -34,6 +34,8 @@ class Deployment:
     queues: tuple[str, ...] = ()  # names of SQS queues, with dead-letter queues; `*` for a model's name
     models: S3Location | None = None
     has_comprehend: bool = False
+    models_key: str = "alias/filmgate-models"  # encrypts the weights: an alias or the ARN of a key
+    staging_key: str = ""  # ARN of the key with which a provider encrypts clips in the staging bucket
 
     @property
     def partition(self) -> str:
@@ -56,6 +58,19 @@ class Deployment:
     def role_arn(self, role: Role) -> str:
         return f"arn:{self.partition}:iam::{self.account}:role/filmgate-{role}"
 
+    def key_arn(self, name: str) -> str:
+        """The ARN of a key; of all keys if it is named by an alias, which a condition must then name."""
+        if name.startswith("arn:") and ":key/" in name:
+            return name
+        key_id = "*" if alias_of(name) else name
+        return f"arn:{self.partition}:kms:{self.region}:{self.account}:key/{key_id}"
+
+
+def alias_of(key_name: str) -> str:
+    """The alias in the name of a key; empty if the key is named by id or ARN."""
+    _, found, alias = key_name.rpartition("alias/")
+    return found + alias if found else ""
+
 
 @dataclass(frozen=True, slots=True)
 class TenantScope:
@@ -76,17 +91,12 @@ class TenantScope:
     @property
     def keys(self) -> str:
         """The ARN of the tenant's key; of all keys if it has an alias, which a condition then names."""
-        where = f"arn:{self.deployment.partition}:kms:{self.deployment.region}:{self.deployment.account}"
-        name = self._key_name
-        if name.startswith("arn:") and ":key/" in name:
-            return name
-        return f"{where}:key/*" if self.alias else f"{where}:key/{name}"
+        return self.deployment.key_arn(self._key_name)
 
     @property
     def alias(self) -> str:
         """The alias of the tenant's key; empty if the key is named by id or ARN."""
-        _, found, alias = self._key_name.rpartition("alias/")
-        return found + alias if found else ""
+        return alias_of(self._key_name)
 
     @property
     def _key_name(self) -> str:
@@ -175,6 +185,9 @@ def _use_provider(scope: TenantScope) -> list[Document]:
     ]
     if deployment.staging is not None:
         statements += _move_staged_clips(deployment.partition, deployment.staging)
+        if deployment.staging_key:
+            actions = ["kms:Decrypt", "kms:GenerateDataKey"]
+            statements.append(_use_bucket_key("UseStagingKey", actions, deployment, deployment.staging_key))
     return statements
 
 
@@ -221,7 +234,19 @@ def _pull_models(scope: TenantScope) -> list[Document]:
         allow("PullModels", ["s3:GetObject"], f"{bucket}/{deployment.models.prefix}*"),
         # Without ListBucket, S3 answers 403 instead of 404 for a model that does not exist.
         allow("ListModels", ["s3:ListBucket"], bucket, listed),
+        _use_bucket_key("DecryptModels", ["kms:Decrypt"], deployment, deployment.models_key),
     ]
+
+
+def _use_bucket_key(sid: str, actions: Sequence[str], deployment: Deployment, key: str) -> Document:
+    """A key that S3 uses for us, without a tenant in the encryption context."""
+    region = key.split(":")[3] if key.startswith("arn:") else deployment.region
+    conditions: dict[str, dict[str, str]] = {
+        "StringEquals": {"kms:ViaService": deployment.s3_service.replace(deployment.region, region)}
+    }
+    if alias := alias_of(key):
+        conditions["ForAnyValue:StringLike"] = {"kms:ResourceAliases": alias}
+    return allow(sid, actions, deployment.key_arn(key), conditions)
 
 
 def _administer(scope: TenantScope) -> list[Document]:
@@ -343,6 +368,21 @@ def lifecycle(deployment: Deployment) -> Document:
             }
         ]
     }
+
+
+def region_policy(regions: Sequence[str]) -> Document:
+    """Denies every call to another region, whatever other policies of the role allow."""
+    return _document(
+        [
+            {
+                "Sid": "DenyOtherRegions",
+                "Effect": "Deny",
+                "Action": "*",
+                "Resource": "*",
+                "Condition": {"StringNotEquals": {"aws:RequestedRegion": sorted(set(regions))}},
+            }
+        ]
+    )
 
 
 def _deny(sid: str, action: str, resource: str | Sequence[str], when: Conditions) -> Document:

@@ -8,8 +8,10 @@ import typer
 from filmgate import __version__
 from filmgate.cli import (
     aws,
+    aws_template,
     bench,
     config,
+    deploy,
     doctor,
     generate,
     keys,
@@ -38,7 +40,9 @@ app.command("worker")(worker.worker)
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(keys.keys, name="keys")
 app.add_typer(models.models, name="models")
+aws.aws.command("template")(aws_template.template)
 app.add_typer(aws.aws, name="aws")
+app.add_typer(deploy.deploy, name="deploy")
 app.command("route")(route.show_route)
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,9 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         ),
     ] = None,
     models: Annotated[str, typer.Option(help="BUCKET/PREFIX that workers pull models from.")] = "",
+    models_key: Annotated[
+        str, typer.Option(help="Alias or ARN of the KMS key of the model bucket.")
+    ] = "alias/filmgate-models",
     user: Annotated[
         list[str] | None,
         typer.Option(help="Role ARN that may use the key, repeatable; filmgate-* if not given."),
@@ -72,15 +76,20 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         "region": region or settings.store.region,
         "kms_key": kms_key or settings.store.kms_key,
     }
-    deployment = _deployment(
+    deployment = open_deployment(
         settings.store.model_copy(update=given),
         account,
-        queues=tuple(queue or _queue_names(settings.queue.waker)),
+        queues=tuple(queue or queue_names(settings.queue.waker)),
         staging=staging,
         models=models,
+    )
+    deployment = replace(
+        deployment,
+        models_key=models_key,
+        staging_key=settings.provider.kms_key,
         has_comprehend=settings.classifier.kind == "comprehend",
     )
-    scope = TenantScope(deployment, TENANT_TAG if is_by_tag else _check_tenant(tenant))
+    scope = TenantScope(deployment, TENANT_TAG if is_by_tag else check_tenant(tenant))
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
 
 
@@ -104,15 +113,10 @@ def _render(
             return lifecycle(scope.deployment)
 
 
-def _deployment(
-    settings: "StoreSettings",
-    account: str,
-    *,
-    queues: tuple[str, ...],
-    staging: str,
-    models: str,
-    has_comprehend: bool,
+def open_deployment(
+    settings: "StoreSettings", account: str, *, queues: tuple[str, ...], staging: str, models: str
 ) -> "Deployment":
+    """The installation on AWS that settings and options describe. Raises UsageError."""
     from filmgate.aws.policies import Deployment
     from filmgate.aws.s3_location import S3Location
     from filmgate.aws.tenant_key import KeyTemplate
@@ -130,17 +134,19 @@ def _deployment(
         staging=S3Location.parse(f"s3://{staging}") if staging else None,
         queues=queues,
         models=S3Location.parse(f"s3://{models}") if models else None,
-        has_comprehend=has_comprehend,
     )
 
 
-def _queue_names(delivery: str) -> list[str]:
-    """The queue's name, or a pattern if each route or model has its own queue."""
+def queue_names(delivery: str) -> list[str]:
+    """The queue's name, or a pattern if each route or model has its own queue; none without SQS."""
+    if not delivery.startswith(("sqs://", "https://", "http://")):
+        return []
     name = delivery.rstrip("/").rpartition("/")[2]
     return [re.sub(r"\{\w+\}", "*", name)] if name else []
 
 
-def _check_tenant(name: str) -> str:
+def check_tenant(name: str) -> str:
+    """The name, if it is a tenant id or `*`. Raises UsageError."""
     if name != "*" and not TENANT_ID_PATTERN.fullmatch(name):
         raise UsageError(f"not a tenant id: {name!r}", option="--tenant")
     return name

@@ -147,6 +147,13 @@ class WorkerSettings(Section):
     store_retry_seconds: float = Field(
         default=600.0, ge=0, le=86400, description="how long to retry storing a finished clip"
     )
+    interruption: Literal["off", "imds"] = Field(
+        default="off",
+        description="imds: ask the EC2 metadata service for spot notices, and drain when there is one",
+    )
+    metadata_endpoint: str = Field(
+        default="http://169.254.169.254", description="imds: endpoint URL of the metadata service"
+    )
 
 
 class ApiSettings(Section):

@@ -1,5 +1,6 @@
 """The worker: lease, render, hand over to the upload thread, lease again, until it drains."""
 
+import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -49,12 +50,14 @@ class Worker:
         offer = self._offer
         return WorkerStatus(offer.worker_id, offer.route, offer.models, offer.device or "")
 
-    def drain(self) -> None:
+    def drain(self, within_seconds: float = math.inf) -> None:
         """Lease nothing more; finish the running job, or hand it back when the time is over.
 
+        `within_seconds` may shorten the setting; a second call never extends the first.
         Safe in a signal handler.
         """
-        self._drain_ends = time.monotonic() + self._settings.drain_seconds
+        seconds = min(self._settings.drain_seconds, within_seconds)
+        self._drain_ends = min(self._drain_ends, time.monotonic() + seconds)
         self._is_draining = True
 
     def run(self) -> None:

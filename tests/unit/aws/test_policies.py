@@ -77,6 +77,31 @@ def test_only_workers_read_models_and_no_role_writes_them():
     assert not is_allowed(policies[Role.WORKER], "s3:GetObject", "arn:aws:s3:::weights/else")
 
 
+def test_workers_decrypt_models_with_their_key_through_s3_alone():
+    deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
+    through_s3 = {"kms:ViaService": S3, "kms:ResourceAliases": ["alias/filmgate-models"]}
+
+    def may_decrypt(role, context):
+        return is_allowed(policy_of(role, deployment=deployment), "kms:Decrypt", KEY, **context)
+
+    assert [role for role in Role if may_decrypt(role, through_s3)] == [Role.WORKER]
+    assert not may_decrypt(Role.WORKER, through_s3 | {"kms:ViaService": "sqs.eu-central-1.amazonaws.com"})
+    assert not may_decrypt(Role.WORKER, through_s3 | {"kms:ResourceAliases": ["alias/filmgate-globex"]})
+
+
+def test_the_managed_role_uses_the_key_of_staged_clips_in_the_providers_region():
+    key = "arn:aws:kms:us-west-2:123456789012:key/5"
+    deployment = replace(DEPLOYMENT, staging=S3Location("stage"), staging_key=key)
+    policy = policy_of(Role.MANAGED, deployment=deployment)
+    there = {"kms:ViaService": "s3.us-west-2.amazonaws.com"}
+    assert [is_allowed(policy, f"kms:{verb}", key, **there) for verb in ("Decrypt", "GenerateDataKey")] == [
+        True,
+        True,
+    ]
+    assert not is_allowed(policy, "kms:Decrypt", KEY, **there)
+    assert not is_allowed(policy, "kms:Decrypt", key, **{"kms:ViaService": S3})
+
+
 @pytest.mark.parametrize("role", RENDERING)
 def test_a_role_lists_only_its_tenants_prefix(role):
     for action in ("s3:ListBucket", "s3:ListBucketVersions"):

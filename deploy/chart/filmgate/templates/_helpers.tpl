@@ -1,0 +1,136 @@
+{{- define "filmgate.name" -}}
+{{- printf "%s" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "filmgate.selector" -}}
+app.kubernetes.io/name: filmgate
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "filmgate.labels" -}}
+{{ include "filmgate.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with .root.Values.dedicatedTenant }}
+filmgate/tenant: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "filmgate.image" -}}
+{{- $image := index .root.Values.image .kind -}}
+{{ $image.repository }}:{{ $image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{/* Every setting as a variable. `own` overrides `settings`. */}}
+{{- define "filmgate.env" -}}
+{{- $all := mustMergeOverwrite (deepCopy .root.Values.settings) (.own | default dict) -}}
+{{- range $section, $values := $all }}
+{{- range $name, $value := $values }}
+- name: FILMGATE_{{ upper $section }}__{{ upper $name }}
+  {{- if kindIs "float64" $value }}
+  value: {{ if eq $value (floor $value) }}{{ printf "%.0f" $value | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}
+  {{- else }}
+  value: {{ $value | toString | quote }}
+  {{- end }}
+{{- end }}
+{{- end }}
+- name: FILMGATE_DATA
+  value: /data
+{{- end -}}
+
+{{- define "filmgate.envFrom" -}}
+{{- with .Values.secretEnv }}
+envFrom:
+  {{- range . }}
+  - secretRef: {name: {{ . }}}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "filmgate.podSecurity" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "filmgate.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "filmgate.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "filmgate.selector" . | nindent 8 }}
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "filmgate.selector" . | nindent 8 }}
+{{- end -}}
+
+{{- define "filmgate.tenantToleration" -}}
+{{- with .Values.dedicatedTenant }}
+- {key: filmgate/tenant, operator: Equal, value: {{ . | quote }}, effect: NoSchedule}
+{{- end }}
+{{- end -}}
+
+{{/* The values of one worker: workerDefaults with its own on top. */}}
+{{- define "filmgate.worker" -}}
+{{- toYaml (mustMergeOverwrite (deepCopy .root.Values.workerDefaults) (deepCopy .own)) -}}
+{{- end -}}
+
+{{- define "filmgate.probes" -}}
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ .port }}}
+  periodSeconds: 5
+  timeoutSeconds: 5
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ .port }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+startupProbe:
+  httpGet: {path: /healthz, port: {{ .port }}}
+  periodSeconds: 5
+  failureThreshold: {{ .startupFailures }}
+{{- end -}}
+
+{{/* The port of probes and metrics. */}}
+{{- define "filmgate.healthPort" -}}
+{{- if .Values.managementPort }}management{{ else }}http{{ end -}}
+{{- end -}}
+
+{{- define "filmgate.keyringMount" -}}
+{{- if .Values.keyringClaim }}
+- {name: keyring, mountPath: /keyring}
+{{- end }}
+{{- end -}}
+
+{{- define "filmgate.keyringVolume" -}}
+{{- with .Values.keyringClaim }}
+- name: keyring
+  persistentVolumeClaim: {claimName: {{ . }}}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,288 @@
+"""The chart renders valid manifests for every set of values, and refuses broken values and broken charts."""
+
+import os
+import shutil
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from deploy.tests.charts import CHART, ROOT, VALUES, containers, environment, render, render_values, run_helm
+from deploy.tests.custom_resources import CustomResources
+from filmgate.settings import read_settings
+
+VERSIONS = ("1.31.0", "1.37.0")
+CRDS = Path(os.environ.get("FILMGATE_TEST_CRDS", ROOT.parent / "shared/crds"))
+CUSTOM = ("karpenter", "keda.sh", "monitoring.coreos.com")
+by_values = pytest.mark.parametrize("path", VALUES, ids=lambda path: path.stem)
+needs_crds = pytest.mark.skipif(not CRDS.is_dir(), reason="set FILMGATE_TEST_CRDS to a folder of CRDs")
+
+
+def is_custom(manifest):
+    return manifest["apiVersion"].startswith(CUSTOM)
+
+
+@pytest.fixture(scope="session")
+def custom_resources():
+    return CustomResources(CRDS)
+
+
+def faults(manifests, custom_resources):
+    """Faults of all manifests against the schemas of Kubernetes and of the CRDs."""
+    found = []
+    for manifest in manifests:
+        if is_custom(manifest):
+            found += custom_resources.faults(manifest)
+            continue
+        for version in VERSIONS:
+            try:
+                kubernetes_validate.validate(manifest, version, strict=True)
+            except kubernetes_validate.ValidationError as exc:
+                found.append(f"{manifest['kind']}: {exc.message}")
+    return found
+
+
+def test_there_are_at_least_twelve_sets_of_values_and_each_says_what_it_is_for():
+    assert len(VALUES) >= 12
+    assert [path.stem for path in VALUES if not path.read_text().startswith("# ")] == []
+
+
+@by_values
+def test_helm_lint_accepts_the_values(path):
+    done = run_helm("lint", "--strict", "--values", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@by_values
+def test_every_built_in_manifest_is_valid(path):
+    manifests = [manifest for manifest in render("--values", path).manifests if not is_custom(manifest)]
+    assert faults(manifests, None) == []
+    names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests]
+    assert len(set(names)) == len(names)
+
+
+@needs_crds
+@by_values
+def test_every_custom_resource_is_valid(path, custom_resources):
+    manifests = [manifest for manifest in render("--values", path).manifests if is_custom(manifest)]
+    assert faults(manifests, custom_resources) == []
+
+
+@by_values
+def test_every_pod_passes_pod_security_restricted_and_has_a_read_only_root(path):
+    for name, pod in render("--values", path).pods.items():
+        security = pod["spec"]["securityContext"]
+        assert (security["runAsNonRoot"], security["seccompProfile"]["type"]) == (True, "RuntimeDefault"), (
+            name
+        )
+        allowed = {"emptyDir", "persistentVolumeClaim"}
+        assert all(volume.keys() - {"name"} <= allowed for volume in pod["spec"]["volumes"]), name
+        for container in containers(pod):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert container["resources"]["limits"]["memory"]
+            mounts = {mount["name"] for mount in container["volumeMounts"]}
+            assert mounts <= {volume["name"] for volume in pod["spec"]["volumes"]}
+
+
+@by_values
+def test_filmgate_accepts_the_environment_of_every_container(path):
+    for pod in render("--values", path).pods.values():
+        for container in containers(pod):
+            settings, _ = read_settings(environment(container))
+            assert str(settings.data) == "/data"
+
+
+@by_values
+def test_selectors_find_the_pods_and_disruption_budgets_leave_all_but_one(path):
+    rendered = render("--values", path)
+    labels = {name: pod["metadata"]["labels"] for name, pod in rendered.pods.items()}
+    for budget in rendered.of("PodDisruptionBudget"):
+        selector = budget["spec"]["selector"]["matchLabels"].items()
+        assert [name for name, given in labels.items() if selector <= given.items()] == [
+            budget["metadata"]["name"]
+        ]
+        assert budget["spec"]["maxUnavailable"] == 1
+    selector = rendered.one("Service")["spec"]["selector"].items()
+    assert [name for name, given in labels.items() if selector <= given.items()] == ["films-api"]
+
+
+def test_a_worker_has_one_gpu_with_equal_request_and_limit_and_time_to_drain():
+    pod = render_values("one-tenant").pods["films-worker-wan"]
+    pull, worker = containers(pod)
+    assert pull["args"] == ["models", "pull", "s3://weights/models/wan2.1-t2v-14b/v1/"]
+    gpus = [worker["resources"][kind]["nvidia.com/gpu"] for kind in ("requests", "limits")]
+    assert gpus == [1, 1]
+    assert "nvidia.com/gpu" not in pull["resources"]["requests"]
+    drain_seconds = float(environment(worker)["FILMGATE_WORKER__DRAIN_SECONDS"])
+    assert pod["spec"]["terminationGracePeriodSeconds"] == drain_seconds + 60
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["spec"][
+        "tolerations"
+    ]
+    assert pod["metadata"]["annotations"] == {"karpenter.sh/do-not-disrupt": "true"}
+    assert environment(pull)["FILMGATE_MODELS__CACHE"] == environment(worker)["FILMGATE_MODELS__CACHE"]
+
+
+def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_for():
+    rendered = render_values("one-tenant")
+    pool = rendered.one("NodePool")["spec"]
+    requirements = {r["key"]: r["values"] for r in pool["template"]["spec"]["requirements"]}
+    assert requirements["karpenter.k8s.aws/instance-gpu-name"] == ["rtx-pro-server-6000"]
+    selector = rendered.pods["films-worker-wan"]["spec"]["nodeSelector"]
+    assert selector == pool["template"]["metadata"]["labels"]
+    assert pool["disruption"]["consolidationPolicy"] == "WhenEmpty"
+    assert rendered.one("EC2NodeClass")["spec"]["instanceStorePolicy"] == "RAID0"
+
+
+def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
+    rendered = render_values("one-tenant")
+    assert "replicas" not in rendered.one("Deployment", "worker")["spec"]
+    spec = rendered.one("ScaledObject")["spec"]
+    assert (spec["minReplicaCount"], spec["maxReplicaCount"], spec["scaleTargetRef"]["name"]) == (
+        2,
+        8,
+        "films-worker-wan",
+    )
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    windows = [behavior[way]["stabilizationWindowSeconds"] for way in ("scaleUp", "scaleDown")]
+    assert windows == [60, 300]
+    queries = [trigger["metadata"]["query"] for trigger in spec["triggers"]]
+    assert ["filmgate_backlog_seconds" in queries[0], 'state="running"' in queries[1]] == [True, True]
+    assert render_values("no-keda").one("Deployment", "worker")["spec"]["replicas"] == 4
+
+
+def test_scaling_queries_name_metrics_and_labels_that_filmgate_exports():
+    source = (ROOT / "src/filmgate/scheduling/metrics.py").read_text()
+    for trigger in render_values("one-tenant").one("ScaledObject")["spec"]["triggers"]:
+        metric = trigger["metadata"]["query"].split("(")[-1].partition("{")[0]
+        assert f'"{metric}"' in source
+
+
+def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
+    spec = render_values("office-hours").one("ScaledObject")["spec"]
+    (cron,) = [trigger["metadata"] for trigger in spec["triggers"] if trigger["type"] == "cron"]
+    assert (spec["minReplicaCount"], cron["desiredReplicas"]) == (0, "2")
+    assert spec["fallback"]["behavior"] == "currentReplicasIfHigher"
+
+
+def test_twenty_dedicated_tenants_share_no_node_role_or_name():
+    seen = set()
+    for number in range(20):
+        tenant = f"tenant-{number}"
+        role = f"arn:aws:iam::123456789012:role/filmgate-{tenant}-worker"
+        options = ["--set", f"dedicatedTenant={tenant},identity.roleArns.worker={role}"]
+        rendered = render_values("dedicated-tenant", *options, release=tenant)
+        pool = rendered.one("NodePool")
+        taint = {"key": "filmgate/tenant", "value": tenant, "effect": "NoSchedule"}
+        assert taint in pool["spec"]["template"]["spec"]["taints"]
+        worker = rendered.pods[f"{tenant}-worker-wan"]
+        assert {**taint, "operator": "Equal"} in worker["spec"]["tolerations"]
+        account = rendered.one("ServiceAccount", "worker")["metadata"]
+        assert account["annotations"]["eks.amazonaws.com/role-arn"] == role
+        seen |= {pool["metadata"]["name"], rendered.one("EC2NodeClass")["metadata"]["name"], account["name"]}
+    assert len(seen) == 60
+
+
+def test_only_workers_that_ask_the_metadata_service_can_reach_it():
+    asks, relies = render_values("spot-imds"), render_values("spot")
+    hops = [
+        r.one("EC2NodeClass")["spec"]["metadataOptions"]["httpPutResponseHopLimit"] for r in (asks, relies)
+    ]
+    assert hops == [2, 1]
+    assert "169.254.169.254" in str(asks.of("NetworkPolicy"))
+    assert "169.254.169.254" not in str(relies.of("NetworkPolicy"))
+    worker = asks.pods["films-worker-wan"]["spec"]["containers"][0]
+    assert environment(worker)["FILMGATE_WORKER__INTERRUPTION"] == "imds"
+
+
+def test_probes_use_the_api_port_until_there_is_a_management_port():
+    api = render_values("one-tenant").pods["films-api"]["spec"]["containers"][0]
+    assert api["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    later = render_values("management-port").pods
+    for name in ("films-api", "films-worker-wan", "films-managed"):
+        container = later[name]["spec"]["containers"][0]
+        assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "management"}
+    startup = later["films-worker-wan"]["spec"]["containers"][0]["startupProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] == 900
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["workers.wan.gpus=2"], "gpus"),
+        (["workers.wan.minReplica=2"], "minReplica"),
+        (["workers.wan.minReplicas=9"], "minReplicas 9 is above maxReplicas 8"),
+        (["workers.wan.nodePool=g9"], 'karpenter.nodePools has no "g9"'),
+        (["workers.wan.modelName="], "workers.wan.modelName is required with keda.enabled"),
+        (["image.worker.tag=latest"], "tag"),
+        (["karpenter.amiAlias=al2023@latest"], "amiAlias"),
+        (["karpenter.nodeRole="], "karpenter.nodeRole is required"),
+        (["settings.worker.drain_seconds=10"], "drain_seconds"),
+        (["settings.quue.url=x"], "quue"),
+        (["settings.store.url="], "several pods need one store"),
+        (["settings.store.keyring="], "several pods need one keyring"),
+        (["secretEnv=null"], "several pods need one database"),
+        (["allInOne.enabled=true"], "allInOne runs its own worker"),
+        (["managed.enabled=true"], "managed.enabled needs settings.provider.kind"),
+        (["identity.roleArns.worker="], "identity.roleArns.worker is required"),
+        (["workers.wan.scaling.zeroOutsideSchedule=true"], "needs at least one entry in schedule"),
+        (["workers.wan.cache.kind=claim"], "kind claim needs the name of a claim"),
+        (["keda.scaleInSeconds=5"], "scaleInSeconds"),
+        (["managementPort=8000"], "managementPort and api.port must differ"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_values_that_make_no_sense_are_refused_with_the_name_of_the_value(options, sentence):
+    values = ROOT / "deploy/values/one-tenant.yaml"
+    done = run_helm("template", "--values", values, *(part for o in options for part in ("--set", o)))
+    assert done.returncode != 0
+    assert sentence in done.stderr
+
+
+BREAKS = {
+    "a misspelt field of a pod": (
+        "workers.yaml",
+        "terminationGracePeriodSeconds:",
+        "terminationGraceSeconds:",
+        "terminationGraceSeconds",
+    ),
+    "a policy that Karpenter does not know": (
+        "karpenter.yaml",
+        "consolidationPolicy: WhenEmpty",
+        "consolidationPolicy: Never",
+        "Never",
+    ),
+    "a KEDA trigger without a required field": ("keda.yaml", "threshold:", "treshold:", "treshold"),
+    "a node class that breaks a CEL rule": (
+        "karpenter.yaml",
+        "    - alias: {{ $karpenter.amiAlias }}",
+        "    - {alias: al2023@v1, id: ami-1}",
+        "alias",
+    ),
+}
+
+
+@needs_crds
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_chart_is_refused(name, tmp_path, custom_resources):
+    file, old, new, word = BREAKS[name]
+    chart = shutil.copytree(CHART, tmp_path / "filmgate")
+    template = chart / "templates" / file
+    assert old in template.read_text()
+    template.write_text(template.read_text().replace(old, new))
+    rendered = render("--values", ROOT / "deploy/values/one-tenant.yaml", chart=chart)
+    found = faults(rendered.manifests, custom_resources)
+    assert found, "nothing noticed the fault"
+    assert word in " ".join(found)
+
+
+def test_the_default_values_match_their_schema_key_by_key():
+    """A value without a schema would accept anything."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    assert schema["properties"]["workerDefaults"] == schema["properties"]["workers"]["additionalProperties"]

@@ -1,0 +1,83 @@
+"""`filmgate deploy`, from a real plan to a rendered chart, and against a real server."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.tests.charts import ROOT, render
+from filmgate.cli import app
+from filmgate.errors import UsageError
+from tests.server_process import ServerProcess
+
+PLAN_OPTIONS = [
+    "--model",
+    "wan2.1-t2v-1.3b",
+    "--size",
+    "832x480",
+    "--seconds",
+    "5",
+    "--clips-per-day",
+    "8000",
+]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture(scope="session")
+def plan(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    options = [
+        *PLAN_OPTIONS,
+        "--slo-seconds",
+        "300",
+        "--traffic",
+        "business",
+        "--interruptible",
+        "0.3",
+        "--json",
+    ]
+    path.write_text(run("plan", "video", *options).stdout)
+    return path
+
+
+def test_the_chart_accepts_the_values_of_a_plan(plan, tmp_path):
+    options = ["--model-name", "wan2.1-t2v-1.3b", "--model", "s3://weights/models/wan/v1/"]
+    printed = run("deploy", "values", "--plan", plan, *options)
+    values = tmp_path / "values.json"
+    values.write_text(printed.stdout)
+    fleet = json.loads(plan.read_text())["fleet"]
+    rendered = render("--values", ROOT / "deploy/values/one-tenant.yaml", "--values", values)
+    limits = {
+        pool["metadata"]["name"]: pool["spec"]["limits"]["nvidia.com/gpu"] for pool in rendered.of("NodePool")
+    }
+    family = fleet["machine"].partition(".")[0]
+    planned = int(limits[f"films-{family}"]) + int(limits.get(f"films-{family}-spot", 0))
+    assert planned == fleet["replicas_p99"]
+    names = {scaled["spec"]["scaleTargetRef"]["name"] for scaled in rendered.of("ScaledObject")}
+    assert {name for name in rendered.pods if "worker" in name} == names
+
+
+def test_a_running_server_is_compared_with_the_plan_and_a_missing_worker_fails(plan, tmp_path):
+    server = ServerProcess(tmp_path, "--no-worker")
+    try:
+        where = ["--url", server.url, "--key-file", tmp_path / "data/local.key"]
+        options = ["--plan", plan, *where, "--model-name", "wan2.1-t2v-1.3b", "--json"]
+        checked = run("deploy", "check", *options)
+        assert checked.exit_code == 1
+        findings = {one["subject"]: one for one in json.loads(checked.stdout)["findings"]}
+        assert findings["workers"]["message"].startswith("0 live")
+        (tmp_path / "wrong.key").write_text("fg_wrong")
+        with pytest.raises(UsageError, match="lacks the scope admin"):
+            run("deploy", "check", *options, "--key-file", tmp_path / "wrong.key")
+    finally:
+        server.stop()
+
+
+def test_migrate_creates_the_schema(tmp_path, monkeypatch):
+    monkeypatch.setenv("FILMGATE_DATA", str(tmp_path))
+    assert run("deploy", "migrate").stdout == "the schema is current\n"
+    assert (tmp_path / "filmgate.db").stat().st_size > 0
+    assert run("deploy", "migrate").exit_code == 0

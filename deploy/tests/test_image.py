@@ -1,0 +1,68 @@
+"""The Dockerfile: hadolint, and the rules that hadolint does not know."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "deploy/Dockerfile"
+
+
+def stages():
+    """The instructions of each stage, without comments and with joined lines."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    found, name = {}, ""
+    for line in filter(None, text.splitlines()):
+        if line.startswith("FROM "):
+            _, parent, _, name = line.split()
+            found[name] = (parent, [])
+        elif name:
+            found[name][1].append(line)
+    return found
+
+
+def instructions(stage):
+    """The instructions of a stage and of the stages it starts from."""
+    parent, own = stages()[stage]
+    return ([] if parent not in stages() else instructions(parent)) + own
+
+
+def test_hadolint_has_no_complaint():
+    hadolint = Path(sys.executable).parent / "hadolint"
+    found = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_the_file_needs_no_buildkit():
+    text = DOCKERFILE.read_text()
+    assert not re.search(r"^# syntax=|--mount=|<<|--chmod|--link", text, flags=re.MULTILINE)
+    assert text.split("ARG ")[1].startswith("BASE=debian:trixie-slim\n")
+
+
+def test_both_images_run_as_a_user_without_build_tools():
+    for image in ("server", "worker"):
+        lines = instructions(image)
+        users = [line for line in lines if line.startswith("USER ")]
+        assert users == ["USER 10001:10001"]
+        installed = " ".join(line for line in lines if "apt-get install" in line)
+        assert "python3" in installed
+        assert not re.search(r"pip|venv|gcc|build-essential|cuda", installed)
+        assert not any(line.startswith(("COPY src", "COPY .", "ADD ")) for line in lines)
+
+
+def test_only_the_worker_image_contains_the_worker_extra():
+    assert any('".[worker,aws]"' in line for line in instructions("build-worker"))
+    assert not any("worker" in line for line in instructions("build-server") if line.startswith("RUN"))
+    (copied,) = [line for line in instructions("server") if line.startswith("COPY --from")]
+    assert copied == "COPY --from=build-server /opt/filmgate /opt/filmgate"
+
+
+def test_the_build_context_contains_what_the_dockerfile_copies_and_nothing_else():
+    allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"}
+    copied = set()
+    for line in (line for _, lines in stages().values() for line in lines):
+        if line.startswith("COPY ") and "--from" not in line:
+            copied |= set(line.split()[1:-1])
+    assert copied == allowed
+    assert [name for name in copied if not (ROOT / name).exists()] == []

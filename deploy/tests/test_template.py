@@ -1,0 +1,157 @@
+"""The CloudFormation template: cfn-lint accepts it, finds planted faults, and the roles are those we test."""
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from filmgate.aws.policies import Deployment, TenantScope, role_policy
+from filmgate.aws.roles import Role
+from filmgate.aws.s3_location import S3Location
+from filmgate.aws.tenant_key import KeyTemplate
+from filmgate.cli import app
+from tests.iam import is_allowed
+
+ISSUER = "oidc.eks.eu-central-1.amazonaws.com/id/ABC"
+BASE = [
+    "--account",
+    "123456789012",
+    "--cluster",
+    "films",
+    "--bucket",
+    "films/clips",
+    "--region",
+    "eu-central-1",
+]
+FULL = [
+    *BASE, "--oidc-issuer", f"https://{ISSUER}", "--tenant", "acme", "--tenant", "globex",
+    "--models", "weights/models", "--staging", "staging/clips", "--queue", "filmgate.fifo",
+]  # fmt: skip
+
+
+def build(*options):
+    result = CliRunner().invoke(app, ["aws", "template", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="session")
+def template():
+    return build(*FULL)
+
+
+def lint(template, folder):
+    path = folder / "template.json"
+    path.write_text(json.dumps(template))
+    program = Path(sys.executable).parent / "cfn-lint"
+    command = [program, "--regions", "eu-central-1", "--", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("options", [BASE, FULL], ids=["smallest", "full"])
+def test_cfn_lint_accepts_the_template(options, tmp_path):
+    assert lint(build(*options), tmp_path) == ""
+
+
+def test_cfn_lint_finds_planted_faults(template, tmp_path):
+    broken = copy.deepcopy(template)
+    resources = broken["Resources"]
+    resources["FilmsBucket"]["Properties"]["VersioningConfiguration"]["Status"] = "On"
+    resources["Queue0"]["Properties"]["FifoQeue"] = True
+    resources["AlarmTopic"]["Properties"]["KmsMasterKeyId"] = {"Ref": "NoKey"}
+    found = lint(broken, tmp_path)
+    assert [word for word in ("'On'", "FifoQeue", "NoKey") if word not in found] == []
+
+
+def of_type(template, kind):
+    found = template["Resources"].items()
+    return {name: resource["Properties"] for name, resource in found if resource["Type"] == kind}
+
+
+def test_every_bucket_is_versioned_encrypted_private_and_kept(template):
+    buckets = of_type(template, "AWS::S3::Bucket")
+    assert set(buckets) == {"FilmsBucket", "ModelsBucket", "StagingBucket", "AuditBucket"}
+    for name, bucket in buckets.items():
+        assert bucket["VersioningConfiguration"] == {"Status": "Enabled"}
+        assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+        assert "aws:kms" in json.dumps(bucket["BucketEncryption"])
+        assert template["Resources"][name]["DeletionPolicy"] == "Retain"
+        assert f"{name}Policy" in template["Resources"]
+    assert (
+        buckets["AuditBucket"]["ObjectLockConfiguration"]["Rule"]["DefaultRetention"]["Mode"] == "COMPLIANCE"
+    )
+    (move,) = buckets["ModelsBucket"]["LifecycleConfiguration"]["Rules"][0]["Transitions"]
+    assert move == {"StorageClass": "GLACIER", "TransitionInDays": 30}
+
+
+def test_a_role_has_the_policy_that_filmgate_tests_and_stays_in_its_region(template):
+    deployment = Deployment(
+        S3Location("films", "clips/"), "123456789012", "eu-central-1", KeyTemplate("alias/filmgate-{tenant}"),
+        staging=S3Location("staging", "clips/"), models=S3Location("weights", "models/"),
+        queues=("filmgate.fifo", "filmgate-dead.fifo"),
+    )  # fmt: skip
+    for role in Role:
+        own, regions = template["Resources"][f"{role.title()}Role"]["Properties"]["Policies"]
+        assert own["PolicyDocument"] == role_policy(role, TenantScope(deployment))
+        here, there = {"aws:RequestedRegion": "eu-central-1"}, {"aws:RequestedRegion": "us-east-1"}
+        verdicts = [
+            is_allowed(regions["PolicyDocument"], "s3:GetObject", "x", **where) for where in (here, there)
+        ]
+        assert verdicts == [False, "denied"]
+
+
+def test_the_managed_role_may_also_call_the_region_of_its_provider(monkeypatch):
+    monkeypatch.setenv("FILMGATE_PROVIDER__REGION", "us-west-2")
+    roles = of_type(build(*FULL), "AWS::IAM::Role")
+    regions = {
+        name: role["Policies"][1]["PolicyDocument"]["Statement"][0]["Condition"]["StringNotEquals"]
+        for name, role in roles.items()
+    }
+    assert regions["ManagedRole"] == {"aws:RequestedRegion": ["eu-central-1", "us-west-2"]}
+    assert regions["WorkerRole"] == {"aws:RequestedRegion": ["eu-central-1"]}
+
+
+def test_only_the_service_account_of_the_role_may_assume_it(template):
+    for role in ("api", "worker", "managed"):
+        trust = template["Resources"][f"{role.title()}Role"]["Properties"]["AssumeRolePolicyDocument"]
+        identity, token = trust["Statement"]
+        assert token["Condition"] == {
+            "StringEquals": {
+                f"{ISSUER}:aud": "sts.amazonaws.com",
+                f"{ISSUER}:sub": f"system:serviceaccount:filmgate:filmgate-{role}",
+            }
+        }
+        assert identity["Condition"]["ArnEquals"] == {
+            "aws:SourceArn": "arn:aws:eks:eu-central-1:123456789012:cluster/films"
+        }
+        association = template["Resources"][f"{role.title()}PodIdentity"]["Properties"]
+        assert association["ServiceAccount"] == f"filmgate-{role}"
+    trust = build(*BASE)["Resources"]["ApiRole"]["Properties"]["AssumeRolePolicyDocument"]
+    assert [statement["Sid"] for statement in trust["Statement"]] == ["PodIdentity"]
+
+
+def test_each_tenant_has_a_rotating_key_under_its_alias(template):
+    aliases = of_type(template, "AWS::KMS::Alias")
+    names = {alias["AliasName"]: alias["TargetKeyId"]["Ref"] for alias in aliases.values()}
+    assert set(names) == {"alias/filmgate-acme", "alias/filmgate-globex", "alias/filmgate-models"}
+    key = template["Resources"][names["alias/filmgate-acme"]]
+    assert key["Properties"]["EnableKeyRotation"] is True
+    assert key["DependsOn"] == ["ApiRole", "WorkerRole", "ManagedRole"]
+    assert "globex" not in json.dumps(key)
+
+
+def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):
+    queues = of_type(template, "AWS::SQS::Queue")
+    assert {queue["QueueName"] for queue in queues.values()} == {"filmgate.fifo", "filmgate-dead.fifo"}
+    assert queues["Queue0"]["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["Queue0Dead", "Arn"]}
+    for repository in of_type(template, "AWS::ECR::Repository").values():
+        assert repository["ImageScanningConfiguration"] == {"ScanOnPush": True}
+        (rule,) = json.loads(repository["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
+        assert (rule["selection"]["tagStatus"], rule["selection"]["countNumber"]) == ("untagged", 14)
+    assert set(of_type(template, "AWS::EC2::FlowLog")) == {"FlowLog"}
+    assert len(of_type(template, "AWS::CloudWatch::Alarm")) == 2

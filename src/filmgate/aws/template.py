@@ -1,0 +1,248 @@
+"""One CloudFormation template for an installation, from the policies that Filmgate tests.
+
+`filmgate aws template` prints it. Names are fixed, so that settings and policies can be written before the
+stack exists; CloudFormation needs CAPABILITY_NAMED_IAM for it.
+"""
+
+from dataclasses import dataclass, replace
+
+from filmgate.aws.policies import Deployment, Document, TenantScope, alias_of, key_policy, lifecycle
+from filmgate.aws.policies import bucket_policy as films_bucket_policy
+from filmgate.aws.roles import Role
+from filmgate.aws.s3_location import S3Location
+from filmgate.aws.template_operations import dead_letter_queue, operation_resources, parameters
+from filmgate.aws.template_roles import Cluster, role_resources
+
+KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
+# S3 deletes nothing of these folders before a person does; old checkpoints of trainings become cheap.
+CHECKPOINT_FOLDER = "checkpoints/"
+_GLACIER_DAYS = 30
+_AUDIT_DAYS = 365
+_KEEP = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """What a template creates."""
+
+    deployment: Deployment
+    cluster: Cluster
+    tenants: tuple[str, ...] = ()
+    audit_bucket: str = ""
+    provider_region: str = ""
+
+
+def build_template(stack: Stack) -> Document:
+    """The template as a value."""
+    resources: Document = {
+        **_key_resources(stack),
+        **_bucket_resources(stack),
+        **role_resources(_with_dead_letters(stack.deployment), stack.cluster, stack.provider_region),
+        **operation_resources(stack.deployment.queues),
+    }
+    return {
+        "AWSTemplateFormatVersion": "2010-09-09",
+        "Description": "Filmgate: buckets, keys, queues, roles, image repositories, alarms and flow logs",
+        "Parameters": parameters(),
+        "Conditions": {
+            "HasEmail": {"Fn::Not": [{"Fn::Equals": [{"Ref": "AlarmEmail"}, ""]}]},
+            "HasDatabase": {"Fn::Not": [{"Fn::Equals": [{"Ref": "DatabaseInstanceClass"}, ""]}]},
+        },
+        "Resources": resources,
+        "Outputs": {
+            f"{role.title()}RoleArn": {"Value": {"Fn::GetAtt": [f"{role.title()}Role", "Arn"]}}
+            for role in KEY_USERS
+        },
+    }
+
+
+def _with_dead_letters(deployment: Deployment) -> Deployment:
+    queues = [name for queue in deployment.queues for name in (queue, dead_letter_queue(queue))]
+    return replace(deployment, queues=tuple(queues))
+
+
+def logical(name: str) -> str:
+    """A name as a logical id, which has letters and digits only; distinct names stay distinct."""
+    return "".join(letter if letter.isalnum() else f"{ord(letter):02X}x" for letter in name)
+
+
+def _key_resources(stack: Stack) -> Document:
+    deployment = stack.deployment
+    resources: Document = {}
+    roles = [f"{role.title()}Role" for role in KEY_USERS]
+    for tenant in stack.tenants:
+        scope = TenantScope(deployment, tenant)
+        policy = key_policy(scope, [deployment.role_arn(role) for role in KEY_USERS])
+        # KMS refuses a policy that names roles which do not exist.
+        name = f"TenantKey{logical(tenant)}"
+        resources[name] = _key(f"Filmgate clips and prompts of {tenant}", policy) | {"DependsOn": roles}
+        resources[f"TenantAlias{logical(tenant)}"] = _alias(scope.alias, name)
+    resources["ModelsKey"] = _key("Filmgate model weights", _account_key_policy(deployment))
+    resources["ModelsAlias"] = _alias(alias_of(deployment.models_key) or "alias/filmgate-models", "ModelsKey")
+    resources["DefaultKey"] = _key("Filmgate bucket defaults and alarms", _service_key_policy(deployment))
+    return resources
+
+
+def _key(description: str, policy: Document) -> Document:
+    properties = {"Description": description, "EnableKeyRotation": True, "KeyPolicy": policy}
+    return {"Type": "AWS::KMS::Key", **_KEEP, "Properties": properties}
+
+
+def _alias(name: str, key: str) -> Document:
+    return {
+        "Type": "AWS::KMS::Alias",
+        "Properties": {"AliasName": name, "TargetKeyId": {"Ref": key}},
+    }
+
+
+def _account_key_policy(deployment: Deployment) -> Document:
+    """IAM policies of the account decide who uses the key."""
+    root = f"arn:{deployment.partition}:iam::{deployment.account}:root"
+    account: Document = {
+        "Sid": "AllowAccount",
+        "Effect": "Allow",
+        "Principal": {"AWS": root},
+        "Action": "kms:*",
+        "Resource": "*",
+    }
+    return {"Version": "2012-10-17", "Statement": [account]}
+
+
+def _service_key_policy(deployment: Deployment) -> Document:
+    """CloudWatch publishes to an encrypted topic, and flow logs go to an encrypted bucket."""
+    services: Document = {
+        "Sid": "AllowServices",
+        "Effect": "Allow",
+        "Principal": {"Service": ["cloudwatch.amazonaws.com", "delivery.logs.amazonaws.com"]},
+        "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
+        "Resource": "*",
+        "Condition": {"StringEquals": {"aws:SourceAccount": deployment.account}},
+    }
+    document = _account_key_policy(deployment)
+    statements = document["Statement"]
+    assert isinstance(statements, list)
+    return document | {"Statement": [*statements, services]}
+
+
+def _bucket_resources(stack: Stack) -> Document:
+    deployment = stack.deployment
+    resources = _bucket("Films", deployment.objects, "DefaultKey", _rules(lifecycle(deployment)))
+    resources["FilmsBucketPolicy"] = _policy_of("Films", films_bucket_policy(deployment))
+    if deployment.models is not None:
+        resources |= _bucket("Models", deployment.models, "ModelsKey", _model_rules())
+        resources["ModelsBucketPolicy"] = _policy_of("Models", _https_only(deployment, deployment.models))
+    if deployment.staging is not None and not stack.provider_region:
+        resources |= _bucket("Staging", deployment.staging, "DefaultKey", _staging_rules())
+        resources["StagingBucketPolicy"] = _policy_of("Staging", _https_only(deployment, deployment.staging))
+    audit = S3Location(stack.audit_bucket or f"filmgate-audit-{deployment.account}-{deployment.region}")
+    return resources | _audit_resources(deployment, audit)
+
+
+def _bucket(name: str, location: S3Location, key: str, rules: list[Document]) -> Document:
+    encryption = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": {"Fn::GetAtt": [key, "Arn"]}}
+    properties: Document = {
+        "BucketName": location.bucket,
+        "VersioningConfiguration": {"Status": "Enabled"},
+        "BucketEncryption": {
+            "ServerSideEncryptionConfiguration": [
+                {"ServerSideEncryptionByDefault": encryption, "BucketKeyEnabled": True}
+            ]
+        },
+        "PublicAccessBlockConfiguration": {
+            "BlockPublicAcls": True,
+            "BlockPublicPolicy": True,
+            "IgnorePublicAcls": True,
+            "RestrictPublicBuckets": True,
+        },
+        "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
+        "LifecycleConfiguration": {"Rules": rules},
+    }
+    return {f"{name}Bucket": {"Type": "AWS::S3::Bucket", **_KEEP, "Properties": properties}}
+
+
+def _rules(document: Document) -> list[Document]:
+    """Rules of the S3 API in the words of CloudFormation."""
+    rules = document["Rules"]
+    assert isinstance(rules, list)
+    return [
+        {
+            "Id": rule["ID"],
+            "Status": rule["Status"],
+            "Prefix": rule["Filter"]["Prefix"],
+            "AbortIncompleteMultipartUpload": rule["AbortIncompleteMultipartUpload"],
+            "NoncurrentVersionExpiration": rule["NoncurrentVersionExpiration"],
+            "ExpiredObjectDeleteMarker": True,
+        }
+        for rule in rules
+    ]
+
+
+def _model_rules() -> list[Document]:
+    move = {"StorageClass": "GLACIER", "TransitionInDays": _GLACIER_DAYS}
+    return [
+        {"Id": "checkpoints", "Status": "Enabled", "Prefix": CHECKPOINT_FOLDER, "Transitions": [move]},
+        {"Id": "uploads", "Status": "Enabled", "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2}},
+    ]
+
+
+def _staging_rules() -> list[Document]:
+    """Filmgate deletes what it staged; this deletes what a killed worker left."""
+    return [
+        {
+            "Id": "staged",
+            "Status": "Enabled",
+            "ExpirationInDays": 7,
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+        }
+    ]
+
+
+def _audit_resources(deployment: Deployment, audit: S3Location) -> Document:
+    """Records that nobody can delete before their time, and the flow logs of the cluster's network."""
+    rules: list[Document] = [
+        {"Id": "flow-logs", "Status": "Enabled", "Prefix": "flow-logs/", "ExpirationInDays": _AUDIT_DAYS + 1}
+    ]
+    resources = _bucket("Audit", audit, "DefaultKey", rules)
+    bucket = resources["AuditBucket"]
+    assert isinstance(bucket, dict)
+    bucket["Properties"] |= {
+        "ObjectLockEnabled": True,
+        "ObjectLockConfiguration": {
+            "ObjectLockEnabled": "Enabled",
+            "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": _AUDIT_DAYS}},
+        },
+    }
+    policy = _https_only(deployment, audit)
+    statements = policy["Statement"]
+    assert isinstance(statements, list)
+    arn = f"arn:{deployment.partition}:s3:::{audit.bucket}"
+    source = {"StringEquals": {"aws:SourceAccount": deployment.account}}
+    delivery = {
+        "Effect": "Allow",
+        "Principal": {"Service": "delivery.logs.amazonaws.com"},
+        "Condition": source,
+    }
+    statements += [
+        delivery | {"Sid": "DeliverFlowLogs", "Action": "s3:PutObject", "Resource": f"{arn}/flow-logs/*"},
+        delivery | {"Sid": "CheckBucket", "Action": ["s3:GetBucketAcl", "s3:ListBucket"], "Resource": arn},
+    ]
+    resources["AuditBucketPolicy"] = _policy_of("Audit", policy)
+    return resources
+
+
+def _https_only(deployment: Deployment, location: S3Location) -> Document:
+    arn = f"arn:{deployment.partition}:s3:::{location.bucket}"
+    deny: Document = {
+        "Sid": "DenyPlainHttp",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:*",
+        "Resource": [arn, f"{arn}/*"],
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+    return {"Version": "2012-10-17", "Statement": [deny]}
+
+
+def _policy_of(name: str, document: Document) -> Document:
+    properties = {"Bucket": {"Ref": f"{name}Bucket"}, "PolicyDocument": document}
+    return {"Type": "AWS::S3::BucketPolicy", "Properties": properties}

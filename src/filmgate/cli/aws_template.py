@@ -1,0 +1,70 @@
+"""`filmgate aws template`: prints the CloudFormation template of an installation."""
+
+import json
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from filmgate.cli.aws import check_tenant, open_deployment, queue_names
+from filmgate.errors import UsageError
+
+
+def template(  # noqa: PLR0913, PLR0917 - one argument per flag
+    account: Annotated[str, typer.Option(help="AWS account id, 12 digits.")],
+    cluster: Annotated[str, typer.Option(help="Name of the EKS cluster.")],
+    oidc_issuer: Annotated[
+        str, typer.Option(help="OIDC issuer of the cluster, for IRSA; Pod Identity alone if not given.")
+    ] = "",
+    namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "filmgate",
+    release: Annotated[str, typer.Option(help="Name of the Helm release.")] = "filmgate",
+    tenant: Annotated[list[str] | None, typer.Option(help="Tenant that gets a KMS key, repeatable.")] = None,
+    bucket: Annotated[str, typer.Option(help="BUCKET/PREFIX, instead of store.url.")] = "",
+    region: Annotated[str, typer.Option(help="Region, instead of store.region.")] = "",
+    models: Annotated[str, typer.Option(help="BUCKET/PREFIX that workers pull models from.")] = "",
+    staging: Annotated[str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.")] = "",
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(help="SQS FIFO queue, repeatable; the one of queue.waker if not given."),
+    ] = None,
+    audit_bucket: Annotated[
+        str, typer.Option(help="Bucket of the audit; filmgate-audit-ACCOUNT-REGION if not given.")
+    ] = "",
+) -> None:
+    """Print one CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""
+    from filmgate.aws.policies import TenantScope
+    from filmgate.aws.template import Stack, build_template
+    from filmgate.aws.template_roles import Cluster
+    from filmgate.settings import load_settings
+
+    settings = load_settings()
+    given = {
+        "url": f"s3://{bucket}" if bucket else settings.store.url,
+        "region": region or settings.store.region,
+        "keyring": settings.store.keyring or "kms://",
+    }
+    deployment = open_deployment(
+        settings.store.model_copy(update=given),
+        account,
+        queues=tuple(queue or queue_names(settings.queue.waker)),
+        staging=staging,
+        models=models,
+    )
+    tenants = tuple(_check_one(name) for name in tenant or ())
+    if tenants and not TenantScope(deployment, tenants[0]).alias:
+        raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
+    provider_region = settings.provider.region if settings.provider.region != deployment.region else ""
+    stack = Stack(
+        replace(deployment, staging_key=settings.provider.kms_key),
+        Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
+        tenants,
+        audit_bucket,
+        provider_region,
+    )
+    typer.echo(json.dumps(build_template(stack), indent=2))
+
+
+def _check_one(name: str) -> str:
+    if name == "*":
+        raise UsageError("expected the id of one tenant", option="--tenant")
+    return check_tenant(name)

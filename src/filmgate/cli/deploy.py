@@ -1,0 +1,90 @@
+"""`filmgate deploy`: values for the Helm chart from a plan, a check against the plan, and the migration."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from filmgate.errors import RunError, UsageError
+
+deploy = typer.Typer(help="From a plan to a running installation.", no_args_is_help=True)
+
+PlanFile = Annotated[Path, typer.Option("--plan", help="File written by `filmgate plan video --json`.")]
+_TIMEOUT_SECONDS = 20.0
+
+
+@deploy.command("values")
+def print_values(
+    plan: PlanFile,
+    model_name: Annotated[str, typer.Option(help="Name of the model in the API.")],
+    model: Annotated[str, typer.Option(help="s3://BUCKET/models/NAME/vN/, or another location.")] = "",
+) -> None:
+    """Print values of the Helm chart for the fleet of a plan, as JSON, which helm reads as YAML."""
+    from filmgate.catalog.loader import load_catalog
+    from filmgate.deploy.plan import read_plan
+    from filmgate.deploy.values import ModelChoice, build_values
+
+    fleet = read_plan(plan)
+    machine = load_catalog().instances.get(fleet.machine)
+    if machine is None:
+        raise UsageError(f"the catalog has no instance {fleet.machine}", option="--plan")
+    values = build_values(fleet, machine, ModelChoice(model_name, model or model_name))
+    typer.echo(json.dumps(values, indent=2))
+
+
+@deploy.command("check")
+def check(
+    plan: PlanFile,
+    url: Annotated[str, typer.Option(help="URL of the API, such as http://127.0.0.1:8000.")],
+    key_file: Annotated[Path, typer.Option(help="File with an API key of the scope admin.")],
+    model_name: Annotated[str, typer.Option(help="Name of the model in the API.")],
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Compare a running installation with its plan: workers, seconds per clip, latency."""
+    from filmgate.deploy.comparison import compare
+    from filmgate.deploy.measurements import read_measured
+    from filmgate.deploy.plan import read_plan
+    from filmgate.telemetry.findings import Verdict
+
+    measured = read_measured(_read_metrics(url, key_file), model_name)
+    findings = list(compare(read_plan(plan), measured))
+    if is_json:
+        typer.echo(json.dumps({"measured": asdict(measured), "findings": [asdict(one) for one in findings]}))
+    else:
+        for finding in findings:
+            remedy = f"; {finding.remedy}" if finding.remedy else ""
+            typer.echo(f"{finding.verdict:4}  {finding.subject}: {finding.message}{remedy}")
+    if any(finding.verdict is Verdict.FAIL for finding in findings):
+        raise typer.Exit(1)
+
+
+@deploy.command("migrate")
+def migrate() -> None:
+    """Create or upgrade the schema of the database of queue.url."""
+    from filmgate.database import open_database
+    from filmgate.settings import load_settings
+
+    settings = load_settings()
+    open_database(settings.queue, settings.data).close()
+    typer.echo("the schema is current")
+
+
+def _read_metrics(url: str, key_file: Path) -> str:
+    import httpx
+
+    try:
+        key = key_file.read_text().strip()
+    except OSError as exc:
+        raise UsageError(f"cannot read {key_file}: {exc.strerror}", option="--key-file") from exc
+    try:
+        headers = {"Authorization": f"Bearer {key}"}
+        answer = httpx.get(f"{url.rstrip('/')}/metrics", headers=headers, timeout=_TIMEOUT_SECONDS)
+    except httpx.HTTPError as exc:
+        raise RunError(f"{url} cannot be reached: {type(exc).__name__}") from exc
+    if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        raise UsageError("the key is not valid or lacks the scope admin", option="--key-file")
+    if answer.status_code != httpx.codes.OK:
+        raise RunError(f"{url}/metrics answered {answer.status_code}")
+    return answer.text

@@ -1,0 +1,70 @@
+"""The parts of a plan (`filmgate plan video --json`) that a deployment depends on."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filmgate.errors import UsageError
+
+OPTION = "--plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A fleet of workers for one model."""
+
+    machine: str
+    karpenter_gpu_name: str
+    replicas: int
+    replicas_p99: int
+    warm_replicas: int
+    spot_instances: int
+    usd_per_hour: float
+    seconds_per_clip: float
+    seconds_per_clip_high: float
+    wait_p95_seconds: float
+    latency_p95_seconds: float
+
+
+def read_plan(path: Path) -> Plan:
+    """Raises UsageError for a file that is no plan, and for a plan that Filmgate cannot run."""
+    try:
+        document = json.loads(path.read_text())
+    except (OSError, ValueError) as exc:
+        raise UsageError(
+            f"cannot read {path} as JSON; write it with `plan video --json`", option=OPTION
+        ) from exc
+    if not isinstance(document, dict) or "verdict" not in document:
+        raise UsageError(f"{path} is not a plan; write it with `filmgate plan video --json`", option=OPTION)
+    fleet, cost, time = (document.get(name) for name in ("fleet", "cost", "time"))
+    if not fleet or not cost or not time or "replicas" not in fleet:
+        raise UsageError(f"the plan has no fleet: {document['verdict']}", option=OPTION)
+    try:
+        plan = _parse(fleet, cost, time)
+    except (KeyError, TypeError) as exc:
+        raise UsageError(f"{path} has no {exc}; plan again with this version", option=OPTION) from exc
+    if fleet["gpus_per_replica"] != 1:
+        count = fleet["gpus_per_replica"]
+        raise UsageError(
+            f"the plan uses {count} GPUs for one clip, a worker uses one; plan with a longer --slo-seconds",
+            option=OPTION,
+        )
+    return plan
+
+
+def _parse(fleet: dict[str, Any], cost: dict[str, Any], time: dict[str, Any]) -> Plan:
+    spot = sum(share["instances"] for share in cost.get("purchase") or [] if share["how"] == "spot")
+    return Plan(
+        machine=fleet["machine"],
+        karpenter_gpu_name=fleet["software"]["karpenter_gpu_name"],
+        replicas=fleet["replicas"],
+        replicas_p99=fleet["replicas_p99"] or fleet["replicas"],
+        warm_replicas=fleet["warm_replicas"],
+        spot_instances=spot,
+        usd_per_hour=cost["usd_per_hour"],
+        seconds_per_clip=time["seconds_per_clip"],
+        seconds_per_clip_high=time["high"],
+        wait_p95_seconds=fleet["wait_p95"] or 0.0,
+        latency_p95_seconds=fleet["latency_p95"] or 0.0,
+    )
