@@ -33,7 +33,7 @@ def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
         )
     if not upload.data.startswith(_SIGNATURES):
         raise ImageRefused("the image is not PNG, JPEG or WebP", option=upload.option)
-    # Isolated mode: the child ignores environment variables and the current folder.
+    # Isolated mode and an empty environment: the child gets no secret and ignores the current folder.
     command = [
         sys.executable,
         "-I",
@@ -43,7 +43,12 @@ def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
     ]
     try:
         done = subprocess.run(
-            command, input=upload.data, capture_output=True, timeout=settings.image_seconds, check=False
+            command,
+            input=upload.data,
+            capture_output=True,
+            timeout=settings.image_seconds,
+            check=False,
+            env={},
         )
     except subprocess.TimeoutExpired as exc:
         raise ImageRefused("decoding the image timed out", option=upload.option) from exc
