@@ -82,6 +82,8 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
         settings=settings.api,
         link_seconds=link_seconds,
         stream_links=StreamLinks(keys, link_seconds),
+        limits=settings.limits,
+        spool_folder=settings.data,
     )
     return ServerServices(api, queue, router)
 

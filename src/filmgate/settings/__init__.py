@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
+from filmgate.settings.limits import LimitSettings
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
@@ -29,6 +30,7 @@ from filmgate.settings.sections import (
 __all__ = [
     "AdmissionSettings",
     "ApiSettings",
+    "LimitSettings",
     "ModelSettings",
     "Origin",
     "PipelineSettings",
@@ -60,6 +62,7 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
+    limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     provider: ProviderSettings = ProviderSettings()
     routing: RoutingSettings = RoutingSettings()
