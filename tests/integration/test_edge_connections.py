@@ -140,6 +140,17 @@ def test_a_pipelined_request_is_not_answered(edge):
     assert response.count(b"HTTP/1.1 200") == 1
 
 
+def test_a_client_that_leaves_after_a_pipelined_request_is_noticed(edge):
+    video = _queued(edge)
+    head = f"GET /v1/videos/{video}/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {edge.key}\r\n\r\n"
+    with connect(edge) as viewer:
+        viewer.sendall(head.encode() + GET)
+        wait_until(lambda: edge.edge.streams.total == 1)
+    wait_until(lambda: edge.edge.streams.total == 0, seconds=5)
+    with edge.client() as client:
+        client.post(f"/v1/videos/{video}/cancel")
+
+
 def test_a_malformed_chunk_ends_the_request_without_an_error_of_the_server(edge, caplog):
     head = f"POST /v1/videos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {edge.key}\r\n"
     response = ask(edge, head.encode() + b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"pro\r\nzz\r\n')

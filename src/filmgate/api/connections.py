@@ -113,6 +113,8 @@ class EdgeProtocol(H11Protocol):
         self.address = "unknown"
         self._table = connections
         self._limits = connections.edge.limits
+        self._is_last_request = False
+        self._is_lost = False
         self._phase: Phase | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._send_timer: asyncio.TimerHandle | None = None
@@ -128,12 +130,15 @@ class EdgeProtocol(H11Protocol):
         self._await("headers", self._limits.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         self._stop_timer()
         self.resume_writing()
         self._table.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_last_request:
+            return
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -184,6 +189,9 @@ class EdgeProtocol(H11Protocol):
         if is_early and self.cycle is not None and self.cycle.keep_alive:
             self._table.edge.refuse("pipelined")
             self.cycle.keep_alive = False
+            # uvicorn has stopped reading. Read on and drop the data, or a client that leaves is not noticed.
+            self._is_last_request = True
+            self.flow.resume_reading()
 
     def _await(self, phase: Phase, seconds: float) -> None:
         """Start the time limit of a phase, unless it runs already."""
@@ -209,7 +217,7 @@ class EdgeProtocol(H11Protocol):
 
     def _abort_later(self) -> None:
         """Give up on a client that does not read. A transport that is closing waits for it without limit."""
-        if self._send_timer is None:
+        if self._send_timer is None and not self._is_lost:
             self._send_timer = self.loop.call_later(self._limits.send_seconds, self._abort)
 
     def _abort(self) -> None:
