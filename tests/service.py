@@ -11,6 +11,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.api.app import build_app
+from filmgate.api.edge import Edge
 from filmgate.api.http_server import listen, uvicorn_config
 from filmgate.api.services import Services
 from filmgate.jobs import Clip, Progress, Route, Stage, StageSeconds, TenantId, WorkerId
@@ -32,13 +33,16 @@ HAND = WorkerId("hand")
 
 
 def settings_for(data, **given):
-    """Settings of a test server: a free port, short intervals, no minimum of free disk space."""
+    """Settings of a test server: a free port, short intervals, no minimum of free disk space, no rates."""
     quick = {
         "data": data,
         "admission.models_file": str(MODELS),
         "api.port": 0,
         "api.watch_seconds": 0.02,
         "store.min_free_bytes": 0,
+        "limits.tenant_requests_per_second": 0,
+        "limits.address_requests_per_second": 0,
+        "limits.failed_logins_per_minute": 0,
         "queue.backoff_seconds": 0.0,
     }
     return with_values(Settings(), quick | {key.replace("__", "."): value for key, value in given.items()})
@@ -52,6 +56,7 @@ class Service:
     key: str
     services: Services
     settings: Settings
+    edge: Edge
 
     def client(self, key=None, **options):
         headers = {"Authorization": f"Bearer {key or self.key}"}
@@ -71,7 +76,8 @@ def running(settings, provider=None):
     registry = CollectorRegistry()
     registry.register(QueueCollector(services.reader, time.time))
     listener = listen(settings.api)
-    server = uvicorn.Server(uvicorn_config(build_app(services, registry), settings.api))
+    app = build_app(services, registry)
+    server = uvicorn.Server(uvicorn_config(app, settings.api))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     scheme = "https" if settings.api.tls_certificate else "http"
@@ -79,7 +85,8 @@ def running(settings, provider=None):
         wait_until(lambda: server.started or not thread.is_alive(), interval=0.005)
         assert thread.is_alive()
         key = (settings.data / "local.key").read_text().strip()
-        yield Service(f"{scheme}://127.0.0.1:{listener.getsockname()[1]}", key, services, settings)
+        url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        yield Service(url, key, services, settings, app.state.edge)
     finally:
         server.should_exit = True
         server.force_exit = True

@@ -8,6 +8,7 @@ FilmgateError
 |   |-- ClipMissing       the job ended without the requested clip or picture
 |   |-- IdempotencyConflict  the same key with a different body
 |   |-- QuotaExceeded     a tenant's limit is reached
+|   |-- RateLimited       a limit of the HTTP edge is reached: requests, logins, streams, uploads
 |   |-- InvalidKey        an API key that is unknown or rotated, or whose tenant is disabled
 |   |-- ScopeMissing      the API key does not have the scope
 |   |-- TenantExists, TenantNotFound
@@ -163,6 +164,17 @@ class QuotaExceeded(UsageError):  # noqa: N818
     def __init__(self, message: str, *, quota: str, retry_after_seconds: float) -> None:
         super().__init__(message)
         self.quota = quota
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RateLimited(UsageError):  # noqa: N818
+    """A limit of the HTTP edge is reached; try again after `retry_after_seconds`."""
+
+    code: ClassVar[str] = "rate_limit_exceeded"
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
 
 

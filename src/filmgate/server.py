@@ -88,6 +88,8 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
         link_seconds=link_seconds,
         stream_links=StreamLinks(keys, link_seconds),
         enabled=EnabledTenants(tenants),
+        limits=settings.limits,
+        spool_folder=settings.data,
     )
     return ServerServices(api, queue, router)
 

@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from filmgate.admission.uploads.images import clean_image
-from filmgate.api.services import SLOW_THREADS
 from filmgate.errors import AddressRefused, ImageRefused, UploadTooLarge
 from filmgate.jobs import ScreeningAction, Share
 from filmgate.models.requests import Upload
@@ -17,6 +16,7 @@ from filmgate.store.base import UPLOAD_PART, ObjectName
 from tests.images import bomb, png
 from tests.moderation_server import FORBIDDEN, moderation_server
 from tests.service import running, settings_for
+from tests.waiting import wait_until
 
 SETTINGS = AdmissionSettings(image_max_pixels=10_000)
 
@@ -173,7 +173,7 @@ def test_the_estimate_follows_measured_jobs(tmp_path):
         assert abs(after - 1.6) < abs(before - 1.6)
 
 
-def test_slow_urls_do_not_block_other_callers(service, client, monkeypatch):
+def test_the_slow_urls_of_one_tenant_do_not_block_the_uploads_of_another(service, client, monkeypatch):
     is_free, waiting = threading.Event(), threading.Semaphore(0)
 
     def slow_fetch(_url, _limits):
@@ -183,14 +183,23 @@ def test_slow_urls_do_not_block_other_callers(service, client, monkeypatch):
 
     monkeypatch.setattr("filmgate.admission.uploads.fetch", slow_fetch)
     body = {"prompt": "x", "input_reference": {"image_url": "http://slow.example/a.png"}}
-    with ThreadPoolExecutor(20) as pool:
-        slow = [pool.submit(client.post, "/v1/videos", json=body) for _ in range(20)]
-        for _ in range(SLOW_THREADS):
-            waiting.acquire(timeout=60)
+    fast = service.add_tenant("fast-uploads")
+    most = service.settings.limits.max_uploads_per_tenant
+    with ThreadPoolExecutor(most) as pool, service.client(fast) as other:
+        slow = [pool.submit(client.post, "/v1/videos", json=body) for _ in range(most)]
+        for _ in range(2):
+            assert waiting.acquire(timeout=60)
+        wait_until(lambda: service.edge.uploads.total == most)
+        image = {"input_reference": ("a.png", png(), "image/png")}
+        assert other.post("/v1/videos", data={"prompt": "x"}, files=image).status_code == 200
+        refused = client.post("/v1/videos", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert int(refused.headers["retry-after"]) >= 1
         assert client.get("/v1/videos").status_code == 200
         assert not any(response.done() for response in slow)
         is_free.set()
         assert {response.result(60).status_code for response in slow} == {400}
+    assert service.edge.uploads.total == 0
 
 
 def test_a_rejection_names_the_category(client):

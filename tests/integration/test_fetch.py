@@ -1,7 +1,9 @@
 """Fetching from a real server, with a resolver of the test."""
 
 import ipaddress
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -41,6 +43,26 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.flush()
             if self.is_over.wait(0.1):
                 break
+
+    def send_informational(self):
+        self._drip(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def send_headers(self):
+        self._drip(b"HTTP/1.1 200 OK\r\nX: ", b"y")
+
+    def send_chunk_line(self):
+        self._drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0")
+
+    def send_trailers(self):
+        self._drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n")
+
+    def _drip(self, head, rest=None):
+        self.wfile.write(head)
+        try:
+            while not self.is_over.wait(0.05):
+                self.wfile.write(rest or head)
+        except OSError:
+            self.close_connection = True
 
     def send_missing(self):
         self.send_error(404)
@@ -109,6 +131,28 @@ def test_size_and_duration_are_limited(get):
     with pytest.raises(AddressRefused):
         get("slow", seconds=0.5)
     Handler.is_over.set()
+
+
+@pytest.mark.parametrize("part", ["informational", "headers", "chunk_line", "trailers"])
+def test_the_deadline_covers_every_part_of_the_response(get, part):
+    Handler.is_over.clear()
+    started = time.monotonic()
+    with pytest.raises(AddressRefused, match="timed out"):
+        get(part, seconds=0.3)
+    assert time.monotonic() - started < 3
+    Handler.is_over.set()
+
+
+def test_the_deadline_covers_the_resolver_and_the_tls_handshake(port, monkeypatch):
+    release = threading.Event()
+    limits = FetchLimits(seconds=0.2, max_bytes=1000)
+    with pytest.raises(AddressRefused, match="timed out"):
+        fetch("http://slow.example/", limits, lambda _host, _port: release.wait(30) and [])
+    release.set()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setitem(urls._PORTS, "https", silent.getsockname()[1])
+        with pytest.raises(AddressRefused, match="timed out"):
+            fetch("https://silent.example/", limits, lambda _host, _port: [LOCAL], lambda _address: True)
 
 
 def test_the_status_of_a_failed_request_is_reported(get):

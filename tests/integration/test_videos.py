@@ -117,7 +117,7 @@ def test_a_body_that_cannot_be_parsed_is_a_400(client, body):
 
 
 def test_a_body_over_the_limit_is_a_413(service, client):
-    body = b'{"prompt": "' + b"x" * service.settings.api.max_body_bytes + b'"}'
+    body = b'{"prompt": "' + b"x" * service.settings.limits.max_form_bytes + b'"}'
     response = client.post("/v1/videos", content=body, headers={"content-type": "application/json"})
     assert (response.status_code, response.json()["error"]["code"]) == (413, "payload_too_large")
 

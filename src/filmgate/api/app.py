@@ -1,5 +1,6 @@
 """The HTTP application: routes, uniform errors, a request id on every response."""
 
+import asyncio
 import re
 import secrets
 import time
@@ -10,17 +11,24 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from filmgate.api import content, events, health, live, models, videos
-from filmgate.api.problems import install_problems, internal_error
+from filmgate.api.edge import Edge, address_of
+from filmgate.api.problems import install_problems, internal_error, to_response
 from filmgate.api.services import Services
 from filmgate.api.watch import Watch
+from filmgate.errors import RateLimited
 from filmgate.jobs import new_trace_id
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+# As nginx counts it: the client closed the connection before the response.
+_CLIENT_GONE = 499
+_MAX_DELAY_SECONDS = 0.5
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
 
@@ -35,11 +43,21 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         await watch.close()
         services.close()
 
-    app = FastAPI(title="Filmgate", version=version("filmgate"), description=_DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="Filmgate",
+        version=version("filmgate"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        # A redirect would repeat the Host header of the request.
+        redirect_slashes=False,
+    )
+    edge = Edge(services.limits, registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
+    app.state.edge = edge
     for part in (videos, content, live, events, models, health):
         app.include_router(part.router)
     install_problems(app)
+    app.add_middleware(AddressLimit, edge=edge)
     app.add_middleware(Tracing, meter=HttpMeter(registry))
     return app
 
@@ -59,7 +77,9 @@ class HttpMeter:
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unknown")
-        method = scope["method"] if route != "unknown" else "unknown"
+        # A client may invent methods: only known ones become labels.
+        is_known = route != "unknown" and scope["method"] in _METHODS
+        method = scope["method"] if is_known else "unknown"
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
@@ -89,11 +109,35 @@ class Tracing:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            self._meter.count(scope, _CLIENT_GONE, time.perf_counter() - started)
         except Exception as error:
             log.error("request failed", error=error, request_id=request_id)  # noqa: TRY400 - the line has the location
             if has_responded:
                 raise
             await internal_error()(scope, receive, send_with_id)
+
+
+class AddressLimit:
+    """Refuses requests of an address that sends too many, before anything else is done for them.
+
+    A refusal is delayed, so that a client that does not wait cannot repeat it at full speed. Liveness is not
+    limited.
+    """
+
+    def __init__(self, app: ASGIApp, edge: Edge) -> None:
+        self._app = app
+        self._edge = edge
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_limited = scope["type"] == "http" and scope["path"] != "/healthz"
+        wait = self._edge.take_address(address_of(scope)) if is_limited else 0.0
+        if not wait:
+            await self._app(scope, receive, send)
+            return
+        await asyncio.sleep(min(wait, _MAX_DELAY_SECONDS))
+        refusal = RateLimited("this address sends too many requests; slow down", retry_after_seconds=wait)
+        await to_response(refusal)(scope, receive, send)
 
 
 def _trace_id(scope: Scope) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from filmgate.api.edge import address_of, edge_of
 from filmgate.api.services import Services, services_of
 from filmgate.errors import InvalidKey, ScopeMissing
 from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant
@@ -55,6 +56,20 @@ def credentials_of(request: Request) -> Credentials:
     return Credentials(services, given or None, subject, services.settings.open and is_local_request(request))
 
 
+async def identify(request: Request, scope: Scope) -> Tenant:
+    """The tenant of a request, if it has the scope. Raises InvalidKey, ScopeMissing and RateLimited."""
+    credentials, edge, address = credentials_of(request), edge_of(request), address_of(request.scope)
+    edge.check_login(address, credentials.secret)
+    try:
+        tenant = await credentials.services.call(credentials.identify, scope)
+    except InvalidKey:
+        edge.record_login(address, credentials.secret, is_valid=False)
+        raise
+    edge.record_login(address, credentials.secret, is_valid=True)
+    edge.take_tenant(tenant.id)
+    return tenant
+
+
 @dataclass(frozen=True, slots=True)
 class Require:
     """A dependency: the tenant of the request, if it has the scope of the route."""
@@ -62,8 +77,7 @@ class Require:
     scope: Scope
 
     async def __call__(self, request: Request, _documented: Bearer) -> Tenant:
-        credentials = credentials_of(request)
-        return await credentials.services.call(credentials.identify, self.scope)
+        return await identify(request, self.scope)
 
 
 Reader = Annotated[Tenant, Depends(Require(Scope.READ))]
@@ -77,9 +91,16 @@ def is_local_request(request: Request) -> bool:
     On an open server, local requests need no key. Pages of other sites in a local browser must not use this:
     their requests have a foreign Origin or, with DNS rebinding, a foreign Host.
     """
-    host = urlsplit(f"//{request.headers.get('host', '')}").hostname
     origin = request.headers.get("origin")
-    return is_loopback(host) and (origin is None or is_loopback(urlsplit(origin).hostname))
+    is_local_origin = origin is None or is_loopback(_host_of(origin))
+    return is_loopback(_host_of(f"//{request.headers.get('host', '')}")) and is_local_origin
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
 
 
 def is_loopback(host: str | None) -> bool:

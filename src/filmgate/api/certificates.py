@@ -5,12 +5,12 @@ import ssl
 
 from cryptography import x509
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from filmgate.api.auth import CERTIFICATE_EXTENSION
+from filmgate.api.connections import EdgeProtocol
 
 
-class CertificateProtocol(H11Protocol):
+class CertificateProtocol(EdgeProtocol):
     """HTTP/1.1 that adds the client certificate's subject to the request scope."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

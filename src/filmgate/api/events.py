@@ -10,13 +10,16 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from filmgate.api.auth import Reader
+from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
+from filmgate.api.streams import HeldStream
 from filmgate.api.videos import VideoId, to_job_id
 from filmgate.api.views import to_video
 from filmgate.api.watch import Snapshot, Watch
@@ -47,8 +50,9 @@ async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> St
     job = await services.call(services.reader.find, caller.id, to_job_id(video_id))
     opening = await services.call(_opening, services, job, _last_event_id(request))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    events = _follow(watch, job, opening)
-    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
+    held = ExitStack()
+    held.enter_context(edge_of(request).watchers.holding(caller.id))
+    return HeldStream(_follow(watch, job, opening), held, headers=headers, media_type="text/event-stream")
 
 
 def _opening(services: Services, job: Job, last: int | None) -> str:

@@ -3,20 +3,36 @@
 import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from fastapi import Request
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 
+from filmgate.api.spool import SpooledUpload
 from filmgate.errors import InvalidField, UploadTooLarge
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 _KEY = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
 _MAX_DEPTH = 4
+_MAX_FIELDS = 100
+_MAX_FILES = 4
+_CHARSETS = (b"", b"utf-8", b"utf8", b"us-ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Limits of a body. `on_file` is called before each file is received and may raise."""
+
+    max_form_bytes: int
+    max_body_bytes: int
+    folder: Path | None = None
+    on_file: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,48 +40,111 @@ class Body:
     """The fields of a request, its files, and a digest that is equal for equal requests."""
 
     fields: dict[str, Json] = field(repr=False)
-    files: dict[str, bytes] = field(repr=False)
+    files: dict[str, SpooledUpload] = field(repr=False)
     digest: str
 
+    def close(self) -> None:
+        """Delete the files."""
+        for file in self.files.values():
+            file.close()
 
-class _MemoryParser(MultiPartParser):
-    """Keeps uploads in memory: a spooled file would be unencrypted on disk."""
 
-    spool_max_size = 1 << 40
-
-
-async def read_body(request: Request, max_bytes: int) -> Body:
-    """Parse the body. Raises InvalidField and UploadTooLarge."""
+async def read_body(request: Request, limits: BodyLimits) -> Body:
+    """Parse the body. Raises InvalidField and UploadTooLarge; then no file is left."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    stream = _limited(request, max_bytes)
-    files: dict[str, bytes] = {}
+    files: dict[str, SpooledUpload] = {}
     if kind == "multipart/form-data":
-        fields, files = await _read_multipart(request.headers, stream, max_bytes)
+        fields, files = await _read_multipart(request, limits)
     elif kind == "application/x-www-form-urlencoded":
-        form = await FormParser(request.headers, stream).parse()
-        fields = unbracket([(key, value) for key, value in form.multi_items() if isinstance(value, str)])
+        fields = await _read_urlencoded(request, limits)
     elif kind in ("application/json", ""):
-        fields = _read_json(b"".join([chunk async for chunk in stream]))
+        fields = _read_json(await _read_all(_limited(request, limits.max_form_bytes)))
     else:
         raise InvalidField("the body must be application/json or multipart/form-data", option="body")
-    return Body(fields, files, _digest(request.url.path, fields, files))
+    return Body(fields, files, _digest(request.scope["path"], fields, files))
+
+
+class _SpoolingParser(MultiPartParser):
+    """Writes files to encrypted spools and limits the sum of all text fields."""
+
+    def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None], limits: BodyLimits) -> None:
+        super().__init__(
+            headers,
+            stream,
+            max_files=_MAX_FILES,
+            max_fields=_MAX_FIELDS,
+            max_part_size=limits.max_form_bytes,
+        )
+        self._limits = limits
+        self._text_bytes = 0
+        self.spools: list[SpooledUpload] = []
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        upload = self._current_part.file
+        if upload is not None:
+            upload.file.close()
+            self._limits.on_file()
+            spool = SpooledUpload(self._limits.folder)
+            self.spools.append(spool)
+            upload.file = spool  # type: ignore[assignment]
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._current_part.file is None:
+            self._text_bytes += end - start
+            if self._text_bytes > self._limits.max_form_bytes:
+                raise _too_large(self._limits.max_form_bytes, "text of the form")
+        super().on_part_data(data, start, end)
 
 
 async def _read_multipart(
-    headers: Headers, stream: AsyncGenerator[bytes, None], max_bytes: int
-) -> tuple[dict[str, Json], dict[str, bytes]]:
-    parser = _MemoryParser(headers, stream, max_files=4, max_fields=100, max_part_size=max_bytes)
+    request: Request, limits: BodyLimits
+) -> tuple[dict[str, Json], dict[str, SpooledUpload]]:
+    # RFC 7578 defines no charset; some of Python's codecs are not for text.
+    _, options = parse_options_header(request.headers["content-type"])
+    if options.get(b"charset", b"").lower() not in _CHARSETS:
+        raise InvalidField("the charset of a multipart body must be utf-8", option="body")
+    parser = _SpoolingParser(request.headers, _limited(request, limits.max_body_bytes), limits)
+    is_parsed = False
     try:
         form = await parser.parse()
-    except (MultiPartException, UnicodeDecodeError, KeyError) as exc:
+        texts = [(key, value) for key, value in form.multi_items() if isinstance(value, str)]
+        fields = unbracket(texts)
+        is_parsed = True
+    except (MultiPartException, UnicodeError, KeyError) as exc:
         raise InvalidField("the multipart body is malformed", option="body") from exc
-    texts = [(key, value) for key, value in form.multi_items() if isinstance(value, str)]
-    files = {}
-    for key, value in form.multi_items():
-        if isinstance(value, UploadFile):
-            files[key] = await value.read()
-            await value.close()
-    return unbracket(texts), files
+    finally:
+        if not is_parsed:
+            for spool in parser.spools:
+                spool.close()
+    names = [key for key, value in form.multi_items() if isinstance(value, UploadFile)]
+    return fields, _by_name(names, parser.spools)
+
+
+def _by_name(names: list[str], spools: list[SpooledUpload]) -> dict[str, SpooledUpload]:
+    """The files by field name; of several files with one name the last one counts."""
+    files: dict[str, SpooledUpload] = {}
+    # A part that was not finished has a spool and no name: the parser stops at the end of the body.
+    for number, spool in enumerate(spools):
+        replaced = files.pop(names[number], None) if number < len(names) else spool
+        if replaced is not None:
+            replaced.close()
+        if number < len(names):
+            files[names[number]] = spool
+    return files
+
+
+async def _read_urlencoded(request: Request, limits: BodyLimits) -> dict[str, Json]:
+    stream = _limited(request, limits.max_form_bytes)
+    try:
+        form = await FormParser(
+            request.headers, stream, max_fields=_MAX_FIELDS, max_part_size=limits.max_form_bytes
+        ).parse()
+    except MultiPartException as exc:
+        raise InvalidField(
+            f"the form is malformed or has more than {_MAX_FIELDS} fields", option="body"
+        ) from exc
+    return unbracket([(key, value) for key, value in form.multi_items() if isinstance(value, str)])
 
 
 def unbracket(items: list[tuple[str, str]]) -> dict[str, Json]:
@@ -108,24 +187,51 @@ def _read_json(data: bytes) -> dict[str, Json]:
         raise InvalidField("the body is not JSON", option="body") from exc
     if not isinstance(tree, dict):
         raise InvalidField("the body is not a JSON object", option="body")
+    _check_count(tree)
     return tree
+
+
+def _check_count(tree: dict[str, Json]) -> None:
+    """Limits the values at all depths: validation takes time and memory for each of them."""
+    count = 0
+    rest: list[dict[str, Json] | list[Json]] = [tree]
+    while rest:
+        node = rest.pop()
+        count += len(node)
+        if count > _MAX_FIELDS:
+            raise InvalidField(f"the body has more than {_MAX_FIELDS} values", option="body")
+        values = node.values() if isinstance(node, dict) else node
+        rest.extend(value for value in values if isinstance(value, dict | list))
 
 
 def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
 
-def _digest(path: str, fields: dict[str, Json], files: dict[str, bytes]) -> str:
+def _digest(path: str, fields: dict[str, Json], files: dict[str, SpooledUpload]) -> str:
     """A digest of the content, not of the bytes: a retried multipart body has another boundary."""
-    digests = {key: hashlib.sha256(data).hexdigest() for key, data in files.items()}
+    digests = {key: file.sha256 for key, file in files.items()}
     text = json.dumps([path, fields, digests], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+async def _read_all(stream: AsyncGenerator[bytes, None]) -> bytes:
+    return b"".join([chunk async for chunk in stream])
+
+
 async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > max_bytes:
+        raise _too_large(max_bytes)
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
-            raise UploadTooLarge(f"the body is larger than {max_bytes} bytes", option="body")
+            raise _too_large(max_bytes)
         yield chunk
+
+
+def _too_large(max_bytes: int, what: str = "body") -> UploadTooLarge:
+    return UploadTooLarge(
+        f"the {what} is larger than {max_bytes} bytes; send files as multipart/form-data", option="body"
+    )

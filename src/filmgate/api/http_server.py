@@ -1,17 +1,26 @@
 """The HTTP server: which address and certificates it uses, and how uvicorn runs the application."""
 
+import resource
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 
 import uvicorn
+from fastapi import FastAPI
 
 from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
+from filmgate.api.connections import Connections
 from filmgate.errors import SettingsError
 from filmgate.settings import ApiSettings
+from filmgate.telemetry.logs import Log
+
+log = Log("api")
 
 _PENDING_CONNECTIONS = 1024
+# Files that are not connections: the database, objects, uploads, pipes of child processes.
+_OTHER_FILES = 512
 
 
 def check_exposure(api: ApiSettings) -> None:
@@ -27,10 +36,14 @@ def check_exposure(api: ApiSettings) -> None:
             raise SettingsError(f"{name} does not exist", option="--tls-*")
 
 
-def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, api: ApiSettings) -> uvicorn.Config:
+    limits = app.state.edge.limits
+    connections = Connections(app.state.edge, max_connections(limits.max_connections))
     return uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        http=CertificateProtocol,
+        app,
+        http=partial(CertificateProtocol, connections),  # type: ignore[arg-type]
+        proxy_headers=bool(limits.trusted_proxies),
+        forwarded_allow_ips=limits.trusted_proxies,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -44,6 +57,20 @@ def uvicorn_config(app: object, api: ApiSettings) -> uvicorn.Config:
         ssl_ca_certs=api.tls_client_ca or None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if api.tls_client_ca else ssl.CERT_NONE,
     )
+
+
+def max_connections(wanted: int) -> int:
+    """Raise the limit of open files for this many connections; fewer connections if that is not allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    fewer = max(soft - _OTHER_FILES, 1)
+    log.warning("limits.max_connections is lowered: the limit of open files is too small", connections=fewer)
+    return fewer
 
 
 def listen(api: ApiSettings) -> socket.socket:

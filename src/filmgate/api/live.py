@@ -3,18 +3,23 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from filmgate.api.auth import Bearer, Reader, credentials_of
+from filmgate.api.auth import Bearer, Reader, identify
 from filmgate.api.content import asset_of, serve
+from filmgate.api.disconnects import while_connected
+from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.schemas import StreamLink
 from filmgate.api.services import Services, services_of
+from filmgate.api.streams import HeldStream
 from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.watch import EventQueue, Watch
 from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound, TenantNotFound
 from filmgate.jobs import Job, JobId, JobState
 from filmgate.store.base import ObjectName, live_part
@@ -35,15 +40,11 @@ async def viewed_job(
     link: Annotated[str | None, Query(max_length=2000, description="The token of a stream link.")] = None,
 ) -> Job:
     """A dependency: the job that the caller, or the holder of a link, may stream."""
-    credentials = credentials_of(request)
-    services, job_id = credentials.services, to_job_id(video_id)
-
-    def find() -> Job:
-        if link is not None:
-            return _find_by_link(services, link, job_id)
-        return services.reader.find(credentials.identify(Scope.READ).id, job_id)
-
-    return await services.call(find)
+    services = services_of(request)
+    if link is not None:
+        return await services.call(_find_by_link, services, link, to_job_id(video_id))
+    tenant = await identify(request, Scope.READ)
+    return await services.call(services.reader.find, tenant.id, to_job_id(video_id))
 
 
 Viewed = Annotated[Job, Depends(viewed_job)]
@@ -88,12 +89,16 @@ async def link_stream(request: Request, video_id: VideoId, caller: Reader) -> Re
 async def stream_video(request: Request, job: Viewed) -> Response:
     """Fragmented MP4 while the clip is decoded; the finished file afterwards."""
     services, first = services_of(request), None
-    if not job.state.is_final:
-        job, first = await _first_fragment(services, job)
-    if first is None:
-        return await serve(services, request, await services.call(asset_of, services, job, "video"))
-    live = LiveClip(services, job, first)
-    return StreamingResponse(live.fragments(), headers={"Cache-Control": "no-store"}, media_type="video/mp4")
+    with ExitStack() as held:
+        if not job.state.is_final:
+            held.enter_context(edge_of(request).streams.holding(job.tenant_id))
+            watch: Watch = request.app.state.watch
+            job, first = await while_connected(request, _first_fragment(services, watch, job))
+        if first is None:
+            return await serve(services, request, await services.call(asset_of, services, job, "video"))
+        headers = {"Cache-Control": "no-store"}
+        fragments = LiveClip(services, job, first).fragments()
+        return HeldStream(fragments, held.pop_all(), headers=headers, media_type="video/mp4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +153,25 @@ def read_fragment(services: Services, job: Job, number: int) -> bytes | None:
         return None
 
 
-async def _first_fragment(services: Services, job: Job) -> tuple[Job, bytes | None]:
+async def _first_fragment(services: Services, watch: Watch, job: Job) -> tuple[Job, bytes | None]:
     """Wait for decoding to begin: (the job, its first fragment), or (the ended job, None)."""
     deadline = time.monotonic() + FIRST_FRAGMENT_SECONDS
-    while time.monotonic() < deadline:
-        fragment = await services.call(read_fragment, services, job, 0) if job.fence else None
-        if fragment is not None:
-            return job, fragment
-        await asyncio.sleep(_POLL_SECONDS)
-        job = await services.call(services.reader.find, job.tenant_id, job.id)
-        if job.state.is_final:
-            return job, None
+    async with watch.watching(job) as changes:
+        while (left := deadline - time.monotonic()) > 0:
+            fragment = await services.call(read_fragment, services, job, 0) if job.fence else None
+            if fragment is not None:
+                return job, fragment
+            await _wait_for_change(job, changes, left)
+            job = await services.call(services.reader.find, job.tenant_id, job.id)
+            if job.state.is_final:
+                return job, None
     raise JobActive("decoding has not started yet; try again later", option="video_id")
+
+
+async def _wait_for_change(job: Job, changes: EventQueue, seconds: float) -> None:
+    """All viewers of queued jobs share the queries of one poller; few jobs run at a time."""
+    if job.state is JobState.RUNNING:
+        await asyncio.sleep(_POLL_SECONDS)
+        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(changes.get(), seconds)

@@ -42,6 +42,7 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.UploadTooLarge: Problem(413),
     errors.QuotaExceeded: Problem(429, "rate_limit_error", should_retry=False),
     errors.Overloaded: Problem(429, "rate_limit_error"),
+    errors.RateLimited: Problem(429, "rate_limit_error"),
     errors.RunError: Problem(500, "server_error", should_retry=False),
     errors.QueueUnavailable: Problem(503, "server_error", retry_after_seconds=1),
     errors.StoreUnavailable: Problem(503, "server_error", retry_after_seconds=1),

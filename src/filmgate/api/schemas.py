@@ -1,5 +1,7 @@
 """Request and response bodies. Numbers in requests may be strings, because forms have only strings."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Annotated, Literal, TypeVar
 
@@ -7,9 +9,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from filmgate.api.forms import Body
+from filmgate.api.spool import SpooledUpload
 from filmgate.errors import InvalidField, UnsupportedVerb
 from filmgate.jobs import JobId, Route, ScreeningAction, Size, SourceKind, Stage
-from filmgate.models.requests import Upload, VideoRequest
+from filmgate.models.requests import VideoRequest
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
 _WHOLE = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d{1,18}$"}]}
@@ -58,7 +61,7 @@ class CreateVideo(Form):
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
     input_reference: ImageReference | None = Field(default=None, description="The first frame.")
 
-    def to_request(self, files: dict[str, bytes]) -> VideoRequest:
+    def to_request(self, files: Mapping[str, SpooledUpload]) -> VideoRequest:
         reference = self.input_reference or ImageReference()
         if reference.file_id is not None:
             raise UnsupportedVerb(
@@ -67,8 +70,24 @@ class CreateVideo(Form):
         fields = self.model_dump(exclude={"input_reference", "size"})
         size = Size.parse(self.size) if self.size is not None else None
         image = files.get("input_reference")
-        upload = Upload("input_reference", image) if image is not None else None
+        upload = SpooledImage("input_reference", image) if image is not None else None
         return VideoRequest(**fields, size=size, image=upload, image_url=reference.image_url)
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledImage:
+    """A reference image that waits on disk until it is decoded."""
+
+    option: str
+    file: SpooledUpload = field(repr=False)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.file.size_bytes
+
+    @property
+    def data(self) -> bytes:
+        return self.file.read()
 
 
 class RemixVideo(Form):

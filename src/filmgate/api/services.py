@@ -5,17 +5,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from fastapi import Request
 
 from filmgate.admission.accept import Admission
+from filmgate.api.edge import SLOW_THREADS
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.live_forecast import LiveForecast
-from filmgate.settings import ApiSettings
+from filmgate.settings import ApiSettings, LimitSettings
 from filmgate.store.base import ObjectStore
 from filmgate.tenants.base import TenantRegistry
 
@@ -23,8 +25,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 THREADS = 16
-# Fetching a URL and decoding an image take seconds: they have their own threads.
-SLOW_THREADS = 4
 
 
 def _pool(threads: int, name: str) -> Callable[[], ThreadPoolExecutor]:
@@ -46,6 +46,8 @@ class Services:
     link_seconds: float
     stream_links: StreamLinks
     enabled: EnabledTenants
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    spool_folder: Path | None = None
     pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "api"))
     slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "api-slow"))
 
@@ -54,7 +56,7 @@ class Services:
         return await loop.run_in_executor(self.pool, lambda: work(*args, **kwargs))
 
     async def call_slowly(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """For work that waits for other servers or child processes."""
+        """For work that waits for other servers or child processes. Hold one of `Edge.slow` meanwhile."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.slow_pool, lambda: work(*args, **kwargs))
 

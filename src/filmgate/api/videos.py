@@ -2,13 +2,17 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
 from filmgate.api.auth import Creator, Reader
-from filmgate.api.forms import Body, read_body
+from filmgate.api.disconnects import while_connected
+from filmgate.api.edge import edge_of
+from filmgate.api.forms import Body, BodyLimits, read_body
 from filmgate.api.openapi import PROBLEMS, form_body
 from filmgate.api.schemas import (
     CreateVideo,
@@ -40,22 +44,22 @@ _MAX_KEY_CHARS = 255
 @router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference"))
 async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
-    body = await _read(request)
-    return await _accept(request, caller, body, parse_form(CreateVideo, body).to_request(body.files))
+    async with _reading(request, caller) as body:
+        return await _accept(request, caller, body, parse_form(CreateVideo, body).to_request(body.files))
 
 
 @router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
 async def edit_video(request: Request, caller: Creator) -> Response:
     """Create a video that changes another, if the model supports it."""
-    body = await _read(request)
-    return await _accept(request, caller, body, _derive(SourceKind.EDIT, EditVideo, body))
+    async with _reading(request, caller) as body:
+        return await _accept(request, caller, body, _derive(SourceKind.EDIT, EditVideo, body))
 
 
 @router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video"))
 async def extend_video(request: Request, caller: Creator) -> Response:
     """Create a video that continues another, if the model supports it."""
-    body = await _read(request)
-    return await _accept(request, caller, body, _derive(SourceKind.EXTEND, ExtendVideo, body))
+    async with _reading(request, caller) as body:
+        return await _accept(request, caller, body, _derive(SourceKind.EXTEND, ExtendVideo, body))
 
 
 @router.post("/characters", status_code=400, openapi_extra=form_body(Form, file="video"))
@@ -108,10 +112,10 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
 @router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo))
 async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Render a completed video again with another prompt."""
-    body = await _read(request)
-    prompt = parse_form(RemixVideo, body).prompt
-    wanted = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=to_job_id(video_id))
-    return await _accept(request, caller, body, wanted)
+    async with _reading(request, caller) as body:
+        prompt = parse_form(RemixVideo, body).prompt
+        wanted = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=to_job_id(video_id))
+        return await _accept(request, caller, body, wanted)
 
 
 @router.post("/{video_id}/cancel", response_model=Video)
@@ -147,8 +151,20 @@ def to_job_id(video_id: str) -> JobId:
     return JobId(video_id)
 
 
-async def _read(request: Request) -> Body:
-    return await read_body(request, services_of(request).settings.max_body_bytes)
+@asynccontextmanager
+async def _reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
+    """The body of the request; its files count as uploads of the tenant and are deleted at the end."""
+    services, uploads = services_of(request), edge_of(request).uploads
+    with ExitStack() as held:
+        limits = BodyLimits(
+            services.limits.max_form_bytes,
+            services.settings.max_body_bytes,
+            services.spool_folder,
+            lambda: held.enter_context(uploads.holding(tenant.id)),
+        )
+        body = await read_body(request, limits)
+        held.callback(body.close)
+        yield body
 
 
 async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoRequest) -> Response:
@@ -159,8 +175,14 @@ async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoReq
     def accept() -> Video:
         return to_video(services, services.admission.accept(context, wanted))
 
-    has_image = wanted.source_kind is SourceKind.IMAGE
-    return _to_response(await (services.call_slowly(accept) if has_image else services.call(accept)))
+    if wanted.source_kind is not SourceKind.IMAGE:
+        return _to_response(await services.call(accept))
+    edge = edge_of(request)
+    async with AsyncExitStack() as held:
+        if wanted.image is None:
+            held.enter_context(edge.uploads.holding(tenant.id))
+        await while_connected(request, held.enter_async_context(edge.slow.hold(tenant.id)))
+        return _to_response(await services.call_slowly(accept))
 
 
 def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest:

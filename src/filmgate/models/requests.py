@@ -3,6 +3,7 @@
 import secrets
 import unicodedata
 from dataclasses import dataclass, field, fields, replace
+from typing import Protocol
 
 from filmgate.errors import InvalidField, UnsupportedValue
 from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
@@ -12,12 +13,31 @@ MAX_SEED = 2**63 - 1
 _ALLOWED_CONTROLS = "\n\r\t"
 
 
+class UploadedFile(Protocol):
+    """A file as it was sent or fetched, not checked yet; `option` names the field it came in."""
+
+    @property
+    def option(self) -> str: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def data(self) -> bytes:
+        """The content. May read it from disk: check `size_bytes` first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file as it was sent or fetched, not checked yet; `option` names the field it came in."""
+    """A file in memory."""
 
     option: str
     data: bytes = field(repr=False)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +54,7 @@ class VideoRequest:
     seed: int | None = None
     guidance: float | None = None
     negative_prompt: str | None = field(default=None, repr=False)
-    image: Upload | None = None
+    image: UploadedFile | None = None
     image_url: str | None = field(default=None, repr=False)
     verb: SourceKind | None = None
     source_id: JobId | None = None

@@ -19,7 +19,7 @@ def png_size(data: bytes) -> Size | None:
 
 def fit_image(data: bytes, size: Size) -> bytes:
     """The image scaled to cover this size and cropped around the centre. Deterministic."""
-    # Isolated mode: the child ignores environment variables and the current folder.
+    # Isolated mode and an empty environment: the child gets no secret and ignores the current folder.
     command = [
         sys.executable,
         "-I",
@@ -29,7 +29,9 @@ def fit_image(data: bytes, size: Size) -> bytes:
         str(size.height),
     ]
     try:
-        done = subprocess.run(command, input=data, capture_output=True, timeout=_CHILD_SECONDS, check=False)
+        done = subprocess.run(
+            command, input=data, capture_output=True, timeout=_CHILD_SECONDS, check=False, env={}
+        )
     except subprocess.TimeoutExpired as exc:
         raise ProviderCannot("resizing the first frame took too long") from exc
     if done.returncode != 0:

@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
+from filmgate.settings.limits import LimitSettings
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "AdmissionSettings",
     "ApiSettings",
     "ClassifierSettings",
+    "LimitSettings",
     "ModelSettings",
     "Origin",
     "PipelineSettings",
@@ -62,6 +64,7 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     worker: WorkerSettings = WorkerSettings()
     api: ApiSettings = ApiSettings()
+    limits: LimitSettings = LimitSettings()
     admission: AdmissionSettings = AdmissionSettings()
     classifier: ClassifierSettings = ClassifierSettings()
     provider: ProviderSettings = ProviderSettings()

@@ -164,7 +164,7 @@ class ApiSettings(Section):
     open: bool = Field(
         default=False, description="accept requests without an API key; only on a loopback address"
     )
-    max_body_bytes: int = Field(default=32 << 20, ge=1024, description="largest request body")
+    max_body_bytes: int = Field(default=32 << 20, ge=1024, description="largest multipart body")
     content: Literal["proxy", "redirect"] = Field(
         default="proxy", description="how clips are served: by the API, or by a redirect to a signed link"
     )

@@ -15,7 +15,7 @@ Field = str | int | float | bool | None
 FIELDS = frozenset(
     {
         "trace_id", "job_id", "tenant_id", "worker_id", "request_id", "fence", "attempt", "state", "stage",
-        "frames",
+        "frames", "client_address", "connections",
         "reason", "route", "model", "device", "method", "path", "status", "seconds", "gpu_seconds",
         "size_bytes", "jobs", "leftovers", "port", "pid", "signal", "code", "action", "rule",
         "prompt_sha256", "provider", "task", "rung", "frame", "relative_error",

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 from filmgate.errors import ImageRefused, UploadTooLarge
-from filmgate.models.requests import Upload
+from filmgate.models.requests import UploadedFile
 from filmgate.settings import AdmissionSettings
 
 MEDIA_TYPE = "image/png"
@@ -24,16 +24,17 @@ class Picture:
     media_type: str = MEDIA_TYPE
 
 
-def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
+def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> Picture:
     """Decode the upload and encode it again. Raises UploadTooLarge and ImageRefused."""
-    if len(upload.data) > settings.image_max_bytes:
+    if upload.size_bytes > settings.image_max_bytes:
         raise UploadTooLarge(
-            f"the image has {len(upload.data)} bytes; the limit is {settings.image_max_bytes}",
+            f"the image has {upload.size_bytes} bytes; the limit is {settings.image_max_bytes}",
             option=upload.option,
         )
-    if not upload.data.startswith(_SIGNATURES):
+    data = upload.data
+    if not data.startswith(_SIGNATURES):
         raise ImageRefused("the image is not PNG, JPEG or WebP", option=upload.option)
-    # Isolated mode: the child ignores environment variables and the current folder.
+    # Isolated mode and an empty environment: the child gets no secret and ignores the current folder.
     command = [
         sys.executable,
         "-I",
@@ -43,7 +44,12 @@ def clean_image(upload: Upload, settings: AdmissionSettings) -> Picture:
     ]
     try:
         done = subprocess.run(
-            command, input=upload.data, capture_output=True, timeout=settings.image_seconds, check=False
+            command,
+            input=data,
+            capture_output=True,
+            timeout=settings.image_seconds,
+            check=False,
+            env={},
         )
     except subprocess.TimeoutExpired as exc:
         raise ImageRefused("decoding the image timed out", option=upload.option) from exc

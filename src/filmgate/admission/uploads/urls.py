@@ -8,10 +8,13 @@ import http.client
 import ipaddress
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 from urllib.parse import urljoin, urlsplit
 
 from filmgate.errors import AddressRefused, UploadTooLarge
@@ -51,7 +54,7 @@ def fetch(
     deadline = time.monotonic() + limits.seconds
     for _ in range(limits.max_redirects + 1):
         hop = _Hop.of(url, limits)
-        address = _public_address(hop, resolve or resolve_host, is_allowed or is_public)
+        address = _public_address(hop, resolve or resolve_host, is_allowed or is_public, deadline)
         answer = _get(hop, address, deadline, limits.max_bytes)
         if isinstance(answer, bytes):
             return Upload(OPTION, answer)
@@ -60,19 +63,30 @@ def fetch(
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is on the public internet. IPv4 addresses embedded in IPv6 are checked too."""
+    """Whether an address is on the public internet. IPv4 addresses in IPv6 notation are checked too."""
     if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if inner is not None:
-            return is_public(inner)
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
         if address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-        if int(address) >> 32 == 0:
+        if address not in _GLOBAL_UNICAST:
             return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    is_special = any(address in network for network in _SPECIAL if network.version == address.version)
+    return address.is_global and not address.is_multicast and not address.is_reserved and not is_special
 
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# IPv6 addresses outside this network are not assigned to hosts on the internet.
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+# Entries of the IANA special-purpose registries that some Python versions count as global, and tunnels, which
+# can lead to any IPv4 address.
+_SPECIAL = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "192.0.0.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24",
+        "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
+    )
+)  # fmt: skip
 
 
 def resolve_host(host: str, port: int) -> list[Address]:
@@ -114,9 +128,11 @@ class _Redirect:
     location: str
 
 
-def _public_address(hop: _Hop, resolve: Resolver, is_allowed: Callable[[Address], bool]) -> Address:
+def _public_address(
+    hop: _Hop, resolve: Resolver, is_allowed: Callable[[Address], bool], deadline: float
+) -> Address:
     try:
-        addresses = resolve(hop.host, hop.port)
+        addresses = _resolve_in_time(hop, resolve, deadline)
     except (OSError, UnicodeError, ValueError) as exc:
         raise AddressRefused("the host cannot be resolved", option=OPTION) from exc
     # All addresses must be public: one private address among public ones indicates DNS rebinding.
@@ -125,9 +141,78 @@ def _public_address(hop: _Hop, resolve: Resolver, is_allowed: Callable[[Address]
     return addresses[0]
 
 
+def _resolve_in_time(hop: _Hop, resolve: Resolver, deadline: float) -> list[Address]:
+    """Resolve on another thread: the system's resolver has no timeout that a caller can set."""
+    found: list[list[Address] | Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(resolve(hop.host, hop.port))
+        except (OSError, UnicodeError, ValueError) as exc:
+            found.append(exc)
+
+    thread = threading.Thread(target=work, name="resolve", daemon=True)
+    thread.start()
+    thread.join(_left(deadline))
+    if not found:
+        raise _timed_out()
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+class _Alarm:
+    """Shuts a socket down at a deadline, whichever part of the response is being read then."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._timer = threading.Timer(_left(deadline), self._ring)
+        self._timer.daemon = True
+        self.has_rung = False
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._sock.close()
+
+    def _ring(self) -> None:
+        self.has_rung = True
+        with suppress(OSError):  # the server has closed the connection already
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+
 def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes | _Redirect:
-    connection = _pinned(hop, address, _left(deadline))
     try:
+        plain = socket.create_connection((str(address), hop.port), timeout=_left(deadline))
+    except OSError as exc:
+        raise AddressRefused("the host cannot be reached", option=OPTION) from exc
+    # The alarm holds its own descriptor of the connection: wrapping a socket for TLS closes the plain one.
+    with _Alarm(plain.dup(), deadline) as alarm:
+        try:
+            answer = _request(hop, plain, max_bytes)
+        except (OSError, http.client.HTTPException, ValueError) as exc:
+            if alarm.has_rung:
+                raise _timed_out() from exc
+            raise AddressRefused("the URL could not be fetched", option=OPTION) from exc
+    # After the alarm a cut response can look complete.
+    if alarm.has_rung:
+        raise _timed_out()
+    return answer
+
+
+def _request(hop: _Hop, plain: socket.socket, max_bytes: int) -> bytes | _Redirect:
+    """One request on a connection to the checked address; TLS and the Host header have the host name."""
+    connection = http.client.HTTPConnection(hop.host, hop.port)
+    connection.sock = plain
+    try:
+        if hop.scheme == "https":
+            connection.sock = ssl.create_default_context().wrap_socket(plain, server_hostname=hop.host)
         headers = {"User-Agent": "filmgate", "Accept": "image/*", "Accept-Encoding": "identity"}
         connection.request("GET", hop.target, headers=headers)
         response = connection.getresponse()
@@ -136,48 +221,26 @@ def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes 
             return _Redirect(location)
         if response.status != 200:
             raise AddressRefused(f"the host returned HTTP {response.status}", option=OPTION)
-        return _body(connection, response, deadline, max_bytes)
-    except (OSError, http.client.HTTPException, ssl.SSLError) as exc:
-        raise AddressRefused("the URL could not be fetched", option=OPTION) from exc
+        return _body(response, max_bytes)
     finally:
         connection.close()
 
 
-def _body(
-    connection: http.client.HTTPConnection,
-    response: http.client.HTTPResponse,
-    deadline: float,
-    max_bytes: int,
-) -> bytes:
+def _body(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
     data = bytearray()
-    # read1 returns what has arrived: the deadline also holds against a very slow server.
-    while True:
-        if connection.sock is not None:
-            connection.sock.settimeout(_left(deadline))
-        chunk = response.read1(_CHUNK)
-        if not chunk:
-            return bytes(data)
+    while chunk := response.read1(_CHUNK):
         data += chunk
         if len(data) > max_bytes:
             raise UploadTooLarge(f"the file at the URL is larger than {max_bytes} bytes", option=OPTION)
-        _left(deadline)
+    return bytes(data)
 
 
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise AddressRefused("fetching the URL timed out", option=OPTION)
+        raise _timed_out()
     return left
 
 
-def _pinned(hop: _Hop, address: Address, seconds: float) -> http.client.HTTPConnection:
-    """A connection to the checked address, with the host name in TLS and in the Host header."""
-    connection = http.client.HTTPConnection(hop.host, hop.port, timeout=seconds)
-    try:
-        sock = socket.create_connection((str(address), hop.port), timeout=seconds)
-        if hop.scheme == "https":
-            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=hop.host)
-    except OSError as exc:
-        raise AddressRefused("the host cannot be reached", option=OPTION) from exc
-    connection.sock = sock
-    return connection
+def _timed_out() -> AddressRefused:
+    return AddressRefused("fetching the URL timed out", option=OPTION)

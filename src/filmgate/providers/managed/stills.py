@@ -43,6 +43,7 @@ def make_stills(chunks: Iterable[bytes]) -> dict[StillKind, bytes]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env={},
         ) as child,
     ):
         alarm = threading.Timer(_CHILD_SECONDS, child.kill)

@@ -1,0 +1,85 @@
+"""The limits of one server process, and what they refused."""
+
+from fastapi import Request
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from starlette.types import Scope
+
+from filmgate.api.rates import FailedLogins, TokenBuckets, to_address_key
+from filmgate.api.shares import FairSlots, OpenCount
+from filmgate.errors import RateLimited
+from filmgate.jobs import TenantId
+from filmgate.settings import LimitSettings
+from filmgate.telemetry.logs import Log
+
+log = Log("api")
+
+# Fetching a URL and decoding an image take seconds: they have their own threads, shared fairly.
+SLOW_THREADS = 8
+_SLOW_PER_TENANT = 2
+
+
+class Edge:
+    """Counts and limits requests, connections, logins, streams and uploads. Used on the event loop."""
+
+    def __init__(self, limits: LimitSettings, registry: CollectorRegistry) -> None:
+        self.limits = limits
+        self._refused = Counter(
+            "filmgate_http_refused_total", "Requests and connections refused.", ("reason",), registry=registry
+        )
+        self._failed_logins = Counter(
+            "filmgate_failed_logins_total", "Requests with an invalid API key.", registry=registry
+        )
+        self.connections = Gauge("filmgate_http_connections", "Open connections.", registry=registry)
+        self._by_address = TokenBuckets(limits.address_requests_per_second, limits.address_request_burst)
+        self._by_tenant = TokenBuckets(limits.tenant_requests_per_second, limits.tenant_request_burst)
+        self._logins = FailedLogins(limits.failed_logins_per_minute)
+        self.watchers = OpenCount("event streams", limits.max_watchers_per_tenant, 0, self.refuse)
+        self.streams = OpenCount("live streams", limits.max_streams_per_tenant, 0, self.refuse)
+        self.uploads = OpenCount("uploads", limits.max_uploads_per_tenant, limits.max_uploads, self.refuse)
+        self.slow = FairSlots(SLOW_THREADS, _SLOW_PER_TENANT)
+
+    def refuse(self, reason: str) -> None:
+        """Count a refusal. Reasons are a closed set."""
+        self._refused.labels(reason).inc()
+
+    def take_address(self, address: str) -> float:
+        """0.0, or the seconds that this address must wait for its next request."""
+        wait = self._by_address.take(address)
+        if wait:
+            self.refuse("address rate")
+        return wait
+
+    def take_tenant(self, tenant_id: TenantId) -> None:
+        """Raises RateLimited if the tenant makes too many requests."""
+        wait = self._by_tenant.take(tenant_id)
+        if wait:
+            self.refuse("tenant rate")
+            raise RateLimited("this tenant sends too many requests; slow down", retry_after_seconds=wait)
+
+    def check_login(self, address: str, secret: str | None) -> None:
+        """Raises RateLimited if the address has sent too many invalid keys."""
+        wait = self._logins.wait_seconds(address, secret)
+        if wait:
+            self.refuse("login rate")
+            raise RateLimited("too many requests with an invalid API key", retry_after_seconds=wait)
+
+    def record_login(self, address: str, secret: str | None, *, is_valid: bool) -> None:
+        if is_valid:
+            if secret is not None:
+                self._logins.succeed(secret)
+            return
+        self._failed_logins.inc()
+        self._logins.fail(address)
+        log.warning("login failed", client_address=address)
+
+
+def edge_of(request: Request) -> Edge:
+    """The edge of the app that handles this request."""
+    edge: Edge = request.app.state.edge
+    return edge
+
+
+def address_of(scope: Scope) -> str:
+    """The client's address as a key for limits."""
+    client = scope.get("client")
+    return to_address_key(client[0]) if client else "unknown"

@@ -1,0 +1,238 @@
+"""What one caller may take from the others: bodies, requests, logins, streams and uploads."""
+
+import io
+import json
+import logging
+import socket
+import tempfile
+import threading
+import time
+
+import httpx
+import pytest
+
+from filmgate.errors import ImageRefused
+from filmgate.telemetry.logs import JsonFormatter
+from tests.images import png
+from tests.service import running, settings_for
+from tests.waiting import wait_until
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+LIMITS = {
+    "limits__tenant_requests_per_second": 0.5,
+    "limits__tenant_request_burst": 12,
+    "limits__failed_logins_per_minute": 6,
+    "limits__max_watchers_per_tenant": 2,
+    "limits__max_streams_per_tenant": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory):
+    with running(settings_for(tmp_path_factory.mktemp("limited"), **LIMITS)) as service:
+        yield service
+
+
+def error_of(response):
+    return response.status_code, response.json()["error"]["code"]
+
+
+@pytest.mark.parametrize("kind", ["application/json", FORM["content-type"]])
+def test_a_large_body_that_is_not_multipart_is_refused_unread(service, kind):
+    # Only the headers are sent: the response cannot have waited for the body.
+    head = (
+        f"POST /v1/videos HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key}\r\n"
+        f"Content-Type: {kind}\r\nContent-Length: 8000000\r\n\r\n"
+    )
+    assert b"413 " in ask(service, head.encode())[:20]
+
+
+def test_many_unknown_keys_are_refused_before_they_are_validated(client):
+    tree = {"prompt": "x", "input_reference": {f"k{n}": n for n in range(5000)}}
+    response = client.post("/v1/videos", json=tree)
+    assert error_of(response) == (400, "invalid_value")
+    assert "more than 100 values" in response.json()["error"]["message"]
+
+
+def test_text_in_a_multipart_body_is_limited_as_a_whole(service, client):
+    part = "x" * (service.settings.limits.max_form_bytes // 10)
+    files = {f"field{n}": (None, part) for n in range(11)}
+    assert error_of(client.post("/v1/videos", files=files)) == (413, "payload_too_large")
+
+
+@pytest.mark.parametrize(
+    ("content", "headers"),
+    [
+        (b"a=1&" * 20_000, FORM),
+        (b"--b\r\n\r\n", {"content-type": "multipart/form-data; boundary=b; charset=undefined"}),
+        (b"--b\r\n", {"content-type": "multipart/form-data; boundary=b; charset=idna"}),
+        (b"", {"content-type": "multipart/form-data"}),
+        (b'{"prompt": "\\ud800"}', {}),
+        (b'{"prompt": 1e999}', {}),
+        (b"{}", {"host": "["}),
+        (b"{}", {"host": "[::1", "origin": "http://["}),
+    ],
+)
+def test_a_malformed_request_is_a_400(client, content, headers):
+    response = client.post("/v1/videos", content=content, headers=headers)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["code"] in ("invalid_value", "invalid_request")
+
+
+def test_a_broken_host_or_origin_is_not_local(tmp_path):
+    with running(settings_for(tmp_path, api__open=True)) as service:
+        for headers in ({"host": "[::1"}, {"origin": "http://["}):
+            assert httpx.get(f"{service.url}/v1/videos", headers=headers).status_code in (400, 401)
+
+
+@pytest.mark.parametrize("path", ["/v1/videos", "/v1/videos/edits", "/v1/videos/x/remix?limit=x"])
+def test_without_a_key_nothing_of_the_body_is_looked_at(service, path):
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: nonsense\r\nContent-Length: 99999999\r\n\r\n"
+    assert b"401 " in ask(service, head.encode())[:20]
+
+
+def test_invented_methods_do_not_become_labels(service, client):
+    for number in range(20):
+        assert client.request(f"INVENTED{number}", "/v1/videos").status_code == 405
+    assert "INVENTED" not in client.get("/metrics").text
+
+
+def test_an_upload_waits_encrypted_on_disk_and_disappears(service, client, monkeypatch):
+    files, real = [], tempfile.TemporaryFile
+
+    def recorded(*args, **options):
+        files.append(real(*args, **options))
+        return files[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", recorded)
+    image = png(64, 64)
+    seen = []
+
+    def refuse(upload, _settings):
+        seen.append(_content(files[0]))
+        assert upload.data == image
+        raise ImageRefused("seen", option=upload.option)
+
+    monkeypatch.setattr("filmgate.admission.uploads.clean_image", refuse)
+    body = {"data": {"prompt": "x"}, "files": {"input_reference": ("a.png", image, "image/png")}}
+    assert client.post("/v1/videos", **body).status_code == 400
+    assert len(seen[0]) == len(image)
+    assert image[:8] not in seen[0]
+    assert files[0].closed
+    assert service.edge.uploads.total == 0
+
+
+def _content(file):
+    file.seek(0)
+    return file.read()
+
+
+def test_a_tenant_that_sends_too_many_requests_gets_a_429_and_others_do_not(limited):
+    busy, calm = limited.add_tenant("busy"), limited.add_tenant("calm")
+    with limited.client(busy) as client, limited.client(calm) as other:
+        responses = [client.get("/v1/models") for _ in range(13)]
+        assert [response.status_code for response in responses[:12]] == [200] * 12
+        assert error_of(responses[12]) == (429, "rate_limit_exceeded")
+        assert 1 <= int(responses[12].headers["retry-after"]) <= 2
+        assert other.get("/v1/models").status_code == 200
+    assert 'filmgate_http_refused_total{reason="tenant rate"} 1.0' in _metrics(limited)
+
+
+def test_failed_logins_are_logged_and_limited_while_known_keys_work(limited):
+    lines = io.StringIO()
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(JsonFormatter())
+    logging.getLogger("filmgate.api").addHandler(handler)
+    known = limited.add_tenant("known")
+    with limited.client(known) as good, _from("127.0.0.2", limited, "fg_guess_x") as bad:
+        assert good.get("/v1/models").status_code == 200
+        codes = [bad.get("/v1/models").status_code for _ in range(8)]
+        assert codes == [401] * 6 + [429] * 2
+        with _from("127.0.0.2", limited, known) as same:
+            assert same.get("/v1/models").status_code == 200
+            assert same.get("/healthz").status_code == 200
+    logging.getLogger("filmgate.api").removeHandler(handler)
+    logged = [json.loads(line) for line in lines.getvalue().splitlines()]
+    failed = [line for line in logged if line["message"] == "login failed"]
+    assert [line["client_address"] for line in failed] == ["127.0.0.2"] * 6
+    assert "fg_guess" not in lines.getvalue()
+
+
+def test_an_address_that_sends_too_many_requests_gets_a_429_but_liveness_does_not(tmp_path):
+    rates = {"limits__address_requests_per_second": 1, "limits__address_request_burst": 3}
+    with running(settings_for(tmp_path, **rates)) as service:
+        codes = [httpx.get(f"{service.url}/v1/models").status_code for _ in range(4)]
+        assert codes == [401, 401, 401, 429]
+        assert httpx.get(f"{service.url}/healthz").status_code == 200
+        # Another address of this machine.
+        with _from("127.0.0.2", service, "fg_none") as other:
+            assert other.get("/v1/models").status_code == 401
+
+
+def test_event_streams_are_counted_per_tenant_until_they_end(limited):
+    with limited.client(limited.add_tenant("watching")) as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+        path = f"/v1/videos/{video}/events"
+        with client.stream("GET", path) as one, client.stream("GET", path) as two:
+            assert (one.status_code, two.status_code) == (200, 200)
+            assert error_of(client.get(path)) == (429, "rate_limit_exceeded")
+        wait_until(lambda: limited.edge.watchers.total == 0)
+        client.post(f"/v1/videos/{video}/cancel")
+
+
+def test_a_live_stream_ends_when_its_viewer_leaves(limited):
+    with limited.client(limited.add_tenant("viewing")) as client:
+        video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+        request = f"GET /v1/videos/{video}/stream HTTP/1.1\r\nHost: x\r\n{_key(client)}\r\n".encode()
+        address = limited.url.removeprefix("http://").split(":")
+        viewers = [socket.create_connection((address[0], int(address[1]))) for _ in range(2)]
+        for viewer in viewers:
+            viewer.sendall(request)
+        wait_until(lambda: limited.edge.streams.total == 2)
+        assert error_of(client.get(f"/v1/videos/{video}/stream")) == (429, "rate_limit_exceeded")
+        for viewer in viewers:
+            viewer.close()
+        wait_until(lambda: limited.edge.streams.total == 0, seconds=5)
+        client.post(f"/v1/videos/{video}/cancel")
+
+
+def test_viewers_of_a_queued_video_share_one_poller(service, client, monkeypatch):
+    video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+    calls, real = [], service.services.reader.find
+    monkeypatch.setattr(
+        type(service.services.reader), "find", lambda _self, *args: calls.append(args) or real(*args)
+    )
+    threads = [threading.Thread(target=client.get, args=(f"/v1/videos/{video}/stream",)) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: service.edge.streams.total == 10)
+    calls.clear()
+    time.sleep(0.5)
+    # Ten viewers that poll every 50 ms would have read the job a hundred times.
+    assert len(calls) < 30
+    client.post(f"/v1/videos/{video}/cancel")
+    for thread in threads:
+        thread.join(30)
+    assert service.edge.streams.total == 0
+
+
+def ask(service, request):
+    """The first bytes of the response to raw bytes."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        return connection.recv(65536)
+
+
+def _from(address, service, key):
+    """A client with another loopback address."""
+    return service.client(key, transport=httpx.HTTPTransport(local_address=address))
+
+
+def _key(client):
+    return f"Authorization: {client.headers['authorization']}\r\n"
+
+
+def _metrics(service):
+    with service.client() as client:
+        return client.get("/metrics").text

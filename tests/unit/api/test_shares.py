@@ -1,0 +1,70 @@
+"""Shares of tenants: counts of open things, and turns for slow work."""
+
+import asyncio
+
+import pytest
+
+from filmgate.api.shares import FairSlots, OpenCount
+from filmgate.errors import RateLimited
+
+
+def test_a_count_is_limited_per_tenant_and_in_all():
+    refused = []
+    count = OpenCount("streams", 2, 3, refused.append)
+    count.enter("a")
+    with count.holding("a"), pytest.raises(RateLimited, match="this tenant has 2"):
+        count.enter("a")
+    count.enter("b")
+    count.enter("c")
+    with pytest.raises(RateLimited, match="the service has 3"):
+        count.enter("d")
+    count.leave("a")
+    count.enter("d")
+    assert (count.total, refused) == (3, ["streams", "streams"])
+
+
+def test_a_free_slot_goes_to_the_tenant_with_the_fewest():
+    asyncio.run(_take_turns())
+
+
+async def _take_turns():
+    slots, order, release = FairSlots(3, per_tenant=2), [], asyncio.Event()
+
+    async def work(tenant):
+        async with slots.hold(tenant):
+            order.append(tenant)
+            await release.wait()
+
+    async with asyncio.TaskGroup() as group:
+        for tenant in "aaaabbc":
+            group.create_task(work(tenant))
+            await asyncio.sleep(0)
+        assert order == ["a", "a", "b"]
+        release.set()
+    assert sorted(order) == sorted("aaaabbc")
+    # The first slot that becomes free goes to c, although a and b have waited longer.
+    assert order[3] == "c"
+
+
+def test_a_waiter_that_leaves_gives_its_turn_back():
+    asyncio.run(_leave())
+
+
+async def _leave():
+    slots = FairSlots(1, per_tenant=1)
+
+    async def hold(tenant):
+        async with slots.hold(tenant):
+            return tenant
+
+    async with slots.hold("a"):
+        gone, kept = asyncio.create_task(hold("b")), asyncio.create_task(hold("c"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        late = asyncio.create_task(hold("b"))
+        await asyncio.sleep(0)
+    # Cancelled after its turn was granted: the slot is free for the next one.
+    kept.cancel()
+    assert await asyncio.wait_for(late, 5) == "b"
+    assert gone.cancelled()
