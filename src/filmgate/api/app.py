@@ -12,7 +12,17 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from filmgate.api import content, events, health, live, models, videos
+from filmgate.api import (
+    content,
+    estimates,
+    events,
+    health,
+    live,
+    models,
+    operators,
+    plan,
+    videos,
+)
 from filmgate.api.problems import install_problems, internal_error
 from filmgate.api.services import Services
 from filmgate.api.watch import Watch
@@ -35,9 +45,14 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         await watch.close()
         services.close()
 
-    app = FastAPI(title="Filmgate", version=version("filmgate"), description=_DESCRIPTION, lifespan=lifespan)
+    app = FastAPI(
+        title="Filmgate",
+        version=version("filmgate"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+    )
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
-    for part in (videos, content, live, events, models, health):
+    for part in (estimates, videos, content, live, events, models, operators, plan, health):
         app.include_router(part.router)
     install_problems(app)
     app.add_middleware(Tracing, meter=HttpMeter(registry))
