@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from filmgate.api import (
+    console,
     content,
     estimates,
     events,
@@ -50,9 +51,11 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         version=version("filmgate"),
         description=_DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's pages load scripts from other servers
+        redoc_url=None,
     )
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
-    for part in (estimates, videos, content, live, events, models, operators, plan, health):
+    for part in (estimates, videos, content, live, events, models, operators, plan, health, console):
         app.include_router(part.router)
     install_problems(app)
     app.add_middleware(Tracing, meter=HttpMeter(registry))
