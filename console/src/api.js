@@ -47,6 +47,7 @@ export async function post(path, body, options = {}) {
   return (await request(path, { method: "POST", body: content, ...options, headers: { ...headers, ...options.headers } })).json();
 }
 
+export const getStream = async (path, options) => (await request(path, options)).body;
 export const getBlob = async (path, options) => (await request(path, options)).blob();
 
 const pause = (seconds, signal) =>

@@ -4,6 +4,7 @@ import { getBlob, post } from "./api.js";
 import { toCurl, toJavaScript, toPython } from "./code.js";
 import { isFinal, state } from "./format.js";
 import { useVisible } from "./hooks.js";
+import { canPlayLive, playLive } from "./live.js";
 
 const PATHS = {
   create: "M12 5v14M5 12h14",
@@ -50,30 +51,34 @@ const LIVE_STAGES = new Set(["decode", "upload"]);
 // Plays a video: its preview while it is drawn, the live stream while it is decoded, then the stored clip.
 export function Player({ video, preview }) {
   const [source, setSource] = useState(null);
+  const element = useRef(null);
   const isDone = video.status === "completed";
   const isLive = video.status === "in_progress" && LIVE_STAGES.has(video.stage);
   const [width, height] = video.size.split("x").map(Number);
-  const current = useRef(null);
-  current.current = source;
+  const store = () => streamLink(video.id).then((url) => setSource({ kind: "stored", url }), () => setSource(null));
 
-  const open = async (kind) => {
-    const url = await streamLink(video.id);
-    setSource({ kind, url });
-  };
   useEffect(() => {
-    // A live stream that plays is replaced by the stored clip when it has ended.
-    if ((isDone && !current.current) || (isLive && !current.current)) open(isDone ? "stored" : "live").catch(() => setSource(null));
+    if (isLive && !source) {
+      if (canPlayLive()) setSource({ kind: "live", attempt: video.attempt });
+      else streamLink(video.id).then((url) => setSource({ kind: "live", url }), () => setSource(null));
+    }
+    if (isDone && (!source || element.current?.ended)) store();
   }, [isDone, isLive]);
-  useEffect(() => () => setSource(null), [video.id]);
-  const change = () => { if (isDone && source?.kind === "live") open("stored").catch(() => setSource(null)); };
-  useEffect(() => { if (isDone && element.current?.ended) change(); }, [isDone]);
-  const element = useRef(null);
+  const isStreaming = source?.kind === "live" && !source.url;
+  useEffect(() => {
+    if (!isStreaming) return undefined;
+    const stop = new AbortController();
+    // A stream that breaks belongs to a failed attempt: the next one, or the stored clip, replaces it.
+    playLive(element.current, video.id, stop.signal).catch(() => stop.signal.aborted || setSource(null));
+    return () => stop.abort();
+  }, [isStreaming]);
+  useEffect(() => { if (isDone && !source) store(); }, [source]);
 
   return (
     <div class="player" style={{ aspectRatio: `${width} / ${height}` }}>
       {source && video.status !== "failed" ? (
-        <video key={source.url} ref={element} src={source.url} poster={preview || undefined} muted autoPlay playsInline controls
-          loop={source.kind === "stored"} onEnded={change} onError={() => (isDone && source.kind === "live" ? change() : setSource(null))}
+        <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay playsInline controls
+          loop={source.kind === "stored"} onEnded={() => isDone && source.kind === "live" && store()}
           aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"} data-kind={source.kind} />
       ) : preview && video.status !== "failed" ? <img src={preview} alt="Preview of the clip" />
         : <div class={`blank ${video.status === "failed" ? "" : "is-working"}`} aria-hidden="true" />}

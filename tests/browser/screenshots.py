@@ -20,23 +20,23 @@ PROMPTS = [
     "a pink heart grows on a plain background",
     "a purple car moves to the right in the city",
 ]
-PAGES = {
-    "create": "/#/",
-    "clips": "/#/clips",
-    "queue": "/#/queue",
-    "service": "/#/service",
-    "plan": "/#/plan",
-}
 VIEWS = {
-    "desktop": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "device_scale_factor": 2},
+    "": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
+    "-dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
+    "-phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "device_scale_factor": 2},
+}
+# The pages of each view. The queue comes last: its screenshot needs jobs that wait.
+SHOTS = {
+    "": ["create", "clips", "clip", "service", "plan", "docs", "queue"],
+    "-dark": ["create", "clips", "queue"],
+    "-phone": ["create", "clips", "queue"],
 }
 CREATE = """async ([prompt, seconds]) => {
     const headers = {"Content-Type": "application/json"};
     const body = JSON.stringify({prompt, seconds, seed: 7});
     return (await (await fetch("/v1/videos", {method: "POST", headers, body})).json()).id;
 }"""
+COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
 
 
@@ -48,20 +48,44 @@ def fill(page, url):
     return ids
 
 
-def take(page, path, name, folder):
-    page.goto(path)
-    page.reload()
-    page.wait_for_selector("h1")
+def take(page, url, name):
+    """Open a page and wait until everything on it is shown."""
+    page.goto(url)
+    page.locator("h1").wait_for()
     if name == "plan":
         page.get_by_role("button", name="Compute plan").click()
-        page.wait_for_selector(".verdict")
-    if name == "create":
+        page.locator(".verdict").wait_for()
+    if name in ("create", "clip"):
         wait_until(lambda: page.evaluate("document.querySelector('video')?.currentTime > 0.6"), interval=0.1)
-        page.wait_for_selector(".estimate strong")
+    if name in ("create", "clips"):
+        wait_until(lambda: page.evaluate(COUNT_PICTURES) >= 2, interval=0.1)
+    if name == "create":
+        page.locator(".estimate strong").wait_for()
     if name == "queue":
-        page.wait_for_timeout(5000)
-    page.wait_for_load_state("networkidle") if name in ("clips", "docs") else page.wait_for_timeout(600)
-    page.screenshot(path=folder / f"console-{name}.png")
+        page.locator(".line").wait_for()
+    page.mouse.move(700, 5)
+
+
+def add_jobs(page):
+    """Jobs that wait, until `cancel_jobs`."""
+    return [page.evaluate(CREATE, [prompt, "4"]) for prompt in PROMPTS]
+
+
+def cancel_jobs(page, ids):
+    for video in ids:
+        page.evaluate("(id) => fetch(`/v1/videos/${id}`, {method: 'DELETE'})", video)
+
+
+def shoot(context, url, view, folder):
+    with context.new_page() as page:
+        page.goto(url)
+        clip = page.evaluate("async () => (await (await fetch('/v1/videos')).json()).data[0].id")
+        addresses = {"create": "/#/", "clip": f"/#/clips/{clip}", "docs": "/docs"}
+        for name in SHOTS[view]:
+            ids = add_jobs(page) if name == "queue" else []
+            take(page, url + addresses.get(name, f"/#/{name}"), name)
+            page.screenshot(path=folder / f"console-{name}{view}.png")
+            cancel_jobs(page, ids)
 
 
 def main(folder):
@@ -69,32 +93,14 @@ def main(folder):
         server = ServerProcess(Path(data), "--open", model="flipbook", FILMGATE_API__USD_PER_GPU_HOUR="2.5")
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         try:
-            clip = None
+            with browser.new_page() as page:
+                fill(page, server.url)
             for view, options in VIEWS.items():
-                with browser.new_context(**options) as context, context.new_page() as page:
-                    if clip is None:
-                        clip = fill(page, server.url)[-1]
-                    pages = PAGES | {"clip": f"/#/clips/{clip}", "docs": "/docs"}
-                    for name, path in pages.items():
-                        if name == "queue":
-                            for _ in range(6):
-                                page.evaluate(CREATE, [PROMPTS[0], "2"])
-                        suffix = "" if view == "desktop" else f"-{view}"
-                        take(page, server.url + path, name, _Suffixed(folder, suffix))
+                with browser.new_context(**options) as context:
+                    shoot(context, server.url, view, folder)
         finally:
             browser.close()
             server.stop()
-
-
-class _Suffixed:
-    """A folder whose files get a suffix before their extension."""
-
-    def __init__(self, folder, suffix):
-        self.folder, self.suffix = folder, suffix
-
-    def __truediv__(self, name):
-        stem, _, extension = name.rpartition(".")
-        return self.folder / f"{stem}{self.suffix}.{extension}"
 
 
 if __name__ == "__main__":
