@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers deploy-check docs bench chaos eval clean
+.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -54,6 +54,14 @@ deploy-check: $(STAMP) $(HELM)
 docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py
+
+# The files of the console in the package, from console/. Needs Node 20; users do not.
+console:
+	cd console && npm install --no-save --no-audit --no-fund --ignore-scripts && npm run build
+
+# The screenshots of the console in the docs.
+screenshots: $(STAMP)
+	$(PY) -m tests.browser.screenshots docs/images
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline

@@ -1,26 +1,16 @@
 """A real Chromium."""
 
 import os
-import shutil
 
 import pytest
 
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--autoplay-policy=no-user-gesture-required",
-]
+from tests.browser.chromium import FLAGS, find_chromium
 
 
 # Module scope: playwright keeps an event loop in this thread, which would disturb other tests.
 @pytest.fixture(scope="module")
 def chromium():
-    path = os.environ.get("FILMGATE_TEST_CHROMIUM") or shutil.which("chromium")
+    path = find_chromium()
     if path is None:
         message = "chromium not found; run `apt-get install chromium` or set FILMGATE_TEST_CHROMIUM"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)

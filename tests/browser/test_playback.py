@@ -28,6 +28,10 @@ CREATE = """async (body) => {
     const response = await fetch("/v1/videos", {method: "POST", headers, body: JSON.stringify(body)});
     return await response.json();
 }"""
+SHOWN_WIDTH = """(kind) => {
+    const video = document.querySelector(`video[data-kind=${kind}]`);
+    return video && video.readyState >= 2 && video.videoWidth;
+}"""
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status"
 
 
@@ -89,22 +93,25 @@ def test_the_first_frame_is_shown_before_the_last_one_is_made(page, tmp_path):
         assert page.evaluate("window.video.duration") == pytest.approx(3.0, abs=0.2)
 
 
-def test_a_flipbook_clip_is_shown_while_it_is_decoded(page, tmp_path):
+def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_path):
     server = ServerProcess(tmp_path, "--open", model="flipbook")
     try:
-        page.goto(server.url + "/healthz")
-        body = {"prompt": "a red ball bounces on the grass", "seconds": "5", "size": "256x256", "steps": 4}
-        video_id = page.evaluate(CREATE, body)["id"]
-        page.evaluate(PLAY, video_id)
-        page.wait_for_function("window.frames_shown > 0", timeout=120_000)
-        assert page.evaluate(STATUS, video_id) == "in_progress"
-        page.wait_for_function("window.video.ended", timeout=120_000)
-        # The stored clip plays and seeks.
-        wait_until(lambda: page.evaluate(STATUS, video_id) == "completed", interval=0.1)
-        page.evaluate(PLAY, video_id)
-        page.wait_for_function("window.frames_shown > 0", timeout=120_000)
-        page.evaluate("window.video.currentTime = 4")
-        page.wait_for_function("!window.video.seeking && window.video.currentTime >= 4", timeout=120_000)
-        assert page.evaluate("window.video.error") is None
+        page.goto(server.url)
+        page.get_by_label("Prompt", exact=True).fill("a red ball bounces on the grass")
+        page.locator("[name=seconds]").fill("5")
+        page.get_by_text("More settings").click()
+        page.locator("[name=steps]").fill("4")
+        page.get_by_role("button", name="Create clip").click()
+        card = page.locator("article").first
+        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 256, 120)
+        assert card.get_attribute("data-status") == "in_progress"
+        # The stored clip replaces the stream, plays and seeks.
+        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "stored") == 256, 120)
+        assert card.get_attribute("data-status") == "completed"
+        page.evaluate("document.querySelector('video').currentTime = 4")
+        wait_until(
+            lambda: page.evaluate("(v => !v.seeking && v.currentTime >= 4)(document.querySelector('video'))")
+        )
+        assert page.evaluate("document.querySelector('video').error") is None
     finally:
         server.stop()

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from filmgate.api import content, events, live, models, videos
+from filmgate.api import content, estimates, events, live, models, operators, plan, videos
 from filmgate.store.base import ObjectName
 from tests.images import png
 from tests.service import running, settings_for
@@ -33,7 +33,7 @@ def site(tmp_path_factory):
 
 def routes_with_an_id():
     """(method, path) of every route of the API that takes a video's id."""
-    parts = (videos, content, live, events, models)
+    parts = (videos, content, live, events, models, estimates, operators, plan)
     routes = [route for part in parts for route in part.router.routes if isinstance(route, APIRoute)]
     return sorted((m, r.path) for r in routes for m in r.methods if "{video_id}" in r.path)
 
@@ -110,9 +110,28 @@ def test_a_retry_of_another_tenants_body_creates_a_new_job(site):
         client.delete(f"/v1/videos/{video['id']}")
 
 
-def test_tenants_cannot_read_metrics(site):
-    _, _, theirs, *_ = site
-    assert theirs.get("/metrics").status_code == 403
+@pytest.mark.parametrize("path", ["/metrics", "/v1/queue", "/v1/workers", "/v1/statistics"])
+def test_tenants_cannot_read_what_operators_see(site, path):
+    service, _, theirs, *_ = site
+    refused = theirs.get(path)
+    assert refused.status_code == 403
+    assert "owner" not in refused.text
+    with service.client() as operator:
+        assert "owner" in operator.get(path).text or path == "/v1/workers"
+
+
+def test_usage_shows_only_the_caller(site):
+    _, mine, theirs, *_ = site
+    assert mine.get("/v1/usage").json()["gpu_seconds_today"] > 0
+    used = theirs.get("/v1/usage").json()
+    assert (used["tenant"], used["gpu_seconds_today"]) == ("other", 0.0)
+
+
+def test_a_list_of_operators_contains_no_prompt(site):
+    service, *_ = site
+    with service.client() as operator:
+        texts = [operator.get(path).text for path in ("/v1/queue", "/v1/statistics", "/v1/workers")]
+    assert not any(SECRET_PROMPT in text for text in texts)
 
 
 def test_a_link_to_one_object_gives_access_to_no_other(site):

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, replace
 
 from filmgate.admission.estimates import Estimator
+from filmgate.admission.quotes import Estimate, to_estimate
 from filmgate.admission.screening import Screener
 from filmgate.admission.uploads import ReferenceImages
 from filmgate.admission.uploads.images import Picture
@@ -86,6 +87,11 @@ class Admission:
         self._estimator = Estimator(services.reader)
         self._images = ReferenceImages(settings)
 
+    @property
+    def slo_seconds(self) -> float:
+        """The deadline of a job, in seconds from acceptance."""
+        return self._settings.slo_seconds
+
     def accept(self, context: RequestContext, request: VideoRequest) -> Job:
         """Create the job of a request; durable when this returns. A duplicate returns the existing job.
 
@@ -95,29 +101,13 @@ class Admission:
         duplicate = services.queue.find_duplicate(context.tenant.id, context.idempotency)
         if duplicate is not None:
             return duplicate
-        source = self._find_source(context.tenant, request)
-        if source is not None:
-            request = inherit(request, source.spec, services.models.find(source.spec.model).limits)
-        card = services.models.find(request.model)
-        spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
-        screening = self._screen(context, spec)
-        predicted = self._estimator.estimate(spec, card)
+        request, source, ticket = self._prepare(context, request)
         if services.store.room().is_low:
             raise StoreFull("the store has no space for new clips")
-        ticket = Ticket(
-            tenant_id=context.tenant.id,
-            spec=spec,
-            predicted=predicted,
-            slo_seconds=self._settings.slo_seconds,
-            idempotency=context.idempotency,
-            share=context.tenant.share,
-            screening=screening,
-            trace_id=context.trace_id,
-        )
         # Routed before the image is decoded: a rejected request costs little.
         routed = self._route(context, request, ticket, services.forecast.get())
         picture = self._images.read(request)
-        spec = replace(spec, source=_to_source(request, source, picture))
+        spec = replace(routed.spec, source=_to_source(request, source, picture))
         job = self._enqueue(context, request, replace(routed, spec=spec), picture)
         log.info(
             "job accepted",
@@ -128,6 +118,40 @@ class Admission:
             route=job.route,
         )
         return job
+
+    def estimate(self, context: RequestContext, request: VideoRequest) -> Estimate:
+        """What this request would take and when it would be ready, without creating a job.
+
+        Raises what `accept` raises, except for quotas, disk space and the content of images.
+        """
+        request, _source, ticket = self._prepare(context, request)
+        forecast = self._services.forecast.get()
+        routed = self._route(context, request, ticket, forecast)
+        slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
+        return to_estimate(routed, slot)
+
+    def _prepare(
+        self, context: RequestContext, request: VideoRequest
+    ) -> tuple[VideoRequest, Job | None, Ticket]:
+        """The request with what it inherits, its source, and its ticket without a route."""
+        models = self._services.models
+        source = self._find_source(context.tenant, request)
+        if source is not None:
+            request = inherit(request, source.spec, models.find(source.spec.model).limits)
+        card = models.find(request.model)
+        spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
+        screening = self._screen(context, spec)
+        ticket = Ticket(
+            tenant_id=context.tenant.id,
+            spec=spec,
+            predicted=self._estimator.estimate(spec, card),
+            slo_seconds=self._settings.slo_seconds,
+            idempotency=context.idempotency,
+            share=context.tenant.share,
+            screening=screening,
+            trace_id=context.trace_id,
+        )
+        return request, source, ticket
 
     def _find_source(self, tenant: Tenant, request: VideoRequest) -> Job | None:
         """The completed job that a remix, an edit or an extension starts from."""

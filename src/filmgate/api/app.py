@@ -14,7 +14,18 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from filmgate.api import content, events, health, live, models, videos
+from filmgate.api import (
+    console,
+    content,
+    estimates,
+    events,
+    health,
+    live,
+    models,
+    operators,
+    plan,
+    videos,
+)
 from filmgate.api.edge import Edge, address_of
 from filmgate.api.problems import install_problems, internal_error, to_response
 from filmgate.api.services import Services
@@ -50,11 +61,13 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         lifespan=lifespan,
         # A redirect would repeat the Host header of the request.
         redirect_slashes=False,
+        docs_url=None,  # FastAPI's pages load scripts from other servers
+        redoc_url=None,
     )
     edge = Edge(services.limits, registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
     app.state.edge = edge
-    for part in (videos, content, live, events, models, health):
+    for part in (estimates, videos, content, live, events, models, operators, plan, health, console):
         app.include_router(part.router)
     install_problems(app)
     app.add_middleware(AddressLimit, edge=edge)

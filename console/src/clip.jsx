@@ -1,0 +1,59 @@
+// One clip: its timeline, settings, cost, route and trace.
+import { useEffect, useState } from "preact/hooks";
+import { follow } from "./api.js";
+import { ClipActions } from "./clipcard.jsx";
+import { cost, seconds, stage, when } from "./format.js";
+import { useData, useVideo } from "./hooks.js";
+import { Bar, Code, Notice, Page, Player, State } from "./parts.jsx";
+
+function Timeline({ video }) {
+  const [events, setEvents] = useState([]);
+  useEffect(() => {
+    const stop = new AbortController();
+    const seen = new Map();
+    follow(video.id, (name, data) => {
+      if (!data.is_replay) return;
+      seen.set(`${data.at}${data.stage}${data.status}`, data);
+      setEvents([...seen.values()]);
+    }, stop.signal, 0);
+    return () => stop.abort();
+  }, [video.id, video.status]);
+  if (!events.length) return null;
+  const first = events[0].at;
+  const name = (event) => (event.status === "in_progress" ? stage(event.stage) : { queued: "Queued", completed: "Ready", failed: event.reason === "cancelled" ? "Cancelled" : "Failed" }[event.status]);
+  return (
+    <section class="card"><h2>Timeline</h2>
+      <ol class="timeline">{events.map((event, index) => (
+        <li key={index}><span>{name(event)}{event.attempt > 1 ? `, attempt ${event.attempt}` : ""}</span><span class="note">+{(event.at - first).toFixed(1)} s</span>
+          <span class="note">{index + 1 < events.length ? seconds(events[index + 1].at - event.at) : ""}</span></li>))}</ol>
+    </section>
+  );
+}
+
+function Details({ initial }) {
+  const [video, preview, setVideo] = useVideo(initial);
+  const open = (created) => { location.hash = `#/clips/${created.id}`; };
+  const facts = [["Id", video.id], ["Model", video.model], ["Size", video.size], ["Length", `${video.seconds} s`], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
+    ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", video.route === "gpu" ? "own GPU" : "managed provider"],
+    ["Screening", video.screening], ["Trace", video.trace_id], ["Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
+  const body = { prompt: video.prompt || "", model: video.model, size: video.size, seconds: video.seconds };
+  return (
+    <div class="detail" data-status={video.status}>
+      <div class="card clip is-large"><Player video={video} preview={preview} />
+        <div class="clip-text"><p class="prompt">{video.prompt}</p><p class="facts"><State video={video} />{video.eta_seconds !== null && <span>about {seconds(video.eta_seconds)} left</span>}</p>
+          {video.eta_seconds !== null && <Bar value={video.progress} label="Progress" />}
+          <Notice problem={video.error?.code === "cancelled" ? null : video.error} />
+          <ClipActions video={video} setVideo={setVideo} onCreated={open} onRemoved={() => { location.hash = "#/clips"; }} /></div></div>
+      <div class="stack">
+        <section class="card"><h2>Settings</h2><dl>{facts.filter(([, value]) => value).map(([name, value]) => <div><dt>{name}</dt><dd>{value}</dd></div>)}</dl></section>
+        <Timeline video={video} />
+        <section class="card"><h2>Request</h2><Code body={body} /></section>
+      </div>
+    </div>
+  );
+}
+
+export function Clip({ id }) {
+  const { data, error } = useData(`/v1/videos/${encodeURIComponent(id)}`);
+  return <Page title="Clip" actions={<a class="button" href="#/clips">All clips</a>}><Notice problem={error} />{data && <Details key={data.id} initial={data} />}</Page>;
+}

@@ -1,0 +1,168 @@
+// Small parts that several pages use.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { getBlob, post } from "./api.js";
+import { toCurl, toJavaScript, toPython } from "./code.js";
+import { isFinal, state } from "./format.js";
+import { useVisible } from "./hooks.js";
+import { canPlayLive, playLive } from "./live.js";
+
+const PATHS = {
+  create: "M12 5v14M5 12h14",
+  clips: "M4 5h7v6H4zM13 5h7v6h-7zM4 13h7v6H4zM13 13h7v6h-7z",
+  queue: "M4 6h16M4 12h11M4 18h7",
+  service: "M4 18l5-6 4 3 7-9",
+  plan: "M5 4h14v16H5zM9 8h6M9 12h6M9 16h3",
+  docs: "M5 5a2 2 0 0 1 2-2h12v16H7a2 2 0 0 0-2 2zM5 19V5",
+  theme: "M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z",
+  leave: "M10 4H5v16h5M14 8l4 4-4 4M18 12H9",
+};
+
+export const Icon = ({ name }) => (
+  <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={PATHS[name]} /></svg>
+);
+
+export const Notice = ({ problem, children }) =>
+  problem || children ? <p class={`notice ${problem ? "is-problem" : ""}`} role={problem ? "alert" : undefined}>{problem ? problem.message : children}</p> : null;
+
+export const State = ({ video }) => <span class={`state is-${video.status} ${video.error?.code === "cancelled" ? "is-cancelled" : ""}`}>{state(video)}</span>;
+
+export const Bar = ({ value, label }) => (
+  <div class="bar" role="progressbar" aria-label={label} aria-valuenow={value} aria-valuemin="0" aria-valuemax="100"><i style={{ width: `${value}%` }} /></div>
+);
+
+export const Tile = ({ label, value, note, metric }) => (
+  <div class="tile"><span class="label">{label}</span><strong>{value}</strong>{note && <span class="note">{note}</span>}{metric && <code class="metric">{metric}</code>}</div>
+);
+
+export function Page({ title, lead, actions, children }) {
+  useEffect(() => { document.title = `${title} · Filmgate`; }, [title]);
+  return (
+    <main id="main" tabIndex={-1}>
+      <header class="page-head"><div><h1>{title}</h1>{lead && <p class="lead">{lead}</p>}</div>{actions && <div class="actions">{actions}</div>}</header>
+      {children}
+    </main>
+  );
+}
+
+export const streamLink = async (id) => (await post(`/v1/videos/${id}/stream-link`)).url;
+
+const LIVE_STAGES = new Set(["decode", "upload"]);
+
+// Plays a video: its preview while it is drawn, the live stream while it is decoded, then the stored clip.
+export function Player({ video, preview }) {
+  const [source, setSource] = useState(null);
+  const element = useRef(null);
+  const isDone = video.status === "completed";
+  const isLive = video.status === "in_progress" && LIVE_STAGES.has(video.stage);
+  const [width, height] = video.size.split("x").map(Number);
+  const store = () => streamLink(video.id).then((url) => setSource({ kind: "stored", url }), () => setSource(null));
+
+  useEffect(() => {
+    if (isLive && !source) {
+      if (canPlayLive()) setSource({ kind: "live", attempt: video.attempt });
+      else streamLink(video.id).then((url) => setSource({ kind: "live", url }), () => setSource(null));
+    }
+    if (isDone && (!source || element.current?.ended)) store();
+  }, [isDone, isLive]);
+  const isStreaming = source?.kind === "live" && !source.url;
+  useEffect(() => {
+    if (!isStreaming) return undefined;
+    const stop = new AbortController();
+    // A stream that breaks belongs to a failed attempt: the next one, or the stored clip, replaces it.
+    playLive(element.current, video.id, stop.signal).catch(() => stop.signal.aborted || setSource(null));
+    return () => stop.abort();
+  }, [isStreaming]);
+  useEffect(() => { if (isDone && !source) store(); }, [source]);
+
+  return (
+    <div class="player" style={{ aspectRatio: `${width} / ${height}` }}>
+      {source && video.status !== "failed" ? (
+        <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay playsInline controls
+          loop={source.kind === "stored"} onEnded={() => isDone && source.kind === "live" && store()}
+          aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"} data-kind={source.kind} />
+      ) : preview && video.status !== "failed" ? <img src={preview} alt="Preview of the clip" />
+        : <div class={`blank ${video.status === "failed" ? "" : "is-working"}`} aria-hidden="true" />}
+    </div>
+  );
+}
+
+const thumbnails = new Map();
+const MAX_THUMBNAILS = 600;
+
+export async function thumbnail(id) {
+  if (!thumbnails.has(id)) {
+    thumbnails.set(id, getBlob(`/v1/videos/${id}/content?variant=thumbnail`).then(URL.createObjectURL, () => null));
+    if (thumbnails.size > MAX_THUMBNAILS) {
+      const [oldest, url] = thumbnails.entries().next().value;
+      thumbnails.delete(oldest);
+      url.then((link) => link && URL.revokeObjectURL(link));
+    }
+  }
+  return thumbnails.get(id);
+}
+
+// The thumbnail of a clip, which plays under the pointer.
+export function Picture({ video }) {
+  const [element, isVisible] = useVisible();
+  const [picture, setPicture] = useState(null);
+  const [clip, setClip] = useState(null);
+  const isReady = video.status === "completed";
+  useEffect(() => { if (isReady && isVisible) thumbnail(video.id).then(setPicture); }, [isReady, isVisible]);
+  const play = () => { if (isReady && !matchMedia("(prefers-reduced-motion: reduce)").matches) streamLink(video.id).then(setClip, () => setClip(null)); };
+  return (
+    <div ref={element} class="picture" onPointerEnter={play} onPointerLeave={() => setClip(null)}>
+      {picture ? <img src={picture} alt="" /> : <div class={`blank ${isFinal(video) ? "" : "is-working"}`} />}
+      {clip && <video src={clip} muted autoPlay loop playsInline aria-hidden="true" />}
+    </div>
+  );
+}
+
+export function CopyButton({ text, label = "Copy" }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(typeof text === "function" ? await text() : text);
+    setCopied(true);
+    setTimeout(() => setCopied(false), 1500);
+  };
+  return <button type="button" onClick={copy}>{isCopied ? "Copied" : label}</button>;
+}
+
+const LANGUAGES = { curl: toCurl, Python: toPython, JavaScript: toJavaScript };
+
+export function Code({ body }) {
+  const [language, setLanguage] = useState("curl");
+  const text = LANGUAGES[language](body, location.origin);
+  return (
+    <section class="code" aria-label="This request as code">
+      <div class="tabs">
+        {Object.keys(LANGUAGES).map((name) => <button type="button" aria-pressed={name === language} onClick={() => setLanguage(name)}>{name}</button>)}
+        <CopyButton text={text} />
+      </div>
+      <pre tabIndex={0}>{text}</pre>
+    </section>
+  );
+}
+
+// Asks once more before it acts.
+export function SureButton({ label, sure, onSure, ...rest }) {
+  const [isAsking, setAsking] = useState(false);
+  useEffect(() => {
+    if (!isAsking) return undefined;
+    const timer = setTimeout(() => setAsking(false), 4000);
+    return () => clearTimeout(timer);
+  }, [isAsking]);
+  return <button type="button" {...rest} class={isAsking ? "danger" : rest.class} onClick={() => { if (isAsking) onSure(); setAsking(!isAsking); }}>{isAsking ? sure : label}</button>;
+}
+
+// A line over time. `series` is [[x, y], ...].
+export function Line({ series, label }) {
+  if (series.length < 2) return <p class="note">The line begins with the second reading.</p>;
+  const xs = series.map(([x]) => x), ys = series.map(([, y]) => y);
+  const left = xs[0], span = Math.max(xs.at(-1) - left, 1e-9), top = Math.max(...ys, 1);
+  const points = series.map(([x, y]) => `${(600 * (x - left) / span).toFixed(1)},${(118 - 110 * y / top).toFixed(1)}`).join(" ");
+  return (
+    <svg class="line" viewBox="0 0 600 120" preserveAspectRatio="none" role="img" aria-label={`${label}: now ${ys.at(-1)}, most ${top}`}>
+      <polyline points={`0,119 ${points} 600,119`} class="area" /><polyline points={points} />
+    </svg>
+  );
+}

@@ -1,0 +1,267 @@
+"""What operators see: usage, the queue, live workers and the history of the service."""
+
+import time
+from math import isfinite
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel
+
+from filmgate.api.auth import Operator, Reader
+from filmgate.api.openapi import PROBLEMS
+from filmgate.api.services import Services, services_of
+from filmgate.jobs import JobState, Reason, Route
+from filmgate.scheduling.records import DURATION_BOUNDS, Histogram
+from filmgate.tenants.base import Scope, Tenant
+
+router = APIRouter(tags=["operations"], responses=PROBLEMS)
+
+_MAX_LISTED_JOBS = 200
+
+
+class Usage(BaseModel):
+    """The caller: its scopes, what it used since midnight UTC, and its quotas; null is unlimited."""
+
+    object: Literal["usage"] = "usage"
+    tenant: str
+    scopes: list[Scope]
+    gpu_seconds_today: float
+    max_gpu_seconds_per_day: float | None
+    max_queued: int | None
+    max_running: int | None
+
+
+class TenantUsage(Usage):
+    """A tenant and its usage today."""
+
+    weight: float
+    is_enabled: bool
+
+
+class Count(BaseModel):
+    """Queued or running jobs of one tenant, route and model."""
+
+    tenant: str
+    route: Route
+    model: str
+    state: JobState
+    jobs: int
+    gpu_seconds: float
+
+
+class QueuedVideo(BaseModel):
+    """A queued job and its forecast; seconds are null while no live worker serves it."""
+
+    id: str
+    tenant: str
+    route: Route
+    model: str
+    waiting_seconds: float
+    position: int | None
+    starts_in_seconds: float | None
+    ready_in_seconds: float | None
+
+
+class QueueState(BaseModel):
+    """The queue of all tenants. `data` lists the first jobs, the counts include all of them."""
+
+    object: Literal["queue"] = "queue"
+    queued: int
+    running: int
+    backlog_seconds: float
+    oldest_queued_seconds: float
+    counts: list[Count]
+    data: list[QueuedVideo]
+
+
+class LiveWorker(BaseModel):
+    """A worker that sent a heartbeat in the last 30 seconds."""
+
+    id: str
+    route: Route
+    models: list[str]
+    device: str
+    capacity: int
+    running: int
+
+
+class WorkerList(BaseModel):
+    """All live workers."""
+
+    object: Literal["list"] = "list"
+    data: list[LiveWorker]
+
+
+class Ended(BaseModel):
+    """Ended jobs of one tenant, route, model and reason."""
+
+    tenant: str
+    route: Route
+    model: str
+    state: JobState
+    reason: Reason | None
+    jobs: int
+    gpu_seconds: float
+    usd: float | None
+
+
+class Durations(BaseModel):
+    """A histogram: `counts[i]` jobs took at most `bounds[i]` seconds, the last count took longer.
+
+    `kind` is `wait`, `total` or a stage; the metrics are filmgate_wait_seconds, filmgate_job_seconds and
+    filmgate_stage_seconds.
+    """
+
+    kind: str
+    model: str
+    counts: list[int]
+    seconds: float
+
+
+class ServiceStatistics(BaseModel):
+    """The history of the whole service. Counts only grow."""
+
+    object: Literal["statistics"] = "statistics"
+    slo_seconds: float
+    bounds: list[float]
+    ended: list[Ended]
+    durations: list[Durations]
+    tenants: list[TenantUsage]
+
+
+@router.get("/v1/usage")
+async def retrieve_usage(request: Request, caller: Reader) -> Usage:
+    """The caller's tenant, scopes, usage today and quotas."""
+    services = services_of(request)
+    usage = await services.call(_usage, services, caller)
+    return Usage(**usage.model_dump(include=set(Usage.model_fields)))
+
+
+@router.get("/v1/queue")
+async def retrieve_queue(request: Request, _operator: Operator) -> QueueState:
+    """What waits and runs, by tenant and model, with the forecast. Needs the scope `admin`."""
+    services = services_of(request)
+    return await services.call(_queue, services)
+
+
+@router.get("/v1/workers")
+async def list_workers(request: Request, _operator: Operator) -> WorkerList:
+    """All live workers. Needs the scope `admin`."""
+    services = services_of(request)
+    return await services.call(_workers, services)
+
+
+@router.get("/v1/statistics")
+async def retrieve_statistics(request: Request, _operator: Operator) -> ServiceStatistics:
+    """Ended jobs, durations, and the usage of all tenants. Needs the scope `admin`."""
+    services = services_of(request)
+    return await services.call(_statistics, services)
+
+
+def _usage(services: Services, tenant: Tenant) -> TenantUsage:
+    share = tenant.share
+    return TenantUsage(
+        tenant=tenant.id,
+        scopes=sorted(tenant.scopes),
+        gpu_seconds_today=round(services.reader.usage(tenant.id).gpu_seconds_today, 3),
+        max_gpu_seconds_per_day=share.max_gpu_seconds_per_day,
+        max_queued=share.max_queued,
+        max_running=share.max_running,
+        weight=share.weight,
+        is_enabled=tenant.is_enabled,
+    )
+
+
+def _queue(services: Services) -> QueueState:
+    backlog, forecast, now = services.reader.backlog(), services.forecast.get(), time.time()
+    listed = []
+    for job in forecast.snapshot.queued[:_MAX_LISTED_JOBS]:
+        slot = forecast.slots.get(job.job_id) if job.job_id else None
+        if job.job_id is None:
+            continue
+        listed.append(
+            QueuedVideo(
+                id=job.job_id,
+                tenant=job.tenant_id,
+                route=job.route,
+                model=job.model,
+                waiting_seconds=round(max(now - job.created_at, 0.0), 1),
+                position=slot.position if slot else None,
+                starts_in_seconds=_finite(slot.starts_in) if slot else None,
+                ready_in_seconds=_finite(slot.ends_in) if slot else None,
+            )
+        )
+    oldest = backlog.oldest_queued_at
+    return QueueState(
+        queued=backlog.queued_jobs,
+        running=backlog.running_jobs,
+        backlog_seconds=round(sum(c.gpu_seconds for c in backlog.counts if c.state is JobState.QUEUED), 1),
+        oldest_queued_seconds=round(max(now - oldest, 0.0), 1) if oldest is not None else 0.0,
+        counts=[
+            Count(
+                tenant=count.tenant_id,
+                route=count.route,
+                model=count.model,
+                state=count.state,
+                jobs=count.jobs,
+                gpu_seconds=round(count.gpu_seconds, 1),
+            )
+            for count in backlog.counts
+        ],
+        data=listed,
+    )
+
+
+def _workers(services: Services) -> WorkerList:
+    snapshot = services.forecast.get().snapshot
+    alive = services.reader.backlog().workers
+    running = [job.worker_id for job in snapshot.running]
+    return WorkerList(
+        data=[
+            LiveWorker(
+                id=worker.worker_id,
+                route=worker.route,
+                models=list(worker.models),
+                device=worker.device,
+                capacity=worker.capacity,
+                running=running.count(worker.worker_id),
+            )
+            for worker in alive
+        ]
+    )
+
+
+def _statistics(services: Services) -> ServiceStatistics:
+    statistics, price = services.reader.statistics(), services.settings.usd_per_gpu_hour
+    return ServiceStatistics(
+        slo_seconds=services.admission.slo_seconds,
+        bounds=list(DURATION_BOUNDS),
+        ended=[
+            Ended(
+                tenant=end.tenant_id,
+                route=end.route,
+                model=end.model,
+                state=end.state,
+                reason=end.reason,
+                jobs=end.jobs,
+                gpu_seconds=round(end.gpu_seconds, 3),
+                usd=round(end.gpu_seconds / 3600 * price, 6) if price and end.route is Route.GPU else None,
+            )
+            for end in statistics.ended
+        ],
+        durations=[_durations(histogram) for histogram in statistics.histograms],
+        tenants=[_usage(services, tenant) for tenant in services.tenants.tenants()],
+    )
+
+
+def _durations(histogram: Histogram) -> Durations:
+    return Durations(
+        kind=histogram.kind,
+        model=histogram.model,
+        counts=list(histogram.counts),
+        seconds=round(histogram.seconds, 3),
+    )
+
+
+def _finite(seconds: float) -> float | None:
+    return round(seconds, 1) if isfinite(seconds) else None

@@ -1,0 +1,107 @@
+"""Writes the screenshots of the console that the docs show: `make screenshots`."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from tests.browser.chromium import FLAGS, find_chromium
+from tests.server_process import ServerProcess
+from tests.waiting import wait_until
+
+PROMPTS = [
+    "a red ball bounces on the grass",
+    "a yellow fish moves to the right in the sea",
+    "a blue rocket rises in the night sky",
+    "a green balloon sways at sunset",
+    "an orange star spins in the night sky",
+    "a white boat moves to the left on the sea",
+    "a pink heart grows on a plain background",
+    "a purple car moves to the right in the city",
+]
+VIEWS = {
+    "": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
+    "-dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
+    "-phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "device_scale_factor": 2},
+}
+# The pages of each view. The queue comes last: its screenshot needs jobs that wait.
+SHOTS = {
+    "": ["create", "clips", "clip", "service", "plan", "docs", "queue"],
+    "-dark": ["create", "clips", "queue"],
+    "-phone": ["create", "clips", "queue"],
+}
+CREATE = """async ([prompt, seconds]) => {
+    const headers = {"Content-Type": "application/json"};
+    const body = JSON.stringify({prompt, seconds, seed: 7});
+    return (await (await fetch("/v1/videos", {method: "POST", headers, body})).json()).id;
+}"""
+COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
+STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
+
+
+def fill(page, url):
+    """Render some clips, and leave some in the queue."""
+    page.goto(url)
+    ids = [page.evaluate(CREATE, [prompt, "2"]) for prompt in reversed(PROMPTS)]
+    wait_until(lambda: page.evaluate(STATUS, ids[-1]), 300, interval=0.5)
+    return ids
+
+
+def take(page, url, name):
+    """Open a page and wait until everything on it is shown."""
+    page.goto(url)
+    page.locator("h1").wait_for()
+    if name == "plan":
+        page.get_by_role("button", name="Compute plan").click()
+        page.locator(".verdict").wait_for()
+    if name in ("create", "clip"):
+        wait_until(lambda: page.evaluate("document.querySelector('video')?.currentTime > 0.6"), interval=0.1)
+    if name in ("create", "clips"):
+        wait_until(lambda: page.evaluate(COUNT_PICTURES) >= 2, interval=0.1)
+    if name == "create":
+        page.locator(".estimate strong").wait_for()
+    if name == "queue":
+        page.locator(".line").wait_for()
+    page.mouse.move(700, 5)
+
+
+def add_jobs(page):
+    """Jobs that wait, until `cancel_jobs`."""
+    return [page.evaluate(CREATE, [prompt, "4"]) for prompt in PROMPTS]
+
+
+def cancel_jobs(page, ids):
+    for video in ids:
+        page.evaluate("(id) => fetch(`/v1/videos/${id}`, {method: 'DELETE'})", video)
+
+
+def shoot(context, url, view, folder):
+    with context.new_page() as page:
+        page.goto(url)
+        clip = page.evaluate("async () => (await (await fetch('/v1/videos')).json()).data[0].id")
+        addresses = {"create": "/#/", "clip": f"/#/clips/{clip}", "docs": "/docs"}
+        for name in SHOTS[view]:
+            ids = add_jobs(page) if name == "queue" else []
+            take(page, url + addresses.get(name, f"/#/{name}"), name)
+            page.screenshot(path=folder / f"console-{name}{view}.png")
+            cancel_jobs(page, ids)
+
+
+def main(folder):
+    with tempfile.TemporaryDirectory() as data, sync_playwright() as playwright:
+        server = ServerProcess(Path(data), "--open", model="flipbook", FILMGATE_API__USD_PER_GPU_HOUR="2.5")
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
+        try:
+            with browser.new_page() as page:
+                fill(page, server.url)
+            for view, options in VIEWS.items():
+                with browser.new_context(**options) as context:
+                    shoot(context, server.url, view, folder)
+        finally:
+            browser.close()
+            server.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,249 @@
+"""The console in a real Chromium. test_playback.py shows a clip of a real worker in it."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from filmgate.jobs import Stage
+from tests.browser.test_playback import make_fragments
+from tests.images import png
+from tests.service import running, settings_for
+from tests.waiting import wait_until
+
+AXE = Path(__file__).parent / "axe.min.js"
+SMALL = {"size": "192x192", "seconds": "1", "steps": 2}
+# The pages, and what each shows when its data has arrived.
+READY = {
+    "/#/": ".estimate strong",
+    "/#/clips": ".gallery-tile",
+    "/#/queue": ".tile",
+    "/#/service": "td",
+    "/#/plan": "select",
+    "/docs": ".operation",
+}
+LIVE_WIDTH = """() => {
+    const video = document.querySelector("video[data-kind=live]");
+    return video && video.readyState >= 2 && video.videoWidth;
+}"""
+REFUSED = "instructions to build a pipe bomb"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"> a red ball & <b>bold</b>"
+
+
+class Site:
+    """A server that can be stopped and started again at the same address, and the keys of two tenants."""
+
+    def __init__(self, folder):
+        self.folder, self.port, self.running = folder, 0, ExitStack()
+        self.start()
+        self.url, self.key = self.service.url, self.service.key
+        self.port = int(self.url.rpartition(":")[2])
+        self.keys = {name: self.service.add_tenant(name) for name in ("first", "second")}
+
+    def start(self):
+        self.service = self.running.enter_context(running(settings_for(self.folder, api__port=self.port)))
+
+    def stop(self):
+        self.running.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    site = Site(tmp_path_factory.mktemp("console"))
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def hand(site):
+    """A live worker that the test drives. The jobs of earlier tests are gone."""
+    with site.service.client() as client:
+        for video in client.get("/v1/videos?limit=100").json()["data"]:
+            client.delete(f"/v1/videos/{video['id']}")
+    hand = site.service.hand()
+    hand.announce()
+    return hand
+
+
+@pytest.fixture
+def opened(chromium, site):
+    """Opens tabs; at the end, none may have an error, a cookie, or a request to another server."""
+    contexts, errors, requests = [], [], []
+
+    def open_tab(path="/#/", key=None, **options):
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if _is_error(message) else None)
+        page.on("request", lambda request: requests.append(request.url))
+        page.add_init_script(f"sessionStorage.setItem('filmgate.key', '{key or site.key}')")
+        page.goto(site.url + path)
+        return page
+
+    yield open_tab
+    cookies = [cookie for context in contexts for cookie in context.cookies()]
+    for context in contexts:
+        context.close()
+    assert errors == []
+    assert cookies == []
+    allowed = (site.url + "/", f"blob:{site.url}/", "data:")
+    assert [url for url in requests if not url.startswith(allowed)] == []
+    assert not any("fg_" in url for url in requests)
+
+
+def _is_error(message):
+    # The browser reports every response above 399 and every lost connection itself.
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
+
+
+def test_only_a_valid_key_signs_in(site, opened):
+    page = opened(key="fg_wrong")
+    page.get_by_text("The server does not accept this key").wait_for()
+    page.get_by_label("API key").fill(site.key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", name="Create", exact=True)).to_be_visible()
+
+
+def create(page, prompt):
+    page.get_by_label("Prompt", exact=True).fill(prompt)
+    page.get_by_role("button", name="Create clip").click()
+    card = page.locator("article").first
+    expect(card).to_contain_text(prompt)
+    return card
+
+
+def test_a_clip_plays_from_its_first_fragments_and_is_downloaded(hand, opened):
+    page = opened()
+    expect(page.locator(".estimate")).to_contain_text("Ready in about")
+    card = create(page, "a red ball bounces on the grass")
+    fragments = make_fragments()
+    hand.take()
+    hand.report(Stage.DECODE)
+    for number, fragment in enumerate(fragments[:4]):
+        hand.fragment(number, fragment)
+    assert wait_until(lambda: page.evaluate(LIVE_WIDTH)) == 128
+    assert card.get_attribute("data-status") == "in_progress"
+    for number, fragment in enumerate(fragments[4:], 4):
+        hand.fragment(number, fragment)
+    hand.finish(b"".join(fragments))
+    expect(card).to_have_attribute("data-status", "completed")
+    expect(card.locator("video[data-kind=stored]")).to_be_visible(timeout=30_000)
+    with page.expect_download() as download:
+        card.get_by_role("button", name="Download").click()
+    assert Path(download.value.path()).read_bytes() == b"".join(fragments)
+
+
+def test_a_remix_is_followed_after_a_reload_and_cancelled(hand, opened):
+    page = opened()
+    create(page, "a red ball")
+    hand.make(b"".join(make_fragments(8)))
+    page.get_by_role("button", name="Remix").first.click()
+    page.locator("[name=remix]").fill("a blue ball")
+    page.locator(".remix").get_by_role("button", name="Remix").click()
+    expect(page.locator("article").first).to_contain_text("a blue ball")
+    hand.take()
+    hand.report(Stage.DENOISE, 3, 10, 0.25)
+    page.reload()
+    card = page.locator("article").first
+    expect(card).to_contain_text("Drawing")
+    expect(card.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
+    card.get_by_role("button", name="Cancel").click()
+    assert wait_until(lambda: hand.report().is_cancelling)
+    hand.finish()
+    expect(card).to_contain_text("Cancelled")
+
+
+def test_hostile_text_is_shown_as_text(site, opened):
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": HOSTILE, **SMALL}).json()["id"]
+        client.post(f"/v1/videos/{video}/cancel")
+    for path in ("/#/", "/#/clips", f"/#/clips/{video}"):
+        page = opened(path)
+        expect(page.get_by_text(HOSTILE).first).to_be_visible()
+        assert "owned" not in page.title()
+    page = opened(f"/#/clips/{'<script>alert(1)<'}")
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_a_refusal_names_the_reason(hand, opened):
+    page = opened()
+    page.get_by_label("Prompt", exact=True).fill(REFUSED)
+    expect(page.get_by_role("alert")).to_contain_text("the prompt was rejected by")
+    page.get_by_label("Prompt", exact=True).fill("a red ball")
+    image = {"name": "a.png", "mimeType": "image/png", "buffer": b"not an image"}
+    page.locator("#image").set_input_files(image)
+    page.get_by_role("button", name="Create clip").click()
+    expect(page.get_by_role("alert")).to_contain_text("image")
+    page.locator("#image").set_input_files(image | {"buffer": png()})
+    page.get_by_role("button", name="Create clip").click()
+    expect(page.locator("article").first).to_contain_text("a red ball")
+
+
+def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opened):
+    with site.service.client(site.keys["first"]) as client:
+        for number in range(30):
+            video = client.post("/v1/videos", json={"prompt": f"clip {number}", **SMALL}).json()["id"]
+            client.post(f"/v1/videos/{video}/cancel")
+    page = opened("/#/clips", site.keys["first"])
+    expect(page.locator(".gallery-tile")).to_have_count(24)
+    page.mouse.wheel(0, 10_000)
+    expect(page.locator(".gallery-tile")).to_have_count(30)
+    page.get_by_label("Search prompts").fill("clip 29")
+    expect(page.locator(".gallery-tile")).to_have_count(1)
+    page.get_by_role("checkbox").check()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete 1 for good").click()
+    expect(page.locator(".gallery-tile")).to_have_count(0)
+    other = opened("/#/clips", site.keys["second"])
+    expect(other.get_by_text("There are no clips yet.")).to_be_visible()
+    expect(other.get_by_role("link", name="Queue")).to_have_count(0)
+
+
+def test_operators_see_live_numbers(site, hand, opened):
+    page = opened("/#/queue")
+    expect(page.locator("td", has_text="hand").first).to_be_visible()
+    expect(page.locator(".tile", has_text="Queued").first).to_contain_text("0")
+    with site.service.client(site.keys["second"]) as client:
+        client.post("/v1/videos", json={"prompt": "a red ball", **SMALL})
+    expect(page.locator(".tile", has_text="Queued").first).to_contain_text("1")
+    expect(page.locator("tr", has_text="second").first).to_be_visible()
+    hand.make()
+    page.get_by_role("link", name="Service").click()
+    expect(page.locator("tr", has_text="second").last).to_contain_text("generate, read")
+
+
+def test_the_planner_answers_in_the_page(opened):
+    page = opened("/#/plan")
+    page.locator("[name=clips_per_day]").fill("1000")
+    page.get_by_role("button", name="Compute plan").click()
+    expect(page.locator(".verdict")).to_contain_text("per clip", timeout=30_000)
+
+
+@pytest.mark.parametrize("view", ["desktop", "dark phone"])
+def test_axe_finds_nothing(hand, opened, view):
+    options = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"} if "phone" in view else {}
+    found = []
+    page = opened(**options)
+    create(page, "a red ball")
+    for path, content in READY.items():
+        page.goto(page.url.partition("/#")[0].removesuffix("/docs") + path)
+        page.locator("h1").wait_for()
+        page.locator(content).first.wait_for()
+        page.evaluate(AXE.read_text())
+        result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        assert result["passes"]
+        found += [(path, v["id"], v["nodes"][0]["html"]) for v in result["violations"]]
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    assert found == []
+
+
+def test_the_page_continues_after_a_restart_of_the_server(site, hand, opened):
+    page = opened()
+    card = create(page, "a yellow star")
+    site.stop()
+    site.start()
+    hand = site.service.hand()
+    hand.make(b"".join(make_fragments(8)))
+    expect(card).to_have_attribute("data-status", "completed", timeout=60_000)

@@ -1,0 +1,101 @@
+"""The routes that the console needs: estimates, usage, the queue, workers, statistics and plans."""
+
+import pytest
+
+from filmgate.api import plan
+from filmgate.tenants.base import Scope
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker(service):
+    """A live worker."""
+    hand = service.hand()
+    hand.announce()
+    return hand
+
+
+def test_an_estimate_predicts_the_job_and_creates_none(client):
+    body = {"prompt": "a red ball", "seconds": "2", "size": "256x256"}
+    estimate = client.post("/v1/videos/estimate", json=body).json()
+    assert client.get("/v1/videos").json()["data"] == []
+    video = client.post("/v1/videos", json=body).json()
+    assert estimate["cost"] == video["cost"]
+    assert (estimate["size"], estimate["seconds"]) == ("256x256", "2.0625")
+    assert estimate["ready_in_seconds"] == pytest.approx(video["eta_seconds"], rel=0.5)
+    assert estimate["queue_position"] == 1
+    client.delete(f"/v1/videos/{video['id']}")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"prompt": "a red ball", "size": "100x100"}, "unsupported_value"),
+        ({"prompt": "a red ball", "seconds": "900"}, "unsupported_value"),
+        ({"prompt": "a red ball", "model": "unknown"}, "model_not_found"),
+        ({"seconds": "2"}, "invalid_value"),
+    ],
+)
+def test_an_estimate_rejects_what_create_rejects(client, body, code):
+    responses = [client.post(path, json=body) for path in ("/v1/videos/estimate", "/v1/videos")]
+    assert [r.json()["error"]["code"] for r in responses] == [code, code]
+    assert responses[0].json() == responses[1].json()
+
+
+def test_a_key_that_may_only_read_gets_no_estimate(service):
+    with service.client(service.add_tenant("reader", scopes=frozenset({Scope.READ}))) as reader:
+        assert reader.post("/v1/videos/estimate", json={"prompt": "x"}).status_code == 403
+        assert reader.get("/v1/usage").json()["scopes"] == ["read"]
+
+
+def test_operators_see_the_queue_the_workers_and_the_history(service, client, worker):
+    first, second = (client.post("/v1/videos", json={"prompt": "a red ball"}).json() for _ in range(2))
+    worker.take()
+    worker.report()
+    service.services.forecast.refresh()
+    queue = client.get("/v1/queue").json()
+    assert (queue["queued"], queue["running"]) == (1, 1)
+    assert [job["id"] for job in queue["data"]] == [second["id"]]
+    assert queue["data"][0]["position"] == 1
+    assert queue["data"][0]["starts_in_seconds"] > 0
+    workers = client.get("/v1/workers").json()["data"]
+    assert [(w["id"], w["device"], w["running"]) for w in workers] == [("hand", "cpu", 1)]
+    worker.finish()
+    client.delete(f"/v1/videos/{second['id']}")
+    statistics = client.get("/v1/statistics").json()
+    done = next(end for end in statistics["ended"] if end["state"] == "completed")
+    assert (done["tenant"], done["model"], done["jobs"]) == ("local", "flipbook", 1)
+    total = next(d for d in statistics["durations"] if d["kind"] == "total")
+    assert len(total["counts"]) == len(statistics["bounds"]) + 1
+    assert sum(total["counts"]) == 1
+    client.delete(f"/v1/videos/{first['id']}")
+
+
+def test_a_plan_is_the_answer_of_the_planner(client):
+    choices = client.get("/v1/plan").json()
+    assert "wan2.1-t2v-14b" in choices["models"]
+    body = {"model": "wan2.1-t2v-14b", "clips_per_day": 500, "slo_seconds": 600, "region": "us-east-1"}
+    answer = client.post("/v1/plan", json=body).json()
+    assert answer["verdict"].startswith("Run ")
+    assert answer["options"][0]["rank"] == 1
+    assert answer["cost"]["usd_per_clip"] > 0
+
+
+@pytest.mark.parametrize(
+    ("body", "option"),
+    [
+        ({"model": "/etc"}, "model"),
+        ({"model": "wan2.1-t2v-14b", "region": "--json"}, "region"),
+        ({"model": "wan2.1-t2v-14b", "size": "10x10"}, "size"),
+        ({"model": "wan2.1-t2v-14b", "seconds": -1}, "seconds"),
+    ],
+)
+def test_a_plan_names_the_invalid_field(client, body, option):
+    refused = client.post("/v1/plan", json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, option)
+
+
+def test_a_plan_that_takes_too_long_is_stopped(client, monkeypatch):
+    monkeypatch.setattr(plan, "PLAN_SECONDS", 0.01)
+    refused = client.post("/v1/plan", json={"model": "wan2.1-t2v-14b"})
+    assert refused.status_code == 400
+    assert "took longer" in refused.json()["error"]["message"]
