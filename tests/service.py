@@ -40,6 +40,7 @@ def settings_for(data, **given):
         "api.watch_seconds": 0.02,
         "store.min_free_bytes": 0,
         "queue.backoff_seconds": 0.0,
+        "admission.scale_from_zero": "*",
     }
     return with_values(Settings(), quick | {key.replace("__", "."): value for key, value in given.items()})
 

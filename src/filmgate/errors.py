@@ -23,6 +23,7 @@ FilmgateError
 |   `-- LinkInvalid       a signed link that was altered or has expired
 `-- RunError              the request is valid, the attempt failed; exit code 1, HTTP 5xx
     |-- ModelError        a model folder is missing, broken or of an unknown kind
+    |-- ModelNotServed    no worker serves the model; ModelLoading: a worker is loading it
     |-- ModelUnavailable  the model hub cannot be reached or is overloaded
     |-- DeviceError       the requested GPU is missing, or its driver failed
     |-- OutOfMemory       every rung of the memory ladder was tried
@@ -89,6 +90,18 @@ class ModelUnavailable(RunError):  # noqa: N818
     """The model hub cannot be reached or is overloaded."""
 
     code: ClassVar[str] = "model_unavailable"
+
+
+class ModelNotServed(RunError):  # noqa: N818
+    """No worker serves the model."""
+
+    code: ClassVar[str] = "model_not_served"
+
+
+class ModelLoading(ModelNotServed):
+    """A worker is loading the model for the first time; its limits are not known yet."""
+
+    code: ClassVar[str] = "model_loading"
 
 
 class DeviceError(RunError):

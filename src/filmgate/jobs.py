@@ -218,6 +218,7 @@ class VideoSpec:
     guidance: float | None = None
     negative_prompt: str | None = field(default=None, repr=False)
     source: Source | None = None
+    scaled_to: Size | None = None  # the size of the clip, if the model renders another
     extra: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -227,6 +228,10 @@ class VideoSpec:
     @property
     def size(self) -> Size:
         return Size(self.width, self.height)
+
+    @property
+    def clip_size(self) -> Size:
+        return self.scaled_to or self.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,7 +144,7 @@ def test_push_pull_list_verify_evict(site, folder):
 
 def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(UsageError, match=r'pip install "filmgate\[aws\]"'):
+    with pytest.raises(UsageError, match=r"pip install '\.\[aws\]'"):
         open_remote(parse_location("s3://film/models/wan/v1"), ModelSettings())
 
 

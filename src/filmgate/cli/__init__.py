@@ -20,8 +20,7 @@ from filmgate.cli import (
     worker,
 )
 from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
-
-WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
+from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
 app = typer.Typer(
     name="filmgate",
@@ -85,7 +84,7 @@ def run_command(command: typer.Typer) -> None:
     except ModuleNotFoundError as exc:
         if exc.name not in WORKER_MODULES:
             raise
-        typer.echo(f"error: {exc.name} is not installed; run: pip install 'filmgate[worker]'", err=True)
+        typer.echo(f"error: {exc.name} is not installed; {INSTALL_WORKER}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

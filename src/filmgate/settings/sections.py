@@ -172,7 +172,22 @@ class ApiSettings(Section):
 class AdmissionSettings(Section):
     """Admission of requests."""
 
-    default_model: str = Field(default="flipbook", description="model of requests that name none")
+    default_model: str = Field(
+        default="flipbook",
+        description="model of requests that name none; while nobody serves it, a model that is served",
+    )
+    model_aliases: str = Field(
+        default="sora-2,sora-2-pro",
+        description="comma-separated names that mean the default model; NAME=MODEL means another model",
+    )
+    scaled_sizes: str = Field(
+        default="1280x720,720x1280,1792x1024,1024x1792",
+        description="comma-separated sizes that every model accepts: rendered at its nearest size and scaled",
+    )
+    scale_from_zero: str = Field(
+        default="",
+        description="comma-separated models whose jobs are accepted while no worker serves them; *: all",
+    )
     models_file: str = Field(default="", description="TOML file of additional model cards")
     rules_file: str = Field(
         default="", description="TOML file of screening rules; empty: the rules in the package"
