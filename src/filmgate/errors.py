@@ -43,6 +43,7 @@ FilmgateError
     |-- KeyRefused        a data key that was not wrapped with this tenant's key
     |-- ProviderError     a call to a provider failed. Throttled: no capacity now; Refused: this job is
     |                     rejected; Unusable: wrong configuration; Cannot: no model fits job and policy
+    |-- RequestFailed, VideoFailed  errors of the client, in client/errors.py
     `-- Cancelled         the caller cancelled
 """
 
