@@ -163,7 +163,7 @@ def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, t
     for name, value in site.environ.items():
         monkeypatch.setenv(name, value)
 
-    def check(_settings, make_runner):
+    def check(_settings, make_runner, _on_ready):
         """Replaces the worker loop, which tests/integration/test_worker_command.py runs as a process."""
         runner = make_runner()
         assert runner.models == ("tiny",)

@@ -50,10 +50,10 @@ def test_importing_filmgate_or_its_command_line_imports_no_torch():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_the_public_surface_is_two_functions():
+def test_the_public_surface_is_three_functions():
     import filmgate
 
-    assert sorted(filmgate.__all__) == ["save_video", "stream_frames"]
+    assert sorted(filmgate.__all__) == ["generate", "save_video", "stream_frames"]
 
 
 def test_config_prints_every_value_and_its_origin():

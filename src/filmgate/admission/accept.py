@@ -38,7 +38,8 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.models.cards import ModelRegistry
-from filmgate.models.requests import VideoRequest, inherit, parse_sizes, to_spec
+from filmgate.models.checks import check_request
+from filmgate.models.requests import VideoRequest, inherit, parse_sizes
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import Arrival, Forecast, Slot
 from filmgate.scheduling.live_forecast import LiveForecast
@@ -91,7 +92,7 @@ class Admission:
         self._screener = Screener(open_rules(settings.rules_file))
         self._estimator = Estimator(services.reader)
         self._images = ReferenceImages(settings)
-        self._scaled_sizes = parse_sizes(settings.scaled_sizes)
+        parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
         self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
 
     def accept(self, context: RequestContext, request: VideoRequest) -> Job:
@@ -107,7 +108,7 @@ class Admission:
         if source is not None:
             request = inherit(request, source.spec, services.models.find(source.spec.model).limits)
         card = services.models.find(request.model)
-        spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars, self._scaled_sizes)
+        spec = check_request(request, card.name, card.limits, self._settings)
         screening = self._screen(context, spec)
         predicted = self._estimator.estimate(spec, card)
         if services.store.room().is_low:
