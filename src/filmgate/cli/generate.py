@@ -75,23 +75,9 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         negative_prompt=negative or None,
         image=_read_image(image) if image else None,
     )
-    if len(texts) * count > 1 and (thumbnail or spritesheet):
-        raise UsageError("is written for a single clip only", option="--thumbnail, --spritesheet")
-    is_piped = str(output) == "-"
-    check_output(output, is_single=len(texts) * count == 1, is_json=is_json)
-    with TemporaryDirectory(prefix="filmgate-") as folder:
-        target = Path(folder) / "clip.mp4" if is_piped else output
-        tasks = list(plan_clips(wanted, texts, count, target))
-        warnings = check_before_loading(tasks)
-        done = render_all(tasks, model, (thumbnail, spritesheet))
-        if is_piped:
-            with target.open("rb") as clip:
-                shutil.copyfileobj(clip, sys.stdout.buffer)
-    if is_json:
-        clips = [as_dict(report, model) | {"warnings": warnings} for report in done]
-        typer.echo(json.dumps(clips[0] if len(clips) == 1 else {"clips": clips}))
-    else:
-        typer.echo("\n\n".join(summary(report, model) for report in done), err=is_piped)
+    batch = Batch(wanted, texts, count, (thumbnail, spritesheet))
+    check_output(output, is_single=batch.is_single, is_json=is_json)
+    produce(batch, output, is_json=is_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +86,50 @@ class ClipTask:
 
     request: VideoRequest
     path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All clips of one command: `count` per prompt."""
+
+    wanted: VideoRequest
+    prompts: list[str]
+    count: int
+    stills: tuple[Path | None, Path | None]
+
+    def __post_init__(self) -> None:
+        if not self.is_single and any(self.stills):
+            raise UsageError("is written for a single clip only", option="--thumbnail, --spritesheet")
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.prompts) * self.count == 1
+
+    def tasks(self, output: Path) -> "Iterator[ClipTask]":
+        """The clips, numbered if there are several."""
+        for number in range(len(self.prompts) * self.count):
+            seed = None if self.wanted.seed is None else self.wanted.seed + number % self.count
+            name = output.name if self.is_single else f"{output.stem}-{number + 1}{output.suffix}"
+            request = replace(self.wanted, prompt=self.prompts[number // self.count], seed=seed)
+            yield ClipTask(request, output.with_name(name) if output.name else output)
+
+
+def produce(batch: Batch, output: Path, *, is_json: bool) -> None:
+    """Render the batch and print the reports."""
+    is_piped, model = str(output) == "-", batch.wanted.model or DEFAULT_MODEL
+    with TemporaryDirectory(prefix="filmgate-") as folder:
+        target = Path(folder) / "clip.mp4" if is_piped else output
+        tasks = list(batch.tasks(target))
+        warnings = check_before_loading(tasks)
+        done = render_all(tasks, model, batch.stills)
+        if is_piped:
+            with target.open("rb") as clip:
+                shutil.copyfileobj(clip, sys.stdout.buffer)
+    if is_json:
+        clips = [as_dict(report, model) | {"warnings": warnings} for report in done]
+        typer.echo(json.dumps(clips[0] if len(clips) == 1 else {"clips": clips}))
+    else:
+        typer.echo("\n\n".join(summary(report, model) for report in done), err=is_piped)
 
 
 def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> list[str]:
@@ -129,16 +159,6 @@ def check_output(output: Path, *, is_single: bool, is_json: bool) -> None:
         raise UsageError(
             f"clips are MP4 files; use {output.with_suffix('.mp4')} instead of {output}", option="--output"
         )
-
-
-def plan_clips(wanted: VideoRequest, texts: list[str], count: int, output: Path) -> "Iterator[ClipTask]":
-    """The clips of a batch, numbered if there are several."""
-    total = len(texts) * count
-    for number in range(total):
-        seed = None if wanted.seed is None else wanted.seed + number % count
-        name = output.name if total == 1 else f"{output.stem}-{number + 1}{output.suffix}"
-        request = replace(wanted, prompt=texts[number // count], seed=seed)
-        yield ClipTask(request, output.with_name(name) if output.name else output)
 
 
 def check_before_loading(tasks: list[ClipTask]) -> list[str]:
