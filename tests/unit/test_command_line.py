@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from filmgate.cli import app
+from filmgate.cli import ORDER, app
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,6 +81,14 @@ def test_the_page_of_the_command_line_lists_every_command():
     page = (ROOT / "docs/cli.md").read_text()
     listed = set(re.findall(r"^\| `filmgate (\w+)`", page, re.MULTILINE))
     assert listed == set(typer.main.get_command(app).commands)
+
+
+def test_help_lists_commands_in_the_order_people_need_them():
+    shown = filmgate("-h").stdout
+    listed = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    assert listed[:9] == list(ORDER[:9])
+    assert filmgate("jobs", "-h").returncode == 0
+    assert "..." not in shown.partition("Commands:")[2]
 
 
 def test_version_is_the_package_version():

@@ -4,6 +4,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from filmgate import __version__
 from filmgate.cli import (
@@ -12,6 +13,7 @@ from filmgate.cli import (
     config,
     doctor,
     generate,
+    jobs,
     models,
     plan,
     route,
@@ -22,6 +24,29 @@ from filmgate.cli import (
 from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
+# The order in which people need the commands. Others follow by name.
+ORDER = (
+    "generate",
+    "serve",
+    "worker",
+    "jobs",
+    "models",
+    "tenant",
+    "plan",
+    "doctor",
+    "config",
+    "bench",
+)
+
+
+class OrderedGroup(TyperGroup):
+    """Lists commands in ORDER; typer would list groups after commands."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
+        known = [name for name in ORDER if name in self.commands]
+        return known + sorted(self.commands.keys() - set(known))
+
+
 app = typer.Typer(
     name="filmgate",
     help="Video generation on GPUs you control: from prompt to MP4 while the GPU never waits.",
@@ -29,18 +54,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=OrderedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command("generate")(generate.generate)
-app.add_typer(bench.bench, name="bench")
+app.command("serve", short_help="Serve the API with a queue, a store and a worker.")(serve.run_server)
 app.command("worker")(worker.worker)
-app.add_typer(tenant.tenant, name="tenant")
+app.add_typer(jobs.jobs, name="jobs")
 app.add_typer(models.models, name="models")
-app.add_typer(aws.aws, name="aws")
-app.command("route")(route.show_route)
-app.command("doctor")(doctor.doctor)
-app.command("config")(config.show_config)
-app.command("serve")(serve.run_server)
+app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(plan.app)
+app.command("doctor", short_help="Check this machine and print a remedy for every problem.")(doctor.doctor)
+app.command("config")(config.show_config)
+app.add_typer(bench.bench, name="bench")
+app.command("route", short_help="Print why a job is on its route.")(route.show_route)
+app.add_typer(aws.aws, name="aws")
 
 
 def _print_version(is_given: bool) -> None:  # noqa: FBT001 - a typer callback

@@ -15,6 +15,7 @@ from filmgate.errors import SettingsError
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
+    ClientSettings,
     ModelSettings,
     PipelineSettings,
     PlannerSettings,
@@ -29,6 +30,7 @@ from filmgate.settings.sections import (
 __all__ = [
     "AdmissionSettings",
     "ApiSettings",
+    "ClientSettings",
     "ModelSettings",
     "Origin",
     "PipelineSettings",
@@ -64,6 +66,7 @@ class Settings(Section):
     provider: ProviderSettings = ProviderSettings()
     routing: RoutingSettings = RoutingSettings()
     models: ModelSettings = ModelSettings()
+    client: ClientSettings = ClientSettings()
     planner: PlannerSettings = PlannerSettings()
 
 

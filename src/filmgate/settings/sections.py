@@ -301,6 +301,15 @@ class ModelSettings(Section):
     range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="bytes per range request")
 
 
+class ClientSettings(Section):
+    """The server that `filmgate jobs` talks to."""
+
+    url: str = Field(default="http://127.0.0.1:8000", description="address of the server")
+    key_file: str = Field(
+        default="", description="file that contains the API key; empty: local.key in the data folder"
+    )
+
+
 class PlannerSettings(Section):
     """Defaults of `filmgate plan`."""
 
