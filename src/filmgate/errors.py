@@ -10,7 +10,7 @@ FilmgateError
 |   |-- QuotaExceeded     a tenant's limit is reached
 |   |-- InvalidKey        an API key that is unknown or rotated, or whose tenant is disabled
 |   |-- ScopeMissing      the API key does not have the scope
-|   |-- TenantExists, TenantNotFound
+|   |-- TenantExists, TenantNotFound, TenantInUse
 |   |-- InvalidField      a field that cannot be parsed: wrong type, unknown name, missing
 |   |-- UnsupportedValue  a valid value outside the model's limits
 |   |-- UnsupportedVerb   the model does not support the operation (edit, extend, ...)
@@ -201,6 +201,12 @@ class TenantNotFound(UsageError):  # noqa: N818
     """No tenant has this name."""
 
     code: ClassVar[str] = "tenant_not_found"
+
+
+class TenantInUse(UsageError):  # noqa: N818
+    """The tenant cannot be deleted or disabled now."""
+
+    code: ClassVar[str] = "tenant_in_use"
 
 
 class LinkInvalid(UsageError):  # noqa: N818

@@ -1,10 +1,12 @@
 """The contract of a TenantRegistry: API keys are shown once, stored hashed and can be revoked."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
+from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Scope, Tenant
@@ -105,3 +107,45 @@ def test_the_first_start_creates_the_local_tenant_and_the_second_does_not(regist
     assert path.stat().st_mode & 0o777 == 0o600
     assert registry.authenticate(path.read_text().strip()).id == "local"
     assert ensure_local_tenant(registry, tmp_path) is None
+
+
+def test_an_older_key_is_valid_until_the_overlap_ends(registry, database):
+    first = registry.add(ACME)
+    second = registry.rotate(ACME.id, overlap_seconds=100)
+    third = registry.rotate(ACME.id, overlap_seconds=500)
+    for moment, valid in ((1099.0, [first, second, third]), (1100.0, [second, third]), (1500.0, [third])):
+        database._clock = lambda moment=moment: moment
+        for issued in (first, second, third):
+            if issued in valid:
+                assert registry.authenticate(issued.secret).id == ACME.id
+            else:
+                with pytest.raises(InvalidKey, match="this API key is not valid"):
+                    registry.authenticate(issued.secret)
+    last = registry.rotate(ACME.id)
+    with pytest.raises(InvalidKey):
+        registry.authenticate(third.secret)
+    assert registry.authenticate(last.secret).id == ACME.id
+
+
+def test_a_tenant_is_changed_enabled_and_deleted(registry):
+    issued = registry.add(ACME)
+    registry.add(Tenant(TenantId("globex"), certificate="CN=globex"))
+    share = Share(weight=5.0)
+    changed = registry.update(
+        ACME.id, lambda old: replace(old, share=share, id=TenantId("other"), created_at=0)
+    )
+    assert (changed.id, changed.created_at, changed.share) == (ACME.id, 1000.0, share)
+    assert registry.authenticate(issued.secret) == changed
+    with pytest.raises(TenantExists, match="another tenant has this certificate"):
+        registry.update(ACME.id, lambda old: replace(old, certificate="CN=globex"))
+    with pytest.raises(TenantInUse, match="disable it first"):
+        registry.delete(ACME.id)
+    registry.disable(ACME.id)
+    assert registry.update(ACME.id, lambda old: replace(old, is_enabled=True)).is_enabled
+    registry.disable(ACME.id)
+    registry.delete(ACME.id)
+    for call in (registry.find, registry.delete, lambda name: registry.update(name, lambda old: old)):
+        with pytest.raises(TenantNotFound):
+            call(ACME.id)
+    with pytest.raises(InvalidKey):
+        registry.authenticate(issued.secret)

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from filmgate.api import content, events, health, live, models, videos
+from filmgate.api import content, events, health, live, models, tenants, videos
 from filmgate.api.problems import install_problems, internal_error
 from filmgate.api.services import Services
 from filmgate.api.watch import Watch
@@ -37,7 +37,7 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
 
     app = FastAPI(title="Filmgate", version=version("filmgate"), description=_DESCRIPTION, lifespan=lifespan)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
-    for part in (videos, content, live, events, models, health):
+    for part in (videos, content, live, events, models, tenants, health):
         app.include_router(part.router)
     install_problems(app)
     app.add_middleware(Tracing, meter=HttpMeter(registry))

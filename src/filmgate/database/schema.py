@@ -217,5 +217,6 @@ api_keys = Table(
     Column("tenant_id", Text, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
     Column("digest", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
     Index("ix_api_keys_tenant", "tenant_id"),
 )

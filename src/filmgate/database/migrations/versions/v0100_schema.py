@@ -179,6 +179,7 @@ def _create_tenants() -> None:
         sa.Column("tenant_id", sa.Text, sa.ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False),
         sa.Column("digest", sa.Text, nullable=False),
         sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("expires_at", sa.Double),
     )
     op.create_index("ix_api_keys_tenant", "api_keys", ["tenant_id"])
 
