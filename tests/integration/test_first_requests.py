@@ -60,6 +60,16 @@ def test_more_seconds_than_the_model_renders_are_refused_with_the_maximum(client
     assert "12 seconds" in error["message"]
 
 
+def test_pages_of_listed_origins_may_call_the_api(tmp_path):
+    asked = {"Origin": "https://films.example", "Access-Control-Request-Method": "POST"}
+    settings = settings_for(tmp_path, api__cors_origins="https://films.example")
+    with running(settings) as service, service.client() as client:
+        allowed = client.options("/v1/videos", headers=asked)
+        other = client.options("/v1/videos", headers=asked | {"Origin": "https://other.example"})
+    assert allowed.headers["access-control-allow-origin"] == "https://films.example"
+    assert "access-control-allow-origin" not in other.headers
+
+
 def test_a_prompt_that_the_model_cannot_show_has_a_warning(client):
     video = client.post("/v1/videos", json={"prompt": "a cat on a skateboard"}).json()
     assert len(video["warnings"]) == 1

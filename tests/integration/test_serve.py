@@ -110,7 +110,10 @@ def test_a_second_start_keeps_the_api_key(tmp_path):
     [
         (["--open", "--host", "0.0.0.0"], "error: --open: is only allowed on a loopback address"),
         (["--tls-certificate", "missing.pem"], "error: --tls-certificate, --tls-key: must be set together"),
-        (["--port", "99999"], "error: api.port: --port: "),
+        (
+            ["--port", "99999"],
+            "error: api.port: Input should be less than or equal to 65535, got 99999 (from --port)",
+        ),
     ],
 )
 def test_an_invalid_option_is_one_line_on_stderr_and_exit_code_2(tmp_path, options, message):

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from filmgate.api import content, events, health, live, models, tenants, videos
@@ -40,6 +41,14 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
     for part in (videos, content, live, events, models, tenants, health):
         app.include_router(part.router)
     install_problems(app)
+    if origins := [origin.strip() for origin in services.settings.cors_origins.split(",") if origin.strip()]:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after", "openai-poll-after-ms"],
+        )
     app.add_middleware(Tracing, meter=HttpMeter(registry))
     return app
 

@@ -106,7 +106,8 @@ def run_command(command: typer.Typer) -> None:
     try:
         command()
     except FilmgateError as exc:
-        option = f"{name_flag(exc)}: " if isinstance(exc, UsageError) and exc.option else ""
+        flag = name_flag(exc) if isinstance(exc, UsageError) else None
+        option = f"{flag}: " if flag and not str(exc).startswith(flag) else ""
         typer.echo(f"error: {option}{exc}", err=True)
         sys.exit(2 if isinstance(exc, UsageError) else 1)
     except ModuleNotFoundError as exc:

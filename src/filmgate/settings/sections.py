@@ -159,6 +159,10 @@ class ApiSettings(Section):
     watch_seconds: float = Field(
         default=0.25, gt=0, le=10, description="interval at which watched jobs are checked for changes"
     )
+    cors_origins: str = Field(
+        default="",
+        description="comma-separated origins whose pages may call the API from a browser; *: any origin",
+    )
     usd_per_gpu_hour: float = Field(
         default=0.0, ge=0, description="price of a GPU-hour, for the cost of a job; 0: unknown"
     )

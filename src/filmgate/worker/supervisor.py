@@ -60,6 +60,10 @@ class WorkerChild:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         self._thread.start()
 
@@ -145,5 +149,7 @@ def running_workers(children: Sequence[WorkerChild]) -> Iterator[None]:
     finally:
         for child in children:
             child.drain()
+        if any(child.is_alive for child in children):
+            log.info("waiting for the worker to finish its job; press Ctrl-C again to stop at once")
         for child in children:
             child.stop()
