@@ -14,13 +14,21 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PY) -m pip install --quiet --constraint constraints.txt --editable ".[worker,aws,dev]"
 	@touch $(STAMP)
 
+# The demo needs only the worker extra; an environment for development has it already.
+DEMO := $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.demo)
+$(VENV)/.demo: pyproject.toml constraints.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Filmgate with torch and codecs into $(VENV): several GB, most of it CUDA."
+	$(PY) -m pip install --quiet --constraint constraints.txt --editable ".[worker]"
+	@touch $@
+
 # An old OpenAI SDK that sends JSON, beside the newest one, for the conformance suite.
 OLD_SDK := build/openai-2.20.0
 $(OLD_SDK): $(STAMP)
 	$(PY) -m pip install --quiet --no-deps --target $@ openai==2.20.0 distro==1.9.0
 	@touch $@
 
-demo: $(STAMP)
+demo: $(DEMO)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
 test: $(STAMP) $(OLD_SDK)

@@ -41,6 +41,10 @@ class ServerProcess:
         self.wait_for_log("Filmgate is listening")
         return (self.folder / "data" / "local.key").read_text().strip()
 
+    @property
+    def headers(self):
+        return {"Authorization": f"Bearer {self.key}"}
+
     def wait_for_log(self, pattern, seconds=60):
         """Wait until the log matches the pattern; returns the match."""
 

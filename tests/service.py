@@ -44,6 +44,7 @@ def settings_for(data, **given):
         "limits.address_requests_per_second": 0,
         "limits.failed_logins_per_minute": 0,
         "queue.backoff_seconds": 0.0,
+        "admission.scale_from_zero": "*",
     }
     return with_values(Settings(), quick | {key.replace("__", "."): value for key, value in given.items()})
 

@@ -1,11 +1,13 @@
-"""Filmgate: video generation on GPUs you control. The Python API is `save_video` and `stream_frames`.
+"""Filmgate: video generation on GPUs you control.
+
+The Python API is `generate`, `save_video` and `stream_frames`; `filmgate.client` talks to a server.
 
 `import filmgate` is fast: torch is imported by the first call.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +18,28 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["save_video", "stream_frames"]
+__all__ = ["generate", "save_video", "stream_frames"]
+
+
+def generate(prompt: str, path: str | Path = "clip.mp4", *, model: str = "flipbook", **options: Any) -> Path:
+    """Render a prompt to an MP4 at `path` in this process, with the settings of this folder.
+
+    `model` is a model in the package, a diffusers folder, a hub id or s3://.... `options` are `size` as
+    "WIDTHxHEIGHT", `seconds`, `frames`, `fps`, `steps`, `seed`, `guidance` and `negative_prompt`.
+    """
+    from pathlib import Path
+
+    from filmgate.jobs import Size
+    from filmgate.models.requests import VideoRequest
+    from filmgate.pipeline.generate import LocalModel
+    from filmgate.settings import load_settings
+
+    if isinstance(options.get("size"), str):
+        options["size"] = Size.parse(options["size"])
+    request = VideoRequest(prompt, model, **options)
+    with LocalModel(model, load_settings()) as loaded:
+        loaded.render(request, Path(path))
+    return Path(path)
 
 
 def save_video(vae: ModelMixin, latents: Tensor, path: str | Path, *, fps: float = 16) -> Path:

@@ -11,7 +11,7 @@ FilmgateError
 |   |-- RateLimited       a limit of the HTTP edge is reached: requests, logins, streams, uploads
 |   |-- InvalidKey        an API key that is unknown or rotated, or whose tenant is disabled
 |   |-- ScopeMissing      the API key does not have the scope
-|   |-- TenantExists, TenantNotFound
+|   |-- TenantExists, TenantNotFound, TenantInUse
 |   |-- InvalidField      a field that cannot be parsed: wrong type, unknown name, missing
 |   |-- UnsupportedValue  a valid value outside the model's limits
 |   |-- UnsupportedVerb   the model does not support the operation (edit, extend, ...)
@@ -24,6 +24,7 @@ FilmgateError
 |   `-- LinkInvalid       a signed link that was altered or has expired
 `-- RunError              the request is valid, the attempt failed; exit code 1, HTTP 5xx
     |-- ModelError        a model folder is missing, broken or of an unknown kind
+    |-- ModelNotServed    no worker serves the model; ModelLoading: a worker is loading it
     |-- ModelUnavailable  the model hub cannot be reached or is overloaded
     |-- DeviceError       the requested GPU is missing, or its driver failed
     |-- OutOfMemory       every rung of the memory ladder was tried
@@ -44,6 +45,7 @@ FilmgateError
     |-- ClassifierUnavailable  the classifier of prompts gives no answer, and a category needs one
     |-- ProviderError     a call to a provider failed. Throttled: no capacity now; Refused: this job is
     |                     rejected; Unusable: wrong configuration; Cannot: no model fits job and policy
+    |-- RequestFailed, VideoFailed  errors of the client, in client/errors.py
     `-- Cancelled         the caller cancelled
 """
 
@@ -91,6 +93,18 @@ class ModelUnavailable(RunError):  # noqa: N818
     """The model hub cannot be reached or is overloaded."""
 
     code: ClassVar[str] = "model_unavailable"
+
+
+class ModelNotServed(RunError):  # noqa: N818
+    """No worker serves the model."""
+
+    code: ClassVar[str] = "model_not_served"
+
+
+class ModelLoading(ModelNotServed):
+    """A worker is loading the model for the first time; its limits are not known yet."""
+
+    code: ClassVar[str] = "model_loading"
 
 
 class DeviceError(RunError):
@@ -200,6 +214,12 @@ class TenantNotFound(UsageError):  # noqa: N818
     """No tenant has this name."""
 
     code: ClassVar[str] = "tenant_not_found"
+
+
+class TenantInUse(UsageError):  # noqa: N818
+    """The tenant cannot be deleted or disabled now."""
+
+    code: ClassVar[str] = "tenant_in_use"
 
 
 class LinkInvalid(UsageError):  # noqa: N818

@@ -220,6 +220,7 @@ class VideoSpec:
     guidance: float | None = None
     negative_prompt: str | None = field(default=None, repr=False)
     source: Source | None = None
+    scaled_to: Size | None = None  # the size of the clip, if the model renders another
     extra: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
@@ -229,6 +230,10 @@ class VideoSpec:
     @property
     def size(self) -> Size:
         return Size(self.width, self.height)
+
+    @property
+    def clip_size(self) -> Size:
+        return self.scaled_to or self.size
 
 
 @dataclass(frozen=True, slots=True)

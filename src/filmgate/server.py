@@ -2,9 +2,9 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 import uvicorn
@@ -19,7 +19,7 @@ from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
-from filmgate.models.cards import open_registry
+from filmgate.models.cards import ServedModels, open_registry, parse_aliases
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
@@ -40,7 +40,7 @@ from filmgate.telemetry.periodic import FailureCounter, Periodic
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import ensure_local_tenant
 from filmgate.worker.retention import Retention
-from filmgate.worker.supervisor import running_workers
+from filmgate.worker.supervisor import WorkerChild, running_workers
 
 RETENTION_SECONDS = 60.0
 _ORPHANS_SECONDS = 3600.0
@@ -57,8 +57,15 @@ class ServerServices:
     router: Router | None
 
 
-def open_services(settings: Settings, provider: Provider | None = None) -> ServerServices:
-    """Everything the server uses. With a provider, jobs may leave our GPUs."""
+def open_services(
+    settings: Settings,
+    provider: Provider | None = None,
+    read_starting: Callable[[], frozenset[str]] = frozenset,
+) -> ServerServices:
+    """Everything the server uses. With a provider, jobs may leave our GPUs.
+
+    `read_starting` returns the models that workers of this process are loading.
+    """
     check_exposure(settings.api)
     database = open_database(settings.queue, settings.data)
     keys = open_keys(settings.store, settings.data)
@@ -69,11 +76,18 @@ def open_services(settings: Settings, provider: Provider | None = None) -> Serve
     queue, reader = open_queue(database, keys, settings.queue), open_reader(database, keys)
     forecast = LiveForecast(reader)
     router = open_router(database, provider, settings) if provider is not None else None
-    cards = TtlCache(WorkerRegistry(database).cards, _CARDS_SECONDS)
-    models = open_registry(settings.admission.default_model, settings.admission.models_file, cards.get)
-    screener = open_screener(settings.admission.rules_file, settings.classifier)
+    served = TtlCache(WorkerRegistry(database).served, _CARDS_SECONDS)
+
+    def read_served() -> ServedModels:
+        known = served.get()
+        return replace(known, names=known.names | read_starting())
+
+    wanted = settings.admission
+    aliases = parse_aliases(wanted.model_aliases)
+    models = open_registry(wanted.default_model, wanted.models_file, read_served, aliases)
+    screener = open_screener(wanted.rules_file, settings.classifier)
     admission = Admission(
-        AdmissionServices(queue, reader, store, forecast, models, screener, router), settings.admission
+        AdmissionServices(queue, reader, store, forecast, models, screener, router, read_starting), wanted
     )
     link_seconds = settings.store.link_seconds
     api = Services(
@@ -105,13 +119,25 @@ def open_router(database: Database, provider: Provider, settings: Settings) -> R
     return Router(ProviderQuotes(provider, breaker), settings.routing)
 
 
-def serve(settings: Settings, on_listening: Callable[[int], None], *, has_worker: bool = True) -> None:
-    """Run until SIGTERM or SIGINT: stop accepting, finish open requests, stop the worker.
+def serve(
+    settings: Settings,
+    on_listening: Callable[[int], None],
+    models: Mapping[str, str],
+    on_failure: Callable[[str], None],
+) -> None:
+    """Run until SIGTERM or SIGINT: stop accepting, finish open requests, stop the workers.
 
-    `on_listening` is called with the port.
+    `on_listening` is called with the port. The embedded worker serves `models`, locations by name; there is
+    none without models. `on_failure` is called with the reason when a worker cannot start.
     """
     configure_logs()
-    services = open_services(settings, open_configured(settings.provider))
+    children = embedded_workers(settings, models, on_failure)
+    gpu_worker = children[0] if children else None
+
+    def read_starting() -> frozenset[str]:
+        return frozenset(models) if gpu_worker is not None and not gpu_worker.has_failed else frozenset()
+
+    services = open_services(settings, open_configured(settings.provider), read_starting)
     registry = CollectorRegistry()
     registry.register(QueueCollector(services.api.reader, time.time))
     app = build_app(services.api, registry)
@@ -121,9 +147,7 @@ def serve(settings: Settings, on_listening: Callable[[int], None], *, has_worker
         signal.signal(number, _exit)
     try:
         on_listening(listener.getsockname()[1])
-        with background_tasks(services, settings, FailureCounter(registry)), ExitStack() as children:
-            if has_worker:
-                children.enter_context(running_workers(settings.data, *worker_options(settings)))
+        with background_tasks(services, settings, FailureCounter(registry)), running_workers(children):
             uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
@@ -133,11 +157,21 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def worker_options(settings: Settings) -> Iterator[tuple[str, ...]]:
-    """The options of each embedded worker."""
-    yield ("--model", settings.admission.default_model)
+def _option(name: str, place: str) -> str:
+    return name if name == place else f"{name}={place}"
+
+
+def embedded_workers(
+    settings: Settings, models: Mapping[str, str], on_failure: Callable[[str], None]
+) -> list[WorkerChild]:
+    """The embedded workers, not started: one for our GPU, one for the provider if there is one."""
+    if not models:
+        return []
+    options = [option for name, place in models.items() for option in ("--model", _option(name, place))]
+    children = [WorkerChild(settings.data, options, on_failure)]
     if settings.provider.kind != "disabled":
-        yield ("--managed",)
+        children.append(WorkerChild(settings.data, ["--managed"], on_failure))
+    return children
 
 
 @contextmanager

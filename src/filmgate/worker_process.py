@@ -56,9 +56,12 @@ class Drainable(Protocol):
     def drain(self) -> None: ...
 
 
-def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
+def run_worker(
+    settings: Settings, make_runner: Callable[[], Runner], on_ready: Callable[[], None] = lambda: None
+) -> None:
     """Work until SIGTERM or SIGINT; a second signal ends the process at once.
 
+    `on_ready` is called when the model is loaded and the canary clip is right.
     The runner is made last: it needs seconds and a GPU, and wrong settings should cost neither.
     """
     configure_logs()
@@ -70,6 +73,7 @@ def run_worker(settings: Settings, make_runner: Callable[[], Runner]) -> None:
             queue=services.queue,
             store=services.store,
             settings=settings.worker,
+            on_ready=on_ready,
         )
         read_cards = runner.cards if isinstance(runner, Describes) else tuple
         stop = Stop()

@@ -117,7 +117,7 @@ def test_edit_extend_and_characters_are_rejected_with_a_code(client):
 
 def test_errors_are_raised_as_the_classes_of_the_sdk(service, client):
     with pytest.raises(openai.BadRequestError) as caught:
-        client.videos.create(prompt=PROMPT, size="1280x720")
+        client.videos.create(prompt=PROMPT, size="1280x704")
     assert (caught.value.code, caught.value.param) == ("unsupported_value", "size")
     with pytest.raises(openai.NotFoundError) as missing:
         client.videos.retrieve("video_" + "0" * 32)

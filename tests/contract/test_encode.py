@@ -262,3 +262,14 @@ def test_missing_nvenc_is_an_error_with_the_remedy(codec):
 def test_an_encoder_is_available_if_it_encodes_a_frame():
     assert probe_encoder("h264", "libx264") is None
     assert probe_encoder("h264", "no_such_encoder")
+
+
+def test_frames_of_another_size_are_scaled():
+    sink = io.BytesIO()
+    encoder = opened(sink, 6, (WIDTH * 2, HEIGHT * 2))
+    encoder.write(moving(6))
+    encoder.finish()
+    frames = shown(sink.getvalue())
+    assert len(frames) == 6
+    assert frames[0].shape == (HEIGHT * 3, WIDTH * 2)  # YUV planes of the doubled size
+    assert frames[3][:, 10].mean() > frames[3][: HEIGHT * 2, 40].mean()  # the bar is where it was

@@ -1,10 +1,12 @@
 """The contract of a TenantRegistry: API keys are shown once, stored hashed and can be revoked."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.database.engine import Database
 from filmgate.database.migration import migrate
-from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
+from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Scope, Tenant
@@ -138,3 +140,27 @@ def test_older_keys_stay_valid_during_the_overlap(database_url):
         registry.authenticate(third)
     assert registry.authenticate(only).id == "acme"
     database.close()
+
+
+def test_a_tenant_is_changed_enabled_and_deleted(registry):
+    issued = registry.add(ACME)
+    registry.add(Tenant(TenantId("globex"), certificate="CN=globex"))
+    share = Share(weight=5.0)
+    changed = registry.update(
+        ACME.id, lambda old: replace(old, share=share, id=TenantId("other"), created_at=0)
+    )
+    assert (changed.id, changed.created_at, changed.share) == (ACME.id, 1000.0, share)
+    assert registry.authenticate(issued.secret) == changed
+    with pytest.raises(TenantExists, match="another tenant has this certificate"):
+        registry.update(ACME.id, lambda old: replace(old, certificate="CN=globex"))
+    with pytest.raises(TenantInUse, match="disable it first"):
+        registry.delete(ACME.id)
+    registry.disable(ACME.id)
+    assert registry.update(ACME.id, lambda old: replace(old, is_enabled=True)).is_enabled
+    registry.disable(ACME.id)
+    registry.delete(ACME.id)
+    for call in (registry.find, registry.delete, lambda name: registry.update(name, lambda old: old)):
+        with pytest.raises(TenantNotFound):
+            call(ACME.id)
+    with pytest.raises(InvalidKey):
+        registry.authenticate(issued.secret)

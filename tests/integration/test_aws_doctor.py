@@ -156,7 +156,7 @@ def test_an_invalid_setting_is_a_finding(monkeypatch, cloud):
 
 def test_without_boto3_the_remedy_is_to_install_it(monkeypatch, cloud):
     monkeypatch.setattr(doctor, "has_boto3", lambda: False)
-    missing = ("fail", "boto3 is not installed", "pip install 'filmgate[aws]'")
+    missing = ("fail", "boto3 is not installed", "in the source folder, run: pip install '.[aws]'")
     assert findings(cloud.settings()) == {"S3": missing, "KMS": missing}
 
 

@@ -133,5 +133,5 @@ def test_without_boto3_the_error_names_the_remedy(tmp_path, cloud):
     )
     assert (done.returncode, done.stderr) == (
         2,
-        'error: store.keyring: boto3 is not installed; run: pip install "filmgate[aws]"\n',
+        "error: store.keyring: boto3 is not installed; in the source folder, run: pip install '.[aws]'\n",
     )

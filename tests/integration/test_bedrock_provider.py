@@ -166,5 +166,5 @@ def test_an_invalid_setting_is_named(fields, option):
 def test_a_missing_boto3_is_an_error_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
     settings = ProviderSettings(kind="bedrock", region="us-west-2", bucket="s3://clips")
-    with pytest.raises(ProviderUnusable, match=r'pip install "filmgate\[aws\]"'):
+    with pytest.raises(ProviderUnusable, match=r"pip install '\.\[aws\]'"):
         open_provider(settings)

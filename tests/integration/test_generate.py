@@ -1,5 +1,6 @@
 """`filmgate generate`: its output, and its errors for wrong arguments."""
 
+import io
 import json
 import os
 import subprocess
@@ -9,8 +10,10 @@ import av
 import pytest
 from PIL import Image
 
+import filmgate
 from filmgate.cli import main
 
+TINY = ("--size", "64x64", "--frames", "5", "--steps", "1")
 QUICK = ("--size", "64x64", "--frames", "5", "--steps", "2")
 
 
@@ -107,6 +110,57 @@ def test_a_wrong_argument_is_one_line_that_names_the_option(tmp_path, run, argum
     (line,) = [line for line in printed.splitlines() if line.startswith("error:")]
     assert message in line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "empty"]
+
+
+def test_a_batch_loads_the_model_once_and_numbers_its_clips(tmp_path, run):
+    (tmp_path / "prompts.txt").write_text("a red ball\n\na cat\n")
+    code, printed = run("--prompts", "prompts.txt", "-n", "2", "--seed", "7", "--model", "miniature", *TINY)
+    assert (code, printed.count("loading miniature")) == (0, 1)
+    clips = sorted(tmp_path.glob("clip-*.mp4"))
+    assert [clip.name for clip in clips] == [f"clip-{number}.mp4" for number in (1, 2, 3, 4)]
+    seeds = []
+    for path in clips:
+        with av.open(str(path)) as clip:
+            seeds.append(clip.metadata["filmgate_seed"])
+    assert seeds == ["7", "8", "7", "8"]
+
+
+def test_a_clip_may_be_written_to_stdout_and_scaled(monkeypatch, capfdbinary, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--model", "miniature", "--size", "66x70", *TINY[2:]]
+    monkeypatch.setenv("FILMGATE_ADMISSION__SCALED_SIZES", "66x70")
+    monkeypatch.setattr(sys, "argv", ["filmgate", "generate", "a cat", "-o", "-", *tiny])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    written = capfdbinary.readouterr().out
+    assert (ended.value.code, written[4:8], list(tmp_path.iterdir())) == (0, b"ftyp", [])
+    with av.open(io.BytesIO(written)) as clip:
+        assert (clip.streams.video[0].width, clip.streams.video[0].height) == (66, 70)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a cat", "-o", "clip.gif"), "--output: clips are MP4 files; use clip.mp4 instead of clip.gif"),
+        (("a cat", "-o", "-", "--json"), "--output: - writes a single clip"),
+        (("a cat", "--prompts", "x.txt"), "PROMPT: give either PROMPT or --prompts FILE"),
+        (("--prompts", "missing.txt"), "--prompts: missing.txt cannot be read"),
+        (("a cat", "-n", "2", "--thumbnail", "t.jpg"), "--thumbnail, --spritesheet: is written for a single"),
+        (("a cat", "--seconds", "60"), "--seconds: flipbook renders 0.25 to 12 seconds"),
+    ],
+)
+def test_options_are_checked_before_a_model_is_loaded(run, arguments, message):
+    code, printed = run(*arguments)
+    assert code == 2
+    assert f"error: {message}" in printed
+    assert "loading" not in printed
+
+
+def test_generate_renders_in_this_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = filmgate.generate("a red ball", "ball.mp4", model="miniature", size="64x64", frames=5, steps=1)
+    with av.open(str(path)) as clip:
+        assert len(list(clip.decode(video=0))) == 5
 
 
 @pytest.mark.parametrize("prompt", ["", "  "])

@@ -144,7 +144,7 @@ def test_push_pull_list_verify_evict(site, folder):
 
 def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(UsageError, match=r'pip install "filmgate\[aws\]"'):
+    with pytest.raises(UsageError, match=r"pip install '\.\[aws\]'"):
         open_remote(parse_location("s3://film/models/wan/v1"), ModelSettings())
 
 
@@ -163,7 +163,7 @@ def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, t
     for name, value in site.environ.items():
         monkeypatch.setenv(name, value)
 
-    def check(_settings, make_runner):
+    def check(_settings, make_runner, _on_ready):
         """Replaces the worker loop, which tests/integration/test_worker_command.py runs as a process."""
         runner = make_runner()
         assert runner.models == ("tiny",)

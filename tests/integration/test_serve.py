@@ -11,16 +11,20 @@ import psutil
 import pytest
 
 from filmgate import server
+from filmgate.pipeline.loading.loader import shipped_folder
 from filmgate.server import ServerServices, background_tasks
+from filmgate.worker import supervisor
 from filmgate.worker.supervisor import WorkerChild, end_with_parent
 from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
 from tests.waiting import wait_until
 
+TINY = shipped_folder("miniature")
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    served = ServerProcess(tmp_path_factory.mktemp("serve"))
+    served = ServerProcess(tmp_path_factory.mktemp("serve"), "--model", f"tiny={TINY}")
     yield served
     if served.process.poll() is None:
         served.process.kill()
@@ -28,9 +32,12 @@ def served(tmp_path_factory):
 
 
 def test_the_printed_examples_run(served):
+    served.wait_for_log(r'"message": "ready"')
+    wait_until(lambda: "tiny" in httpx.get(f"{served.url}/v1/models", headers=served.headers).text)
     curl = served.wait_for_log(r"(curl http.*?)\n")[1]
     done = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
     assert '"status":"queued"' in done.stdout
+    assert '"model":"tiny"' in done.stdout
     python = served.wait_for_log(r"(import openai\n.*?clip\.mp4\"\)\n)")[1]
     assert len(python.splitlines()) == 4
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", python]
@@ -103,7 +110,10 @@ def test_a_second_start_keeps_the_api_key(tmp_path):
     [
         (["--open", "--host", "0.0.0.0"], "error: --open: is only allowed on a loopback address"),
         (["--tls-certificate", "missing.pem"], "error: --tls-certificate, --tls-key: must be set together"),
-        (["--port", "99999"], "error: api.port: --port: "),
+        (
+            ["--port", "99999"],
+            "error: api.port: Input should be less than or equal to 65535, got 99999 (from --port)",
+        ),
     ],
 )
 def test_an_invalid_option_is_one_line_on_stderr_and_exit_code_2(tmp_path, options, message):
@@ -137,6 +147,41 @@ def test_a_worker_that_starts_during_the_drain_is_stopped(tmp_path, monkeypatch)
     child.stop()
     with pytest.raises(psutil.NoSuchProcess):
         psutil.Process(child.pid)
+
+
+@pytest.mark.parametrize(("is_retryable", "starts"), [("false", 1), ("true", 3)])
+def test_a_worker_that_cannot_start_is_reported_and_not_restarted_for_ever(
+    tmp_path, is_retryable, starts, monkeypatch
+):
+    failure = f'{{"message": "torch is not installed", "is_retryable": {is_retryable}}}'
+    script = f"echo start >> {tmp_path}/starts; echo '{failure}' > $0; exit 1"
+    monkeypatch.setattr(supervisor, "_RESTART_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(supervisor, "FAILURE_OPTION", script)
+    failures = []
+    child = WorkerChild(tmp_path, [], failures.append)
+    child._command = ["bash", "-c"]
+    child.start()
+    wait_until(lambda: child.has_failed and failures)
+    child.drain()
+    child.stop()
+    assert failures == ["torch is not installed"]
+    assert (tmp_path / "starts").read_text().count("start") == starts
+
+
+def test_a_worker_says_why_it_cannot_start(tmp_path):
+    failures = []
+    child = WorkerChild(tmp_path, ["--managed"], failures.append)
+    child.start()
+    wait_until(lambda: failures)
+    child.stop()
+    assert failures == ["no provider is configured; set provider.kind"]
+
+
+def test_a_model_for_a_worker_that_does_not_run_is_refused(tmp_path):
+    given = os.environ | {"FILMGATE_DATA": str(tmp_path)}
+    command = [*COMMAND, "--no-worker", "--model", "wan"]
+    done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
+    assert (done.returncode, done.stderr.startswith("error: --model: ")) == (2, True)
 
 
 def test_expired_jobs_are_deleted_while_the_server_runs(tmp_path, monkeypatch):

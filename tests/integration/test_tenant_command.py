@@ -1,16 +1,34 @@
 """The commands of `filmgate tenant`."""
 
 import json
+import sys
 from functools import partial
 
 import pytest
 
+from filmgate.cli import main
 from tests.commands import run_filmgate
 
 
 @pytest.fixture
 def tenant(tmp_path):
     return partial(run_filmgate, tmp_path, "tenant")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capsys):
+    """Runs `filmgate tenant` in this process; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        place = () if "--data" in arguments else ("--data", str(tmp_path))
+        monkeypatch.setattr(sys, "argv", ["filmgate", "tenant", *arguments, *place])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return run
 
 
 def test_a_tenant_is_added_listed_rotated_and_disabled(tenant):
@@ -32,7 +50,7 @@ def test_the_managed_policy_is_set_listed_and_changed_one_option_at_a_time(tenan
     tenant("add", "acme")
     assert "no managed provider" in tenant("list").stdout
     changed = tenant("set", "acme", "--managed", "--managed-regions", "us-west-2, eu-west-1")
-    assert changed.stdout == "acme: managed provider (regions us-west-2,eu-west-1)\n"
+    assert "provider     managed provider (regions us-west-2,eu-west-1)\n" in changed.stdout
     tenant("set", "acme", "--managed-max-usd", "2.5", "--managed-resize")
     added = tenant("add", "globex", "--managed", "--managed-relength", "--managed-max-usd", "0", "--json")
     assert json.loads(added.stdout)["managed"] == {
@@ -47,7 +65,40 @@ def test_the_managed_policy_is_set_listed_and_changed_one_option_at_a_time(tenan
     assert "(regions any, at most 0 USD per clip, may change length)" in listed
     freed = tenant("set", "acme", "--managed-max-usd", "none", "--managed-regions", "", "--json")
     assert json.loads(freed.stdout)["managed"]["max_usd_per_clip"] is None
-    assert tenant("set", "acme", "--no-managed").stdout == "acme: no managed provider\n"
+    assert "no managed provider" in tenant("set", "acme", "--no-managed").stdout
+
+
+def test_a_tenant_is_changed_shown_and_deleted(here):
+    here("add", "acme", "--max-queued", "5", "--certificate", "CN=acme")
+    changed = here(
+        *("set", "acme", "--weight", "3", "--max-queued", "none", "--max-running", "2"),
+        *("--gpu-seconds-per-day", "60", "--scopes", "read", "--certificate", "none"),
+    )
+    assert (changed[0], "sqlite" in changed[2] or "database: " in changed[2]) == (0, True)
+    shown = here("show", "acme")[1]
+    assert "weight 3, at most 2 running, at most 60 GPU-seconds per day" in shown
+    assert ("scopes       read\n" in shown, "certificate  none\n" in shown) == (True, True)
+    assert here("rotate", "acme", "--overlap", "24h")[1].startswith("fg_")
+    assert "disable it first" in here("delete", "acme")[2]
+    assert here("disable", "acme")[1] == "acme is disabled\n"
+    assert here("enable", "acme")[1] == "acme is enabled\n"
+    here("disable", "acme")
+    assert here("delete", "acme")[1] == "acme is deleted\n"
+    assert json.loads(here("list", "--json")[1]) == {"tenants": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("set", "acme", "--max-queued", "few"), "--max-queued: 'few' is not a whole number"),
+        (("rotate", "acme", "--overlap", "a day"), "--overlap: 'a day' is not a duration such as"),
+        (("list", "--data", "elsewhere"), "there is no data folder"),
+    ],
+)
+def test_a_wrong_value_names_the_option(here, arguments, message):
+    code, _, err = here(*arguments)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
 
 
 def test_screening_is_set_changed_one_category_at_a_time(tenant):

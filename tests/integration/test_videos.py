@@ -13,7 +13,7 @@ PROMPT = "a red ball bounces on the grass"
 KEYS = {
     "id", "object", "model", "status", "progress", "created_at", "completed_at", "expires_at", "prompt",
     "remixed_from_video_id", "seconds", "size", "error", "stage", "eta_seconds", "queue_position", "cost",
-    "trace_id", "route", "screening",
+    "trace_id", "route", "screening", "rendered_size", "warnings",
 }  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_a_number_may_be_a_number_in_json(client):
         ({"prompt": ""}, "prompt", "invalid_value", ""),
         ({"prompt": "  "}, "prompt", "invalid_value", "empty"),
         ({}, "prompt", "invalid_value", "missing"),
-        ({"prompt": "x", "size": "1280x720"}, "size", "unsupported_value", "nearest size is 512x288"),
+        ({"prompt": "x", "size": "1280x704"}, "size", "unsupported_value", "nearest size is 512x288"),
         ({"prompt": "x", "size": "big"}, "size", "invalid_value", "WIDTHxHEIGHT"),
         ({"prompt": "x", "seconds": "60"}, "seconds", "unsupported_value", "nearest length is 12"),
         ({"prompt": "x", "seconds": "nan"}, "seconds", "unsupported_value", ""),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from filmgate.cli import app
+from filmgate.cli import ORDER, app
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,10 +50,10 @@ def test_importing_filmgate_or_its_command_line_imports_no_torch():
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
 
 
-def test_the_public_surface_is_two_functions():
+def test_the_public_surface_is_three_functions():
     import filmgate
 
-    assert sorted(filmgate.__all__) == ["save_video", "stream_frames"]
+    assert sorted(filmgate.__all__) == ["generate", "save_video", "stream_frames"]
 
 
 def test_config_prints_every_value_and_its_origin():
@@ -81,6 +81,14 @@ def test_the_page_of_the_command_line_lists_every_command():
     page = (ROOT / "docs/cli.md").read_text()
     listed = set(re.findall(r"^\| `filmgate (\w+)`", page, re.MULTILINE))
     assert listed == set(typer.main.get_command(app).commands)
+
+
+def test_help_lists_commands_in_the_order_people_need_them():
+    shown = filmgate("-h").stdout
+    listed = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)
+    assert listed[:9] == list(ORDER[:9])
+    assert filmgate("jobs", "-h").returncode == 0
+    assert "..." not in shown.partition("Commands:")[2]
 
 
 def test_version_is_the_package_version():

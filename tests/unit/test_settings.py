@@ -25,11 +25,16 @@ def test_the_environment_wins_over_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("FILMGATE_PIPELINE__CRFF", "20", "unknown setting pipeline.crff; did you mean pipeline.crf?"),
+        (
+            "FILMGATE_PIPELINE__CRFF",
+            "20",
+            "pipeline.crff is not a setting (from FILMGATE_PIPELINE__CRFF); did you mean pipeline.crf?",
+        ),
         ("FILMGATE_PIPELINE__CRF", "99", "less than or equal to 51"),
         ("FILMGATE_PIPELINE__CODEC", "mjpeg", "'h264', 'hevc' or 'av1'"),
         ("FILMGATE_PIPELINE", "x", "pipeline"),
-        ("FILMGATE_COLOUR", "red", "unknown setting colour"),
+        ("FILMGATE_QEUE__URL", "x", "qeue is not a setting (from FILMGATE_QEUE__URL); did you mean queue?"),
+        ("FILMGATE_COLOUR", "red", "colour is not a setting (from FILMGATE_COLOUR)"),
     ],
 )
 def test_a_bad_variable_stops_the_start_and_is_named(name, value, words):

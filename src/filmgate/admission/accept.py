@@ -6,6 +6,7 @@ back-pressure -> upload stored -> enqueued.
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from filmgate.admission.estimates import Estimator
@@ -17,6 +18,7 @@ from filmgate.errors import (
     BacklogGrown,
     InvalidField,
     JobActive,
+    ModelNotServed,
     Overloaded,
     PromptRejected,
     StoreFull,
@@ -37,7 +39,8 @@ from filmgate.jobs import (
     VideoSpec,
 )
 from filmgate.models.cards import ModelRegistry
-from filmgate.models.requests import VideoRequest, inherit, to_spec
+from filmgate.models.checks import check_request
+from filmgate.models.requests import VideoRequest, inherit, parse_sizes
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.forecast import Arrival, Forecast, Slot
 from filmgate.scheduling.live_forecast import LiveForecast
@@ -67,7 +70,10 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionServices:
-    """What admission reads and writes. `router` is None where no provider is configured."""
+    """What admission reads and writes. `router` is None where no provider is configured.
+
+    `read_starting` returns the models that workers of this process are loading.
+    """
 
     queue: JobQueue
     reader: JobReader
@@ -76,6 +82,7 @@ class AdmissionServices:
     models: ModelRegistry
     screener: Screener
     router: Router | None = None
+    read_starting: Callable[[], frozenset[str]] = frozenset
 
 
 class Admission:
@@ -86,6 +93,8 @@ class Admission:
         self._settings = settings
         self._estimator = Estimator(services.reader)
         self._images = ReferenceImages(settings)
+        parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
+        self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
 
     @property
     def slo_seconds(self) -> float:
@@ -95,7 +104,7 @@ class Admission:
     def accept(self, context: RequestContext, request: VideoRequest) -> Job:
         """Create the job of a request; durable when this returns. A duplicate returns the existing job.
 
-        Raises UsageError subclasses and StoreFull; then nothing was stored.
+        Raises UsageError subclasses, ModelNotServed and StoreFull; then nothing was stored.
         """
         services = self._services
         duplicate = services.queue.find_duplicate(context.tenant.id, context.idempotency)
@@ -139,7 +148,7 @@ class Admission:
         if source is not None:
             request = inherit(request, source.spec, models.find(source.spec.model).limits)
         card = models.find(request.model)
-        spec = to_spec(request, card.name, card.limits, self._settings.prompt_max_chars)
+        spec = check_request(request, card.name, card.limits, self._settings)
         screening = self._screen(context, spec)
         ticket = Ticket(
             tenant_id=context.tenant.id,
@@ -194,6 +203,7 @@ class Admission:
         choice = self._choose(context, request, ticket, slot, forecast)
         limit = None
         if choice.route is Route.GPU:
+            self._check_served(ticket.spec.model, forecast)
             limit = self._max_backlog(ticket.predicted, slot, forecast, ticket.spec.model)
         if choice is not ON_GPU:
             log.info(
@@ -219,6 +229,19 @@ class Admission:
         spec = replace(ticket.spec, source=Source(kind) if kind else None)
         routed = RoutedRequest(context.tenant.managed, spec, ticket.predicted, ticket.slo_seconds, slot)
         return self._services.router.choose(routed, forecast)
+
+    def _check_served(self, model: str, forecast: Forecast) -> None:
+        """Raises ModelNotServed when nobody would render the job."""
+        if not self._scale_from_zero.isdisjoint({model, "*"}) or model in self._services.read_starting():
+            return
+        if forecast.count_workers(Route.GPU, model) == 0:
+            # The forecast may be older than the first heartbeat of a worker.
+            if self._services.forecast.refresh().count_workers(Route.GPU, model) > 0:
+                return
+            raise ModelNotServed(
+                f"no worker serves {model}; start one with `filmgate worker --model {model}`, or list it in "
+                "admission.scale_from_zero to queue jobs until one starts"
+            )
 
     def _max_backlog(self, predicted: StageSeconds, slot: Slot, forecast: Forecast, model: str) -> float:
         """The most queued work at which this job still meets the promise. Raises Overloaded.

@@ -11,6 +11,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,6 +25,7 @@ from filmgate.api import (
     models,
     operators,
     plan,
+    tenants,
     videos,
 )
 from filmgate.api.edge import Edge, address_of
@@ -67,10 +69,18 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
     edge = Edge(services.limits, registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
     app.state.edge = edge
-    for part in (estimates, videos, content, live, events, models, operators, plan, health, console):
+    for part in (estimates, videos, content, live, events, models, operators, plan, tenants, health, console):
         app.include_router(part.router)
     install_problems(app)
     app.add_middleware(AddressLimit, edge=edge)
+    if origins := [origin.strip() for origin in services.settings.cors_origins.split(",") if origin.strip()]:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after", "openai-poll-after-ms"],
+        )
     app.add_middleware(Tracing, meter=HttpMeter(registry))
     return app
 

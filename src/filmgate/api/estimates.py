@@ -8,10 +8,10 @@ from pydantic import BaseModel
 from filmgate.admission.accept import RequestContext
 from filmgate.admission.quotes import Estimate
 from filmgate.api.auth import Creator
-from filmgate.api.forms import read_body
 from filmgate.api.openapi import PROBLEMS, form_body
 from filmgate.api.schemas import Cost, CreateVideo, parse_form
 from filmgate.api.services import services_of
+from filmgate.api.videos import reading
 from filmgate.jobs import Idempotency, Route, ScreeningAction, TraceId
 
 router = APIRouter(prefix="/v1/videos", tags=["videos"], responses=PROBLEMS)
@@ -37,10 +37,10 @@ class VideoEstimate(BaseModel):
 async def estimate_video(request: Request, caller: Creator) -> VideoEstimate:
     """Estimate cost and time of a video without creating it. Rejects what create would reject."""
     services = services_of(request)
-    body = await read_body(request, services.settings.max_body_bytes)
-    wanted = parse_form(CreateVideo, body).to_request(body.files)
-    context = RequestContext(caller, Idempotency(body.digest), TraceId(request.state.trace_id))
-    estimate = await services.call(services.admission.estimate, context, wanted)
+    async with reading(request, caller) as body:
+        wanted = parse_form(CreateVideo, body).to_request(body.files)
+        context = RequestContext(caller, Idempotency(body.digest), TraceId(request.state.trace_id))
+        estimate = await services.call(services.admission.estimate, context, wanted)
     return to_shape(estimate, services.settings.usd_per_gpu_hour)
 
 

@@ -9,6 +9,7 @@ event: gone       the video was deleted
 import asyncio
 import base64
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
@@ -34,7 +35,7 @@ _STREAM: dict[str, dict[str, str]] = {"text/event-stream": {}}
 EVENT_FIELDS = {
     "id", "object", "model", "status", "progress", "created_at", "completed_at", "expires_at",
     "remixed_from_video_id", "seconds", "size", "error", "stage", "eta_seconds", "queue_position", "cost",
-    "trace_id", "route",
+    "trace_id", "route", "rendered_size",
 }  # fmt: skip
 
 
@@ -58,7 +59,7 @@ async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> St
 def _opening(services: Services, job: Job, last: int | None) -> str:
     """The events the client missed, then the current state."""
     missed = services.reader.events(job.tenant_id, job.id, after=last) if last is not None else ()
-    replay = "".join(_replay(event) for event in missed if event.revision <= job.revision)
+    replay = "".join(_replay(event, job) for event in missed if event.revision <= job.revision)
     return replay + _state("status", services, job)
 
 
@@ -80,7 +81,7 @@ def format_events(services: Services, snapshot: Snapshot) -> str:
     """A snapshot as server-sent events."""
     if snapshot.is_removed:
         return _message("gone", {"id": snapshot.job.id})
-    text = "".join(_replay(event) for event in snapshot.events[:-1])
+    text = "".join(_replay(event, snapshot.job) for event in snapshot.events[:-1])
     text += _state("status" if snapshot.events else "progress", services, snapshot.job)
     if snapshot.preview is not None:
         picture = base64.b64encode(snapshot.preview).decode()
@@ -90,12 +91,19 @@ def format_events(services: Services, snapshot: Snapshot) -> str:
 
 def _state(name: str, services: Services, job: Job) -> str:
     data = to_video(services, job).model_dump(mode="json", include=EVENT_FIELDS)
-    return _message(name, data | {"attempt": job.attempt}, job.revision)
+    now = {"attempt": job.attempt, "reason": None, "at": round(time.time(), 3), "is_replay": False}
+    return _message(name, data | now, job.revision)
 
 
-def _replay(event: JobEvent) -> str:
+def _replay(event: JobEvent, job: Job) -> str:
+    """A past event with the same keys as a current one; what is not known of that moment is null."""
     status = "in_progress" if event.state is JobState.RUNNING and event.stage else None
-    data = {
+    data: dict[str, object] = dict.fromkeys(sorted(EVENT_FIELDS))
+    data |= {
+        "id": job.id,
+        "object": "video",
+        "model": job.spec.model,
+        "trace_id": job.trace_id,
         "status": status or ("queued" if event.state is JobState.RUNNING else event.state.value),
         "stage": event.stage,
         "attempt": event.attempt,

@@ -3,13 +3,13 @@
 from typing import Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import services_of
 from filmgate.jobs import SourceKind
-from filmgate.models.cards import ModelCard
+from filmgate.models.cards import ModelCard, ModelRegistry
 from filmgate.models.limits import Range
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
@@ -52,6 +52,7 @@ class Model(BaseModel):
     created: int
     owned_by: str
     is_default: bool
+    is_served: bool = Field(description="Whether a worker serves it now.")
     aliases: list[str]
     limits: LimitsShape
 
@@ -67,21 +68,21 @@ class ModelList(BaseModel):
 async def list_models(request: Request, _caller: Reader) -> ModelList:
     """All models: those in model cards and those that live workers serve."""
     services = services_of(request)
-    models = services.models
-    cards = await services.call(lambda: models.cards)
-    return ModelList(data=[shape(card, is_default=card is models.default) for card in cards])
+    return ModelList(data=await services.call(_shape_all, services.models))
 
 
 @router.get("/{model}")
 async def retrieve_model(request: Request, model: str, _caller: Reader) -> Model:
     """One model, by name or alias."""
     services = services_of(request)
-    models = services.models
-    card = await services.call(models.find, model)
-    return shape(card, is_default=card is models.default)
+    return await services.call(lambda: shape(services.models.find(model), services.models))
 
 
-def shape(card: ModelCard, *, is_default: bool) -> Model:
+def _shape_all(models: ModelRegistry) -> list[Model]:
+    return [shape(card, models) for card in models.cards]
+
+
+def shape(card: ModelCard, models: ModelRegistry) -> Model:
     """A model card as JSON."""
     limits = card.limits
     size, frames, fps = limits.size, limits.frames, limits.fps.default
@@ -89,8 +90,9 @@ def shape(card: ModelCard, *, is_default: bool) -> Model:
         id=card.name,
         created=card.created,
         owned_by=card.owner,
-        is_default=is_default,
-        aliases=list(card.aliases),
+        is_default=models.is_default(card),
+        is_served=models.is_served(card),
+        aliases=models.aliases_of(card),
         limits=LimitsShape(
             size=SizeShape(
                 default=str(size.default),

@@ -20,12 +20,20 @@ MAX_RETRY_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The response to an error class; `should_retry` overrides the default of the SDK."""
+    """The response to an error class; `should_retry` overrides the default of the SDK.
+
+    The message of a 5xx error is sent only if `is_public`.
+    """
 
     status: int
     type: str = "invalid_request_error"
     should_retry: bool | None = None
     retry_after_seconds: float | None = None
+    is_public: bool = False
+
+    @property
+    def is_internal(self) -> bool:
+        return self.status >= 500 and not self.is_public
 
 
 PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
@@ -36,6 +44,9 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.JobNotFound: Problem(404),
     errors.ClipMissing: Problem(404),
     errors.ModelNotFound: Problem(404),
+    errors.TenantNotFound: Problem(404),
+    errors.TenantExists: Problem(409, should_retry=False),
+    errors.TenantInUse: Problem(409, should_retry=False),
     errors.ObjectNotFound: Problem(404, should_retry=False),
     errors.JobActive: Problem(409, should_retry=False),
     errors.IdempotencyConflict: Problem(409, should_retry=False),
@@ -44,6 +55,12 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.Overloaded: Problem(429, "rate_limit_error"),
     errors.RateLimited: Problem(429, "rate_limit_error"),
     errors.RunError: Problem(500, "server_error", should_retry=False),
+    errors.ModelNotServed: Problem(
+        503, "server_error", should_retry=False, retry_after_seconds=5, is_public=True
+    ),
+    errors.ModelLoading: Problem(
+        503, "server_error", should_retry=True, retry_after_seconds=5, is_public=True
+    ),
     errors.QueueUnavailable: Problem(503, "server_error", retry_after_seconds=1),
     errors.StoreUnavailable: Problem(503, "server_error", retry_after_seconds=1),
     errors.StoreFull: Problem(507, "server_error", should_retry=False, retry_after_seconds=60),
@@ -73,8 +90,7 @@ def to_response(error: errors.FilmgateError) -> JSONResponse:
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     # Details of internal errors go to the log; the client gets the code.
-    is_internal = problem.status >= 500
-    message = "the service is temporarily unavailable" if is_internal else str(error)
+    message = "the service is temporarily unavailable" if problem.is_internal else str(error)
     param = error.option if isinstance(error, errors.UsageError) else None
     return body(problem.status, message, problem.type, param=param, code=error.code, headers=headers)
 
@@ -97,7 +113,7 @@ def install_problems(app: FastAPI) -> None:
 
     @app.exception_handler(errors.FilmgateError)
     async def on_ours(request: Request, error: errors.FilmgateError) -> JSONResponse:
-        if problem_of(error).status >= 500:
+        if problem_of(error).is_internal:
             log.error("request failed", error=error, path=getattr(request.scope.get("route"), "path", None))
         return to_response(error)
 

@@ -183,6 +183,8 @@ class Video(BaseModel):
     trace_id: str
     route: Route
     screening: ScreeningAction
+    rendered_size: str = Field(description="The size the model renders; the clip is scaled to `size`.")
+    warnings: list[str] = Field(description="What the clip will not show as the request expects.")
 
 
 class VideoPage(BaseModel):

@@ -44,21 +44,21 @@ _MAX_KEY_CHARS = 255
 @router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference"))
 async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
-    async with _reading(request, caller) as body:
+    async with reading(request, caller) as body:
         return await _accept(request, caller, body, parse_form(CreateVideo, body).to_request(body.files))
 
 
 @router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
 async def edit_video(request: Request, caller: Creator) -> Response:
     """Create a video that changes another, if the model supports it."""
-    async with _reading(request, caller) as body:
+    async with reading(request, caller) as body:
         return await _accept(request, caller, body, _derive(SourceKind.EDIT, EditVideo, body))
 
 
 @router.post("/extensions", response_model=Video, openapi_extra=form_body(ExtendVideo, file="video"))
 async def extend_video(request: Request, caller: Creator) -> Response:
     """Create a video that continues another, if the model supports it."""
-    async with _reading(request, caller) as body:
+    async with reading(request, caller) as body:
         return await _accept(request, caller, body, _derive(SourceKind.EXTEND, ExtendVideo, body))
 
 
@@ -112,7 +112,7 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
 @router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo))
 async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Render a completed video again with another prompt."""
-    async with _reading(request, caller) as body:
+    async with reading(request, caller) as body:
         prompt = parse_form(RemixVideo, body).prompt
         wanted = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=to_job_id(video_id))
         return await _accept(request, caller, body, wanted)
@@ -152,7 +152,7 @@ def to_job_id(video_id: str) -> JobId:
 
 
 @asynccontextmanager
-async def _reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
+async def reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
     """The body of the request; its files count as uploads of the tenant and are deleted at the end."""
     services, uploads = services_of(request), edge_of(request).uploads
     with ExitStack() as held:

@@ -28,7 +28,8 @@ def to_video(services: Services, job: Job) -> Video:
         prompt=job.spec.prompt,
         remixed_from_video_id=source.job_id if source is not None and is_remix else None,
         seconds=seconds_of(services, job),
-        size=str(job.spec.size),
+        size=str(job.spec.clip_size),
+        rendered_size=str(job.spec.size),
         error=error_of(job),
         stage=job.progress.stage if job.has_started and job.progress else None,
         eta_seconds=round(eta, 1) if eta is not None else None,
@@ -37,6 +38,7 @@ def to_video(services: Services, job: Job) -> Video:
         trace_id=job.trace_id,
         route=job.route,
         screening=job.screening.action,
+        warnings=warnings_of(services, job),
     )
 
 
@@ -69,6 +71,14 @@ def seconds_of(services: Services, job: Job) -> str:
     except ModelNotFound:
         return f"{job.spec.seconds:g}"
     return f"{frames.seconds(job.spec.frames, job.spec.fps):g}"
+
+
+def warnings_of(services: Services, job: Job) -> list[str]:
+    """What the clip will not show as the request expects."""
+    try:
+        return services.models.find(job.spec.model).warnings(job.spec)
+    except ModelNotFound:
+        return []
 
 
 def cost_of(job: Job, usd_per_gpu_hour: float) -> Cost:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
 
-BOTO3_MISSING = 'boto3 is not installed; run: pip install "filmgate[aws]"'
+BOTO3_MISSING = "boto3 is not installed; in the source folder, run: pip install '.[aws]'"
 
 
 @dataclass(frozen=True, slots=True)

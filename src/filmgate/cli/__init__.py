@@ -4,6 +4,7 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from filmgate import __version__
 from filmgate.cli import (
@@ -14,6 +15,7 @@ from filmgate.cli import (
     deploy,
     doctor,
     generate,
+    jobs,
     keys,
     models,
     plan,
@@ -23,8 +25,30 @@ from filmgate.cli import (
     worker,
 )
 from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
+from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
-WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
+# The order in which people need the commands. Others follow by name.
+ORDER = (
+    "generate",
+    "serve",
+    "worker",
+    "jobs",
+    "models",
+    "tenant",
+    "plan",
+    "doctor",
+    "config",
+    "bench",
+)
+
+
+class OrderedGroup(TyperGroup):
+    """Lists commands in ORDER; typer would list groups after commands."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
+        known = [name for name in ORDER if name in self.commands]
+        return known + sorted(self.commands.keys() - set(known))
+
 
 app = typer.Typer(
     name="filmgate",
@@ -33,21 +57,24 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    cls=OrderedGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command("generate")(generate.generate)
-app.add_typer(bench.bench, name="bench")
+app.command("serve", short_help="Serve the API with a queue, a store and a worker.")(serve.run_server)
 app.command("worker")(worker.worker)
+app.add_typer(jobs.jobs, name="jobs")
+app.add_typer(models.models, name="models")
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(keys.keys, name="keys")
-app.add_typer(models.models, name="models")
+app.add_typer(plan.app)
+app.command("doctor", short_help="Check this machine and print a remedy for every problem.")(doctor.doctor)
+app.command("config")(config.show_config)
+app.add_typer(bench.bench, name="bench")
+app.command("route", short_help="Print why a job is on its route.")(route.show_route)
 aws.aws.command("template")(aws_template.template)
 app.add_typer(aws.aws, name="aws")
 app.add_typer(deploy.deploy, name="deploy")
-app.command("route")(route.show_route)
-app.command("doctor")(doctor.doctor)
-app.command("config")(config.show_config)
-app.command("serve")(serve.run_server)
-app.add_typer(plan.app)
 
 
 def _print_version(is_given: bool) -> None:  # noqa: FBT001 - a typer callback
@@ -85,13 +112,14 @@ def run_command(command: typer.Typer) -> None:
     try:
         command()
     except FilmgateError as exc:
-        option = f"{name_flag(exc)}: " if isinstance(exc, UsageError) and exc.option else ""
+        flag = name_flag(exc) if isinstance(exc, UsageError) else None
+        option = f"{flag}: " if flag and not str(exc).startswith(flag) else ""
         typer.echo(f"error: {option}{exc}", err=True)
         sys.exit(2 if isinstance(exc, UsageError) else 1)
     except ModuleNotFoundError as exc:
         if exc.name not in WORKER_MODULES:
             raise
-        typer.echo(f"error: {exc.name} is not installed; run: pip install 'filmgate[worker]'", err=True)
+        typer.echo(f"error: {exc.name} is not installed; {INSTALL_WORKER}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

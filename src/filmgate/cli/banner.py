@@ -19,11 +19,12 @@ class Banner:
     address: str
     key_file: Path
     is_open: bool
+    model: str
 
     @property
     def curl(self) -> str:
         key = "" if self.is_open else f' -H "Authorization: Bearer $(cat {shlex.quote(str(self.key_file))})"'
-        return f'curl {self.address}/v1/videos{key} -F prompt="{_PROMPT}"'
+        return f'curl {self.address}/v1/videos{key} -F model={shlex.quote(self.model)} -F prompt="{_PROMPT}"'
 
     @property
     def python(self) -> str:
@@ -31,12 +32,12 @@ class Banner:
         return (
             "import openai\n"
             f"client = openai.OpenAI(base_url={self.address + '/v1'!r}, api_key={key})\n"
-            f'video = client.videos.create_and_poll(prompt="{_PROMPT}")\n'
+            f'video = client.videos.create_and_poll(model={self.model!r}, prompt="{_PROMPT}")\n'
             'client.videos.download_content(video.id).write_to_file("clip.mp4")\n'
         )
 
 
-def print_banner(settings: "Settings", port: int) -> None:
+def print_banner(settings: "Settings", has_worker: bool, port: int) -> None:  # noqa: FBT001 - for partial
     """Print the banner on stderr."""
     from filmgate.tenants.local import KEY_FILE
 
@@ -44,10 +45,15 @@ def print_banner(settings: "Settings", port: int) -> None:
     host = "127.0.0.1" if settings.api.host in ("0.0.0.0", "::") else settings.api.host  # noqa: S104
     host = f"[{host}]" if ":" in host else host
     key_file = (settings.data / KEY_FILE).resolve()
-    banner = Banner(f"{scheme}://{host}:{port}", key_file, settings.api.open)
+    banner = Banner(
+        f"{scheme}://{host}:{port}", key_file, settings.api.open, settings.admission.default_model
+    )
     lines = [f"Filmgate is listening on {banner.address} (API reference: {banner.address}/docs)"]
     if settings.api.open:
         lines.append("Requests from this machine need no API key.")
+    if has_worker:
+        model = settings.admission.default_model
+        lines.append(f"The worker is loading {model}. It logs `ready` when it can render.")
     if key_file.exists():
         lines.append(f"The API key of the tenant `local` is in {key_file}")
         lines += ["", "Try it with curl:", "", banner.curl, "", "or with Python (pip install openai):", ""]

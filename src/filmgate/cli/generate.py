@@ -1,26 +1,35 @@
-"""`filmgate generate`: renders a clip from a prompt and reports time and memory."""
+"""`filmgate generate`: renders clips from prompts and reports time and memory."""
 
 import json
-from contextlib import ExitStack
+import shutil
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from filmgate.cli.models import pull_progress
-from filmgate.errors import InvalidField
+from filmgate.errors import InvalidField, UsageError
 from filmgate.jobs import Size
 from filmgate.models.requests import Upload, VideoRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from filmgate.pipeline.render import RenderReport
+    from filmgate.settings import Settings
 
 DEFAULT_MODEL = "flipbook"
+_SUFFIXES = (".mp4", ".m4v")
 
 
 def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
-    prompt: Annotated[str, typer.Argument(help="What the clip shows.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")] = Path("clip.mp4"),
+    prompt: Annotated[str | None, typer.Argument(help="What the clip shows.", show_default=False)] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The MP4 file to write; - writes it to stdout.")
+    ] = Path("clip.mp4"),
     model: Annotated[
         str,
         typer.Option(
@@ -42,13 +51,19 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     spritesheet: Annotated[
         Path | None, typer.Option(help="Also write a sheet of sixteen frames to this file.")
     ] = None,
+    count: Annotated[
+        int,
+        typer.Option("-n", min=1, help="Clips per prompt: clip-1.mp4, clip-2.mp4, ... The seed counts up."),
+    ] = 1,
+    prompts: Annotated[
+        Path | None, typer.Option(help="File with one prompt per line, instead of PROMPT.")
+    ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Render a clip from a prompt, or from an image and a prompt."""
-    if not prompt.strip() and image is None:
-        raise InvalidField("the prompt is empty; describe what the clip shows", option="prompt")
-    request = VideoRequest(
-        prompt,
+    texts = read_prompts(prompt, prompts, has_image=image is not None)
+    wanted = VideoRequest(
+        texts[0],
         model,
         size=Size.parse(size) if size else None,
         seconds=seconds,
@@ -60,39 +75,131 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         negative_prompt=negative or None,
         image=_read_image(image) if image else None,
     )
-    report = _render(request, model, output, (thumbnail, spritesheet))
-    typer.echo(json.dumps(as_dict(report, model)) if is_json else summary(report, model))
+    batch = Batch(wanted, texts, count, (thumbnail, spritesheet))
+    check_output(output, is_single=batch.is_single, is_json=is_json)
+    produce(batch, output, is_json=is_json)
 
 
-def _render(
-    wanted: VideoRequest, model: str, output: Path, stills: tuple[Path | None, Path | None]
-) -> "RenderReport":
-    from filmgate.settings import load_settings
+@dataclass(frozen=True, slots=True)
+class ClipTask:
+    """One clip of a batch."""
 
-    settings = load_settings()
+    request: VideoRequest
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All clips of one command: `count` per prompt."""
+
+    wanted: VideoRequest
+    prompts: list[str]
+    count: int
+    stills: tuple[Path | None, Path | None]
+
+    def __post_init__(self) -> None:
+        if not self.is_single and any(self.stills):
+            raise UsageError("is written for a single clip only", option="--thumbnail, --spritesheet")
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.prompts) * self.count == 1
+
+    def tasks(self, output: Path) -> "Iterator[ClipTask]":
+        """The clips, numbered if there are several."""
+        for number in range(len(self.prompts) * self.count):
+            seed = None if self.wanted.seed is None else self.wanted.seed + number % self.count
+            name = output.name if self.is_single else f"{output.stem}-{number + 1}{output.suffix}"
+            request = replace(self.wanted, prompt=self.prompts[number // self.count], seed=seed)
+            yield ClipTask(request, output.with_name(name) if output.name else output)
+
+
+def produce(batch: Batch, output: Path, *, is_json: bool) -> None:
+    """Render the batch and print the reports."""
+    is_piped, model = str(output) == "-", batch.wanted.model or DEFAULT_MODEL
+    with TemporaryDirectory(prefix="filmgate-") as folder:
+        target = Path(folder) / "clip.mp4" if is_piped else output
+        tasks = list(batch.tasks(target))
+        warnings = check_before_loading(tasks)
+        done = render_all(tasks, model, batch.stills)
+        if is_piped:
+            with target.open("rb") as clip:
+                shutil.copyfileobj(clip, sys.stdout.buffer)
+    if is_json:
+        clips = [as_dict(report, model) | {"warnings": warnings} for report in done]
+        typer.echo(json.dumps(clips[0] if len(clips) == 1 else {"clips": clips}))
+    else:
+        typer.echo("\n\n".join(summary(report, model) for report in done), err=is_piped)
+
+
+def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> list[str]:
+    """The prompt, or the lines of the file. Raises UsageError for none and for both."""
+    if (prompt is None) == (file is None):
+        raise UsageError("give either PROMPT or --prompts FILE", option="PROMPT")
+    try:
+        texts = [prompt] if file is None else file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{file} cannot be read as text", option="--prompts") from exc
+    if file is not None:
+        texts = [line for line in texts if line and line.strip()]
+    found = [text for text in texts if text is not None and (text.strip() or has_image)]
+    if not found:
+        raise InvalidField("the prompt is empty; describe what the clip shows", option="prompt")
+    return found
+
+
+def check_output(output: Path, *, is_single: bool, is_json: bool) -> None:
+    """Raises UsageError for a file that would not be an MP4, and for stdout where it cannot be used."""
+    if str(output) == "-":
+        if is_json or not is_single:
+            raise UsageError("- writes a single clip to stdout, without --json", option="--output")
+        if sys.stdout.isatty():
+            raise UsageError("stdout is a terminal; redirect it to a file or a player", option="--output")
+    elif output.suffix.lower() not in _SUFFIXES and not output.is_dir():
+        raise UsageError(
+            f"clips are MP4 files; use {output.with_suffix('.mp4')} instead of {output}", option="--output"
+        )
+
+
+def check_before_loading(tasks: list[ClipTask]) -> list[str]:
+    """Check what can be checked without the model; returns and prints the warnings of its card."""
+    from filmgate.models.checks import check_request, find_card
+
+    settings = _settings().admission
+    warnings: list[str] = []
+    for task in tasks:
+        card = find_card(task.request.model or DEFAULT_MODEL, settings)
+        if card is not None:
+            warnings += card.warnings(check_request(task.request, card.name, card.limits, settings))
+    unique = list(dict.fromkeys(warnings))
+    for warning in unique:
+        typer.echo(f"warning: {warning}", err=True)
+    return unique
+
+
+def render_all(
+    tasks: list[ClipTask], model: str, stills: tuple[Path | None, Path | None]
+) -> "list[RenderReport]":
+    """Load the model once and render every clip."""
     from filmgate.cli.progress import shown_progress
-    from filmgate.models.requests import to_spec
-    from filmgate.models.weights import ensure_local, open_cache
-    from filmgate.pipeline.clip_writer import ClipOutputs
     from filmgate.pipeline.encode.clip_file import check_target
     from filmgate.pipeline.encode.stills import StillPaths
-    from filmgate.pipeline.loading.loader import load_model
-    from filmgate.pipeline.render import Renderer
-    from filmgate.pipeline.requests import to_clip_request
-    from filmgate.pipeline.text.encode import Prompt
+    from filmgate.pipeline.generate import LocalModel
 
-    check_target(output)
-    still_paths = StillPaths(*stills)
-    with ExitStack() as held:
-        folder = ensure_local(model, open_cache(settings.models, settings.data), held, pull_progress())
-        control = held.enter_context(shown_progress(f"loading {model}"))
-        loaded = load_model(folder, settings.pipeline)
-        spec = to_spec(wanted, model, loaded.limits, settings.admission.prompt_max_chars)
-        request = to_clip_request(spec, wanted.image.data if wanted.image else None)
-        metadata = {"model": model, "seed": str(request.seed)}
-        text = Prompt(spec.prompt, spec.negative_prompt or "", request.guidance)
-        renderer = Renderer(loaded, settings.pipeline)
-        return renderer.render(text, request, output, ClipOutputs(metadata, still_paths), control)
+    for task in tasks:
+        check_target(task.path)
+    paths = StillPaths(*stills)
+    with (
+        shown_progress(f"loading {model}") as control,
+        LocalModel(model, _settings(), pull_progress()) as loaded,
+    ):
+        return [loaded.render(task.request, task.path, paths, control) for task in tasks]
+
+
+def _settings() -> "Settings":
+    from filmgate.settings import load_settings
+
+    return load_settings()
 
 
 def _read_image(path: Path) -> Upload:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.data_folder import Data, opened_database, settings_with
 from filmgate.errors import JobNotFound
 from filmgate.jobs import JobId, TenantId
 
@@ -15,15 +16,17 @@ if TYPE_CHECKING:
 
     from filmgate.jobs import Job
     from filmgate.scheduling.records import JobEvent
+    from filmgate.settings import Settings
 
 
 def show_route(
     job: Annotated[str, typer.Argument(help="Id of the job: video_...", show_default=False)],
     tenant: Annotated[str, typer.Option(help="Tenant of the job.")] = "local",
+    data: Data = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print the route of a job, the reason with its numbers, and all moves. Clients do not see this."""
-    found, events = read_job(TenantId(tenant), JobId(job))
+    found, events = read_job(TenantId(tenant), JobId(job), settings_with(data))
     moves = [event for event in events if event.route is not None]
     if is_json:
         typer.echo(json.dumps(as_dict(found, moves)))
@@ -40,22 +43,17 @@ def show_route(
         typer.echo(f"  {at}  moved to {move.route}: {move.route_reason}")
 
 
-def read_job(tenant_id: TenantId, job_id: JobId) -> "tuple[Job, Sequence[JobEvent]]":
+def read_job(tenant_id: TenantId, job_id: JobId, settings: "Settings") -> "tuple[Job, Sequence[JobEvent]]":
     """The job and its events, from the configured database."""
-    from filmgate.database import open_database
     from filmgate.scheduling import open_reader
-    from filmgate.settings import load_settings
     from filmgate.store.keys import open_keys
 
-    settings = load_settings()
-    database = open_database(settings.queue, settings.data)
-    try:
+    with opened_database(settings) as database:
         reader = open_reader(database, open_keys(settings.store, settings.data))
-        return reader.find(tenant_id, job_id), reader.events(tenant_id, job_id)
-    except JobNotFound as exc:
-        raise JobNotFound(f"tenant {tenant_id} has no job {job_id}; see --tenant", option="JOB") from exc
-    finally:
-        database.close()
+        try:
+            return reader.find(tenant_id, job_id), reader.events(tenant_id, job_id)
+        except JobNotFound as exc:
+            raise JobNotFound(f"tenant {tenant_id} has no job {job_id}; see --tenant", option="JOB") from exc
 
 
 def as_dict(job: "Job", moves: "Sequence[JobEvent]") -> dict[str, object]:

@@ -1,5 +1,6 @@
 """`filmgate serve`: the API and, by default, one embedded worker."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -7,9 +8,18 @@ from typing import Annotated
 import typer
 
 from filmgate.cli.banner import print_banner
+from filmgate.cli.worker import parse_models
+from filmgate.errors import UsageError
 
 
 def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Model to serve: NAME, FOLDER, HUB/ID, s3://... or NAME=LOCATION. Repeat it for more. "
+            "The first is the default; without this option, the setting admission.default_model is served."
+        ),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0: any free port.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder for jobs, clips and keys.")] = None,
@@ -26,8 +36,9 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
     ] = None,
 ) -> None:
     """Serve the API on this machine, with a queue, an encrypted store and a worker."""
-    from filmgate.server import serve
-
+    if model and not has_worker:
+        raise UsageError("the models are loaded by the worker; remove --no-worker", option="--model")
+    models = parse_models(model or [])
     given = {
         "data": data,
         "api.host": host,
@@ -36,8 +47,21 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
         "api.tls_certificate": tls_certificate,
         "api.tls_key": tls_key,
         "api.tls_client_ca": tls_client_ca,
+        "admission.default_model": next(iter(models), None),
     }
+    from filmgate.server import serve
     from filmgate.settings import load_settings, with_values
 
     settings = with_values(load_settings(), {key: value for key, value in given.items() if value is not None})
-    serve(settings, partial(print_banner, settings), has_worker=has_worker)
+    if has_worker and not models:
+        models = {settings.admission.default_model: settings.admission.default_model}
+    serve(settings, partial(print_banner, settings, bool(models)), models, report_failure)
+
+
+def report_failure(reason: str) -> None:
+    """Say why the worker does not run; the API keeps running."""
+    sys.stderr.write(
+        f"error: the worker cannot start: {reason}\n"
+        "The API keeps running and rejects new videos with 503 until a worker serves their model.\n"
+    )
+    sys.stderr.flush()

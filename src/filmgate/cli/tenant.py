@@ -3,95 +3,69 @@
 import json
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.cli.tenant_options import (
+    AsJson,
+    Certificate,
+    Confirmed,
+    GpuSeconds,
+    IsManaged,
+    MaxQueued,
+    MaxRunning,
+    MaxUsd,
+    MayRelength,
+    MayResize,
+    Name,
+    Regions,
+    Scopes,
+    ScreeningChoices,
+    Weight,
+    read_policy,
+    read_scopes,
+    read_screening,
+    read_seconds,
+    read_share,
+)
 from filmgate.errors import UsageError
-from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
+from filmgate.jobs import ManagedPolicy, Share, TenantId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+    from pathlib import Path
 
     from filmgate.tenants.base import IssuedKey, Tenant, TenantRegistry
+    from filmgate.worker.offboarding import Offboarded, Offboarding
 
-tenant = typer.Typer(help="Tenants and their API keys.", no_args_is_help=True)
-
-Name = Annotated[str, typer.Argument(help="a-z, 0-9 and -, at most 63 characters.", show_default=False)]
-IsManaged = Annotated[
-    bool | None,
-    typer.Option(
-        "--managed/--no-managed", help="Allow a managed provider to render its jobs.", show_default=False
-    ),
-]
-Regions = Annotated[
-    str | None,
-    typer.Option("--managed-regions", help="Allowed regions of the provider, comma-separated; empty: any."),
-]
-MaxUsd = Annotated[
-    str | None,
-    typer.Option("--managed-max-usd", help="Maximum price of a clip at the provider in USD; none: no limit."),
-]
-MayResize = Annotated[
-    bool | None,
-    typer.Option(
-        "--managed-resize/--no-managed-resize",
-        help="Allow the provider to change the size.",
-        show_default=False,
-    ),
-]
-MayRelength = Annotated[
-    bool | None,
-    typer.Option(
-        "--managed-relength/--no-managed-relength",
-        help="Allow the provider to change the length.",
-        show_default=False,
-    ),
-]
-Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
-ScreeningChoices = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--screening",
-        metavar="CATEGORY=ACTION",
-        help="What is done with prompts of a category: allow, flag, reject or default. Repeatable.",
-        show_default=False,
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+tenant = typer.Typer(help="Tenants, their API keys and quotas.", no_args_is_help=True)
 
 
 @tenant.command("add")
 def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     name: Name,
-    scopes: Annotated[str, typer.Option(help="Comma-separated: generate, read, admin.")] = "generate,read",
-    weight: Annotated[
-        float, typer.Option(min=0.01, help="Share of the GPUs relative to other tenants.")
-    ] = 1.0,
-    max_queued: Annotated[int | None, typer.Option(min=1, help="Maximum queued jobs.")] = None,
-    max_running: Annotated[int | None, typer.Option(min=1, help="Maximum running jobs.")] = None,
-    gpu_seconds_per_day: Annotated[
-        float | None, typer.Option(min=0, help="Maximum GPU-seconds per day.")
-    ] = None,
-    certificate: Annotated[
-        str | None, typer.Option(help="RFC 4514 subject of its client certificate.")
-    ] = None,
+    scopes: Scopes = "generate,read",
+    weight: Weight = 1.0,
+    max_queued: MaxQueued = None,
+    max_running: MaxRunning = None,
+    gpu_seconds_per_day: GpuSeconds = None,
+    certificate: Certificate = None,
     is_managed: IsManaged = None,
     regions: Regions = None,
     max_usd: MaxUsd = None,
     may_resize: MayResize = None,
     may_relength: MayRelength = None,
     screening: ScreeningChoices = None,
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
     """Create a tenant and print its API key. The key is not shown again."""
-    from filmgate.tenants.base import Scope, Tenant
+    from filmgate.tenants.base import Tenant
 
-    try:
-        wanted = frozenset(Scope(scope.strip()) for scope in scopes.split(","))
-    except ValueError as exc:
-        raise UsageError(f"{exc}; choose from generate, read, admin", option="--scopes") from exc
-    share = Share(weight, max_queued, max_running, gpu_seconds_per_day)
+    share = replace(Share(), **read_share(weight, max_queued, max_running, gpu_seconds_per_day))
     changes = read_policy(
         is_managed=is_managed,
         regions=regions,
@@ -99,152 +73,199 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         may_resize=may_resize,
         may_relength=may_relength,
     )
-    added = Tenant(
+    wanted = Tenant(
         TenantId(name),
         share,
-        wanted,
-        certificate=certificate,
+        read_scopes(scopes or ""),
+        certificate=_subject(certificate),
         screening=read_screening({}, screening or []),
         managed=replace(ManagedPolicy(), **changes),
     )
-    with opened_registry() as registry:
-        issued = registry.add(added)
+    with opened_registry(data) as registry:
+        issued = registry.add(wanted)
     print_key(issued, is_json=is_json)
 
 
 @tenant.command("set")
-def set_policy(  # noqa: PLR0913, PLR0917 - one argument per flag
+def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     name: Name,
+    scopes: Scopes = None,
+    weight: Weight = None,
+    max_queued: MaxQueued = None,
+    max_running: MaxRunning = None,
+    gpu_seconds_per_day: GpuSeconds = None,
+    certificate: Certificate = None,
     is_managed: IsManaged = None,
     regions: Regions = None,
     max_usd: MaxUsd = None,
     may_resize: MayResize = None,
     may_relength: MayRelength = None,
     screening: ScreeningChoices = None,
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Change screening and what a managed provider may do for a tenant. Other options keep their values."""
-    changes = read_policy(
+    """Change a tenant. Options that are not given keep their values."""
+    share = read_share(weight, max_queued, max_running, gpu_seconds_per_day)
+    policy = read_policy(
         is_managed=is_managed,
         regions=regions,
         max_usd=max_usd,
         may_resize=may_resize,
         may_relength=may_relength,
     )
-    if not changes and not screening:
-        raise UsageError("set at least one option", option="--managed")
-    with opened_registry() as registry:
-        changed = registry.find(TenantId(name))
-        if screening:
-            changed = registry.set_screening(changed.id, read_screening(changed.screening, screening))
-        if changes:
-            changed = registry.set_managed_policy(changed.id, replace(changed.managed, **changes))
-    typer.echo(json.dumps(as_dict(changed)) if is_json else f"{changed.id}: {describe(changed)}")
+    wanted = read_scopes(scopes) if scopes is not None else None
+    if not (share or policy or wanted or screening or certificate is not None):
+        raise UsageError("set at least one option; see `filmgate tenant set --help`", option="NAME")
+
+    def change(old: "Tenant") -> "Tenant":
+        subject = old.certificate if certificate is None else _subject(certificate)
+        changed = replace(old, share=replace(old.share, **share), managed=replace(old.managed, **policy))
+        actions = read_screening(old.screening, screening or [])
+        return replace(changed, scopes=wanted or old.scopes, certificate=subject, screening=actions)
+
+    with opened_registry(data) as registry:
+        changed = registry.update(TenantId(name), change)
+    typer.echo(json.dumps(as_dict(changed)) if is_json else describe(changed))
 
 
 @tenant.command("list")
-def list_tenants(is_json: AsJson = False) -> None:
+def list_tenants(data: Data = None, is_json: AsJson = False) -> None:
     """Print every tenant with its scopes and limits, without keys."""
-    with opened_registry() as registry:
+    with opened_registry(data) as registry:
         tenants = registry.tenants()
     if is_json:
         typer.echo(json.dumps({"tenants": [as_dict(t) for t in tenants]}))
         return
     for t in tenants:
         state = "" if t.is_enabled else "  disabled"
-        limits = ", ".join(f"{key} {value:g}" for key, value in asdict(t.share).items() if value is not None)
-        typer.echo(f"{t.id:<20}  {','.join(sorted(t.scopes)):<20}  {limits}, {describe(t)}{state}")
+        scopes = ",".join(sorted(t.scopes))
+        managed = describe_policy(t.managed)
+        screening = f", screening ({describe_screening(t)})" if t.screening else ""
+        typer.echo(f"{t.id:<20}  {scopes:<20}  {describe_share(t.share)}, {managed}{screening}{state}")
+
+
+@tenant.command("show")
+def show_tenant(name: Name, data: Data = None, is_json: AsJson = False) -> None:
+    """Print one tenant."""
+    with opened_registry(data) as registry:
+        found = registry.find(TenantId(name))
+    typer.echo(json.dumps(as_dict(found)) if is_json else describe(found))
 
 
 @tenant.command("rotate")
 def rotate_key(
     name: Name,
-    overlap: Annotated[float, typer.Option(min=0, help="Seconds for which older keys stay valid.")] = 0.0,
+    overlap: Annotated[
+        str, typer.Option(help="How long older keys stay valid, such as 30m, 24h or 7d.")
+    ] = "0s",
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Create an API key, print it, and revoke all older keys. The key is not shown again."""
-    with opened_registry() as registry:
-        issued = registry.rotate(TenantId(name), overlap)
+    """Create an API key, print it, and end all older keys. The key is not shown again."""
+    seconds = read_seconds(overlap, "--overlap")
+    with opened_registry(data) as registry:
+        issued = registry.rotate(TenantId(name), seconds)
     print_key(issued, is_json=is_json)
 
 
+@tenant.command("enable")
+def enable_tenant(name: Name, data: Data = None, is_json: AsJson = False) -> None:
+    """Accept the requests of a disabled tenant again. Its keys are unchanged."""
+    with opened_registry(data) as registry:
+        enabled = registry.update(TenantId(name), lambda old: replace(old, is_enabled=True))
+    typer.echo(json.dumps(as_dict(enabled)) if is_json else f"{enabled.id} is enabled")
+
+
 @tenant.command("disable")
-def disable_tenant(name: Name, is_json: AsJson = False) -> None:
+def disable_tenant(name: Name, data: Data = None, is_json: AsJson = False) -> None:
     """Reject the requests of a tenant. Accepted jobs still finish."""
-    with opened_registry() as registry:
+    with opened_registry(data) as registry:
         disabled = registry.disable(TenantId(name))
     typer.echo(json.dumps(as_dict(disabled)) if is_json else f"{disabled.id} is disabled")
 
 
 @tenant.command("forget")
-def forget_tenant(name: Name, is_confirmed: Confirmed = False, is_json: AsJson = False) -> None:
+def forget_tenant(
+    name: Name, is_confirmed: Confirmed = False, data: Data = None, is_json: AsJson = False
+) -> None:
     """Cancel a tenant's jobs and destroy its encryption key: nothing it stored can be read again."""
-    _offboard(name, is_confirmed=is_confirmed, is_json=is_json, is_deleted=False)
+    _check_confirmed(name, is_confirmed=is_confirmed)
+    with opened_tenant_data(data) as offboarding:
+        _print_offboarded(name, offboarding.forget(TenantId(name)), is_json=is_json)
 
 
 @tenant.command("delete")
-def delete_tenant(name: Name, is_confirmed: Confirmed = False, is_json: AsJson = False) -> None:
+def delete_tenant(
+    name: Name, is_confirmed: Confirmed = False, data: Data = None, is_json: AsJson = False
+) -> None:
     """Delete a tenant: its jobs, its encryption key, its objects and its API keys."""
-    _offboard(name, is_confirmed=is_confirmed, is_json=is_json, is_deleted=True)
+    _check_confirmed(name, is_confirmed=is_confirmed)
+    with opened_tenant_data(data) as offboarding:
+        _print_offboarded(name, offboarding.delete(TenantId(name)), is_json=is_json)
 
 
-def _offboard(name: str, *, is_confirmed: bool, is_json: bool, is_deleted: bool) -> None:
-    from filmgate.settings import load_settings
-    from filmgate.worker.offboarding import opened_offboarding
-
+def _check_confirmed(name: str, *, is_confirmed: bool) -> None:
     if not is_confirmed:
         raise UsageError(f"everything that {name} stored becomes unreadable for good", option="--yes")
-    with opened_offboarding(load_settings()) as offboarding:
-        done = (offboarding.delete if is_deleted else offboarding.forget)(TenantId(name))
+
+
+def _print_offboarded(name: str, done: "Offboarded", *, is_json: bool) -> None:
     text = f"{name}: {done.jobs} jobs and {done.objects} objects deleted, the encryption key is destroyed"
     typer.echo(json.dumps({"tenant": name} | asdict(done)) if is_json else text)
 
 
 @contextmanager
-def opened_registry() -> "Iterator[TenantRegistry]":
+def opened_tenant_data(data: "Path | None") -> "Iterator[Offboarding]":
+    """Everything that belongs to tenants: jobs, keys and objects."""
+    from filmgate.worker.offboarding import opened_offboarding
+
+    with opened_offboarding(settings_with(data)) as offboarding:
+        yield offboarding
+
+
+@contextmanager
+def opened_registry(data: "Path | None") -> "Iterator[TenantRegistry]":
     """The tenants in the configured database."""
-    from filmgate.database import open_database
-    from filmgate.settings import load_settings
     from filmgate.tenants import open_tenants
 
-    settings = load_settings()
-    database = open_database(settings.queue, settings.data)
-    try:
+    with opened_database(settings_with(data)) as database:
         yield open_tenants(database)
-    finally:
-        database.close()
 
 
-def read_policy(
-    *,
-    is_managed: bool | None,
-    regions: str | None,
-    max_usd: str | None,
-    may_resize: bool | None,
-    may_relength: bool | None,
-) -> dict[str, Any]:
-    """The given options as fields of a ManagedPolicy."""
-    given: dict[str, Any] = {
-        "is_allowed": is_managed,
-        "may_resize": may_resize,
-        "may_change_length": may_relength,
+def _subject(certificate: str | None) -> str | None:
+    return None if certificate in (None, "", "none") else certificate
+
+
+def describe(t: "Tenant") -> str:
+    """A tenant as rows."""
+    rows = {
+        "tenant": t.id,
+        "state": "enabled" if t.is_enabled else "disabled",
+        "scopes": ", ".join(sorted(t.scopes)),
+        "limits": describe_share(t.share),
+        "certificate": t.certificate or "none",
+        "screening": describe_screening(t) or "default",
+        "provider": describe_policy(t.managed),
+        "created": datetime.fromtimestamp(t.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
-    changes = {field: value for field, value in given.items() if value is not None}
-    if regions is not None:
-        changes["regions"] = tuple(region.strip() for region in regions.split(",") if region.strip())
-    if max_usd is not None:
-        changes["max_usd_per_clip"] = None if max_usd == "none" else _usd(max_usd)
-    return changes
+    return "\n".join(f"{name:<13}{value}" for name, value in rows.items())
 
 
-def _usd(text: str) -> float:
-    try:
-        usd = float(text)
-    except ValueError:
-        usd = -1.0
-    if not 0 <= usd < float("inf"):
-        raise UsageError(f"{text!r} is not a price; use a number of USD, or none", option="--managed-max-usd")
-    return usd
+def describe_screening(t: "Tenant") -> str:
+    """The actions that differ from the rules, as text."""
+    return ", ".join(f"{name}={action}" for name, action in sorted(t.screening.items()))
+
+
+def describe_share(share: Share) -> str:
+    """Weight and quotas as text."""
+    limits = [f"weight {share.weight:g}"]
+    if share.max_queued is not None:
+        limits.append(f"at most {share.max_queued} queued")
+    if share.max_running is not None:
+        limits.append(f"at most {share.max_running} running")
+    if share.max_gpu_seconds_per_day is not None:
+        limits.append(f"at most {share.max_gpu_seconds_per_day:g} GPU-seconds per day")
+    return ", ".join(limits)
 
 
 def describe_policy(managed: ManagedPolicy) -> str:
@@ -259,43 +280,6 @@ def describe_policy(managed: ManagedPolicy) -> str:
     if managed.may_change_length:
         limits.append("may change length")
     return f"managed provider ({', '.join(limits)})"
-
-
-def read_screening(
-    present: "Mapping[str, ScreeningAction]", choices: list[str]
-) -> "Mapping[str, ScreeningAction]":
-    """The actions by category with these CATEGORY=ACTION changes. Raises UsageError."""
-    from filmgate.admission.screening import open_rules
-    from filmgate.settings import load_settings
-
-    categories = open_rules(load_settings().admission.rules_file).categories if choices else {}
-    actions = dict(present)
-    for choice in choices:
-        name, _, action = choice.partition("=")
-        if name not in categories:
-            known = ", ".join(sorted(n for n, category in categories.items() if not category.is_fixed))
-            raise UsageError(f"no category is named {name!r}; choose from {known}", option="--screening")
-        if categories[name].is_fixed:
-            raise UsageError(f"{name} has a fixed action; a tenant cannot change it", option="--screening")
-        actions.pop(name, None)
-        if action != "default":
-            actions[name] = _action(action)
-    return actions
-
-
-def _action(text: str) -> ScreeningAction:
-    try:
-        return ScreeningAction(text)
-    except ValueError as exc:
-        raise UsageError(
-            f"{text!r} is not an action; choose from allow, flag, reject, default", option="--screening"
-        ) from exc
-
-
-def describe(t: "Tenant") -> str:
-    """The policies of a tenant as text."""
-    choices = ", ".join(f"{name}={action}" for name, action in sorted(t.screening.items()))
-    return describe_policy(t.managed) + (f", screening ({choices})" if choices else "")
 
 
 def print_key(issued: "IssuedKey", *, is_json: bool) -> None:

@@ -1,14 +1,17 @@
 """`filmgate worker`: a process that renders on one GPU, or at the managed provider."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.errors import UsageError
+from filmgate.errors import FilmgateError, UsageError
+from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from filmgate.settings import Settings
     from filmgate.worker.base import Runner
 
@@ -27,17 +30,25 @@ def worker(
         bool,
         typer.Option("--managed", help="Render at the provider that provider.* configures. Needs no GPU."),
     ] = False,
+    failure_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Lease jobs, render them and store the clips, until SIGTERM."""
     from filmgate.settings import load_settings
 
-    settings = load_settings()
-    if data is not None:
-        settings = settings.model_copy(update={"data": data})
-    if is_managed:
-        run_managed(settings, model or [])
-        return
-    models = parse_models(model or [DEFAULT_MODEL])
+    started: list[bool] = []
+    with reported_failure(failure_file, started):
+        settings = load_settings()
+        if data is not None:
+            settings = settings.model_copy(update={"data": data})
+        if is_managed:
+            run_managed(settings, model or [])
+        else:
+            run_on_gpu(settings, model or [DEFAULT_MODEL], lambda: started.append(True))
+
+
+def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], None]") -> None:
+    """Render these models on the device of this process."""
+    models = parse_models(given)
     from filmgate.models.weights import ensure_local, open_cache
     from filmgate.worker_process import run_worker
 
@@ -50,7 +61,28 @@ def worker(
             folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
             return GpuRunner(folders, settings.pipeline)
 
-        run_worker(settings, make_runner)
+        run_worker(settings, make_runner, on_ready)
+
+
+@contextmanager
+def reported_failure(report: Path | None, started: list[bool]) -> "Iterator[None]":
+    """Write the error of a worker that was never ready to the file that the server reads."""
+    try:
+        yield
+    except Exception as exc:
+        if report is not None and not started:
+            from filmgate.worker.supervisor import StartFailure, write_failure
+
+            write_failure(report, StartFailure(explain(exc), getattr(exc, "retryable", False)))
+        raise
+
+
+def explain(error: Exception) -> str:
+    """The error in one sentence."""
+    if isinstance(error, ModuleNotFoundError) and error.name in WORKER_MODULES:
+        return f"{error.name} is not installed; {INSTALL_WORKER}"
+    text = str(error).partition("\n")[0]
+    return text if isinstance(error, FilmgateError) else f"{type(error).__name__}: {text}"
 
 
 def run_managed(settings: "Settings", models: list[str]) -> None:

@@ -1,15 +1,18 @@
 """Model cards: what each model can render, and initial estimates of its speed."""
 
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from filmgate.errors import ModelNotFound, SettingsError
+from filmgate.errors import ModelLoading, ModelNotFound, ModelNotServed, SettingsError
+from filmgate.jobs import VideoSpec
 from filmgate.models.limits import ModelLimits
 
 _OPTION = "admission.models_file"
@@ -39,38 +42,86 @@ class ModelCard:
     limits: ModelLimits
     rates: Rates
     aliases: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()  # everything it can show; empty: anything
+    is_distilled: bool = False
+
+    def warnings(self, spec: VideoSpec) -> list[str]:
+        """What the clip will not show as the request expects, one sentence each."""
+        found = []
+        words = set(re.findall(r"[a-z]+", spec.prompt.lower()))
+        known = {subject + ending for subject in self.subjects for ending in ("", "s", "es")}
+        if self.subjects and words.isdisjoint(known):
+            found.append(
+                f"{self.name} can show only {len(self.subjects)} objects ({', '.join(self.subjects)}), and "
+                "the prompt names none of them; name one, or use a larger model"
+            )
+        if self.is_distilled and spec.guidance is not None and spec.guidance > 1:
+            found.append(
+                f"{self.name} is distilled for guidance 1; guidance {spec.guidance:g} makes the clip worse"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModels:
+    """What workers serve now: `cards` they announce, `names` of all models they serve or are loading."""
+
+    cards: tuple[ModelCard, ...] = ()
+    names: frozenset[str] = frozenset()
 
 
 class ModelRegistry:
     """All available models by name or alias: those in card files and those that live workers serve.
 
-    A card in a file overrides the card a worker announces under the same name.
+    A card in a file overrides the card a worker announces under the same name. `aliases` are further names;
+    None stands for the default model.
     """
 
     def __init__(
         self,
         cards: Iterable[ModelCard],
         default: str,
-        read_served: Callable[[], Iterable[ModelCard]] = lambda: (),
+        read_served: Callable[[], ServedModels] = ServedModels,
+        aliases: Mapping[str, str | None] = MappingProxyType({}),
     ) -> None:
         self._from_files = tuple(cards)
+        self._default = default
         self._read_served = read_served
+        self._aliases = aliases
         self._by_name = {alias: card for card in self._from_files for alias in card.aliases}
         self._by_name |= {card.name: card for card in self._from_files}
-        if default not in self._by_name:
-            raise SettingsError(f"no model card is named {default}", option="admission.default_model")
-        self.default = self._by_name[default]
+
+    @property
+    def default(self) -> ModelCard:
+        """The configured default model, or a served one while nobody serves it. Raises ModelNotServed."""
+        served = self._read_served().names
+        configured = self._find(self._default)
+        if configured is not None and (not served or configured.name in served):
+            return configured
+        if configured is None and self._default in served:
+            raise _loading(self._default)
+        others = (card for card in self.cards if card.name in served)
+        if (card := next(others, None) or configured) is None:
+            raise ModelNotServed(
+                f"no worker serves the default model {self._default}; run `filmgate worker --model "
+                f"{self._default}` or set admission.default_model"
+            )
+        return card
 
     @property
     def cards(self) -> tuple[ModelCard, ...]:
-        served = tuple(card for card in self._read_served() if card.name not in self._by_name)
+        served = tuple(card for card in self._read_served().cards if card.name not in self._by_name)
         return self._from_files + served
 
     def find(self, name: str | None) -> ModelCard:
         """The card with this name or alias; the default model's for None. Raises ModelNotFound."""
         if name is None:
             return self.default
-        card = self._by_name.get(name) or next((each for each in self.cards if each.name == name), None)
+        card = self._find(name)
+        if card is None and name in self._aliases:
+            return self.find(self._aliases[name])
+        if card is None and name in self._read_served().names:
+            raise _loading(name)
         if card is None:
             names = [each.name for each in self.cards]
             near = get_close_matches(name, names, n=1)
@@ -78,9 +129,42 @@ class ModelRegistry:
             raise ModelNotFound(f"no model is named {name[:60]!r}; {hint}", option="model")
         return card
 
+    def is_default(self, card: ModelCard) -> bool:
+        """Whether requests that name no model use this one."""
+        try:
+            return self.default.name == card.name
+        except ModelNotServed:
+            return False
+
+    def is_served(self, card: ModelCard) -> bool:
+        """Whether a worker serves the model, or is loading it."""
+        return card.name in self._read_served().names
+
+    def aliases_of(self, card: ModelCard) -> list[str]:
+        """All other names of a model."""
+        meant = {card.name, None} if self.is_default(card) else {card.name}
+        aliases = (alias for alias, name in self._aliases.items() if name in meant)
+        return [*card.aliases, *(alias for alias in aliases if self._find(alias) is None)]
+
+    def _find(self, name: str) -> ModelCard | None:
+        return self._by_name.get(name) or next((each for each in self.cards if each.name == name), None)
+
+
+def _loading(model: str) -> ModelLoading:
+    return ModelLoading(f"a worker is loading {model}; try again when it is ready")
+
+
+def parse_aliases(text: str) -> dict[str, str | None]:
+    """The setting `admission.model_aliases`: `NAME` means the default model, `NAME=MODEL` that model."""
+    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
+    return {alias: model or None for alias, _, model in pairs}
+
 
 def open_registry(
-    default: str, extra_file: str = "", read_served: Callable[[], Iterable[ModelCard]] = lambda: ()
+    default: str,
+    extra_file: str = "",
+    read_served: Callable[[], ServedModels] = ServedModels,
+    aliases: Mapping[str, str | None] = MappingProxyType({}),
 ) -> ModelRegistry:
     """The cards in the package, those of the operator's file over them, and those live workers announce."""
     cards = read_cards(files("filmgate.models").joinpath("cards.toml").read_text(), "cards.toml")
@@ -89,7 +173,7 @@ def open_registry(
             cards |= read_cards(Path(extra_file).read_text(), extra_file)
         except (OSError, UnicodeDecodeError) as exc:
             raise SettingsError(f"{extra_file} cannot be read: {exc}", option=_OPTION) from exc
-    return ModelRegistry(cards.values(), default, read_served)
+    return ModelRegistry(cards.values(), default, read_served, aliases)
 
 
 _CARDS = TypeAdapter(dict[str, ModelCard], config=ConfigDict(extra="forbid"))

@@ -5,7 +5,7 @@ import unicodedata
 from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
-from filmgate.errors import InvalidField, UnsupportedValue
+from filmgate.errors import InvalidField, SettingsError, UnsupportedValue
 from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
 from filmgate.models.limits import ModelLimits
 
@@ -68,15 +68,28 @@ class VideoRequest:
         return SourceKind.IMAGE if has_image else None
 
 
-def to_spec(request: VideoRequest, model: str, limits: ModelLimits, max_prompt_chars: int) -> VideoSpec:
-    """The complete spec of a request. Raises InvalidField, UnsupportedValue and UnsupportedVerb."""
+def to_spec(
+    request: VideoRequest,
+    model: str,
+    limits: ModelLimits,
+    max_prompt_chars: int,
+    scaled_sizes: frozenset[Size] = frozenset(),
+) -> VideoSpec:
+    """The complete spec of a request. Raises InvalidField, UnsupportedValue and UnsupportedVerb.
+
+    A size in `scaled_sizes` that the model cannot render is rendered at the nearest size and scaled.
+    """
     _check_text("prompt", request.prompt, max_prompt_chars)
     if not request.prompt.strip() and not limits.needs_image:
         raise InvalidField("prompt is empty; describe what the clip shows", option="prompt")
     if request.negative_prompt is not None:
         _check_text("negative_prompt", request.negative_prompt, max_prompt_chars)
     limits.check_source(model, request.source_kind)
-    width, height = limits.size.check(model, request.size)
+    scaled_to = (
+        request.size if request.size in scaled_sizes and not limits.size.allows(request.size) else None
+    )
+    nearest = limits.size.nearest(scaled_to) if scaled_to is not None else request.size
+    width, height = limits.size.check(model, nearest)
     fps = limits.fps.check("fps", request.fps)
     frames = limits.frames.check(model, request.seconds, request.frames, fps)
     return VideoSpec(
@@ -90,7 +103,19 @@ def to_spec(request: VideoRequest, model: str, limits: ModelLimits, max_prompt_c
         seed=_seed(request.seed),
         guidance=limits.guidance.check("guidance", request.guidance),
         negative_prompt=request.negative_prompt,
+        scaled_to=scaled_to,
     )
+
+
+def parse_sizes(text: str) -> frozenset[Size]:
+    """The setting `admission.scaled_sizes`. Raises SettingsError: encoders need even sides."""
+    try:
+        sizes = frozenset(Size.parse(size.strip()) for size in text.split(",") if size.strip())
+    except InvalidField as exc:
+        raise SettingsError(str(exc), option="admission.scaled_sizes") from exc
+    if odd := [size for size in sizes if size.width % 2 or size.height % 2 or not size.pixels]:
+        raise SettingsError(f"width and height of {odd[0]} must be even", option="admission.scaled_sizes")
+    return sizes
 
 
 def inherit(request: VideoRequest, spec: VideoSpec, limits: ModelLimits) -> VideoRequest:
@@ -99,7 +124,7 @@ def inherit(request: VideoRequest, spec: VideoSpec, limits: ModelLimits) -> Vide
     For a request that starts from the clip of this spec.
     """
     inherited = {name: getattr(spec, name) for name in _INHERITED}
-    inherited |= {"size": spec.size, "seconds": limits.frames.seconds(spec.frames, spec.fps)}
+    inherited |= {"size": spec.clip_size, "seconds": limits.frames.seconds(spec.frames, spec.fps)}
     left_out = {name: value for name, value in inherited.items() if getattr(request, name) is None}
     return replace(request, **left_out)
 

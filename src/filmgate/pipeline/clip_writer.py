@@ -36,7 +36,8 @@ Carry = Callable[..., None]
 class ClipOutputs:
     """What to produce besides the file: metadata, stills, and callbacks.
 
-    `on_spool` is called before the first frame if the clip has no path.
+    `on_spool` is called before the first frame if the clip has no path. With `scaled_to`, frames are scaled
+    to this size before they are encoded.
     """
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -44,6 +45,7 @@ class ClipOutputs:
     on_fragment: OnFragment | None = None
     on_still: OnStill | None = None
     on_spool: Callable[[ClipSpool], None] | None = None
+    scaled_to: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ class ClipWriter:
         timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
         moments = [started]
         with discarding(_target(path, outputs, shape.frames)) as clip:
-            encoder = ClipEncoder(clip, (shape.width, shape.height), shape.frames, self._options, timeline)
+            size = outputs.scaled_to or (shape.width, shape.height)
+            encoder = ClipEncoder(clip, size, shape.frames, self._options, timeline)
             if outputs.on_spool and isinstance(clip, SpooledClip):
                 outputs.on_spool(clip.spool)
             consume = _counting(encoder, stills, shape.frames, control)
@@ -125,13 +128,13 @@ class ClipWriter:
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
             moments.append(time.perf_counter())
-            size = _publish(clip, stills)
+            size_bytes = _publish(clip, stills)
         moments.append(time.perf_counter())
         control.report(Stage.FINISH, 1, 1)
         first = (encoder.first_fragment_at or started) - started
         spool = clip.spool if isinstance(clip, SpooledClip) else None
         phases = Phases(*(after - before for before, after in pairwise(moments)))
-        return ClipReport(path, spool, size, shape, moments[-1] - started, first, rung[0], phases)
+        return ClipReport(path, spool, size_bytes, shape, moments[-1] - started, first, rung[0], phases)
 
     def _decoded(
         self,

@@ -6,7 +6,7 @@ from io import BytesIO
 from PIL import Image, ImageOps
 
 from filmgate.errors import InvalidField
-from filmgate.jobs import VideoSpec
+from filmgate.jobs import Size, VideoSpec
 
 MAX_IMAGE_PIXELS = 64_000_000
 
@@ -23,6 +23,7 @@ class ClipRequest:
     seed: int
     guidance: float
     image: Image.Image | None = None
+    scaled_to: Size | None = None
 
     @property
     def passes(self) -> int:
@@ -44,6 +45,7 @@ def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
         seed=spec.seed,
         guidance=spec.guidance,
         image=None if image is None else _fit_image(image, spec.size),
+        scaled_to=spec.scaled_to,
     )
 
 

@@ -20,6 +20,8 @@ def adapt(spec: VideoSpec, models: Sequence[ProviderModel], policy: ManagedPolic
 
     Raises ProviderCannot with the obstacles of the nearest renditions.
     """
+    if spec.scaled_to is not None:  # a provider may render the size that was asked for
+        spec = replace(spec, width=spec.scaled_to.width, height=spec.scaled_to.height, scaled_to=None)
     renditions = sorted((fit(spec, model) for model in models), key=lambda r: (*_distance(spec, r), r.usd))
     found: list[str] = []
     for rendition in renditions:

@@ -78,7 +78,7 @@ class ProviderQuotes:
 
     def _fit(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
         kind = spec.source.kind if spec.source is not None else None
-        shape = (spec.model, spec.size, spec.seconds, spec.fps, len(spec.prompt), kind, policy)
+        shape = (spec.model, spec.clip_size, spec.seconds, spec.fps, len(spec.prompt), kind, policy)
         cache = self._cache
         if (known := cache.get(shape)) is not None:
             return known

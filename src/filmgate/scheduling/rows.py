@@ -23,6 +23,7 @@ from filmgate.jobs import (
     Routing,
     Screening,
     ScreeningAction,
+    Size,
     Source,
     SourceKind,
     Stage,
@@ -197,11 +198,12 @@ def to_spec(text: str) -> VideoSpec:
     """The spec of a row. Fields that a newer version wrote are kept in `extra`."""
     stored = json.loads(text)
     source = _to_source(stored.pop("source", None))
+    scaled_to = stored.pop("scaled_to", None)
     known = {name: stored.pop(name) for name in _SPEC_FIELDS & stored.keys()}
-    return VideoSpec(**known, source=source, extra=stored)
+    return VideoSpec(**known, source=source, scaled_to=Size(*scaled_to) if scaled_to else None, extra=stored)
 
 
-_SPEC_FIELDS = {f.name for f in fields(VideoSpec)} - {"source", "extra"}
+_SPEC_FIELDS = {f.name for f in fields(VideoSpec)} - {"source", "scaled_to", "extra"}
 
 
 def _to_source(stored: dict[str, Any] | None) -> Source | None:

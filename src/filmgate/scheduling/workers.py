@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from filmgate.database import Database
 from filmgate.database.schema import workers
 from filmgate.jobs import Route, WorkerId
-from filmgate.models.cards import ModelCard
+from filmgate.models.cards import ModelCard, ServedModels
 from filmgate.telemetry.logs import Log
 
 log = Log("workers")
@@ -76,6 +76,13 @@ class WorkerRegistry:
             rows = connection.execute(_select_alive(now).order_by(workers.c.seen_at)).all()
         found = {card.name: card for row in rows for card in _read_cards(row.id, row.cards)}
         return [found[name] for name in sorted(found)]
+
+    def served(self) -> ServedModels:
+        """The models that live workers serve. Managed workers count only where no GPU worker is alive."""
+        alive = self.list_alive()
+        on_gpu = {model for worker in alive if worker.route is Route.GPU for model in worker.models}
+        names = on_gpu or {model for worker in alive for model in worker.models}
+        return ServedModels(tuple(self.cards()), frozenset(names))
 
 
 def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerStatus]:

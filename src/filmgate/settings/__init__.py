@@ -17,6 +17,7 @@ from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
     ClassifierSettings,
+    ClientSettings,
     ModelSettings,
     PipelineSettings,
     PlannerSettings,
@@ -32,6 +33,7 @@ __all__ = [
     "AdmissionSettings",
     "ApiSettings",
     "ClassifierSettings",
+    "ClientSettings",
     "LimitSettings",
     "ModelSettings",
     "Origin",
@@ -70,6 +72,7 @@ class Settings(Section):
     provider: ProviderSettings = ProviderSettings()
     routing: RoutingSettings = RoutingSettings()
     models: ModelSettings = ModelSettings()
+    client: ClientSettings = ClientSettings()
     planner: PlannerSettings = PlannerSettings()
 
 
@@ -165,14 +168,16 @@ def _validate(values: Mapping[str, object], sources: Mapping[str, str]) -> Setti
 def _explain(exc: ValidationError, sources: Mapping[str, str]) -> SettingsError:
     first = exc.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
-    source = sources.get(key, "settings")
+    source = next((place for name, place in sources.items() if f"{name}.".startswith(f"{key}.")), "settings")
     if first["type"] == "extra_forbidden":
         from difflib import get_close_matches
 
-        near = get_close_matches(key, setting_keys(), n=1, cutoff=0.5)
+        known = setting_keys()
+        sections = {name.partition(".")[0] for name in known if "." in name}
+        near = get_close_matches(key, [*sections, *known], n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else "run `filmgate config` for the list"
-        return SettingsError(f"{source}: unknown setting {key}; {hint}", option=key)
-    return SettingsError(f"{source}: {key}: {first['msg']}, got {first['input']!r}", option=key)
+        return SettingsError(f"{key} is not a setting (from {source}); {hint}", option=key)
+    return SettingsError(f"{key}: {first['msg']}, got {first['input']!r} (from {source})", option=key)
 
 
 def _origins(node: BaseModel, sources: Mapping[str, str], prefix: str = "") -> Iterator[Origin]:

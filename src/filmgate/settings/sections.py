@@ -171,6 +171,10 @@ class ApiSettings(Section):
     watch_seconds: float = Field(
         default=0.25, gt=0, le=10, description="interval at which watched jobs are checked for changes"
     )
+    cors_origins: str = Field(
+        default="",
+        description="comma-separated origins whose pages may call the API from a browser; *: any origin",
+    )
     usd_per_gpu_hour: float = Field(
         default=0.0, ge=0, description="price of a GPU-hour, for the cost of a job; 0: unknown"
     )
@@ -184,7 +188,22 @@ class ApiSettings(Section):
 class AdmissionSettings(Section):
     """Admission of requests."""
 
-    default_model: str = Field(default="flipbook", description="model of requests that name none")
+    default_model: str = Field(
+        default="flipbook",
+        description="model of requests that name none; while nobody serves it, a model that is served",
+    )
+    model_aliases: str = Field(
+        default="sora-2,sora-2-pro",
+        description="comma-separated names that mean the default model; NAME=MODEL means another model",
+    )
+    scaled_sizes: str = Field(
+        default="1280x720,720x1280,1792x1024,1024x1792",
+        description="comma-separated sizes that every model accepts: rendered at its nearest size and scaled",
+    )
+    scale_from_zero: str = Field(
+        default="",
+        description="comma-separated models whose jobs are accepted while no worker serves them; *: all",
+    )
     models_file: str = Field(default="", description="TOML file of additional model cards")
     rules_file: str = Field(
         default="",
@@ -323,6 +342,15 @@ class ModelSettings(Section):
     endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")
     connections: int = Field(default=16, ge=1, le=256, description="parallel range requests of a pull")
     range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="bytes per range request")
+
+
+class ClientSettings(Section):
+    """The server that `filmgate jobs` talks to."""
+
+    url: str = Field(default="http://127.0.0.1:8000", description="address of the server")
+    key_file: str = Field(
+        default="", description="file that contains the API key; empty: local.key in the data folder"
+    )
 
 
 class PlannerSettings(Section):

@@ -10,6 +10,11 @@ from pathlib import Path
 
 MIN_FREE_BYTES = 5 << 30
 
+# The package is not on PyPI: extras are installed from the source folder or from a wheel file.
+WORKER_MODULES = ("torch", "av", "diffusers", "transformers", "numpy", "PIL")
+INSTALL_WORKER = "in the source folder, run: pip install '.[worker]'"
+INSTALL_AWS = "in the source folder, run: pip install '.[aws]'"
+
 
 class Verdict(StrEnum):
     """OK, usable with a restriction, or broken."""
@@ -50,9 +55,9 @@ def examine_machine(folder: Path) -> Iterator[Finding]:
 
 def missing_worker(module: str) -> Finding:
     """The worker extra is not installed."""
-    return Finding("worker", Verdict.FAIL, f"{module} is not installed", "pip install 'filmgate[worker]'")
+    return Finding("worker", Verdict.FAIL, f"{module} is not installed", INSTALL_WORKER)
 
 
 def missing_aws(subject: str) -> Finding:
     """An AWS component is configured and the aws extra is not installed."""
-    return Finding(subject, Verdict.FAIL, "boto3 is not installed", "pip install 'filmgate[aws]'")
+    return Finding(subject, Verdict.FAIL, "boto3 is not installed", INSTALL_AWS)

@@ -1,4 +1,7 @@
-"""Logs as one JSON object per line. Only listed fields are written, so request text cannot be logged."""
+"""Logs as one JSON object per line, or as plain text on a terminal.
+
+Only listed fields are written, so request text cannot be logged.
+"""
 
 import json
 import logging
@@ -72,6 +75,16 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
+class PlainFormatter(JsonFormatter):
+    """The same fields as text: `12:03:04 info  worker: job leased  job_id=video_1 attempt=1`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = json.loads(super().format(record))
+        at, level, name = line.pop("time"), line.pop("level"), line.pop("logger").removeprefix(f"{_ROOT}.")
+        fields = " ".join(f"{key}={value}" for key, value in line.items() if key not in ("message", "at"))
+        return f"{at[11:19]} {level:<7} {name}: {line.get('message', '')}  {fields}".rstrip()
+
+
 def _describe(error: BaseException) -> dict[str, object]:
     """The error and its location, without its message, which may quote the request."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -86,9 +99,12 @@ def _describe(error: BaseException) -> dict[str, object]:
 
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:
-    """Write all logs and warnings of this process to the stream as JSON lines. Call once per process."""
+    """Write all logs and warnings of this process to the stream: as text on a terminal, else as JSON lines.
+
+    Call once per process.
+    """
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(PlainFormatter() if stream.isatty() else JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -1,6 +1,6 @@
 """The TenantRegistry port: tenants and their API keys. Keys are shown once and stored hashed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -73,7 +73,18 @@ class TenantRegistry(Protocol):
         ...
 
     def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
-        """Create a key and revoke all older ones, at once or after the overlap. Raises TenantNotFound."""
+        """Create a key; older ones end after `overlap_seconds` or earlier. Raises TenantNotFound."""
+        ...
+
+    def update(self, tenant_id: TenantId, change: Callable[[Tenant], Tenant]) -> Tenant:
+        """Replace the tenant by `change(tenant)` in one transaction; its id and creation time stay.
+
+        Raises TenantNotFound, and TenantExists for a certificate of another tenant.
+        """
+        ...
+
+    def delete(self, tenant_id: TenantId) -> None:
+        """Delete a disabled tenant that has no jobs, and its keys. Raises TenantNotFound and TenantInUse."""
         ...
 
     def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:

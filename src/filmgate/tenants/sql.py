@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from types import MappingProxyType
 
@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
 
 from filmgate.database import Database
-from filmgate.database.schema import api_keys, tenants
-from filmgate.errors import InvalidKey, TenantExists, TenantNotFound, UsageError
+from filmgate.database.schema import api_keys, jobs, tenants
+from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
@@ -75,17 +75,38 @@ class SqlTenants:
             return [_to_tenant(row) for row in rows]
 
     def rotate(self, tenant_id: TenantId, overlap_seconds: float = 0.0) -> IssuedKey:
-        own = api_keys.c.tenant_id == tenant_id
+        older = api_keys.c.tenant_id == tenant_id
+        with self._database.write() as connection:
+            tenant, now = _find(connection, tenant_id), self._database.now(connection)
+            ends_at, expires_at = now + overlap_seconds, api_keys.c.expires_at
+            is_over = expires_at <= now if overlap_seconds > 0 else sa.true()
+            connection.execute(sa.delete(api_keys).where(older, is_over))
+            still_valid = sa.or_(expires_at.is_(None), expires_at > ends_at)
+            connection.execute(sa.update(api_keys).where(older, still_valid).values(expires_at=ends_at))
+            return self._issue(connection, tenant)
+
+    def update(self, tenant_id: TenantId, change: Callable[[Tenant], Tenant]) -> Tenant:
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)
-            ends_at = self._database.now(connection) + overlap_seconds
-            if overlap_seconds > 0:
-                # A key that already ends sooner keeps its end.
-                lasts = sa.or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > ends_at)
-                connection.execute(sa.update(api_keys).where(own, lasts).values(expires_at=ends_at))
-                own &= api_keys.c.expires_at <= self._database.now(connection)
-            connection.execute(sa.delete(api_keys).where(own))
-            return self._issue(connection, tenant)
+            changed = replace(change(tenant), id=tenant.id, created_at=tenant.created_at)
+            statement = sa.update(tenants).where(tenants.c.id == tenant_id).values(_to_row(changed))
+            try:
+                connection.execute(statement)
+            except sa_exc.IntegrityError as exc:
+                raise TenantExists("another tenant has this certificate", option="certificate") from exc
+            return changed
+
+    def delete(self, tenant_id: TenantId) -> None:
+        with self._database.write() as connection:
+            if _find(connection, tenant_id).is_enabled:
+                raise TenantInUse(f"tenant {tenant_id} is enabled; disable it first")
+            counted = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.tenant_id == tenant_id)
+            if count := connection.execute(counted).scalar_one():
+                raise TenantInUse(
+                    f"tenant {tenant_id} still has {count} videos; delete them, or wait until retention does"
+                )
+            connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
+            connection.execute(sa.delete(tenants).where(tenants.c.id == tenant_id))
 
     def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
         with self._database.write() as connection:

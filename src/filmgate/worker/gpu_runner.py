@@ -148,6 +148,7 @@ def _finish(
         on_fragment=lambda data: emit(Fragment(data)),
         on_still=lambda kind, data: emit(Still(kind, data)),
         on_spool=lambda spool: emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)),
+        scaled_to=request.scaled_to,
     )
     emit(Step(Stage.DECODE, 0, request.frames))
     spool = renderer.finish(denoised, request, None, outputs, control).clip.spool

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from filmgate.errors import DeviceError, KeyringUnavailable, LeaseLost, ObjectCorrupt, QueueUnavailable
@@ -28,7 +29,9 @@ class Worker:
         queue: JobQueue,
         store: ObjectStore,
         settings: WorkerSettings,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_ready = on_ready
         self._runner = runner
         self._queue = queue
         self._store = store
@@ -64,6 +67,7 @@ class Worker:
         """Check the device with a canary clip, then work until drained. Raises DeviceError."""
         self._runner.check()
         self.is_ready = True
+        self._on_ready()
         self._log.info("ready", device=self._runner.device)
         try:
             while not self._is_draining:

@@ -84,5 +84,5 @@ def test_without_boto3_the_error_names_the_remedy(monkeypatch):
     monkeypatch.setattr(clients, "find_spec", lambda _name: None)
     with pytest.raises(SettingsError) as caught:
         clients.check_boto3("store.url")
-    assert str(caught.value) == 'boto3 is not installed; run: pip install "filmgate[aws]"'
+    assert str(caught.value) == "boto3 is not installed; in the source folder, run: pip install '.[aws]'"
     assert caught.value.option == "store.url"

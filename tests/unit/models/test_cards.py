@@ -5,14 +5,15 @@ from importlib.resources import files
 
 import pytest
 
-from filmgate.errors import ModelNotFound, SettingsError
-from filmgate.models.cards import open_registry, read_cards
+from filmgate.errors import ModelLoading, ModelNotFound, ModelNotServed, SettingsError
+from filmgate.jobs import VideoSpec
+from filmgate.models.cards import ServedModels, open_registry, parse_aliases, read_cards
 
 CARD = open_registry("flipbook").default
 
 
 def test_a_model_is_found_by_name_by_alias_and_by_default():
-    registry = open_registry("flipbook")
+    registry = open_registry("flipbook", aliases={"sora-2": None})
     assert registry.find(None) is registry.find("flipbook") is registry.find("sora-2")
     with pytest.raises(ModelNotFound, match="flipbook"):
         registry.find("flip-book")
@@ -60,14 +61,51 @@ def test_an_unknown_key_in_a_card_is_an_error():
             read_cards(text.replace(known, unknown), "models.toml")
 
 
-def test_a_default_model_without_a_card_is_an_error():
-    with pytest.raises(SettingsError, match="no model card"):
-        open_registry("wan")
+def test_a_default_model_that_nobody_serves_is_replaced_by_one_that_is_served():
+    wan, ltx = replace(CARD, name="wan"), replace(CARD, name="ltx")
+    served = [ServedModels()]
+    registry = open_registry("wan", read_served=lambda: served[0])
+    with pytest.raises(ModelNotServed, match="no worker serves the default model wan"):
+        registry.find(None)
+    served[0] = ServedModels((), frozenset({"wan"}))
+    for name in (None, "wan"):
+        with pytest.raises(ModelLoading, match="a worker is loading wan"):
+            registry.find(name)
+    served[0] = ServedModels((ltx,), frozenset({"ltx"}))
+    assert registry.find(None) is ltx
+    served[0] = ServedModels((ltx, wan), frozenset({"ltx", "wan"}))
+    assert registry.find(None) is wan
+    assert open_registry("flipbook", read_served=lambda: served[0]).default is ltx
+    assert open_registry("flipbook").default.name == "flipbook"
+
+
+def test_an_alias_means_the_default_model_or_the_model_it_names():
+    assert parse_aliases(" sora-2, fast=ltx,") == {"sora-2": None, "fast": "ltx"}
+    ltx = replace(CARD, name="ltx")
+    served = ServedModels((ltx,), frozenset({"flipbook", "ltx"}))
+    registry = open_registry("flipbook", "", lambda: served, parse_aliases("sora-2,fast=ltx"))
+    assert (registry.find("sora-2").name, registry.find("fast").name) == ("flipbook", "ltx")
+    assert (registry.aliases_of(registry.default), registry.aliases_of(ltx)) == (["sora-2"], ["fast"])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "guidance", "expected"),
+    [
+        ("a red ball bounces", 1.0, []),
+        ("Two FISHES", 1.0, []),
+        ("a cat on a skateboard", 1.0, ["18 objects"]),
+        ("a cat", 5.0, ["18 objects", "guidance 5"]),
+    ],
+)
+def test_a_model_warns_about_what_it_cannot_show(prompt, guidance, expected):
+    spec = VideoSpec("flipbook", prompt, 256, 256, 2.0, 16, guidance=guidance)
+    found = CARD.warnings(spec)
+    assert [part in text for part, text in zip(expected, found, strict=True)] == [True] * len(expected)
 
 
 def test_models_that_live_workers_serve_are_added_to_those_in_files():
     served = [replace(CARD, name="wan", aliases=())]
-    registry = open_registry("flipbook", read_served=lambda: tuple(served))
+    registry = open_registry("flipbook", read_served=lambda: ServedModels(tuple(served)))
     assert registry.find("wan") is served[0]
     assert [card.name for card in registry.cards] == ["flipbook", "wan"]
     served.clear()
@@ -75,9 +113,12 @@ def test_models_that_live_workers_serve_are_added_to_those_in_files():
         registry.find("wan")
 
 
-def test_a_card_in_a_file_overrides_a_workers_card_and_keeps_its_aliases():
-    rivals = [replace(CARD, created=1), replace(CARD, name="sora-2", created=2, aliases=())]
-    registry = open_registry("flipbook", read_served=lambda: rivals)
+def test_a_card_in_a_file_overrides_a_workers_card_and_keeps_its_aliases(tmp_path):
+    file = tmp_path / "models.toml"
+    text = files("filmgate.models").joinpath("cards.toml").read_text()
+    file.write_text(text.replace('owner = "filmgate"', 'owner = "filmgate"\naliases = ["book"]'))
+    rivals = (replace(CARD, created=1), replace(CARD, name="book", created=2))
+    registry = open_registry("flipbook", str(file), lambda: ServedModels(rivals))
     assert registry.find("flipbook") is registry.default
-    assert registry.find("sora-2") is registry.default
+    assert registry.find("book") is registry.default
     assert len(registry.cards) == 1

@@ -8,11 +8,14 @@ from dataclasses import fields
 from types import UnionType
 from typing import get_args, get_origin, get_type_hints
 
+import pytest
+
 from filmgate.api.openapi import form_body
 from filmgate.api.schemas import CreateVideo
+from filmgate.errors import SettingsError, UnsupportedValue
 from filmgate.jobs import Size, Source, SourceKind, VideoSpec, new_job_id
 from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
-from filmgate.models.requests import VideoRequest, inherit, to_spec
+from filmgate.models.requests import VideoRequest, inherit, parse_sizes, to_spec
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
 from filmgate.scheduling import rows
 
@@ -69,7 +72,15 @@ def test_every_field_of_the_request_is_carried_to_the_spec():
         name: getattr(REQUEST, name) for name in CARRIED
     }
     assert (SPEC.model, SPEC.size, SPEC.frames) == ("wan", REQUEST.size, 2 * REQUEST.fps + 1)
-    assert names(VideoSpec) - CARRIED == {"model", "width", "height", "seconds", "source", "extra"}
+    assert names(VideoSpec) - CARRIED == {
+        "model",
+        "width",
+        "height",
+        "seconds",
+        "source",
+        "scaled_to",
+        "extra",
+    }
 
 
 def test_every_field_of_the_spec_is_stored():
@@ -104,3 +115,25 @@ def test_a_spec_keeps_its_source_when_it_is_stored():
     source = Source(SourceKind.EXTEND, new_job_id(), "clip-1.mp4", "video/mp4")
     spec = VideoSpec("wan", "", 128, 64, 2.0, 16, source=source)
     assert rows.to_spec(rows.from_spec(spec)).source == source
+
+
+def test_a_listed_size_that_the_model_cannot_render_is_scaled():
+    portrait = Size(1024, 1792)
+    request = VideoRequest("x", size=portrait)
+    spec = to_spec(request, "wan", LIMITS, 100, frozenset({portrait}))
+    assert (spec.size, spec.scaled_to, spec.clip_size) == (Size(720, 1264), portrait, portrait)
+    assert rows.to_spec(rows.from_spec(spec)).scaled_to == portrait
+    assert to_clip_request(spec).scaled_to == portrait
+    assert inherit(VideoRequest("y", verb=SourceKind.REMIX), spec, LIMITS).size == portrait
+    with pytest.raises(UnsupportedValue, match="the nearest size is 720x1264"):
+        to_spec(request, "wan", LIMITS, 100)
+    native = to_spec(
+        VideoRequest("x", size=Size(1280, 720)), "wan", LIMITS, 100, frozenset({Size(1280, 720)})
+    )
+    assert native.scaled_to is None
+
+
+@pytest.mark.parametrize("text", ["1280", "1281x720", "0x720"])
+def test_a_scaled_size_that_cannot_be_encoded_is_a_settings_error(text):
+    with pytest.raises(SettingsError):
+        parse_sizes(text)

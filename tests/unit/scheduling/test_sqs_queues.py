@@ -56,7 +56,7 @@ def test_placeholders_become_names_that_sqs_allows():
 
 def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(SettingsError, match=r'pip install "filmgate\[aws\]"') as caught:
+    with pytest.raises(SettingsError, match=r"pip install '\.\[aws\]'") as caught:
         SqsQueues(QueueSettings(waker="sqs://filmgate.fifo"))
     assert "\n" not in str(caught.value)
 

@@ -40,6 +40,21 @@ def test_a_line_is_one_json_object_with_its_bound_fields(lines):
     }
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_line_on_a_terminal_is_plain_text_with_the_same_fields(lines):
+    terminal = Terminal()
+    configure_logs(terminal)
+    Log("worker", worker_id="w1").info("job leased", attempt=2)
+    Log("worker").error("attempt failed", error=OutOfMemory(PROMPT))
+    first, second = terminal.getvalue().splitlines()
+    assert first[8:] == " info    worker: job leased  worker_id=w1 attempt=2"
+    assert second[8:] == " error   worker: attempt failed  error=OutOfMemory code=out_of_memory"
+
+
 def test_a_field_that_is_not_listed_is_an_error():
     with pytest.raises(ValueError, match="prompt"):
         Log("worker").info("oops", prompt=PROMPT)

@@ -11,6 +11,7 @@ from functools import cache
 import av
 import numpy as np
 from av.video.codeccontext import VideoCodecContext
+from av.video.reformatter import Interpolation, VideoReformatter
 
 from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.encode.clip_file import ClipTarget
@@ -54,6 +55,7 @@ class EncodeOptions:
 class ClipEncoder:
     """Encodes YUV 4:2:0 frames into a clip. After `finish` the clip is complete but not published.
 
+    Frames of another size than `size` are scaled.
     `first_fragment_at` is the time of the first fragment. A fragment is complete when the next packet
     arrives, so this is the time of the second packet, with or without a receiver of fragments.
     """
@@ -67,6 +69,8 @@ class ClipEncoder:
         timeline: AnyTimeline | None = None,
     ) -> None:
         self._timeline = timeline or NoTimeline()
+        self._size = size
+        self._scaler = VideoReformatter()
         self._count = 0
         self._muxed = 0
         self.first_fragment_at: float | None = None
@@ -80,12 +84,21 @@ class ClipEncoder:
         with _translated():
             for planes in frames:
                 frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
+                if (frame.width, frame.height) != self._size:
+                    frame = self._scale(frame)
                 frame.time_base = self._stream.codec_context.time_base
                 frame.pts, frame.duration = self._count, 1
                 with self._timeline.on_host("encode"):
                     packets = self._stream.encode(frame)
                 self._mux(packets)
                 self._count += 1
+
+    def _scale(self, frame: av.VideoFrame) -> av.VideoFrame:
+        width, height = self._size
+        with self._timeline.on_host("encode"):
+            scaled = self._scaler.reformat(frame, width, height, interpolation=Interpolation.LANCZOS)
+        assert scaled is not None
+        return scaled
 
     def finish(self) -> None:
         """Flush the encoder and complete the file."""

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from itertools import chain
 
 from filmgate.jobs import StillKind
+from filmgate.telemetry.findings import INSTALL_WORKER
 
 _CHILD = "filmgate.pipeline.encode.still_child"
 _CHILD_SECONDS = 60.0
@@ -31,7 +32,7 @@ class NoStills(Exception):  # noqa: N818 - the clip is valid without
 def make_stills(chunks: Iterable[bytes]) -> dict[StillKind, bytes]:
     """Thumbnail and sprite sheet as JPEG. Raises NoStills and the errors of `chunks`."""
     if find_spec("av") is None:
-        raise NoStills("av is not installed: pip install 'filmgate[worker]'")
+        raise NoStills(f"av is not installed; {INSTALL_WORKER}")
     rest = iter(chunks)
     first = next(rest, b"")
     if first[4:8] != b"ftyp":

@@ -1,0 +1,186 @@
+"""/v1/tenants: tenants, their quotas and API keys, for keys with the scope `admin`."""
+
+from dataclasses import asdict, replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, Field
+
+from filmgate.api.auth import Operator
+from filmgate.api.openapi import PROBLEMS
+from filmgate.api.schemas import Form
+from filmgate.api.services import services_of
+from filmgate.errors import TenantInUse
+from filmgate.jobs import ManagedPolicy, Share, TenantId
+from filmgate.tenants.base import IssuedKey, Scope, Tenant
+
+router = APIRouter(prefix="/v1/tenants", tags=["tenants"], responses=PROBLEMS)
+
+TenantName = Annotated[str, Path(description="The name of a tenant.", max_length=63)]
+MAX_OVERLAP_SECONDS = 30 * 86400.0
+
+
+class ManagedShape(Form):
+    """What a managed provider may do for a tenant."""
+
+    is_allowed: bool = False
+    regions: list[str] = Field(default=[], max_length=50)
+    max_usd_per_clip: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    may_resize: bool = False
+    may_change_length: bool = False
+
+    def to_policy(self) -> ManagedPolicy:
+        return ManagedPolicy(**self.model_dump() | {"regions": tuple(self.regions)})
+
+
+class ChangeTenant(Form):
+    """PATCH /v1/tenants/{id}. Fields that are left out keep their values; null removes a limit."""
+
+    weight: float = Field(default=1.0, ge=0.01, le=1e6, description="Share of the GPUs.")
+    max_queued: int | None = Field(default=None, ge=1, le=10**9)
+    max_running: int | None = Field(default=None, ge=1, le=10**9)
+    max_gpu_seconds_per_day: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    scopes: list[Scope] = Field(default=[Scope.GENERATE, Scope.READ], min_length=1, max_length=3)
+    certificate: str | None = Field(
+        default=None, max_length=1000, description="RFC 4514 subject of the client certificate."
+    )
+    managed: ManagedShape = ManagedShape()
+    is_enabled: bool = True
+
+    def apply(self, tenant: Tenant) -> Tenant:
+        """The tenant with the fields that were sent."""
+        sent = self.model_fields_set
+        share = {name: getattr(self, name) for name in _SHARE_FIELDS & sent}
+        changes: dict[str, Any] = {"share": replace(tenant.share, **share)}
+        if "scopes" in sent:
+            changes["scopes"] = frozenset(self.scopes)
+        if "managed" in sent:
+            changes["managed"] = self.managed.to_policy()
+        changes |= {name: getattr(self, name) for name in {"certificate", "is_enabled"} & sent}
+        return replace(tenant, **changes)
+
+
+class AddTenant(ChangeTenant):
+    """POST /v1/tenants."""
+
+    id: str = Field(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="a-z, 0-9 and -.")
+
+
+class RotateKey(Form):
+    """POST /v1/tenants/{id}/rotate."""
+
+    overlap_seconds: float = Field(
+        default=0, ge=0, le=MAX_OVERLAP_SECONDS, description="How long the older keys stay valid."
+    )
+
+
+class TenantShape(BaseModel):
+    """A tenant. API keys are never part of it."""
+
+    id: str
+    object: Literal["tenant"] = "tenant"
+    is_enabled: bool
+    created_at: int
+    scopes: list[Scope]
+    weight: float
+    max_queued: int | None
+    max_running: int | None
+    max_gpu_seconds_per_day: float | None
+    certificate: str | None
+    managed: ManagedShape
+
+
+class TenantWithKey(TenantShape):
+    """A tenant and a new API key, which is not shown again."""
+
+    api_key: str
+
+
+class TenantList(BaseModel):
+    """All tenants by name."""
+
+    object: Literal["list"] = "list"
+    data: list[TenantShape]
+
+
+class DeletedTenant(BaseModel):
+    """A deleted tenant."""
+
+    id: str
+    object: Literal["tenant.deleted"] = "tenant.deleted"
+    deleted: Literal[True] = True
+
+
+_SHARE_FIELDS = set(Share.__dataclass_fields__)
+
+
+@router.get("")
+async def list_tenants(request: Request, _operator: Operator) -> TenantList:
+    """All tenants, without keys."""
+    services = services_of(request)
+    return TenantList(data=[shape(each) for each in await services.call(services.tenants.tenants)])
+
+
+@router.post("", status_code=201)
+async def add_tenant(request: Request, wanted: AddTenant, _operator: Operator) -> TenantWithKey:
+    """Create a tenant and its first API key."""
+    services = services_of(request)
+    return with_key(await services.call(services.tenants.add, wanted.apply(Tenant(TenantId(wanted.id)))))
+
+
+@router.get("/{tenant_id}")
+async def retrieve_tenant(request: Request, tenant_id: TenantName, _operator: Operator) -> TenantShape:
+    """One tenant."""
+    services = services_of(request)
+    return shape(await services.call(services.tenants.find, TenantId(tenant_id)))
+
+
+@router.patch("/{tenant_id}")
+async def change_tenant(
+    request: Request, tenant_id: TenantName, wanted: ChangeTenant, operator: Operator
+) -> TenantShape:
+    """Change quotas, weight, scopes, certificate, policy or state."""
+    services = services_of(request)
+    changed = wanted.apply(operator)
+    if tenant_id == operator.id and not changed.may(Scope.ADMIN):
+        raise TenantInUse("this key belongs to the tenant; use another admin key", option="tenant_id")
+    return shape(await services.call(services.tenants.update, TenantId(tenant_id), wanted.apply))
+
+
+@router.delete("/{tenant_id}")
+async def delete_tenant(request: Request, tenant_id: TenantName, _operator: Operator) -> DeletedTenant:
+    """Delete a disabled tenant that has no videos."""
+    services = services_of(request)
+    await services.call(services.tenants.delete, TenantId(tenant_id))
+    return DeletedTenant(id=tenant_id)
+
+
+@router.post("/{tenant_id}/rotate")
+async def rotate_key(
+    request: Request, response: Response, tenant_id: TenantName, wanted: RotateKey, _operator: Operator
+) -> TenantWithKey:
+    """Create an API key; older keys end now or after the overlap."""
+    response.headers["Cache-Control"] = "no-store"
+    services = services_of(request)
+    return with_key(await services.call(services.tenants.rotate, TenantId(tenant_id), wanted.overlap_seconds))
+
+
+def shape(tenant: Tenant) -> TenantShape:
+    """A tenant as JSON."""
+    return TenantShape(**_fields(tenant))
+
+
+def with_key(issued: IssuedKey) -> TenantWithKey:
+    return TenantWithKey(**_fields(issued.tenant), api_key=issued.secret)
+
+
+def _fields(tenant: Tenant) -> dict[str, Any]:
+    managed = asdict(tenant.managed) | {"regions": list(tenant.managed.regions)}
+    return asdict(tenant.share) | {
+        "id": tenant.id,
+        "is_enabled": tenant.is_enabled,
+        "created_at": int(tenant.created_at),
+        "scopes": sorted(tenant.scopes),
+        "certificate": tenant.certificate,
+        "managed": ManagedShape(**managed),
+    }

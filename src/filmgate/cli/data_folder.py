@@ -1,0 +1,48 @@
+"""The option `--data`, and which database a command uses."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from filmgate.database import Database
+    from filmgate.settings import Settings
+
+Data = Annotated[Path | None, typer.Option(help="Data folder; overrides the setting `data`.")]
+
+
+def settings_with(data: Path | None) -> "Settings":
+    """The settings, with this data folder if one is given."""
+    from filmgate.settings import load_settings, with_values
+
+    settings = load_settings()
+    return settings if data is None else with_values(settings, {"data": data})
+
+
+@contextmanager
+def opened_database(settings: "Settings") -> "Iterator[Database]":
+    """The configured database; its place is printed on stderr at the end.
+
+    A data folder that does not exist is an error: only `serve`, `worker` and `generate` create one.
+    """
+    from filmgate.database import DEFAULT_FILE, open_database
+
+    if not settings.queue.url and not settings.data.is_dir():
+        raise UsageError(
+            f"there is no data folder {settings.data.absolute()}; use --data, set FILMGATE_DATA, or run "
+            "`filmgate serve` to create it",
+            option="--data",
+        )
+    database = open_database(settings.queue, settings.data)
+    try:
+        yield database
+    finally:
+        database.close()
+    place = database.engine.url.render_as_string(hide_password=True)
+    typer.echo(f"database: {place if settings.queue.url else settings.data / DEFAULT_FILE}", err=True)

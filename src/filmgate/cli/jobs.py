@@ -1,0 +1,123 @@
+"""`filmgate jobs`: the videos of a running server."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from filmgate.client import Filmgate, Video
+
+jobs = typer.Typer(help="List, watch, cancel and download videos of a running server.", no_args_is_help=True)
+
+VideoId = Annotated[str, typer.Argument(help="Id of the video: video_...", metavar="ID", show_default=False)]
+Url = Annotated[
+    str | None, typer.Option(help="Address of the server; by default the setting client.url.", metavar="URL")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the API key; by default client.key_file, or local.key in --data."),
+]
+Data = Annotated[Path | None, typer.Option(help="Data folder of a server on this machine.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+_VARIANTS = {"video": ".mp4", "thumbnail": ".jpg", "spritesheet": ".jpg"}
+
+
+@jobs.command("list")
+def list_jobs(
+    limit: Annotated[int, typer.Option(min=1, max=100, help="Number of videos, newest first.")] = 20,
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: Data = None,
+    is_json: AsJson = False,
+) -> None:
+    """List the newest videos."""
+    with open_client(url, key_file, data) as client:
+        videos = client.list(limit).videos
+    if is_json:
+        typer.echo(json.dumps({"videos": [dict(video.fields) for video in videos]}))
+        return
+    for video in videos:
+        at = datetime.fromtimestamp(video.created_at, UTC).strftime("%Y-%m-%d %H:%M")
+        shape = f"{video.model:<12}  {video.size:<9}  {video.seconds:>4} s"
+        typer.echo(f"{video.id}  {at}  {shape}  {video.summary}")
+
+
+@jobs.command("show")
+def show_job(
+    video_id: VideoId, url: Url = None, key_file: KeyFile = None, data: Data = None, is_json: AsJson = False
+) -> None:
+    """Print one video."""
+    with open_client(url, key_file, data) as client:
+        print_video(client.get(video_id), is_json=is_json)
+
+
+@jobs.command("watch")
+def watch_job(
+    video_id: VideoId, url: Url = None, key_file: KeyFile = None, data: Data = None, is_json: AsJson = False
+) -> None:
+    """Show the progress of a video until it ends. Exit code 1 if it fails."""
+    with open_client(url, key_file, data) as client:
+        print_video(client.wait(video_id, is_shown=True), is_json=is_json)
+
+
+@jobs.command("cancel")
+def cancel_job(
+    video_id: VideoId, url: Url = None, key_file: KeyFile = None, data: Data = None, is_json: AsJson = False
+) -> None:
+    """Stop a video. A video that has ended stays as it is."""
+    with open_client(url, key_file, data) as client:
+        print_video(client.cancel(video_id), is_json=is_json)
+
+
+@jobs.command("download")
+def download_job(
+    video_id: VideoId,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file to write. [default: ID.mp4 or ID.jpg]")
+    ] = None,
+    variant: Annotated[str, typer.Option(help="video, thumbnail or spritesheet.")] = "video",
+    url: Url = None,
+    key_file: KeyFile = None,
+    data: Data = None,
+) -> None:
+    """Write the clip of a completed video, or a picture of it, to a file and print its path."""
+    if variant not in _VARIANTS:
+        raise UsageError(f"{variant!r} is not one of {', '.join(_VARIANTS)}", option="--variant")
+    path = output or Path(video_id + _VARIANTS[variant])
+    with open_client(url, key_file, data) as client:
+        typer.echo(client.download(video_id, path, variant))  # type: ignore[arg-type]
+
+
+def open_client(url: str | None, key_file: Path | None, data: Path | None) -> "Filmgate":
+    """A client of the chosen server, whose address is printed on stderr."""
+    from filmgate.client import Filmgate
+    from filmgate.client.protocol import read_key_file
+    from filmgate.settings import load_settings
+    from filmgate.tenants.local import KEY_FILE
+
+    settings = load_settings()
+    chosen = key_file or (Path(settings.client.key_file) if settings.client.key_file else None)
+    address = url or settings.client.url
+    typer.echo(f"server: {address}", err=True)
+    return Filmgate(address, read_key_file(chosen or (data or settings.data) / KEY_FILE))
+
+
+def print_video(video: "Video", *, is_json: bool) -> None:
+    """A video as JSON or as rows."""
+    if is_json:
+        typer.echo(json.dumps(dict(video.fields)))
+        return
+    rows = {
+        "id": video.id,
+        "state": video.summary,
+        "model": video.model,
+        "video": f"{video.size}, {video.seconds} s",
+        "route": video.fields.get("route"),
+    }
+    lines = [f"{name:<10}{value}" for name, value in rows.items()]
+    typer.echo("\n".join(lines + [f"{'warning':<10}{text}" for text in video.warnings]))

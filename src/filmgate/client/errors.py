@@ -1,0 +1,22 @@
+"""The errors of the client."""
+
+from typing import ClassVar
+
+from filmgate.errors import RunError
+
+
+class RequestFailed(RunError):  # noqa: N818
+    """The server rejected a request (`status`, `reason`) or cannot be reached (status 0)."""
+
+    code: ClassVar[str] = "request_failed"
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class VideoFailed(RunError):  # noqa: N818
+    """The video failed, or is not completed in time."""
+
+    code: ClassVar[str] = "video_failed"

@@ -1,0 +1,39 @@
+"""A download that appears under its name only when it is complete."""
+
+import os
+from pathlib import Path
+from typing import IO, Self
+
+from filmgate.errors import WriteError
+
+
+class PartialFile:
+    """Writes PATH.part and renames it at the end of the block; an error leaves no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._part = path.with_name(f"{path.name}.part")
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._part.open("wb")
+        except OSError as exc:
+            raise WriteError(f"{self._path} cannot be written: {exc.strerror}") from exc
+        return self
+
+    def write(self, chunk: bytes) -> None:
+        assert self._file is not None
+        try:
+            self._file.write(chunk)
+        except OSError as exc:
+            raise WriteError(f"{self._path} cannot be written: {exc.strerror}") from exc
+
+    def __exit__(self, kind: object, *_error: object) -> None:
+        assert self._file is not None
+        self._file.close()
+        if kind is None:
+            os.replace(self._part, self._path)  # noqa: PTH105 - replaces on every platform
+        else:
+            self._part.unlink(missing_ok=True)

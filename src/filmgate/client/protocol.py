@@ -1,0 +1,220 @@
+"""What both clients share: requests as values, responses as types, retries. No I/O except reading files."""
+
+import json
+import mimetypes
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import httpx
+
+from filmgate.client.errors import RequestFailed, VideoFailed
+from filmgate.errors import UsageError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+MAX_ATTEMPTS = 5
+MIN_POLL_SECONDS = 0.25
+_RETRIED = frozenset({408, 429, 502, 503, 504})
+_MAX_DELAY_SECONDS = 30.0
+
+Variant = Literal["video", "thumbnail", "spritesheet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """A video of the service. `fields` has everything the server sent."""
+
+    id: str
+    status: str
+    progress: int
+    model: str
+    size: str
+    seconds: str
+    created_at: int
+    stage: str | None = None
+    eta_seconds: float | None = None
+    queue_position: int | None = None
+    failure: str | None = None
+    warnings: tuple[str, ...] = ()
+    poll_seconds: float = 1.0
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in ("completed", "failed")
+
+    @property
+    def summary(self) -> str:
+        """The state in a few words, for people."""
+        match self.status:
+            case "completed":
+                return "completed"
+            case "failed":
+                return f"failed: {self.failure}"
+            case "queued" if self.eta_seconds is None:
+                return "waiting for a worker"
+            case "queued":
+                return f"queued, position {self.queue_position}, about {self.eta_seconds:.0f} s left"
+        left = "" if self.eta_seconds is None else f", about {self.eta_seconds:.0f} s left"
+        return f"{self.stage or 'running'}, {self.progress} %{left}"
+
+
+@dataclass(frozen=True, slots=True)
+class VideoList:
+    """One page of videos; `next_after` is the cursor of the next page, None on the last one."""
+
+    videos: tuple[Video, ...]
+    next_after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to the API. A retry sends the same call, so it is the same job."""
+
+    method: str
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def create_call(prompt: str, image: str | Path | None, options: Mapping[str, Any]) -> Call:
+    """POST /v1/videos with an idempotency key."""
+    sent = {"prompt": prompt} | {name: str(value) for name, value in options.items() if value is not None}
+    files = {"input_reference": read_image(Path(image))} if image is not None else None
+    headers = {"Idempotency-Key": secrets.token_hex(16)}
+    return Call("POST", "/v1/videos", {"data": sent, "files": files, "headers": headers})
+
+
+def content_call(video: Video | str, variant: Variant) -> Call:
+    return Call("GET", f"/v1/videos/{id_of(video)}/content", {"params": {"variant": variant}})
+
+
+def events_call(video: Video | str, parser: "EventParser") -> Call:
+    return Call("GET", f"/v1/videos/{id_of(video)}/events", {"headers": parser.headers})
+
+
+def read_image(path: Path) -> tuple[str, bytes, str]:
+    """The file as httpx uploads it."""
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror}", option="image") from exc
+    return path.name, data, mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+
+
+def read_key_file(path: Path) -> str:
+    """The API key in a file."""
+    try:
+        return path.read_text().strip()
+    except OSError as exc:
+        raise UsageError(
+            f"the API key file {path} cannot be read: {exc.strerror}; "
+            "`filmgate serve` creates it in its data folder",
+            option="api_key",
+        ) from exc
+
+
+def delay_before_retry(response: httpx.Response | None, attempt: int) -> float | None:
+    """Seconds before the next attempt; None when there is none. No response: the connection failed."""
+    if attempt >= MAX_ATTEMPTS:
+        return None
+    if response is not None:
+        said = response.headers.get("x-should-retry")
+        if said == "false" or (said != "true" and response.status_code not in _RETRIED):
+            return None
+    after = response.headers.get("retry-after", "") if response is not None else ""
+    return min(float(after) if after.isdecimal() else 0.25 * 2**attempt, _MAX_DELAY_SECONDS)
+
+
+def failure_of(response: httpx.Response) -> RequestFailed:
+    """The error in a response whose body was read."""
+    try:
+        error = response.json()["error"]
+        return RequestFailed(error["message"], status=response.status_code, reason=error["code"] or "")
+    except (ValueError, KeyError, TypeError):
+        return RequestFailed(f"the server answered HTTP {response.status_code}", status=response.status_code)
+
+
+def unreachable(url: str, error: httpx.TransportError | None) -> RequestFailed:
+    return RequestFailed(
+        f"{url} cannot be reached ({type(error).__name__}); is `filmgate serve` running there?",
+        reason="unreachable",
+    )
+
+
+def to_video(response: httpx.Response) -> Video:
+    """The video in a response."""
+    after = response.headers.get("openai-poll-after-ms", "")
+    seconds = int(after) / 1000 if after.isdecimal() else 1.0
+    return read_video(response.json(), max(seconds, MIN_POLL_SECONDS))
+
+
+def read_video(body: Mapping[str, Any], poll_seconds: float = 1.0) -> Video:
+    error = body.get("error") or {}
+    return Video(
+        id=body["id"],
+        status=body["status"],
+        progress=body["progress"],
+        model=body["model"],
+        size=body["size"],
+        seconds=body["seconds"],
+        created_at=body["created_at"],
+        stage=body.get("stage"),
+        eta_seconds=body.get("eta_seconds"),
+        queue_position=body.get("queue_position"),
+        failure=error.get("message"),
+        warnings=tuple(body.get("warnings", ())),
+        poll_seconds=poll_seconds,
+        fields=body,
+    )
+
+
+def to_list(response: httpx.Response) -> VideoList:
+    body = response.json()
+    videos = tuple(read_video(each) for each in body["data"])
+    return VideoList(videos, body["last_id"] if body["has_more"] else None)
+
+
+def require_completed(video: Video) -> Video:
+    """The video. Raises VideoFailed if it failed."""
+    if video.status == "failed":
+        raise VideoFailed(f"{video.id} failed: {video.failure}")
+    return video
+
+
+def id_of(video: Video | str) -> str:
+    return video if isinstance(video, str) else video.id
+
+
+class EventParser:
+    """Server-sent events from lines; remembers the last id for a reconnect."""
+
+    def __init__(self) -> None:
+        self.last_id: str | None = None
+        self._name = ""
+        self._data: list[str] = []
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.last_id is None else {"Last-Event-ID": self.last_id}
+
+    def feed(self, line: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The event that this line completes, if any, as its name and data."""
+        key, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if line == "" and self._data:
+            yield self._name, json.loads("\n".join(self._data))
+            self._name, self._data = "", []
+        elif key == "id":
+            self.last_id = value
+        elif key == "event":
+            self._name = value
+        elif key == "data":
+            self._data.append(value)
+
+
+def is_last(name: str, data: Mapping[str, Any]) -> bool:
+    """Whether a video has no event after this one."""
+    ended = data.get("status") in ("completed", "failed") and not data.get("is_replay")
+    return name == "gone" or ended

@@ -1,0 +1,54 @@
+"""Renders clips in this process, without a server: one loaded model, any number of requests."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from filmgate.models.checks import check_request
+from filmgate.models.requests import VideoRequest
+from filmgate.models.weights import ensure_local, open_cache
+from filmgate.pipeline.clip_writer import ClipOutputs
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.encode.stills import StillPaths
+from filmgate.pipeline.loading.loader import load_model
+from filmgate.pipeline.render import Renderer, RenderReport
+from filmgate.pipeline.requests import to_clip_request
+from filmgate.pipeline.text.encode import Prompt
+from filmgate.settings import Settings
+
+
+class LocalModel:
+    """A model loaded in this process. Its weights are not evicted from the cache before `close`."""
+
+    def __init__(
+        self, model: str, settings: Settings, on_pull: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.name = model
+        self._settings = settings
+        self._held = ExitStack()
+        folder = ensure_local(model, open_cache(settings.models, settings.data), self._held, on_pull)
+        loaded = load_model(folder, settings.pipeline)
+        self._limits = loaded.limits
+        self._renderer = Renderer(loaded, settings.pipeline)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._held.close()
+
+    def render(
+        self,
+        request: VideoRequest,
+        path: Path,
+        stills: StillPaths | None = None,
+        control: Control | None = None,
+    ) -> RenderReport:
+        """Render one clip. Raises UsageError for values outside the model's limits."""
+        spec = check_request(request, self.name, self._limits, self._settings.admission)
+        clip = to_clip_request(spec, request.image.data if request.image else None)
+        prompt = Prompt(spec.prompt, spec.negative_prompt or "", clip.guidance)
+        metadata = {"model": self.name, "seed": str(clip.seed)}
+        outputs = ClipOutputs(metadata, stills or StillPaths(), scaled_to=clip.scaled_to)
+        return self._renderer.render(prompt, clip, path, outputs, control or Control())

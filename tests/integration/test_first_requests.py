@@ -1,0 +1,76 @@
+"""The first requests of a new user: models that nobody serves, and requests written for Sora."""
+
+import pytest
+
+from filmgate.scheduling.workers import WorkerRegistry
+from tests.service import HAND, running, settings_for
+
+
+@pytest.fixture(scope="module")
+def unserved(tmp_path_factory):
+    """A server whose models may not scale from zero."""
+    given = {"admission__scale_from_zero": "", "admission__default_model": "miniature"}
+    with running(settings_for(tmp_path_factory.mktemp("unserved"), **given)) as service:
+        yield service
+
+
+def test_only_a_served_model_is_promised(unserved):
+    request = {"prompt": "a red ball", "model": "flipbook"}
+    with unserved.client() as client:
+        response = client.post("/v1/videos", json=request)
+        error = response.json()["error"]
+        assert (response.status_code, error["code"]) == (503, "model_not_served")
+        assert "filmgate worker --model flipbook" in error["message"]
+        assert response.headers["x-should-retry"] == "false"
+        unserved.hand().announce()
+        assert client.post("/v1/videos", json=request).status_code == 200
+        WorkerRegistry(unserved.services.queue._database).leave(HAND)
+        assert len(client.get("/v1/videos").json()["data"]) == 1
+
+
+def test_a_served_model_replaces_a_default_that_nobody_serves(tmp_path):
+    with running(settings_for(tmp_path, admission__default_model="miniature")) as service:
+        service.hand().announce()
+        with service.client() as client:
+            assert client.post("/v1/videos", json={"prompt": "a red ball"}).json()["model"] == "flipbook"
+            models = client.get("/v1/models").json()["data"]
+    shown = {model["id"]: (model["is_default"], model["is_served"], model["aliases"]) for model in models}
+    assert shown == {"flipbook": (True, True, ["sora-2", "sora-2-pro"]), "miniature": (False, False, [])}
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "rendered", "seconds"),
+    [
+        ("sora-2", "720x1280", "288x512", "4"),
+        ("sora-2", "1280x720", "512x288", "8"),
+        ("sora-2-pro", "1024x1792", "288x512", "12"),
+        ("sora-2-pro", "256x256", "256x256", "4"),
+    ],
+)
+def test_requests_for_sora_are_accepted(client, model, size, rendered, seconds):
+    form = {"model": model, "prompt": "a red ball", "size": size, "seconds": seconds}
+    video = client.post("/v1/videos", data=form).json()
+    assert (video["size"], video["rendered_size"], video["seconds"]) == (size, rendered, seconds)
+    assert video["model"] == "flipbook"
+
+
+def test_more_seconds_than_the_model_renders_are_refused_with_the_maximum(client):
+    error = client.post("/v1/videos", data={"prompt": "a red ball", "seconds": "20"}).json()["error"]
+    assert error["param"] == "seconds"
+    assert "12 seconds" in error["message"]
+
+
+def test_pages_of_listed_origins_may_call_the_api(tmp_path):
+    asked = {"Origin": "https://films.example", "Access-Control-Request-Method": "POST"}
+    settings = settings_for(tmp_path, api__cors_origins="https://films.example")
+    with running(settings) as service, service.client() as client:
+        allowed = client.options("/v1/videos", headers=asked)
+        other = client.options("/v1/videos", headers=asked | {"Origin": "https://other.example"})
+    assert allowed.headers["access-control-allow-origin"] == "https://films.example"
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_a_prompt_that_the_model_cannot_show_has_a_warning(client):
+    video = client.post("/v1/videos", json={"prompt": "a cat on a skateboard"}).json()
+    assert len(video["warnings"]) == 1
+    assert "can show only 18 objects" in video["warnings"][0]

@@ -1,0 +1,61 @@
+"""`filmgate jobs` against a server."""
+
+import json
+import sys
+
+import pytest
+
+from filmgate.cli import main
+from tests.service import CLIP, THUMBNAIL
+
+
+@pytest.fixture
+def jobs(service, monkeypatch, capsys, tmp_path):
+    """Runs `filmgate jobs` in this process; returns exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        place = ("--url", service.url, "--data", str(service.settings.data))
+        monkeypatch.setattr(sys, "argv", ["filmgate", "jobs", *arguments, *place])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return ended.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_a_video_is_listed_shown_watched_and_downloaded(service, client, jobs, tmp_path):
+    video = client.post("/v1/videos", json={"prompt": "a cat"}).json()
+    code, out, err = jobs("list")
+    assert (code, video["id"] in out, f"server: {service.url}" in err) == (0, True, True)
+    assert "can show only 18 objects" in jobs("show", video["id"])[1]
+    service.hand().make()
+    code, out, err = jobs("watch", video["id"])
+    assert (code, "state     completed" in out, "completed" in err) == (0, True, True)
+    assert jobs("download", video["id"])[1] == f"{video['id']}.mp4\n"
+    assert (tmp_path / f"{video['id']}.mp4").read_bytes() == CLIP
+    jobs("download", video["id"], "--variant", "thumbnail", "-o", "t.jpg")
+    assert (tmp_path / "t.jpg").read_bytes() == THUMBNAIL
+    assert json.loads(jobs("list", "--limit", "1", "--json")[1])["videos"][0]["id"] == video["id"]
+
+
+def test_a_cancelled_video_fails_the_watch(client, jobs):
+    video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+    assert "failed: " in jobs("cancel", video["id"])[1]
+    code, out, err = jobs("watch", video["id"])
+    assert (code, out, f"error: {video['id']} failed: " in err) == (1, "", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("show", "video_unknown"), 1, "error: no such video"),
+        (("download", "video_x", "--variant", "poster"), 2, "--variant: 'poster' is not one of video"),
+        (("list", "--key-file", "missing.key"), 2, "missing.key cannot be read"),
+    ],
+)
+def test_an_error_is_one_sentence(jobs, arguments, code, message):
+    ended, _, err = jobs(*arguments)
+    assert ended == code
+    assert message in err

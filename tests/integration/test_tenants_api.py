@@ -1,0 +1,89 @@
+"""/v1/tenants: only for admins, and everything that `filmgate tenant` does."""
+
+import pytest
+from fastapi.routing import APIRoute
+
+from filmgate.api import tenants
+from filmgate.tenants.base import Scope
+
+ROUTES = sorted(
+    (method, route.path)
+    for route in tenants.router.routes
+    if isinstance(route, APIRoute)
+    for method in route.methods
+)
+
+
+def test_a_tenant_is_added_changed_rotated_and_deleted(service, client):
+    added = client.post("/v1/tenants", json={"id": "acme", "weight": 2, "max_queued": 5})
+    assert added.status_code == 201
+    first = added.json()["api_key"]
+    shown = client.get("/v1/tenants/acme").json()
+    assert shown == {name: value for name, value in added.json().items() if name != "api_key"}
+    assert (shown["weight"], shown["max_queued"], shown["scopes"]) == (2, 5, ["generate", "read"])
+    change = {
+        "max_queued": None,
+        "scopes": ["read"],
+        "managed": {"is_allowed": True, "regions": ["eu-west-1"]},
+    }
+    changed = client.patch("/v1/tenants/acme", json=change).json()
+    assert (changed["weight"], changed["max_queued"], changed["scopes"]) == (2, None, ["read"])
+    assert changed["managed"]["regions"] == ["eu-west-1"]
+    second = client.post("/v1/tenants/acme/rotate", json={"overlap_seconds": 60})
+    assert second.headers["cache-control"] == "no-store"
+    for key in (first, second.json()["api_key"]):
+        with service.client(key) as theirs:
+            assert theirs.get("/v1/videos").status_code == 200
+    assert client.delete("/v1/tenants/acme").json()["error"]["code"] == "tenant_in_use"
+    assert client.patch("/v1/tenants/acme", json={"is_enabled": False}).json()["is_enabled"] is False
+    with service.client(first) as theirs:
+        assert theirs.get("/v1/videos").status_code == 401
+    assert client.delete("/v1/tenants/acme").json() == {
+        "id": "acme",
+        "object": "tenant.deleted",
+        "deleted": True,
+    }
+    assert [tenant["id"] for tenant in client.get("/v1/tenants").json()["data"]] == ["local"]
+
+
+def test_a_tenant_with_videos_is_not_deleted(service, client):
+    key = client.post("/v1/tenants", json={"id": "busy"}).json()["api_key"]
+    with service.client(key) as theirs:
+        theirs.post("/v1/videos", json={"prompt": "a red ball"})
+    client.patch("/v1/tenants/busy", json={"is_enabled": False})
+    error = client.delete("/v1/tenants/busy").json()["error"]
+    assert error["message"] == "tenant busy still has 1 videos; delete them, or wait until retention does"
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_only_admins_use_it_and_others_learn_nothing(service, method, path):
+    name = f"user-{method.lower()}-{len(path)}"
+    key = service.add_tenant(name, scopes=frozenset({Scope.GENERATE, Scope.READ}))
+    with service.client(key) as theirs:
+        bodies = [
+            theirs.request(method, path.replace("{tenant_id}", tenant), json={"id": "x"})
+            for tenant in ("local", "nobody")
+        ]
+    assert {response.status_code for response in bodies} == {403}
+    assert len({response.text for response in bodies}) == 1
+
+
+def test_all_routes_are_found():
+    assert len(ROUTES) == 6
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/v1/tenants/nobody", None, 404, "tenant_not_found"),
+        ("POST", "/v1/tenants", {"id": "local"}, 409, "tenant_exists"),
+        ("POST", "/v1/tenants", {"id": "Not Good"}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"weight": 0}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"wait": 1}, 400, "invalid_value"),
+        ("PATCH", "/v1/tenants/local", {"is_enabled": False}, 409, "tenant_in_use"),
+        ("PATCH", "/v1/tenants/local", {"scopes": ["read"]}, 409, "tenant_in_use"),
+    ],
+)
+def test_an_invalid_change_is_refused(client, method, path, body, status, code):
+    response = client.request(method, path, json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, code)
