@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 from filmgate.cli import app, name_flag
 from filmgate.errors import UsageError
 
-KEYS = ["verdict", "memory", "time", "fleet", "cost", "options", "rejected", "sources"]
+KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet", "cost", "options",
+        "rejected", "plan_b", "assumptions", "sources"]  # fmt: skip
 VIDEO = ["video", "--model", "wan2.1-t2v-14b", "--size", "1280x720", "--seconds", "5", "--steps", "50"]
 QUESTIONS = {
-    "video": [*VIDEO, "--clips-per-day", "500", "--slo-seconds", "90"],
-    "video on a gpu": ["video", "--model", "ltx-video-2b-0.9.5", "--gpu", "H100", "--frames", "121"],
+    "video": [*VIDEO, "--clips-per-day", "5000", "--slo-seconds", "3600"],
+    "video on a gpu": ["video", "--model", "ltx-video-2b-0.9.0", "--gpu", "H100", "--frames", "121"],
     "llm": ["llm", "--model", "llama-3.3-70b", "--precision", "fp8", "--context", "8192",
             "--concurrency", "16", "--ttft-ms", "500", "--tbt-ms", "50"],
     "compare": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
@@ -147,7 +148,7 @@ def test_planning_starts_without_torch():
         "import sys\n"
         "from filmgate.cli.plan import video\n"
         "from filmgate.catalog.loader import load_calibration, load_catalog\n"
-        "from filmgate.planner.video.candidates import VideoQuestion\n"
+        "from filmgate.planner.video.question import VideoQuestion\n"
         "from filmgate.planner.video.answer import plan_video\n"
         "from filmgate.planner.video.clip import clip_for\n"
         "catalog = load_catalog()\n"

@@ -14,8 +14,8 @@ from filmgate.catalog.utilisation import read_utilisation
 from filmgate.errors import RunError, UsageError, WriteError
 from filmgate.planner.llm.step_time import kv_bytes
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoQuestion
 from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.work import forward_work
 
 CATALOG = load_catalog()

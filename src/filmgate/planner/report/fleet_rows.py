@@ -10,7 +10,8 @@ from filmgate.planner.fleet.answer import (
     UtilisationAnswer,
     VideoFleetAnswer,
 )
-from filmgate.planner.fleet.sizing import ColdStart, Fleet
+from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.starts import ColdStart
 from filmgate.planner.report.numbers import count, gib, seconds, usd
 
 Row = tuple[str, str]

@@ -17,8 +17,8 @@ from filmgate.planner.report.record import to_record
 from filmgate.planner.report.tables import tables
 from filmgate.planner.rightsize import plan_rightsize
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoQuestion
 from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.question import VideoQuestion
 
 TODAY = date(2026, 11, 15)
 
