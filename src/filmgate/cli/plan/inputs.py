@@ -68,9 +68,11 @@ def find_llm(name: str, catalog: Catalog) -> Llm:
 
 def is_video(name: str, catalog: Catalog) -> bool:
     """Whether this is a video model, not a language model. Raises UsageError for an unknown name."""
+    if any((model.repo or "").lower() == name.lower() for model in catalog.video_models.values()):
+        return True
     if (Path(name) / "model_index.json").exists() or name.lower() in catalog.video_models:
         return True
-    if name.lower() in catalog.llms or name.endswith(".json") or (Path(name) / "config.json").exists():
+    if catalog.has_llm(name) or name.endswith(".json") or (Path(name) / "config.json").exists():
         return False
     similar = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
     hint = f"similar names: {', '.join(similar)}" if similar else "`filmgate plan fit` lists every model"
@@ -80,6 +82,11 @@ def is_video(name: str, catalog: Catalog) -> bool:
 def check_positive(value: float | None, option: str) -> None:
     if value is not None and not 0 < value < inf:  # NaN is in no range
         raise UsageError(f"must be a positive number, got {value:g}", option=option)
+
+
+def check_safety_factor(value: float) -> None:
+    if not 1 <= value < inf:
+        raise UsageError(f"must be at least 1, got {value:g}", option="--safety-factor")
 
 
 def check_share(value: float | None, option: str) -> None:
@@ -106,7 +113,7 @@ def check_length(seconds: float | None, frames: int | None) -> None:
 def check_numbers(question: VideoQuestion) -> None:
     check_positive(question.clips_per_day, "--clips-per-day")
     check_positive(question.slo_seconds, "--slo-seconds")
-    check_positive(question.safety_factor, "--safety-factor")
+    check_safety_factor(question.safety_factor)
     check_share(question.commit_discount, "--commit-discount")
     check_share(question.interruptible_share, "--interruptible")
 

@@ -48,9 +48,9 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         (requests_per_second, "--requests-per-second"),
         (ttft_ms, "--ttft-ms"),
         (tbt_ms, "--tbt-ms"),
-        (safety_factor, "--safety-factor"),
     ):
         inputs.check_positive(value, option)
+    inputs.check_safety_factor(safety_factor)
     inputs.check_tokens(context, answer_tokens)
     volume = inputs.requests_per_day(requests_per_day, requests_per_second)
     return LlmQuestion(
