@@ -10,6 +10,7 @@ from filmgate.planner.fleet.traffic import Traffic
 MAX_UTILISATION = 0.85  # in the busiest hour, at the upper end of the interval: capacity to catch up
 MAX_SIMULATED_REPLICAS = 400  # a larger fleet has almost no queue; the formula is enough
 LATENCY_MARGIN = 0.98  # the sampling error of a simulated percentile
+ROUNDING = 1e-9  # a clip that does not wait may seem to take longer than its service time
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def fewest_replicas(demand: Demand, share: float, *, is_simulated: bool) -> int 
     if service > slo:
         return None
 
-    target = max(slo * LATENCY_MARGIN, service)
+    target = max(slo * LATENCY_MARGIN, service) * (1 + ROUNDING)
 
     def is_quick(replicas: int) -> bool:
         return wait_percentile(traffic.peak_rate, service, replicas, share, traffic.batch) <= target - service
@@ -125,6 +126,8 @@ def fewest_replicas(demand: Demand, share: float, *, is_simulated: bool) -> int 
         found -= 1
     while not is_quick_when_simulated(found):
         found += 1
+        if found > MAX_SERVERS:
+            return None
     return found
 
 

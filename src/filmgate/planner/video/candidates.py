@@ -19,7 +19,7 @@ from filmgate.planner.machines import Machine
 from filmgate.planner.video.clip_time import fast_decode_share
 from filmgate.planner.video.memory import Placement, first_fit, offloaded_bytes, weight_bytes
 from filmgate.planner.video.question import VideoQuestion
-from filmgate.planner.video.splits import Split, try_split
+from filmgate.planner.video.splits import HOST_RESERVE_GIB, Split, try_split
 
 SCREEN_ERROR = 0.25  # the formulas never size a fleet by more than this share above the simulation
 SCALED_CLIPS = 2000
@@ -228,7 +228,8 @@ def _too_small(question: VideoQuestion, machine: Machine) -> Rejected:
     if need <= have and machine.instance:
         host = offloaded_bytes(model, smallest) * machine.gpus / GIB
         ram = machine.instance.ram_gib
-        reason = f"offloading needs {host:.0f} GiB of host memory, the instance has {ram:g} GiB"
+        free = ram - HOST_RESERVE_GIB
+        reason = f"offloading needs {host:.0f} GiB of host memory, {free:g} of {ram:g} GiB are free for it"
         return Rejected(machine.name, reason, host, ram, "GiB")
     stage = fit.memory.peak_stage if fit else "denoise"
     held = f"{machine.gpu.name} has {have / GIB:.1f} GiB"

@@ -25,6 +25,12 @@ def test_no_fleet_exists_when_the_upper_end_of_the_service_time_exceeds_the_slo(
     assert size_fleet(replace(DEMAND, service=80, service_high=91), Layout()) is None
 
 
+def test_a_target_equal_to_the_service_time_is_met_by_a_fleet_without_waits():
+    service = 45.09330362179556
+    demand = Demand(traffic_of(30, TrafficShape.STEADY), service, service, service)
+    assert size_fleet(demand, Layout()).needed_replicas < 10
+
+
 @pytest.mark.parametrize("shape", [TrafficShape.BUSINESS, TrafficShape.BURSTY])
 def test_uneven_traffic_needs_more_replicas_than_steady(shape):
     even = size_fleet(DEMAND, Layout()).replicas

@@ -87,7 +87,8 @@ def test_text_is_escaped(answers):
 @pytest.mark.parametrize("name", ["video", "impossible", "llm"])
 def test_the_record_has_every_section_and_a_revisit_date(answers, name):
     text = to_record(answers[name], TODAY)
-    for part in ("Context", "Options", "Decision", "Consequences", "Risks", "Revisit", "Sources"):
+    for part in ("Context", "Forces", "Options", "Decision", "Consequences", "Risks", "Plan B", "Tenancy",
+                 "Revisit", "Sources"):  # fmt: skip
         assert f"## {part}" in text
     assert answers[name].verdict in text
     assert "2027-02-13" in text
