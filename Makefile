@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos eval clean
+.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos plan-check eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -76,6 +76,10 @@ bench: $(STAMP)
 
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200
+
+# Every verdict of 300 random questions is simulated again; the test suite asks a few of them.
+plan-check: $(STAMP)
+	FILMGATE_TEST_PLANS=300 $(PY) -m pytest -q tests/unit/planner/test_properties.py --timeout 1200
 
 eval: $(STAMP)
 	$(PY) -m training.flipbook.evaluate

@@ -18,8 +18,8 @@ from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoQuestion
 from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.question import VideoQuestion
 
 REPEATS = 7
 

@@ -42,10 +42,19 @@ class Catalog:
         return _find(self.instances, name, "--instance")
 
     def video_model(self, name: str) -> VideoModel:
+        """A video model by its name or its id on the Hugging Face hub."""
+        for model in self.video_models.values():
+            if model.repo and model.repo.lower() == name.strip().lower():
+                return model
         return _find(self.video_models, name, "--model")
 
     def llm(self, name: str) -> Llm:
-        return _find(self.llms, name, "--model")
+        """A language model by its name or by a hub id that ends with it."""
+        return _find(self.llms, _without_owner(name, self.llms), "--model")
+
+    def has_llm(self, name: str) -> bool:
+        """Whether `llm` finds this name."""
+        return _without_owner(name, self.llms).strip().lower() in self.llms
 
     def region(self, name: str) -> Region:
         return _find(self.regions, name, "--region")
@@ -71,6 +80,15 @@ class Catalog:
             video_models=dict(self.video_models) | {m.id: m for m in video_models},
             llms=dict(self.llms) | {m.id: m for m in llms},
         )
+
+
+def _without_owner(name: str, known: Mapping[str, object]) -> str:
+    """`llama-3.3-70b` for `meta-llama/Llama-3.3-70B-Instruct`; other names as they are."""
+    last = name.strip().lower().rpartition("/")[2]
+    for suffix in ("", "-instruct", "-it", "-chat", "-hf"):
+        if "/" in name and last.removesuffix(suffix) in known:
+            return last.removesuffix(suffix)
+    return name
 
 
 def _find(entries: Mapping[str, Entry], name: str, option: str) -> Entry:

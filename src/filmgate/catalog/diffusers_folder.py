@@ -13,6 +13,8 @@ from filmgate.errors import UsageError
 
 Config = Mapping[str, Any]
 MAX_HEADER_BYTES = 100 << 20
+MAX_COUNT = 1 << 24
+COUNT_KEYS = ("num_attention_heads", "attention_head_dim", "num_layers", "ffn_dim", "in_channels")
 SAME_MODEL = 0.01  # a difference in linear work below this is rounding
 
 
@@ -26,6 +28,14 @@ def read_video_folder(folder: Path, known: Mapping[str, VideoModel], as_of: str)
             option="--model",
         )
     config = _read_json(folder / denoiser_dir / "config.json")
+    for key in COUNT_KEYS:
+        value = config.get(key, 1)
+        if not isinstance(value, list) and not (isinstance(value, int) and 0 < value < MAX_COUNT):
+            raise UsageError(
+                f"{folder / denoiser_dir / 'config.json'}: {key} must be a positive whole number, "
+                f"got {value!r}",
+                option="--model",
+            )
     base = _closest(str(index[denoiser_dir][1]), config, known)
     params = stored_params(folder / denoiser_dir)
     copies = 2 if index.get("transformer_2", [None])[0] else 1

@@ -28,6 +28,7 @@ class Gpu:
     bf16_tflops: Positive | None = None
     fp8_tflops: Positive | None = None
     fp4_tflops: Positive | None = None
+    estimated_bf16_tflops: Positive | None = None
     sm_count: PositiveCount | None = None
     power_watts: PositiveCount | None = None
     mig_slices: Count | None = None
@@ -49,9 +50,14 @@ class Gpu:
 
     @property
     def half_flops(self) -> float | None:
-        """Dense FLOP/s in bfloat16, or in float16 where the GPU has no bfloat16."""
-        tflops = self.bf16_tflops or self.fp16_tflops
+        """Dense FLOP/s in bfloat16, or in float16 where the GPU has no bfloat16, or an estimate."""
+        tflops = self.bf16_tflops or self.fp16_tflops or self.estimated_bf16_tflops
         return tflops * TERA if tflops else None
+
+    @property
+    def is_rate_estimated(self) -> bool:
+        """Whether no arithmetic rate is published, or only that of a generation without bfloat16."""
+        return self.bf16_tflops is None
 
     @property
     def bandwidth(self) -> float | None:

@@ -9,6 +9,10 @@ from filmgate.catalog.llms import Llm
 from filmgate.errors import UsageError
 
 Config = Mapping[str, Any]
+COUNT_KEYS = ("hidden_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads", "vocab_size",
+              "head_dim", "_rank", "num_local_experts", "num_experts", "n_routed_experts",
+              "num_experts_per_tok")  # fmt: skip
+MAX_COUNT = 1 << 40
 
 
 def read_llm_config(path: Path, as_of: str) -> Llm:
@@ -17,6 +21,7 @@ def read_llm_config(path: Path, as_of: str) -> Llm:
         config = json.loads(path.read_text())
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--model") from exc
+    _check_numbers(config, path)
     try:
         return _llm({**config, **config.get("text_config", {})}, path, as_of)
     except KeyError as exc:
@@ -25,6 +30,19 @@ def read_llm_config(path: Path, as_of: str) -> Llm:
         ) from exc
     except (AttributeError, TypeError, ZeroDivisionError) as exc:
         raise UsageError(f"{path} is not the config.json of a language model", option="--model") from exc
+
+
+def _check_numbers(config: object, path: Path) -> None:
+    """Sizes and counts are positive whole numbers. Raises UsageError naming the key."""
+    if not isinstance(config, dict):
+        raise UsageError(f"{path} is not the config.json of a language model", option="--model")
+    nested = config.get("text_config")
+    for key, value in {**config, **(nested if isinstance(nested, dict) else {})}.items():
+        is_count = key.endswith(COUNT_KEYS) and value is not None
+        if is_count and (not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_COUNT):
+            raise UsageError(
+                f"{path}: {key} must be a positive whole number, got {value!r}", option="--model"
+            )
 
 
 def _llm(config: Config, path: Path, as_of: str) -> Llm:

@@ -43,7 +43,7 @@ class Price:
     region: str
     source: str
     as_of: IsoDate
-    on_demand: Amount | None = None
+    on_demand: Positive | None = None
     spot_min: Amount | None = None
     spot_median: Amount | None = None
     spot_max: Amount | None = None

@@ -1,5 +1,6 @@
 """Managed video and text APIs: price, regions and life-cycle state."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -33,14 +34,20 @@ class VideoApi:
         return self.state == "active"
 
     def usd_per_clip(self, seconds: float) -> float:
-        """The price of one clip: the shortest available length that covers it, or several clips.
+        """The price of one clip: the cheapest available lengths that cover it together.
 
         A length may be exceeded by SLACK_SECONDS: 81 frames at 16 per second count as five seconds.
         """
-        longest = max(self.clip_seconds)
-        whole, rest = divmod(max(seconds - SLACK_SECONDS, 0.0), longest)
-        tail = min((s for s in self.clip_seconds if s >= rest), default=longest)
-        return (whole * longest + tail) * self.usd_per_second
+        return self.billed_seconds(seconds) * self.usd_per_second
+
+    def billed_seconds(self, seconds: float) -> int:
+        """The fewest seconds of whole clips that cover a length: 10 s are 5 + 5, not 9 + 5."""
+        need = math.ceil(max(seconds - SLACK_SECONDS, 0.001))
+        is_sum = [True]
+        while not (is_sum[-1] and len(is_sum) > need):
+            total = len(is_sum)
+            is_sum.append(any(length <= total and is_sum[total - length] for length in self.clip_seconds))
+        return len(is_sum) - 1
 
 
 @dataclass(frozen=True, slots=True)

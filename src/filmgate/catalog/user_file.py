@@ -114,7 +114,27 @@ class _Sections:
                 f"{where}: {part}",
                 OPTION,
             )
-        return parse_record(VideoModel, _merged(base, changes), where, OPTION)
+        model = parse_record(VideoModel, _merged(base, changes), where, OPTION)
+        return _checked(model, where)
+
+
+def _checked(model: VideoModel, where: str) -> VideoModel:
+    """The model. Raises UsageError if it cannot render its own default clip."""
+    frames, step = model.defaults.frames, model.frame_step
+    if (frames - 1) % step:
+        nearest = 1 + round((frames - 1) / step) * step
+        raise UsageError(
+            f"{where}: defaults: the model renders 1, {1 + step}, {1 + 2 * step} ... frames, not {frames}; "
+            f"the nearest is {nearest}",
+            option=OPTION,
+        )
+    for side, pixels in (("width", model.defaults.width), ("height", model.defaults.height)):
+        if pixels % model.size_multiple:
+            raise UsageError(
+                f"{where}: defaults: {side} must be a multiple of {model.size_multiple}, not {pixels}",
+                option=OPTION,
+            )
+    return model
 
 
 def _merged(record: Any, changes: object) -> object:

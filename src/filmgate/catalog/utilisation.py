@@ -16,6 +16,8 @@ COLUMN_NAMES = {
     "dram_active": ("dram_active", "dcgm_fi_prof_dram_active"),
 }
 
+HIGHEST = {"gpu_util": 100.0, "memory_used_mib": inf, "sm_active": 1.0, "dram_active": 1.0}
+
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
@@ -34,7 +36,7 @@ def read_utilisation(path: Path) -> Utilisation:
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as exc:
         raise UsageError(f"{path} cannot be read: {exc}", option="--utilisation") from exc
-    columns = {name: _column(rows, names) for name, names in COLUMN_NAMES.items()}
+    columns = {name: _column(rows, names, HIGHEST[name]) for name, names in COLUMN_NAMES.items()}
     if not columns["gpu_util"] or not columns["memory_used_mib"]:
         raise UsageError(
             f"{path} must have the columns gpu_util (percent) and memory_used_mib, or their DCGM names",
@@ -48,23 +50,24 @@ def read_utilisation(path: Path) -> Utilisation:
     )
 
 
-def _column(rows: list[dict[str, str]], names: tuple[str, ...]) -> tuple[float, ...]:
+def _column(rows: list[dict[str, str]], names: tuple[str, ...], highest: float) -> tuple[float, ...]:
     found = []
     for number, row in enumerate(rows, start=2):
         text = _cell(row, names)
         if not text:
             continue
-        found.append(_number(text, number))
+        found.append(_number(text, number, highest))
     return tuple(found)
 
 
-def _number(text: str, line: int) -> float:
+def _number(text: str, line: int, highest: float) -> float:
     try:
         value = float(text)
     except ValueError:
         value = nan
-    if not 0 <= value < inf:
-        raise UsageError(f"line {line}: {text!r} is not a number of at least 0", option="--utilisation")
+    if not 0 <= value <= highest or value == inf:
+        limit = "at least 0" if highest == inf else f"0 to {highest:g}"
+        raise UsageError(f"line {line}: {text!r} is not a number of {limit}", option="--utilisation")
     return value
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from math import isfinite
 
-from filmgate.planner.fleet.answer import CostAnswer, FleetAnswer
+from filmgate.planner.fleet.answer import Alternative, CostAnswer, FleetAnswer
 from filmgate.planner.memory import MemoryLine
 
 
@@ -148,18 +148,24 @@ class Answer:
     rejected: tuple[Rejected, ...] = ()
     sources: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    plan_b: tuple[Alternative, ...] = ()
     plots: Plots = field(default_factory=Plots)
 
     def as_json(self) -> dict[str, object]:
         """The object that `--json` prints."""
         return {
             "verdict": self.verdict,
+            "question": self.question,
+            "is_possible": self.is_possible,
+            "unit": self.unit,
             "memory": rounded(asdict(self.memory)) if self.memory else None,
             "time": rounded(asdict(self.time)) if self.time else None,
             "fleet": rounded(self.fleet.as_json()) if self.fleet else None,
             "cost": rounded(asdict(self.cost)) if self.cost else None,
             "options": [rounded(asdict(option)) for option in self.options],
             "rejected": [rounded(asdict(rejected)) for rejected in self.rejected],
+            "plan_b": [rounded(asdict(alternative)) for alternative in self.plan_b],
+            "assumptions": list(self.assumptions),
             "sources": list(self.sources),
         }
 

@@ -11,8 +11,9 @@ from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Answer, Option, Rejected, dated_source
 from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
-from filmgate.planner.video.candidates import Candidate, VideoQuestion, evaluate, interval
+from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import ClipShape, clip_for, frame_limits
+from filmgate.planner.video.question import VideoQuestion
 
 CONTEXT = 8192
 
@@ -78,7 +79,6 @@ def _video(
     outcome = evaluate(VideoQuestion(model, _clip(model, length)), machine, calibration)
     if not isinstance(outcome, Candidate):
         return replace(outcome, name=model.id)
-    low, high = interval(outcome, calibration)
     return Option(
         rank=0,
         name=model.id,
@@ -87,8 +87,8 @@ def _video(
         replicas=machine.gpus // outcome.split.gpus,
         instances=1,
         seconds=outcome.seconds,
-        low=low,
-        high=high,
+        low=outcome.split.low,
+        high=outcome.split.high,
         latency_p95=outcome.seconds,
         utilisation=1.0,
         usd_per_hour=machine.usd_per_hour,

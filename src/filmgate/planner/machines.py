@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
+from filmgate.errors import UsageError
 from filmgate.planner.answer import Rejected, dated_source
 from filmgate.planner.fleet.answer import RegionPrice
 
-MIN_BF16_CAPABILITY = 8.0
+MIN_CAPABILITY = 7.5  # Turing, in float16; torch and diffusers need no older GPU
+LAWS = {"GDPR": "EU", "LGPD": "BR"}
+"""Names of data-protection laws, and the jurisdiction of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,9 @@ def machines_for(
     bare = [catalog.gpu(name) for name in names if "." not in name]
     chosen = [catalog.instance(name) for name in names if "." in name]
     found, rejected = [Machine(gpu.name, gpu, 1, None, None) for gpu in bare], []
+    is_priced = has_prices(catalog, region)
     for instance in chosen if names else catalog.instances.values():
-        price = catalog.price(instance.name, region)
+        price = catalog.price(instance.name, region) if is_priced else _guess(catalog, instance, region)
         rejection = _reject(instance, price, region)
         if rejection:
             rejected.append(rejection)
@@ -59,21 +63,58 @@ def machines_for(
     return usable, rejected + unusable
 
 
+def has_prices(catalog: Catalog, region: str) -> bool:
+    """Whether the catalog has a price of any instance type in the region."""
+    return any(price.region == region and price.on_demand is not None for price in catalog.prices.values())
+
+
+def _guess(catalog: Catalog, instance: Instance, region: str) -> Price | None:
+    """The highest on-demand price of other regions, for a region without any price in the catalog."""
+    known = [p for p in catalog.prices.values() if p.instance == instance.name and p.on_demand is not None]
+    if not known:
+        return None
+    highest = max(known, key=lambda price: price.on_demand or 0.0)
+    source = f"estimate: the highest known price, that of {highest.region}; {highest.source}"
+    return Price(instance.name, region, source, highest.as_of, on_demand=highest.on_demand)
+
+
+def unpriced_region(catalog: Catalog, region: str) -> str:
+    """A sentence about a region whose prices are estimates; empty for others."""
+    if has_prices(catalog, region):
+        return ""
+    return (
+        f"The catalog has no price for {region}: costs use the highest price of other regions, and you must "
+        "check that the machine is offered there; give --prices."
+    )
+
+
+def jurisdiction_of(residency: str, catalog: Catalog) -> str:
+    """The jurisdiction that a code (EU) or a law (GDPR) names. Raises UsageError for an unknown one."""
+    wanted = LAWS.get(residency.strip().upper(), residency.strip().upper())
+    known = sorted({region.jurisdiction for region in catalog.regions.values()})
+    if wanted not in known:
+        raise UsageError(
+            f"unknown jurisdiction {residency!r}; use {', '.join([*LAWS, *known])}", option="--residency"
+        )
+    return wanted
+
+
 def check_residency(catalog: Catalog, region: str, residency: str | None) -> list[Rejected]:
     """A rejection of the region when it is not in the jurisdiction that the data must stay in."""
     if residency is None:
         return []
-    jurisdiction = catalog.region(region).jurisdiction
-    if jurisdiction == residency.upper():
+    jurisdiction, wanted = catalog.region(region).jurisdiction, jurisdiction_of(residency, catalog)
+    if jurisdiction == wanted:
         return []
-    return [Rejected(region, f"{region} is in {jurisdiction}, and the data must stay in {residency.upper()}")]
+    return [Rejected(region, f"{region} is in {jurisdiction}, and the data must stay in {wanted}")]
 
 
 def not_in_region(catalog: Catalog, rejection: Rejected, residency: str) -> str:
     """The verdict on a region that `check_residency` rejected."""
-    names = [region.name for region in catalog.regions.values() if region.jurisdiction == residency.upper()]
-    allowed = ", ".join(names) or "none in the catalog"
-    return f"Not possible in {rejection.name}: {rejection.reason}. Regions in {residency.upper()}: {allowed}."
+    wanted = jurisdiction_of(residency, catalog)
+    names = [region.name for region in catalog.regions.values() if region.jurisdiction == wanted]
+    allowed = ", ".join(names)
+    return f"Not possible in {rejection.name}: {rejection.reason}. Regions in {wanted}: {allowed}."
 
 
 def no_machine(rejected: Sequence[Rejected], region: str) -> str:
@@ -117,9 +158,9 @@ def _usable(machines: list[Machine]) -> tuple[list[Machine], list[Rejected]]:
         if gpu.half_flops is None or gpu.bandwidth is None:
             missing = "arithmetic rate" if gpu.half_flops is None else "bandwidth"
             rejected.append(Rejected(machine.name, f"{gpu.name}: no published {missing}", unit="TFLOP/s"))
-        elif capability is not None and capability < MIN_BF16_CAPABILITY:
-            reason = f"{gpu.name} has no bfloat16 (compute capability {capability:g}, needs 8.0)"
-            rejected.append(Rejected(machine.name, reason, capability, MIN_BF16_CAPABILITY, "capability"))
+        elif capability is not None and capability < MIN_CAPABILITY:
+            reason = f"{gpu.name} is too old (compute capability {capability:g}, needs {MIN_CAPABILITY:g})"
+            rejected.append(Rejected(machine.name, reason, capability, MIN_CAPABILITY, "capability"))
         else:
             usable.append(machine)
     return usable, rejected

@@ -1,5 +1,7 @@
 """Judges a machine from its GPU metrics: too big, too small or fine, and which machine would fit."""
 
+from dataclasses import dataclass
+
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.utilisation import Utilisation
@@ -10,8 +12,10 @@ from filmgate.planner.memory import MemoryLine
 from filmgate.planner.percentiles import percentile
 
 LOW_UTILISATION = 0.40
-HIGH_UTILISATION = 0.90
+HIGH_UTILISATION = 0.80
 HIGH_MEMORY_SHARE = 0.92
+PREALLOCATED_SHARE = 0.70
+PREALLOCATED_CHANGE = 0.02  # engines reserve memory once; a load that needs it changes by more
 HEADROOM = 1.2
 OVERLOAD_HEADROOM = 1.5
 
@@ -30,27 +34,28 @@ def plan_rightsize(
         reason = unusable[0].reason if unusable else "unknown machine"
         return Answer("rightsize", "hour", f"Cannot judge: {reason}.", is_possible=False)
     now = machines[0]
-    busy = percentile(samples.gpu_share, 0.95)
-    held = percentile(samples.memory_bytes, 0.99)
-    capacity = float(now.gpu.memory_bytes)
-    judgement, reason = _judge(busy, held / capacity)
-    options, rejected = _alternatives(catalog, region, now, busy, held)
+    load = _load(samples, float(now.gpu.memory_bytes))
+    if load.memory_share > 1:
+        reason = f"the file has {load.held / GIB:.1f} GiB per GPU in use, more than {now.gpu.name} has"
+        return Answer("rightsize", "hour", f"Cannot judge: {reason}.", is_possible=False)
+    judgement, reason = _judge(load)
+    options, rejected = _alternatives(catalog, region, now, load)
     best = next((o for o in options if o.name != now.name), None)
-    line = MemoryLine("p99 of memory in use", held, ("serving",), False)
+    line = MemoryLine("p99 of memory in use", load.held, ("serving",), False)
     return Answer(
         question=f"is {now.name} the right size, by {len(samples.gpu_share)} samples",
         unit="hour",
         verdict=_verdict(now, judgement, reason, best),
         is_possible=True,
-        memory=MemoryAnswer((line,), held, "serving", capacity, HEADROOM, now.name),
+        memory=MemoryAnswer((line,), load.held, "serving", load.capacity, HEADROOM, now.name),
         fleet=UtilisationAnswer(
             samples=len(samples.gpu_share),
             gpu_p50=percentile(samples.gpu_share, 0.5),
-            gpu_p95=busy,
-            memory_p99_bytes=held,
-            memory_share=held / capacity,
-            sm_p95=percentile(samples.sm_share, 0.95) if samples.sm_share else None,
-            dram_p95=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
+            gpu_p95=load.gpu,
+            memory_p99_bytes=load.held,
+            memory_share=load.memory_share,
+            sm_p95=load.sm,
+            dram_p95=load.dram,
             judgement=judgement,
         ),
         options=tuple(options),
@@ -59,38 +64,97 @@ def plan_rightsize(
     )
 
 
-def _judge(busy: float, memory_share: float) -> tuple[str, str]:
-    if memory_share > HIGH_MEMORY_SHARE:
-        return "too small", f"p99 of memory is {memory_share:.0%} of the device"
-    if busy > HIGH_UTILISATION:
-        return "too small", f"p95 of GPU utilisation is {busy:.0%}"
-    if busy < LOW_UTILISATION:
-        return (
-            "too big",
-            f"p95 of GPU utilisation is {busy:.0%} and {memory_share:.0%} of memory is used",
-        )
-    return "fine", f"p95 of GPU utilisation is {busy:.0%}, memory {memory_share:.0%}"
+@dataclass(frozen=True, slots=True)
+class Load:
+    """p95 of what the GPU does, and the memory that it holds. `sm` and `dram` are None if not recorded.
+
+    GPU utilisation only says that some kernel ran. SM and DRAM activity are the load where they are recorded.
+    """
+
+    gpu: float
+    sm: float | None
+    dram: float | None
+    held: float
+    capacity: float
+    is_preallocated: bool
+
+    @property
+    def activity(self) -> float:
+        """The busier of arithmetic and memory."""
+        measured = [value for value in (self.sm, self.dram) if value is not None]
+        return max(measured, default=self.gpu)
+
+    @property
+    def memory_share(self) -> float:
+        return self.held / self.capacity
+
+    @property
+    def need_bytes(self) -> float:
+        """Memory that a replacement must have. What an engine reserves says nothing about its need."""
+        return self.capacity * 0.98 if self.is_preallocated else self.held * HEADROOM
+
+    @property
+    def headroom(self) -> float:
+        return HEADROOM if self.activity <= HIGH_UTILISATION else OVERLOAD_HEADROOM
+
+
+def _load(samples: Utilisation, capacity: float) -> Load:
+    held, lowest = percentile(samples.memory_bytes, 0.99), percentile(samples.memory_bytes, 0.05)
+    is_flat = held - lowest <= PREALLOCATED_CHANGE * held
+    return Load(
+        gpu=percentile(samples.gpu_share, 0.95),
+        sm=percentile(samples.sm_share, 0.95) if samples.sm_share else None,
+        dram=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
+        held=held,
+        capacity=capacity,
+        is_preallocated=is_flat and held > PREALLOCATED_SHARE * capacity,
+    )
+
+
+def _judge(load: Load) -> tuple[str, str]:
+    share = f"{load.memory_share:.0%} of memory is used"
+    what = f"p95 of GPU utilisation is {load.gpu:.0%}"
+    if load.sm is not None or load.dram is not None:
+        parts = (("SM", load.sm), ("DRAM", load.dram))
+        active = ", ".join(f"{name} active {value:.0%}" for name, value in parts if value is not None)
+        what = f"{what} ({active})"
+    if load.memory_share > HIGH_MEMORY_SHARE and not load.is_preallocated:
+        return "too small", f"p99 of memory is {load.memory_share:.0%} of the device"
+    if load.activity > HIGH_UTILISATION:
+        return "too small", what
+    if load.gpu > HIGH_UTILISATION and load.activity < LOW_UTILISATION:
+        return "starved", f"{what}: kernels wait for the host; look at the CPU and at batching"
+    if max(load.gpu, load.activity) < LOW_UTILISATION:
+        return "too big", f"{what} and {share}"
+    return "fine", f"{what}, memory {load.memory_share:.0%}"
 
 
 def _verdict(now: Machine, judgement: str, reason: str, best: Option | None) -> str:
     sentence = f"{now.name} is {judgement}: {reason}."
-    if judgement == "fine" or best is None or best.usd_per_hour is None or now.usd_per_hour is None:
+    if (
+        judgement in ("fine", "starved")
+        or best is None
+        or best.usd_per_hour is None
+        or now.usd_per_hour is None
+    ):
         return sentence
     change = best.usd_per_hour / now.usd_per_hour - 1
     return f"{sentence} Move to {best.name} at ${best.usd_per_hour:.2f} per hour ({change:+.0%})."
 
 
 def _alternatives(
-    catalog: Catalog, region: str, now: Machine, busy: float, held: float
+    catalog: Catalog, region: str, now: Machine, load: Load
 ) -> tuple[list[Option], list[Rejected]]:
-    """Machines with headroom for the memory and the arithmetic in use, cheapest first."""
-    machines, _ = machines_for(catalog, region)
-    need_bytes = held * HEADROOM
-    headroom = HEADROOM if busy <= HIGH_UTILISATION else OVERLOAD_HEADROOM
-    need_flops = (now.gpu.half_flops or 0.0) * now.gpus * min(busy, 1.0) * headroom
+    """Machines with headroom for the memory, the arithmetic and the bandwidth in use, cheapest first."""
+    machines, unusable = machines_for(catalog, region)
+    need_bytes = load.need_bytes
+    busy, moved = (load.gpu if value is None else value for value in (load.sm, load.dram))
+    need_flops = (now.gpu.half_flops or 0.0) * now.gpus * busy * load.headroom
+    need_bandwidth = (now.gpu.bandwidth or 0.0) * now.gpus * moved * load.headroom
     fits, rejected = [], []
     for machine in machines:
         flops = (machine.gpu.half_flops or 0.0) * machine.gpus
+        bandwidth = (machine.gpu.bandwidth or 0.0) * machine.gpus
         if machine.gpu.memory_bytes < need_bytes:
             have = machine.gpu.memory_bytes / GIB
             reason = f"{have:.1f} GiB per GPU, needs {need_bytes / GIB:.1f} GiB"
@@ -98,11 +162,14 @@ def _alternatives(
         elif flops < need_flops:
             reason = f"{flops / 1e12:.0f} TFLOP/s, needs {need_flops / 1e12:.0f}"
             rejected.append(Rejected(machine.name, reason, flops / 1e12, need_flops / 1e12, "TFLOP/s"))
+        elif bandwidth < need_bandwidth:
+            reason = f"{bandwidth / 1e9:.0f} GB/s, needs {need_bandwidth / 1e9:.0f}"
+            rejected.append(Rejected(machine.name, reason, bandwidth / 1e9, need_bandwidth / 1e9, "GB/s"))
         else:
             fits.append((machine, flops))
     fits.sort(key=lambda pair: pair[0].usd_per_hour or 0.0)
     options = [_option(i, machine, now, busy, flops) for i, (machine, flops) in enumerate(fits, start=1)]
-    return options, rejected
+    return options, [*rejected, *unusable]
 
 
 def _option(position: int, machine: Machine, now: Machine, busy: float, flops: float) -> Option:

@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 from filmgate.cli import app, name_flag
 from filmgate.errors import UsageError
 
-KEYS = ["verdict", "memory", "time", "fleet", "cost", "options", "rejected", "sources"]
+KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet", "cost", "options",
+        "rejected", "plan_b", "assumptions", "sources"]  # fmt: skip
 VIDEO = ["video", "--model", "wan2.1-t2v-14b", "--size", "1280x720", "--seconds", "5", "--steps", "50"]
 QUESTIONS = {
-    "video": [*VIDEO, "--clips-per-day", "500", "--slo-seconds", "90"],
-    "video on a gpu": ["video", "--model", "ltx-video-2b-0.9.5", "--gpu", "H100", "--frames", "121"],
+    "video": [*VIDEO, "--clips-per-day", "5000", "--slo-seconds", "3600"],
+    "video on a gpu": ["video", "--model", "ltx-video-2b-0.9.0", "--gpu", "H100", "--frames", "121"],
     "llm": ["llm", "--model", "llama-3.3-70b", "--precision", "fp8", "--context", "8192",
             "--concurrency", "16", "--ttft-ms", "500", "--tbt-ms", "50"],
     "compare": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
@@ -50,6 +51,36 @@ def test_the_verdict_comes_first(question):
     assert " ".join(run(*QUESTIONS[question]).stdout.split()).startswith(" ".join(verdict.split()))
 
 
+def test_an_impossible_plan_exits_with_one_and_says_so_in_json():
+    result = run(*VIDEO, "--slo-seconds", "90", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["is_possible"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Wan-AI/Wan2.1-T2V-14B-Diffusers", "Wan 2.1 T2V 14B"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "Llama-3.3-70B"),
+    ],
+)
+def test_a_hub_id_is_the_catalog_model(name, known):
+    result = run("compare", "--model", name, "--gpu", "H200,B200", "--json")
+    assert json.loads(result.stdout)["question"].startswith(known)
+
+
+def test_recorded_arrivals_are_read_with_or_without_a_header(tmp_path):
+    seconds, times = tmp_path / "seconds.csv", tmp_path / "times.csv"
+    seconds.write_text("\n".join(str(600 * i) for i in range(30)))
+    stamps = [f"2026-11-{1 + i // 24:02}T{i % 24:02}:00:00+00:00,clip" for i in range(30)]
+    times.write_text("\n".join(["created_at,what", *stamps]))
+    for file, per_hour in ((seconds, 6), (times, 1)):
+        model = ["--model", "wan2.1-t2v-1.3b", "--slo-seconds", "3600"]
+        answer = json.loads(run("video", *model, "--arrivals", str(file), "--json").stdout)
+        assert answer["fleet"]["arrivals"]["peak_per_hour"] == pytest.approx(per_hour)
+        assert "30 recorded arrivals" in answer["question"]
+
+
 @pytest.mark.parametrize(
     ("args", "option", "message"),
     [
@@ -62,6 +93,11 @@ def test_the_verdict_comes_first(question):
         ([*VIDEO, "--region", "us-eest-1"], "--region", "us-east-1"),
         ([*VIDEO, "--gpu", "H1000"], "--gpu", "H100"),
         ([*VIDEO, "--commit-discount", "40"], "--commit-discount", "share"),
+        ([*VIDEO, "--residency", "XX"], "--residency", "GDPR"),
+        ([*VIDEO, "--safety-factor", "0.1"], "--safety-factor", "at least 1"),
+        ([*VIDEO, "--arrivals", "none.csv"], "--arrivals", "cannot be read"),
+        ([*VIDEO, "--arrivals", "x.csv", "--clips-per-day", "5"], "--arrivals", "not both"),
+        ([*LLM, "--answer-tokens", "9000"], "--answer-tokens", "--context"),
         (["video", "--model", "wan-2.1-14b"], "--model", "wan2.1-t2v-14b"),
         (["video", "--model", "wan2.1-t2v-14b", "--size", "big"], "--size", "1280x720"),
         (["video", "--model", "wan2.1-t2v-14b", "--size", "1281x720"], "--size", "1280x720"),
@@ -147,7 +183,7 @@ def test_planning_starts_without_torch():
         "import sys\n"
         "from filmgate.cli.plan import video\n"
         "from filmgate.catalog.loader import load_calibration, load_catalog\n"
-        "from filmgate.planner.video.candidates import VideoQuestion\n"
+        "from filmgate.planner.video.question import VideoQuestion\n"
         "from filmgate.planner.video.answer import plan_video\n"
         "from filmgate.planner.video.clip import clip_for\n"
         "catalog = load_catalog()\n"

@@ -14,8 +14,8 @@ from filmgate.catalog.utilisation import read_utilisation
 from filmgate.errors import RunError, UsageError, WriteError
 from filmgate.planner.llm.step_time import kv_bytes
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoQuestion
 from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.work import forward_work
 
 CATALOG = load_catalog()
@@ -240,7 +240,7 @@ def test_a_config_with_sliding_layers_counts_them(tmp_path):
     [
         ('{"hidden_size": 8}', "has no num_attention_heads"),
         ("[]", "is not the config.json of a language model"),
-        ('{"hidden_size": "x", "num_attention_heads": 2, "num_hidden_layers": 3}', "has no vocab_size"),
+        ('{"hidden_size": "x", "num_attention_heads": 2, "num_hidden_layers": 3}', "hidden_size must be"),
         (json.dumps(LLAMA_70B | {"hidden_size": None}), "is not the config.json of a language model"),
     ],
 )
@@ -335,3 +335,33 @@ def test_nvidia_smi_column_names_are_accepted(tmp_path):
     samples = read_utilisation(file)
     assert samples.gpu_share == (0.55,)
     assert samples.memory_bytes == (1 << 30,)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hidden_size", float("inf")), ("hidden_size", -4096), ("num_attention_heads", 0), ("vocab_size", "9")],
+)
+def test_a_config_with_an_impossible_number_is_rejected_with_its_key(tmp_path, key, value):
+    config = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 32000,
+              "intermediate_size": 11008}  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config | {key: value}))
+    with pytest.raises(UsageError, match=key):
+        read_llm_config(file, "2026-11-16")
+
+
+def test_a_model_whose_own_default_cannot_be_rendered_is_rejected_with_the_nearest(tmp_path):
+    file = tmp_path / "own.toml"
+    file.write_text(
+        '[video_models.x]\nbase = "wan2.1-t2v-14b"\nas_of = "2026-11-16"\ndefaults = {frames = 82}\n'
+    )
+    with pytest.raises(UsageError, match="the nearest is 81"):
+        with_user_file(load_catalog(), file)
+
+
+@pytest.mark.parametrize("row", ["150,10,0.5", "50,10,90", "-1,10,0.5", "50,inf,0.5"])
+def test_metrics_outside_their_range_are_rejected_with_the_line(tmp_path, row):
+    file = tmp_path / "week.csv"
+    file.write_text(f"gpu_util,memory_used_mib,dram_active\n20,10,0.2\n{row}\n")
+    with pytest.raises(UsageError, match="line 3"):
+        read_utilisation(file)

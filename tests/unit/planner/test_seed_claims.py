@@ -3,8 +3,8 @@
 import pytest
 
 from filmgate.catalog.gpus import GIB
+from filmgate.planner.fleet.isolation import isolation_levels
 from filmgate.planner.fleet.money import break_even
-from filmgate.planner.fleet.sizing import isolation_levels
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.llm.step_time import kv_bytes, weight_bytes

@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
-from math import inf
+from math import inf, nan
 from pathlib import Path
 
 from filmgate.catalog.catalog import Catalog
@@ -17,7 +17,10 @@ from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 from filmgate.jobs import Size
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
-from filmgate.planner.video.candidates import VideoQuestion
+from filmgate.planner.machines import jurisdiction_of
+from filmgate.planner.video.question import VideoQuestion
+
+MIN_ARRIVALS = 10
 
 
 def today() -> date:
@@ -65,9 +68,11 @@ def find_llm(name: str, catalog: Catalog) -> Llm:
 
 def is_video(name: str, catalog: Catalog) -> bool:
     """Whether this is a video model, not a language model. Raises UsageError for an unknown name."""
+    if any((model.repo or "").lower() == name.lower() for model in catalog.video_models.values()):
+        return True
     if (Path(name) / "model_index.json").exists() or name.lower() in catalog.video_models:
         return True
-    if name.lower() in catalog.llms or name.endswith(".json") or (Path(name) / "config.json").exists():
+    if catalog.has_llm(name) or name.endswith(".json") or (Path(name) / "config.json").exists():
         return False
     similar = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
     hint = f"similar names: {', '.join(similar)}" if similar else "`filmgate plan fit` lists every model"
@@ -77,6 +82,11 @@ def is_video(name: str, catalog: Catalog) -> bool:
 def check_positive(value: float | None, option: str) -> None:
     if value is not None and not 0 < value < inf:  # NaN is in no range
         raise UsageError(f"must be a positive number, got {value:g}", option=option)
+
+
+def check_safety_factor(value: float) -> None:
+    if not 1 <= value < inf:
+        raise UsageError(f"must be at least 1, got {value:g}", option="--safety-factor")
 
 
 def check_share(value: float | None, option: str) -> None:
@@ -103,9 +113,65 @@ def check_length(seconds: float | None, frames: int | None) -> None:
 def check_numbers(question: VideoQuestion) -> None:
     check_positive(question.clips_per_day, "--clips-per-day")
     check_positive(question.slo_seconds, "--slo-seconds")
-    check_positive(question.safety_factor, "--safety-factor")
+    check_safety_factor(question.safety_factor)
     check_share(question.commit_discount, "--commit-discount")
     check_share(question.interruptible_share, "--interruptible")
+
+
+def check_residency(residency: str | None, catalog: Catalog) -> str | None:
+    """The jurisdiction that a code or the name of a law stands for."""
+    return jurisdiction_of(residency, catalog) if residency is not None else None
+
+
+def check_tokens(context: int, answer_tokens: int) -> None:
+    if answer_tokens >= context:
+        raise UsageError(
+            f"an answer of {answer_tokens} tokens leaves no prompt in a context of {context}; give a longer "
+            "--context or fewer tokens",
+            option="--answer-tokens",
+        )
+
+
+def read_arrivals(path: Path | None, clips_per_day: float | None) -> tuple[float, ...]:
+    """Arrival times in seconds from the first one; empty without a file. Raises UsageError."""
+    if path is None:
+        return ()
+    if clips_per_day is not None:
+        raise UsageError("give --arrivals or --clips-per-day, not both", option="--arrivals")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path} cannot be read: {exc}", option="--arrivals") from exc
+    cells = [line.partition(",")[0].strip() for line in lines]
+    times = [_arrival(cell, number) for number, cell in enumerate(cells, start=1) if cell and number > 1]
+    first = _header_or_arrival(cells[0]) if cells else None
+    times = sorted([*times, *([] if first is None else [first])])
+    if len(times) < MIN_ARRIVALS:
+        raise UsageError(f"{path} has {len(times)} arrivals, needs {MIN_ARRIVALS}", option="--arrivals")
+    return tuple(time - times[0] for time in times)
+
+
+def _header_or_arrival(cell: str) -> float | None:
+    """The first line may be a header."""
+    try:
+        return _arrival(cell, 1)
+    except UsageError:
+        return None
+
+
+def _arrival(cell: str, line: int) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        try:
+            value = datetime.fromisoformat(cell).timestamp()
+        except ValueError:
+            value = nan
+    if not -inf < value < inf:
+        raise UsageError(
+            f"line {line}: {cell!r} is neither seconds nor an ISO 8601 time", option="--arrivals"
+        )
+    return value
 
 
 def parse_size(text: str | None) -> Size | None:

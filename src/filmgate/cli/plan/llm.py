@@ -48,9 +48,10 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         (requests_per_second, "--requests-per-second"),
         (ttft_ms, "--ttft-ms"),
         (tbt_ms, "--tbt-ms"),
-        (safety_factor, "--safety-factor"),
     ):
         inputs.check_positive(value, option)
+    inputs.check_safety_factor(safety_factor)
+    inputs.check_tokens(context, answer_tokens)
     volume = inputs.requests_per_day(requests_per_day, requests_per_second)
     return LlmQuestion(
         model=found,
@@ -64,7 +65,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         gpu=inputs.gpu_or_none(gpu, facts.catalog),
         safety_factor=safety_factor,
         answer_tokens=answer_tokens,
-        residency=residency,
+        residency=inputs.check_residency(residency, facts.catalog),
         requests_per_day=volume,
         shape=traffic,
     )

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from filmgate.planner.fleet.isolation import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
@@ -40,8 +41,21 @@ SloSeconds = Annotated[
 Traffic = Annotated[
     TrafficShape, typer.Option("--traffic", help="How arrivals are distributed over the day.")
 ]
-Compiled = Annotated[bool, typer.Option("--compiled", help="Operators are fused by torch.compile.")]
-Tenants = Annotated[int, typer.Option("--tenants", min=1, help="Number of tenants to isolate.")]
+Compiled = Annotated[
+    bool | None,
+    typer.Option("--compiled/--no-compiled", help="torch.compile.  [default: what a worker does]"),
+]
+Tenants = Annotated[int, typer.Option("--tenants", min=1, help="Number of tenants.")]
+TenantHardware = Annotated[
+    Tenancy, typer.Option("--isolation", help="What tenants share: GPUs, machines or neither.")
+]
+SpareMachines = Annotated[
+    int, typer.Option("--spare-machines", min=0, help="Machines that may be lost without missing the SLO.")
+]
+ArrivalsFile = Annotated[
+    Path | None,
+    typer.Option("--arrivals", help="CSV file with one arrival per line: seconds or ISO 8601 times."),
+]
 Adapters = Annotated[int, typer.Option("--adapters", min=1, help="Number of adapters on one base model.")]
 Discount = Annotated[
     float | None, typer.Option("--commit-discount", help="Discount for committed instances, e.g. 0.4.")
@@ -51,7 +65,8 @@ Interruptible = Annotated[
 ]
 SafetyFactor = Annotated[float, typer.Option("--safety-factor", help="Factor on estimated memory.")]
 Residency = Annotated[
-    str | None, typer.Option("--residency", help="Jurisdiction that the data must stay in: EU, US, UK ...")
+    str | None,
+    typer.Option("--residency", help="Jurisdiction or law that the data must stay in: EU, GDPR, LGPD ..."),
 ]
 Precision = Annotated[
     str | None,

@@ -16,14 +16,20 @@ from filmgate.planner.report.tables import Table, tables
 
 
 def show(answer: Answer, *, is_json: bool, adr: Path | None = None, html: Path | None = None) -> None:
-    """Prints the answer to stdout, and the names of written files to stderr."""
+    """Prints the answer to stdout, and the names of written files to stderr. Exits with 1 if it is a no."""
     if adr:
         write(adr, to_record(answer, today()))
     if html:
         write(html, to_page(answer, today()))
     if is_json:
         typer.echo(json.dumps(answer.as_json()))
-        return
+    else:
+        _print(answer)
+    if not answer.is_possible:
+        raise typer.Exit(1)
+
+
+def _print(answer: Answer) -> None:
     console = Console(width=None if Console().is_terminal else 160, highlight=False)
     console.print(answer.verdict, style="bold", soft_wrap=True)
     for table in tables(answer):

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.command import Facts
+from filmgate.planner.fleet.isolation import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
-    from filmgate.planner.video.candidates import VideoQuestion
+    from filmgate.planner.video.question import VideoQuestion
 
 WEIGHTS = ("bf16", "fp8")
 
@@ -26,8 +27,11 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     slo_seconds: options.SloSeconds = None,
     traffic: options.Traffic = TrafficShape.STEADY,
     precision: options.Precision = None,
-    compiled: options.Compiled = False,
+    compiled: options.Compiled = None,
     tenants: options.Tenants = 1,
+    isolation: options.TenantHardware = Tenancy.SHARED,
+    spare_machines: options.SpareMachines = 1,
+    arrivals: options.ArrivalsFile = None,
     adapters: options.Adapters = 1,
     residency: options.Residency = None,
     commit_discount: options.Discount = None,
@@ -37,8 +41,8 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
-    from filmgate.planner.video.candidates import VideoQuestion
     from filmgate.planner.video.clip import clip_for
+    from filmgate.planner.video.question import VideoQuestion
 
     found = inputs.find_video_model(model, facts.catalog)
     inputs.check_length(seconds, frames)
@@ -51,12 +55,15 @@ def video_question(  # noqa: PLR0913 - one parameter per option
         slo_seconds=slo_seconds,
         shape=traffic,
         precision=inputs.check_precision(precision or "bf16", WEIGHTS),
-        mode="compiled" if compiled else "eager",
+        mode=None if compiled is None else "compiled" if compiled else "eager",
         gpu=inputs.gpu_or_none(gpu, facts.catalog),
-        residency=residency,
+        residency=inputs.check_residency(residency, facts.catalog),
         commit_discount=commit_discount,
         interruptible_share=interruptible,
         tenants=tenants,
+        tenancy=isolation,
+        spare_machines=spare_machines,
+        arrivals=inputs.read_arrivals(arrivals, clips_per_day),
         adapters=adapters,
         safety_factor=safety_factor,
     )

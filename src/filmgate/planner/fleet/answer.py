@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from filmgate.planner.fleet.isolation import Isolation
 from filmgate.planner.fleet.money import Purchase
-from filmgate.planner.fleet.sizing import ColdStart, Fleet, Isolation
+from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.starts import ColdStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,50 @@ class EncoderOnNvme:
 
 
 @dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """What the loss of one machine does, until a new one has started."""
+
+    replicas_lost: int
+    share_lost: float
+    interrupted_clips: int
+    latency_p95: float | None
+    recovery_seconds: float
+    zones: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A way to run that is not the decision, and what it would cost."""
+
+    name: str
+    what: str
+    seconds: float | None
+    usd_per_month: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What to deploy, for `filmgate deploy` and for people. Values are those of settings and of the chart."""
+
+    instance_type: str
+    machines: int
+    machines_in_quiet_hours: int
+    spare_machines: int
+    workers_per_machine: int
+    zones: int
+    model: str
+    region: str
+    offload: str
+    compile: str
+    dtype: str
+    is_tiled: bool
+    tenants: int
+    tenancy: str
+    slo_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class VideoFleetAnswer:
     """The fleet for clips. `size` and `arrivals` are None for a question without a volume."""
 
@@ -80,6 +126,9 @@ class VideoFleetAnswer:
     tenants: int
     software: NodeSoftware
     text_encoder_on_nvme: EncoderOnNvme
+    blast_radius: BlastRadius | None
+    deployment: Deployment
+    not_with_filmgate: tuple[Alternative, ...]
 
     def as_json(self) -> dict[str, object]:
         """The fields, with those of `size` at the same level."""

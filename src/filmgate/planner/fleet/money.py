@@ -1,8 +1,7 @@
-"""The cost of a fleet, how to buy it, and the volume at which it is cheaper than a managed API."""
+"""The cost of a fleet as it is bought, and the volume at which it is cheaper than a managed API."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from filmgate.catalog.instances import Price
 from filmgate.planner.fleet.sizing import Fleet
@@ -11,18 +10,52 @@ from filmgate.planner.fleet.traffic import Traffic
 DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = 730
 MAX_CLIPS_PER_DAY = 10_000_000.0
-COOLDOWN_SECONDS = 300.0  # KEDA's default before it scales to zero
+INTERRUPTIONS_PER_DAY = 1.0  # of each spot machine; no rate is published per instance type
+NO_RATE = "a one-year Compute Savings Plan fits; the catalog has no rate, give --commit-discount"
+NOT_THREE_YEARS = "commit to one year: in three, GPUs and prices change"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How machines may be bought. `interruptible_share` of them may be spot instances."""
+
+    commit_discount: float | None = None
+    interruptible_share: float = 0.0
+
+
+ON_DEMAND = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """A part of the fleet, how to buy it, and what it costs."""
+
+    how: str
+    instances: int
+    usd_per_hour: float
+    note: str
+    hours_per_day: float = 24.0
+
+    @property
+    def usd_per_day(self) -> float:
+        return self.instances * self.hours_per_day * self.usd_per_hour
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The cost of a fleet per day. `cold_share` of the arrivals wait for a cold start."""
+    """The cost of a fleet per day, by purchase."""
 
-    usd_per_day: float
-    instance_hours: float
+    purchases: tuple[Purchase, ...]
     idle_usd_per_day: float
     warm_usd_per_day: float
-    cold_share: float
+
+    @property
+    def usd_per_day(self) -> float:
+        return sum(part.usd_per_day for part in self.purchases)
+
+    @property
+    def instance_hours(self) -> float:
+        return sum(part.instances * part.hours_per_day for part in self.purchases)
 
     @property
     def usd_per_month(self) -> float:
@@ -33,84 +66,58 @@ class Bill:
 
 
 def bill(
-    fleet: Fleet, traffic: Traffic, usd_per_hour: float, *, service: float, cold_seconds: float | None
+    fleet: Fleet, traffic: Traffic, price: Price, terms: Terms, *, service: float, start_seconds: float = 0.0
 ) -> Bill:
-    """The bill of a day: the full fleet in the busy hours, the warm instances in the others.
-
-    With `cold_seconds` the fleet may scale to zero; it does so where that is cheaper.
-    """
-    hours = fleet.instances * traffic.busy_hours + fleet.warm_instances * (24 - traffic.busy_hours)
-    warm, cold_share = fleet.warm_instances, 0.0
-    if cold_seconds is not None and scale_to_zero_hours(fleet, traffic, service, cold_seconds) < hours:
-        hours, warm = scale_to_zero_hours(fleet, traffic, service, cold_seconds), 0
-        cold_share = scale_down_probability(traffic)
-    usd = hours * usd_per_hour
+    """The bill of a day: all machines in the busy hours, the warm ones in the others."""
+    parts = tuple(purchase_mix(fleet, traffic, price, terms, service + start_seconds))
+    usd = sum(part.usd_per_day for part in parts)
+    hours = sum(part.instances * part.hours_per_day for part in parts)
     busy_hours = traffic.per_day * service / 3600 * fleet.instances / fleet.replicas
-    return Bill(
-        usd_per_day=usd,
-        instance_hours=hours,
-        idle_usd_per_day=max(0.0, usd - busy_hours * usd_per_hour),
-        warm_usd_per_day=warm * 24 * usd_per_hour,
-        cold_share=cold_share,
-    )
-
-
-def scale_down_probability(traffic: Traffic) -> float:
-    """The probability that no work arrives within the cooldown, so the replica is removed."""
-    return math.exp(-traffic.per_day / traffic.batch / (traffic.busy_hours * 3600) * COOLDOWN_SECONDS)
-
-
-def scale_to_zero_hours(fleet: Fleet, traffic: Traffic, service: float, cold_seconds: float) -> float:
-    """Instance-hours per day when a replica is removed after COOLDOWN_SECONDS without work.
-
-    After each arrival one instance idles until the next arrival or until it is removed. If it is removed, the
-    next arrival also pays for a start.
-    """
-    work = traffic.per_day * service * fleet.instances / fleet.replicas
-    arrivals = traffic.per_day / traffic.batch
-    rate = arrivals / (traffic.busy_hours * 3600)
-    removed = scale_down_probability(traffic)
-    idle = (1 - removed) / rate if rate else 0.0
-    return (work + arrivals * (idle + removed * cold_seconds)) / 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Purchase:
-    """A part of the fleet and how to buy it."""
-
-    how: str
-    instances: int
-    usd_per_hour: float
-    note: str
+    warm = fleet.warm_instances * 24 * usd / hours if hours else 0.0
+    return Bill(parts, max(0.0, usd * (1 - busy_hours / hours)) if hours else 0.0, warm)
 
 
 def purchase_mix(
-    fleet: Fleet, price: Price, *, commit_discount: float | None, interruptible_share: float
+    fleet: Fleet, traffic: Traffic, price: Price, terms: Terms, redo_seconds: float
 ) -> list[Purchase]:
-    """Commitments for warm instances, on demand for the busy hours, spot for interruptible work."""
+    """Commitments where a machine runs long enough to pay for one, spot for interruptible work if cheaper.
+
+    Each interruption of a spot machine costs `redo_seconds`: a start and the work since the last checkpoint.
+    """
     on_demand = price.on_demand or 0.0
-    baseline = fleet.warm_instances
-    busy = fleet.instances - baseline
-    spot = round(fleet.instances * interruptible_share) if price.spot_median else 0
-    spot = min(spot, fleet.instances)
-    taken = min(spot, busy)
-    busy -= taken
-    baseline -= spot - taken
-    committed = on_demand * (1 - (commit_discount or 0.0))
-    basis = (
-        f"{commit_discount:.0%} discount, as given"
-        if commit_discount is not None
-        else "at the on-demand price: the catalog has no commitment rates; give --commit-discount"
-    )
-    mix = [
-        Purchase("committed", baseline, committed, f"runs all day; {basis}"),
-        Purchase("on demand", busy, on_demand, "runs in the busy hours only"),
-    ]
-    if spot:
-        spread = f"spot {price.spot_min:.2f} to {price.spot_max:.2f} over {price.zones or '?'} zones"
-        note = f"{spread}; for work that checkpoints its latents"
-        mix.append(Purchase("spot", spot, price.spot_median or 0.0, note))
+    parts = ((fleet.instances - fleet.warm_instances, traffic.busy_hours), (fleet.warm_instances, 24.0))
+    may_be_spot = int(fleet.instances * terms.interruptible_share + 1e-9) if price.spot_median else 0
+    mix = []
+    for instances, hours in parts:
+        bought, spot = _bought(1, hours, on_demand, terms), _spot(1, hours, price, redo_seconds)
+        count = min(may_be_spot, instances) if spot.usd_per_day < bought.usd_per_day else 0
+        may_be_spot -= count
+        mix += [replace(bought, instances=instances - count), replace(spot, instances=count)]
     return [part for part in mix if part.instances]
+
+
+def _bought(instances: int, hours: float, on_demand: float, terms: Terms) -> Purchase:
+    """Committed where paying for 24 hours at the discount is cheaper than `hours` on demand."""
+    when = "runs all day" if hours >= 24 else f"runs {hours:g} hours a day"
+    discount = terms.commit_discount
+    if discount and 24 * (1 - discount) < hours:
+        note = f"{when}; {discount:.0%} discount, as given; {NOT_THREE_YEARS}"
+        return Purchase("committed", instances, on_demand * (1 - discount), note)
+    note = f"{when}; {NO_RATE}" if hours >= 24 and discount is None else when
+    return Purchase("on demand", instances, on_demand, note, hours)
+
+
+def _spot(instances: int, hours: float, price: Price, redo_seconds: float) -> Purchase:
+    again = INTERRUPTIONS_PER_DAY * redo_seconds / 3600 * hours / 24
+    spread = f"spot {price.spot_min or 0:.2f} to {price.spot_max or 0:.2f} over {price.zones or '?'} zones"
+    note = f"{spread}; {again:.2g} h a day repeat interrupted work; clips checkpoint their latents"
+    return Purchase("spot", instances, price.spot_median or 0.0, note, min(24.0, hours + again))
+
+
+def scaled_bill(instance_hours: float, usd_per_hour: float, busy_hours: float) -> Bill:
+    """The bill of a fleet that scales to zero: on demand for the hours that it ran."""
+    part = Purchase("on demand", 1, usd_per_hour, "runs while clips wait; nothing to commit", instance_hours)
+    return Bill((part,), max(0.0, instance_hours - busy_hours) * usd_per_hour, 0.0)
 
 
 def break_even(daily_cost: Callable[[float], float | None], managed_usd: float) -> float | None:

@@ -1,31 +1,16 @@
-"""The serving pattern: always warm, scale to zero, several adapters on one base, or a managed API."""
+"""Serving patterns: how a workload runs, the AWS service that fits it, and the way Filmgate does it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-HIGH_UTILISATION = 0.6
 
 
 class Pattern(StrEnum):
     """How the service runs."""
 
     WARM = "always warm"
+    SCHEDULED = "warm in the busy hours"
     QUEUE = "queue with scale to zero"
-    ADAPTERS = "many adapters on one base"
     MANAGED = "managed API"
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """The figures that the choice depends on."""
-
-    slo_seconds: float | None
-    service_seconds: float
-    cold_seconds: float
-    utilisation: float
-    own_usd_per_clip: float | None
-    managed_usd_per_clip: float | None
-    adapters: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +21,44 @@ class Choice:
     reasons: tuple[str, ...]
 
 
-def choose(now: Situation) -> Choice:
-    """The pattern, with the comparisons that led to it."""
-    reasons = []
-    own, managed = now.own_usd_per_clip, now.managed_usd_per_clip
-    if own is not None and managed is not None:
-        reasons.append(f"a clip costs ${own:.3g} on your own fleet and ${managed:.2f} at a managed API")
-        if managed < own:
-            return Choice(Pattern.MANAGED, tuple(reasons))
-    cold_total = now.cold_seconds + now.service_seconds
-    if now.slo_seconds is not None and cold_total > now.slo_seconds:
-        reasons.append(
-            f"a cold replica takes {cold_total:.0f} s for its first clip and the SLO is "
-            f"{now.slo_seconds:.0f} s: keep replicas warm"
-        )
-        if now.adapters > 1:
-            reasons.append(f"{now.adapters} adapters share the base weights, so they need one fleet")
-            return Choice(Pattern.ADAPTERS, tuple(reasons))
-        return Choice(Pattern.WARM, tuple(reasons))
-    if now.utilisation >= HIGH_UTILISATION:
-        reasons.append(f"the fleet is {now.utilisation:.0%} busy: scaling to zero would save little")
-        return Choice(Pattern.WARM, tuple(reasons))
-    target = (
-        "there is no latency target"
-        if now.slo_seconds is None
-        else f"a cold start meets the SLO of {now.slo_seconds:.0f} s"
-    )
-    reasons.append(f"{target} and the fleet is {now.utilisation:.0%} busy: scaling to zero saves idle hours")
-    return Choice(Pattern.QUEUE, tuple(reasons))
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One kind of work, with the service of AWS that fits and the way of Filmgate."""
+
+    name: str
+    aws: str
+    filmgate: str
+
+
+WORKLOADS = (
+    Workload(
+        "interactive, steady",
+        "SageMaker real-time endpoint, or EKS with warm nodes",
+        "workers that are always warm; the managed route covers spikes",
+    ),
+    Workload(
+        "clips that may wait",
+        "SQS with SageMaker asynchronous inference or EKS",
+        "the queue, with a fleet sized for its backlog",
+    ),
+    Workload(
+        "batch overnight",
+        "AWS Batch or SageMaker batch transform on spot",
+        "`filmgate worker` on spot instances; latents are checkpointed, interrupted clips are handed back",
+    ),
+    Workload(
+        "streaming chat",
+        "SageMaker or EKS with vLLM",
+        "not with Filmgate: `plan llm` sizes an engine such as vLLM",
+    ),
+    Workload(
+        "training on spot",
+        "SageMaker managed spot training",
+        "not with Filmgate, except the training script of its own small model",
+    ),
+    Workload(
+        "long tail of models",
+        "SageMaker multi-model endpoint",
+        "one worker with several --model; it keeps as many loaded as fit the GPU",
+    ),
+)

@@ -8,8 +8,10 @@ compares these formulas with a simulation.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 MAX_SERVERS = 4096
+MAX_BATCH_LOAD = 500.0  # a fleet that large is not filled by one batch
 
 
 def erlang_c(servers: int, load: float) -> float:
@@ -45,11 +47,42 @@ def wait_percentile(
     load = rate * service
     if load >= servers:
         return math.inf
+    together = batch_wait(load, service, servers, share, batch)
     probability = wait_probability(servers, load, batch)
     if probability <= 1 - share:
-        return 0.0
+        return together
     variability = (2 * batch - 1 + service_cv2) / 2
-    return math.log(probability / (1 - share)) * service * variability / (servers - load)
+    return max(together, math.log(probability / (1 - share)) * service * variability / (servers - load))
+
+
+def batch_wait(load: float, service: float, servers: int, share: float, batch: float) -> float:
+    """The wait behind the clips of one's own batch and of the batches in service.
+
+    The last clip of a batch waits even in an idle fleet that is smaller than the batch.
+    """
+    if batch <= 1 or load > MAX_BATCH_LOAD:
+        return 0.0
+    rounds = place_in_service(round(load, 6), batch, share) / servers - 1
+    if load < 2 * batch:  # the batch starts together, so the next clips start together
+        rounds = math.ceil(rounds)
+    return max(0.0, rounds) * service
+
+
+@lru_cache(maxsize=256)
+def place_in_service(load: float, batch: float, share: float) -> int:
+    """The quantile of a clip's place behind all clips in service and the earlier ones of its batch.
+
+    Batches of geometric size that arrive at random make the number in service a Polya-Aeppli variable.
+    """
+    theta, lam = 1 - 1 / batch, load / batch
+    before, now = 0.0, math.exp(-lam)  # the probabilities of n - 1 and n clips in service
+    place, mass, n = 0.0, 0.0, 0
+    while mass < share:
+        place = theta * place + (1 - theta) * now
+        mass += place
+        n += 1
+        before, now = now, ((2 * theta * (n - 1) + lam * (1 - theta)) * now - theta**2 * (n - 2) * before) / n
+    return n
 
 
 def servers_for(rate: float, service: float, wait: float, share: float, batch: float = 1.0) -> int | None:

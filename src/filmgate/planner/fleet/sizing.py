@@ -1,22 +1,53 @@
-"""Replicas for a latency target, warm replicas, cold starts and tenant isolation."""
+"""Replicas for a latency target, at the upper end of the interval and with machines lost."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from filmgate.catalog.gpus import GIB, MIB, Gpu
-from filmgate.catalog.instances import Instance
-from filmgate.planner.fleet.queueing import servers_for, wait_percentile
+from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
+from filmgate.planner.fleet.simulation import latency_percentile
 from filmgate.planner.fleet.traffic import Traffic
 
-# Not published per instance type; every answer lists them as assumptions.
-NVME_BYTES_PER_SECOND = 2.0e9
-BOOT_SECONDS = 90.0
-MAX_UTILISATION = 0.85  # without a latency target a fleet still needs capacity to catch up
+MAX_UTILISATION = 0.85  # in the busiest hour, at the upper end of the interval: capacity to catch up
+MAX_SIMULATED_REPLICAS = 400  # a larger fleet has almost no queue; the formula is enough
+LATENCY_MARGIN = 0.98  # the sampling error of a simulated percentile
+ROUNDING = 1e-9  # a clip that does not wait may seem to take longer than its service time
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The clips of a fleet: when they come, how long one takes, and within what time it must be there.
+
+    `service_high` is the upper end of the interval of `service`.
+    """
+
+    traffic: Traffic
+    service: float
+    service_high: float
+    slo: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How replicas are put on machines.
+
+    `pools` are separate fleets of equal size, one per tenant. `is_machine_shared` says whether two pools may
+    have replicas on one machine. `spare_machines` may be lost at once without missing the target.
+    """
+
+    gpus_per_replica: int = 1
+    replicas_per_machine: int = 1
+    pools: int = 1
+    is_machine_shared: bool = True
+    spare_machines: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Replicas of one machine type. A replica is `gpus_per_replica` GPUs; waits and latencies are seconds."""
+    """Replicas of one machine type; every GPU of a machine runs one. Waits and latencies are seconds.
+
+    `needed_replicas` meet the target at the upper end of the interval. `latency_p95` and `latency_p99` are
+    expected with all machines; `worst_p95` is at the upper end with the spare machines lost.
+    """
 
     replicas: int
     replicas_p99: int | None
@@ -28,110 +59,109 @@ class Fleet:
     latency_p99: float
     warm_replicas: int
     warm_instances: int
+    needed_replicas: int = 0
+    spare_instances: int = 0
+    pools: int = 1
+    worst_p95: float | None = None
+    is_simulated: bool = False
 
 
-def size_fleet(
-    traffic: Traffic, service: float, slo: float | None, gpus_per_replica: int, replicas_per_instance: int
-) -> Fleet | None:
-    """The smallest fleet whose p95 latency meets the SLO in the busiest hour, or None."""
-    rate = traffic.peak_rate
-    if slo is None:
-        replicas: int | None = max(1, math.ceil(rate * service / MAX_UTILISATION))
-        stricter = None
-    else:
-        if service > slo:
-            return None
-        replicas = servers_for(rate, service, slo - service, 0.95, traffic.batch)
-        stricter = servers_for(rate, service, slo - service, 0.99, traffic.batch)
-    if replicas is None:
+def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> Fleet | None:
+    """The smallest fleet that meets the target in the busiest hour, or None if there is none.
+
+    Without `is_simulated` it is sized by formulas, which is much faster.
+    """
+    traffic = _per_pool(demand.traffic, layout.pools)
+    demand = Demand(traffic, demand.service, demand.service_high, demand.slo)
+    needed = fewest_replicas(demand, 0.95, is_simulated=is_simulated)
+    if needed is None or needed * layout.pools > MAX_SERVERS:
         return None
-    wait_95 = wait_percentile(rate, service, replicas, 0.95, traffic.batch)
-    wait_99 = wait_percentile(rate, service, replicas, 0.99, traffic.batch)
-    warm = min(warm_replicas(traffic, service, slo), replicas)
+    machines = _machines(needed, layout)
+    spare = layout.spare_machines if demand.slo is not None else 0
+    total = machines + (spare if layout.is_machine_shared else spare * layout.pools)
+    replicas = total * layout.replicas_per_machine
+    per_pool = max(needed, replicas // layout.pools)
+    quiet = total if traffic.busy_hours >= 24 else _quiet_machines(demand, layout)
+    p95, p99 = (_latency(demand, per_pool, share, is_simulated=is_simulated) for share in (0.95, 0.99))
     return Fleet(
         replicas=replicas,
-        replicas_p99=stricter,
-        gpus_per_replica=gpus_per_replica,
-        instances=math.ceil(replicas / replicas_per_instance),
-        utilisation=traffic.average_rate * service / replicas,
-        wait_p95=wait_95,
-        latency_p95=service + wait_95,
-        latency_p99=service + wait_99,
-        warm_replicas=warm,
-        warm_instances=math.ceil(warm / replicas_per_instance),
+        replicas_p99=_replicas_p99(demand, layout),
+        gpus_per_replica=layout.gpus_per_replica,
+        instances=total,
+        utilisation=traffic.average_rate * layout.pools * demand.service / replicas,
+        wait_p95=p95 - demand.service,
+        latency_p95=p95,
+        latency_p99=p99,
+        warm_replicas=quiet * layout.replicas_per_machine,
+        warm_instances=quiet,
+        needed_replicas=needed * layout.pools,
+        spare_instances=total - machines,
+        pools=layout.pools,
+        worst_p95=worst_latency(demand, needed, is_simulated=is_simulated),
+        is_simulated=is_simulated and needed <= MAX_SIMULATED_REPLICAS,
     )
 
 
-def with_cold_starts(fleet: Fleet, cold_share: float, cold_latency: float) -> Fleet:
-    """The fleet when `cold_share` of the clips wait for a cold start, which raises the percentiles."""
-    return replace(
-        fleet,
-        latency_p95=max(fleet.latency_p95, cold_latency) if cold_share > 0.05 else fleet.latency_p95,
-        latency_p99=max(fleet.latency_p99, cold_latency) if cold_share > 0.01 else fleet.latency_p99,
-    )
-
-
-def warm_replicas(traffic: Traffic, service: float, slo: float | None) -> int:
-    """Replicas that stay up outside the busy hours: none without an SLO, one with business hours."""
+def fewest_replicas(demand: Demand, share: float, *, is_simulated: bool) -> int | None:
+    """The fewest replicas of one pool, at the upper end of the interval."""
+    traffic, service, slo = demand.traffic, demand.service_high, demand.slo
+    stable = max(1, math.ceil(traffic.peak_rate * service / MAX_UTILISATION))
     if slo is None:
-        return 0
-    if traffic.busy_hours >= 24:
-        return servers_for(traffic.peak_rate, service, slo - service, 0.95, traffic.batch) or 1
-    return 1
+        return stable
+    if service > slo:
+        return None
+
+    target = max(slo * LATENCY_MARGIN, service) * (1 + ROUNDING)
+
+    def is_quick(replicas: int) -> bool:
+        return wait_percentile(traffic.peak_rate, service, replicas, share, traffic.batch) <= target - service
+
+    def is_quick_when_simulated(replicas: int) -> bool:
+        return latency_percentile(traffic, service, replicas, share) <= target
+
+    found = stable if is_quick(stable) else fewest_servers(is_quick, stable)
+    if found is None or not is_simulated or found > MAX_SIMULATED_REPLICAS:
+        return found
+    while found > stable and is_quick_when_simulated(found - 1):
+        found -= 1
+    while not is_quick_when_simulated(found):
+        found += 1
+        if found > MAX_SERVERS:
+            return None
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class ColdStart:
-    """Seconds until a new replica accepts work, by the source of its weights."""
-
-    source: str
-    load_seconds: float
-    total_seconds: float
-    is_assumed: bool
+def worst_latency(demand: Demand, replicas: int, *, is_simulated: bool = True) -> float:
+    """p95 at the upper end of the interval when only `replicas` of one pool are left."""
+    high = Demand(demand.traffic, demand.service_high, demand.service_high, demand.slo)
+    return _latency(high, replicas, 0.95, is_simulated=is_simulated)
 
 
-def cold_starts(weight_bytes: float, instance: Instance | None, gpu: Gpu) -> list[ColdStart]:
-    """One entry for each source that the instance has."""
-    sources: list[tuple[str, float, float, bool]] = []
-    if instance and instance.network_gbps:
-        sources.append(("object store over the network", instance.network_gbps / 8 * 1e9, BOOT_SECONDS, True))
-    if instance and instance.ebs_mbps:
-        sources.append(("EBS volume", instance.ebs_mbps / 8 * 1e6, BOOT_SECONDS, True))
-    if instance and instance.nvme_gb:
-        sources.append(("local NVMe, already filled", NVME_BYTES_PER_SECOND, 0.0, True))
-    if gpu.pcie_gb_s:
-        sources.append(("host memory, process restart", gpu.pcie_gb_s / 2 * 1e9, 0.0, False))
-    return [
-        ColdStart(name, weight_bytes / rate, boot + weight_bytes / rate, assumed)
-        for name, rate, boot, assumed in sources
-    ]
+def _latency(demand: Demand, replicas: int, share: float, *, is_simulated: bool) -> float:
+    traffic, service = demand.traffic, demand.service
+    if is_simulated and replicas <= MAX_SIMULATED_REPLICAS:
+        return latency_percentile(traffic, service, replicas, share)
+    return service + wait_percentile(traffic.peak_rate, service, replicas, share, traffic.batch)
 
 
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """One way to separate tenants, whether the work fits, and the GPUs it takes per tenant."""
-
-    level: str
-    is_possible: bool
-    reason: str
-    gpus_per_tenant: float
+def _per_pool(traffic: Traffic, pools: int) -> Traffic:
+    per_day, given = traffic.per_day / pools, traffic.given[::pools]
+    return Traffic(per_day, traffic.busy_hours, traffic.peak, traffic.batch, given)
 
 
-def isolation_levels(gpu: Gpu, instance: Instance | None, peak_bytes: float) -> list[Isolation]:
-    """From the weakest and cheapest to the strongest."""
-    slices = gpu.mig_slices or 0
-    slice_bytes = gpu.memory_mib * MIB / slices if slices else 0.0
-    fits_slice = bool(slices) and peak_bytes <= slice_bytes
-    if not slices:
-        mig_reason = f"{gpu.name} has no MIG"
-    else:
-        verb = "holds" if fits_slice else "is too small for"
-        mig_reason = f"1 of {slices} slices, {slice_bytes / GIB:.0f} GiB, {verb} {peak_bytes / GIB:.1f} GiB"
-    gpus = float(instance.gpus) if instance else 1.0
-    owned = f"{gpus:.0f} GPU{'s' if gpus > 1 else ''}, host memory and disk are used by one tenant"
-    return [
-        Isolation("shared GPU", True, "separate keys and queues, one process for all tenants", 0.0),
-        Isolation("MIG slice", fits_slice, mig_reason, 1.0 / slices if slices else 0.0),
-        Isolation("dedicated GPU", True, "GPU memory and caches are used by one tenant", 1.0),
-        Isolation("dedicated instance", True, owned, gpus),
-    ]
+def _machines(replicas: int, layout: Layout) -> int:
+    if layout.is_machine_shared:
+        return math.ceil(replicas * layout.pools / layout.replicas_per_machine)
+    return math.ceil(replicas / layout.replicas_per_machine) * layout.pools
+
+
+def _quiet_machines(demand: Demand, layout: Layout) -> int:
+    """Machines outside the busy hours: none without a target, one per pool or for all pools with one."""
+    return _machines(1, layout) if demand.slo is not None else 0
+
+
+def _replicas_p99(demand: Demand, layout: Layout) -> int | None:
+    if demand.slo is None:
+        return None
+    found = fewest_replicas(demand, 0.99, is_simulated=False)
+    return found * layout.pools if found is not None else None

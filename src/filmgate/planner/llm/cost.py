@@ -15,9 +15,10 @@ from filmgate.planner.fleet.answer import (
     TokenQuote,
     price_isolation,
 )
+from filmgate.planner.fleet.isolation import isolation_levels
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
 from filmgate.planner.fleet.pattern import Pattern
-from filmgate.planner.fleet.sizing import NVME_BYTES_PER_SECOND, cold_starts, isolation_levels
+from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Startup, cold_starts
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.serving import ENGINE, LlmCandidate, LlmQuestion
@@ -29,7 +30,8 @@ def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibratio
     """The fleet is always warm, because clients wait for tokens."""
     machine = best.machine
     groups = machine.gpus // best.serving.gpus
-    starts = cold_starts(weight_bytes(question.model, question.precision), machine.instance, machine.gpu)
+    startup = Startup(weight_bytes(question.model, question.precision))
+    starts = cold_starts(startup, machine.instance, machine.gpu)
     slowest = max((start.total_seconds for start in starts), default=0.0)
     levels = isolation_levels(machine.gpu, machine.instance, best.memory.peak_bytes)
     return LlmFleetAnswer(

@@ -6,7 +6,7 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill, bill
+from filmgate.planner.fleet.money import ON_DEMAND, Bill, bill
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
@@ -135,7 +135,7 @@ def _with_fleet(
     question: LlmQuestion, one: LlmCandidate, calibration: Calibration
 ) -> LlmCandidate | Rejected:
     """The candidate with the replicas that the arrivals need."""
-    traffic, hourly = question.traffic, one.machine.usd_per_hour
+    traffic, price = question.traffic, one.machine.price
     assert traffic is not None, "only a question with arrivals has a fleet"
     pace = pace_of(one.serving, question.prompt, question.answer, one.concurrency, calibration.constants)
     ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
@@ -144,7 +144,7 @@ def _with_fleet(
         reason = f"more than {MAX_SERVERS} replicas for {traffic.peak_rate:.3g} requests per second"
         need = traffic.peak_rate * pace.replica_seconds
         return Rejected(one.machine.name, reason, need, MAX_SERVERS, "replicas")
-    cost = bill(fleet, traffic, hourly, service=pace.replica_seconds, cold_seconds=None) if hourly else None
+    cost = bill(fleet, traffic, price, ON_DEMAND, service=pace.replica_seconds) if price else None
     return replace(one, fleet=fleet, bill=cost, tokens_per_day=traffic.per_day * question.answer)
 
 

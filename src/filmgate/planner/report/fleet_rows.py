@@ -10,7 +10,8 @@ from filmgate.planner.fleet.answer import (
     UtilisationAnswer,
     VideoFleetAnswer,
 )
-from filmgate.planner.fleet.sizing import ColdStart, Fleet
+from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.starts import ColdStart
 from filmgate.planner.report.numbers import count, gib, seconds, usd
 
 Row = tuple[str, str]
@@ -34,14 +35,10 @@ def _video(fleet: VideoFleetAnswer) -> Iterator[Row]:
     yield from _cold_starts(fleet.cold_start)
     yield from _isolation(fleet.isolation)
     software, nvme = fleet.software, fleet.text_encoder_on_nvme
-    if software.min_driver:
-        yield "minimum driver", software.min_driver
     if software.min_cuda:
         yield "minimum CUDA", software.min_cuda
     if software.needs_open_modules:
         yield "kernel modules", "open"
-    if software.karpenter_gpu_name:
-        yield "Karpenter GPU name", software.karpenter_gpu_name
     yield "video encoding on", software.encode_on
     yield "text encoder on NVMe", f"{_worth(is_worth_it=nvme.is_worth_it)}: {nvme.reason}"
 
@@ -65,8 +62,12 @@ def _size(size: Fleet) -> Iterator[Row]:
     yield "replicas", str(size.replicas)
     if size.replicas_p99 is not None:
         yield "replicas for p99", str(size.replicas_p99)
-    yield "instances", str(size.instances)
+    yield "instances", f"{size.instances}, {size.spare_instances} of them spare"
+    yield "replicas that meet the target", str(size.needed_replicas)
     yield "warm replicas", str(size.warm_replicas)
+    yield "sized by", "simulation" if size.is_simulated else "formulas: the fleet is too large for a queue"
+    if size.pools > 1:
+        yield "tenants on separate hardware", str(size.pools)
 
 
 def _arrivals(arrivals: RequestArrivals) -> Iterator[Row]:
@@ -82,7 +83,14 @@ def _arrivals(arrivals: RequestArrivals) -> Iterator[Row]:
 
 def _cold_starts(starts: Iterable[ColdStart]) -> Iterator[Row]:
     for start in starts:
-        yield f"cold start: {start.source}", seconds(start.total_seconds)
+        parts = (
+            ("node", start.boot_seconds),
+            ("image", start.image_seconds),
+            ("weights", start.load_seconds),
+            ("compilers", start.build_seconds),
+        )
+        detail = ", ".join(f"{name} {seconds(value)}" for name, value in parts if value)
+        yield f"cold start: {start.source}", f"{seconds(start.total_seconds)}: {detail}"
 
 
 def _isolation(levels: Iterable[TenantIsolation]) -> Iterator[Row]:

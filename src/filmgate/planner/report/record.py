@@ -1,13 +1,21 @@
 """The answer as an architecture decision record in Markdown."""
 
 from datetime import date, timedelta
+from math import inf
 
 from filmgate.planner.answer import Answer
 from filmgate.planner.fleet.answer import VideoFleetAnswer
 from filmgate.planner.report.numbers import seconds
-from filmgate.planner.report.tables import OPTIONS_TITLE, REJECTED_TITLE, Table, tables
+from filmgate.planner.report.tables import OPTIONS_TITLE, PLAN_B_TITLE, REJECTED_TITLE, Table, tables
 
 REVISIT_DAYS = 90
+MAX_COMPARED = 4
+FORCES = (
+    "Latency: p95 must hold at the upper end of the interval and with the spare machines lost.",
+    "Cost: every hour that a machine runs is paid, busy or idle.",
+    "Law: data and provider stay in the jurisdiction of the region.",
+    "Runtime: only what Filmgate runs today is recommended.",
+)
 REVISIT = (
     "On {date}, or when the volume doubles, a price changes by a tenth, or a measured clip is outside the "
     "interval."
@@ -15,29 +23,67 @@ REVISIT = (
 
 
 def to_record(answer: Answer, today: date) -> str:
-    """Context, options, decision, consequences, risks and a revisit date."""
+    """Context, forces, options with pros and cons, decision, consequences, risks, Plan B, revisit date."""
     found = {table.title: table for table in tables(answer)}
     options = [found.pop(title) for title in (OPTIONS_TITLE, REJECTED_TITLE) if title in found]
+    plan_b = found.pop(PLAN_B_TITLE, None)
     parts = [
         f"# Capacity decision: {answer.question}",
         f"Status: proposed. Date: {today.isoformat()}.",
         "## Context",
         f"The question: {answer.question}.",
         "\n".join(f"- Assumption: {text}." for text in answer.assumptions),
+        "## Forces",
+        "\n".join(f"- {force}" for force in FORCES),
         "## Options",
         *(to_markdown(table) for table in options),
+        "\n".join(pros_and_cons(answer)),
         "## Decision",
         answer.verdict,
         "## Consequences",
         *(to_markdown(table) for table in found.values()),
         "## Risks",
         "\n".join(f"- {risk}" for risk in risks(answer)),
+        "## Plan B",
+        to_markdown(plan_b) if plan_b else "None: the question has no answer to replace.",
+        "## Tenancy",
+        tenancy(answer),
         "## Revisit",
         REVISIT.format(date=(today + timedelta(days=REVISIT_DAYS)).isoformat()),
         "## Sources",
         "\n".join(f"- {source}" for source in answer.sources),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def pros_and_cons(answer: Answer) -> list[str]:
+    """One line for each of the first options."""
+    if not answer.options or answer.unit != "clip":
+        return []
+    quickest = min(option.seconds for option in answer.options)
+    cheapest = min(option.usd_per_unit or inf for option in answer.options)
+    lines = []
+    for option in answer.options[:MAX_COMPARED]:
+        is_quick, is_cheap = option.seconds == quickest, option.usd_per_unit == cheapest
+        pros = [text for text, holds in (("cheapest", is_cheap), ("fastest clip", is_quick)) if holds]
+        cons = []
+        if not is_cheap and option.usd_per_unit and cheapest < inf:
+            cons.append(f"{option.usd_per_unit / cheapest - 1:.0%} dearer")
+        if not is_quick:
+            cons.append(f"{option.seconds / quickest:.1f} times the fastest time")
+        if option.instances <= 2:
+            cons.append(f"one machine is {1 / option.instances:.0%} of the fleet")
+        lines.append(f"- {option.name}: pro: {', '.join(pros) or 'none'}; con: {', '.join(cons) or 'none'}.")
+    return lines
+
+
+def tenancy(answer: Answer) -> str:
+    fleet = answer.fleet
+    if not isinstance(fleet, VideoFleetAnswer):
+        return "Not part of this question."
+    if fleet.size and fleet.size.pools > 1:
+        return f"{fleet.size.pools} tenants run on separate hardware; the machines and the bill include it."
+    return f"Tenants: {fleet.tenants}. They share GPUs and have separate keys and queues."
 
 
 def risks(answer: Answer) -> list[str]:
@@ -55,6 +101,13 @@ def risks(answer: Answer) -> list[str]:
         found.append(f"{free:.0%} of the device memory is free at the peak ({memory.peak_stage}).")
     if isinstance(fleet, VideoFleetAnswer) and fleet.size:
         found.append(f"p99 is {seconds(fleet.size.latency_p99)}; the fleet is sized for p95.")
+    if isinstance(fleet, VideoFleetAnswer):
+        if fleet.size and fleet.size.pools == 1 and fleet.tenants > 1:
+            found.append("Tenants share GPUs: a fault of the runtime is a fault of every tenant.")
+        if fleet.software.min_driver:
+            found.append(f"Nodes need driver {fleet.software.min_driver} or later; check the image.")
+        if fleet.deployment.zones < 2:
+            found.append("One machine is in one zone: the loss of either stops the service.")
     found.append("Prices are from the dates in the sources and change; spot prices change hourly.")
     return found
 

@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 
 from filmgate.planner.answer import Answer
-from filmgate.planner.fleet.answer import CostAnswer, TokenQuote
+from filmgate.planner.fleet.answer import Alternative, CostAnswer, TokenQuote, VideoFleetAnswer
+from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.report.fleet_rows import fleet_rows
 from filmgate.planner.report.numbers import count, gib, seconds, usd
 
+DECISION_TITLE = "Decision"
+PLAN_B_TITLE = "Plan B"
 OPTIONS_TITLE = "Options, best first"
 REJECTED_TITLE = "Rejected"
 
@@ -24,6 +27,8 @@ class Table:
 def tables(answer: Answer) -> list[Table]:
     """Every table that has rows, most important first."""
     makers = (
+        _decision,
+        _plan_b,
         _options,
         _rejected,
         _memory,
@@ -34,8 +39,79 @@ def tables(answer: Answer) -> list[Table]:
         _managed,
         _by_volume,
         _regions,
+        _deployment,
+        _other_software,
+        _workloads,
     )
     return [table for make in makers if (table := make(answer)) and table.rows]
+
+
+def _decision(answer: Answer) -> Table | None:
+    """Money and risk of the decision, on the first screen."""
+    fleet, cost = answer.fleet, answer.cost
+    if not isinstance(fleet, VideoFleetAnswer) or fleet.size is None or cost is None:
+        return None
+    size, blast = fleet.size, fleet.blast_radius
+    rows = [
+        ("machines", f"{size.instances} x {fleet.machine}, {size.spare_instances} of them spare"),
+        ("per month", usd(cost.usd_per_month)),
+        ("per clip", usd(cost.usd_per_clip)),
+        ("p95, expected", seconds(size.latency_p95)),
+    ]
+    if size.worst_p95 is not None:
+        rows.append(("p95, upper end of the interval, spare machines lost", seconds(size.worst_p95)))
+    if blast:
+        during = f", p95 {seconds(blast.latency_p95)} meanwhile" if blast.latency_p95 else ""
+        lost = f"{blast.share_lost:.0%} of the fleet for {seconds(blast.recovery_seconds)}{during}"
+        rows.append(("one machine lost", f"{lost}; clips that start again: {blast.interrupted_clips}"))
+        zones = "two zones" if blast.zones > 1 else "one machine, so one zone: its loss stops the service"
+        rows.append(("zones", zones))
+    return Table(DECISION_TITLE, ("", ""), tuple(rows))
+
+
+def _plan_b(answer: Answer) -> Table:
+    rows = tuple(_alternative(way) for way in answer.plan_b)
+    return Table(PLAN_B_TITLE, ("way", "what", "time", "per month", "note"), rows)
+
+
+def _other_software(answer: Answer) -> Table | None:
+    if not isinstance(answer.fleet, VideoFleetAnswer):
+        return None
+    rows = tuple(_alternative(way) for way in answer.fleet.not_with_filmgate)
+    return Table("Not with Filmgate", ("way", "what", "time", "per month", "note"), rows)
+
+
+def _alternative(way: Alternative) -> tuple[str, ...]:
+    time = seconds(way.seconds) if way.seconds is not None else "-"
+    return way.name, way.what, time, usd(way.usd_per_month), way.note
+
+
+def _deployment(answer: Answer) -> Table | None:
+    if not isinstance(answer.fleet, VideoFleetAnswer):
+        return None
+    deploy, software = answer.fleet.deployment, answer.fleet.software
+    rows = [
+        ("instance type", deploy.instance_type),
+        ("machines", f"{deploy.machines}, in the quiet hours {deploy.machines_in_quiet_hours}"),
+        ("workers per machine", str(deploy.workers_per_machine)),
+        ("zones", str(deploy.zones)),
+        ("model", deploy.model),
+        ("pipeline.offload", deploy.offload),
+        ("pipeline.compile", deploy.compile),
+        ("pipeline.dtype", deploy.dtype),
+        ("driver", software.min_driver or "not known"),
+        ("CUDA", software.min_cuda or "not known"),
+        ("Karpenter GPU name", software.karpenter_gpu_name or "not known"),
+        ("NVENC engines", "not known" if software.nvenc is None else str(software.nvenc)),
+    ]
+    return Table("What to deploy", ("", ""), tuple(rows))
+
+
+def _workloads(answer: Answer) -> Table | None:
+    if answer.unit != "clip" or not isinstance(answer.fleet, VideoFleetAnswer):
+        return None
+    rows = tuple((work.name, work.aws, work.filmgate) for work in WORKLOADS)
+    return Table("Serving patterns", ("workload", "AWS service", "with Filmgate"), rows)
 
 
 def _options(answer: Answer) -> Table:

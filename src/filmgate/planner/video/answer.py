@@ -1,11 +1,11 @@
 """Answers a video question: ranks the machines and describes the best one."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
-from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import (
     Answer,
     MemoryAnswer,
@@ -16,39 +16,38 @@ from filmgate.planner.answer import (
     TimeAnswer,
     dated_source,
 )
-from filmgate.planner.fleet.answer import (
-    ClipArrivals,
-    ClipQuote,
-    EncoderOnNvme,
-    NodeSoftware,
-    VideoFleetAnswer,
-    price_isolation,
+from filmgate.planner.fleet.answer import ClipQuote
+from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY
+from filmgate.planner.fleet.pattern import Choice, Pattern
+from filmgate.planner.fleet.sizing import MAX_UTILISATION
+from filmgate.planner.fleet.starts import (
+    BOOT_SECONDS,
+    IMAGE_BYTES,
+    IMAGE_BYTES_PER_SECOND,
+    NVME_BYTES_PER_SECOND,
+    STORE_BYTES_PER_SECOND,
 )
-from filmgate.planner.fleet.money import HOURS_PER_MONTH
-from filmgate.planner.fleet.pattern import Choice, Situation, choose
-from filmgate.planner.fleet.sizing import BOOT_SECONDS, NVME_BYTES_PER_SECOND, cold_starts, isolation_levels
-from filmgate.planner.machines import check_residency, machines_for
-from filmgate.planner.video.candidates import (
-    Candidate,
-    VideoQuestion,
-    cold_seconds,
-    evaluate,
-    interval,
-    machine_time,
-    rank,
-    spread,
-)
+from filmgate.planner.machines import check_residency, machines_for, unpriced_region
+from filmgate.planner.video.candidates import Candidate, decide, evaluate
 from filmgate.planner.video.cost import cost_answer, video_plots
+from filmgate.planner.video.fleet import video_fleet
 from filmgate.planner.video.managed import cheapest, quote_managed
-from filmgate.planner.video.memory import budget, offloaded_bytes, placement_changes, weight_bytes
+from filmgate.planner.video.memory import budget, placement_changes
+from filmgate.planner.video.plan_b import not_with_filmgate, plan_b
+from filmgate.planner.video.question import VideoQuestion
+from filmgate.planner.video.splits import machine_time, spread
 from filmgate.planner.video.verdict import impossible_video, video_verdict
 from filmgate.planner.video.work import token_count
 
 ASSUMPTIONS = (
     f"a new node boots in {BOOT_SECONDS:.0f} s (not published per instance type)",
+    f"an image of {IMAGE_BYTES / 1e9:.0f} GB is pulled and unpacked at {IMAGE_BYTES_PER_SECOND / 1e9:g} GB/s",
+    f"the object store delivers at most {STORE_BYTES_PER_SECOND / 1e9:g} GB/s to one node",
     f"local NVMe reads {NVME_BYTES_PER_SECOND / 1e9:.0f} GB/s (not published per instance type)",
     "business traffic arrives within 10 hours, and its busiest hour has 1.5 times the average rate",
     "bursty traffic arrives in batches of 4 on average",
+    f"a fleet is at most {MAX_UTILISATION:.0%} busy in the busiest hour, at the upper end of the interval",
+    f"a spot machine is interrupted {INTERRUPTIONS_PER_DAY:g} time a day (no rate is published per type)",
 )
 
 
@@ -57,42 +56,73 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
     elsewhere = check_residency(catalog, question.region, question.residency)
     machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
     outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
-    candidates = rank(question, [o for o in outcomes if isinstance(o, Candidate)])
+    candidates = decide(question, [o for o in outcomes if isinstance(o, Candidate)])
     rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    blocked = question.not_with_filmgate()
+    unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
         question=describe(question),
         unit="clip",
         verdict="",
-        is_possible=bool(candidates),
-        options=tuple(_option(question, c, i, calibration) for i, c in enumerate(candidates, start=1)),
+        is_possible=bool(candidates) and not blocked,
+        options=tuple(_option(question, c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
         sources=_sources(question, catalog, calibration, candidates),
-        assumptions=ASSUMPTIONS,
+        assumptions=(*ASSUMPTIONS, unpriced.rstrip(".")) if unpriced else ASSUMPTIONS,
     )
     if not candidates:
         return replace(answer, verdict=impossible_video(question, catalog, calibration, rejected))
     best = candidates[0]
     quotes = quote_managed(question, catalog, best)
-    choice = choose(_situation(question, best, quotes))
+    choice = _choose(question, best, quotes)
+    verdict = video_verdict(question, best, choice, quotes)
+    if blocked:
+        verdict = f"Not with Filmgate: {'; '.join(blocked)}. With other software: {verdict}"
+    others = not_with_filmgate(question, best, calibration)
     return replace(
         answer,
-        verdict=video_verdict(question, best, choice, quotes, interval(best, calibration)),
+        verdict=f"{verdict} {unpriced}".strip(),
         memory=_memory(question, best, calibration),
         time=_time(best, calibration),
-        fleet=_fleet(question, best, choice),
+        fleet=video_fleet(question, best, choice, others),
         cost=cost_answer(question, best, catalog, calibration, quotes),
+        plan_b=plan_b(question, candidates, quotes, catalog, calibration),
         plots=video_plots(question, best, quotes),
     )
+
+
+def _choose(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:
+    """The managed API where it is cheaper than the best fleet, otherwise the way that fleet runs."""
+    own, rival = best.usd_per_clip(question), cheapest(quotes)
+    reasons = []
+    if own is not None and rival is not None:
+        reasons.append(
+            f"a clip costs ${own:.3g} on your own fleet and ${rival.usd_per_clip:.2f} at a managed API"
+        )
+        if rival.usd_per_clip < own:
+            return Choice(Pattern.MANAGED, tuple(reasons))
+    why = {
+        Pattern.WARM: "clips arrive all day, so every machine runs all day",
+        Pattern.SCHEDULED: "no clips arrive outside the busy hours, so most machines are stopped then",
+        Pattern.QUEUE: "cold starts included, latency is within the target, and idle hours are not paid",
+    }
+    return Choice(best.pattern, (*reasons, why[best.pattern]))
 
 
 def describe(question: VideoQuestion) -> str:
     clip = question.clip
     length = f"{clip.frames} frames ({clip.seconds:.1f} s)"
     parts = [f"{question.model.name}, {clip.size}, {length}, {clip.steps} steps"]
-    if question.clips_per_day is not None:
+    if question.arrivals:
+        parts.append(f"{len(question.arrivals)} recorded arrivals")
+    elif question.clips_per_day is not None:
         parts.append(f"{question.clips_per_day:g} clips per day, {question.shape}")
     if question.slo_seconds is not None:
         parts.append(f"p95 within {question.slo_seconds:g} s")
+    if question.tenants > 1:
+        parts.append(f"{question.tenants} tenants, {question.tenancy} hardware")
+    if question.residency:
+        parts.append(f"data stays in {question.residency.upper()}")
     parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
     return "; ".join(parts)
 
@@ -112,15 +142,15 @@ def _memory(question: VideoQuestion, best: Candidate, calibration: Calibration) 
 
 def _memory_levers(question: VideoQuestion, best: Candidate, calibration: Calibration) -> list[MemoryLever]:
     """Each change with the time it adds. fp8 also changes the arithmetic; the cost levers show its time."""
-    model, clip, constants = question.model, question.clip, calibration.constants
+    model, clip = question.model, question.clip
     base = replace(best.split.fit.placement, offload="none", is_tiled=False)
     whole = budget(model, clip, base, question.safety_factor).peak_bytes
-    before = machine_time(question, best.machine, best.split.gpus, base, constants)
+    before = machine_time(question, best.machine, best.split.gpus, base, calibration)
     found = []
     for change in placement_changes(model, clip, base, question.safety_factor):
         added = None
         if "fp8" not in (change.placement.weights, change.placement.text_weights):
-            after = machine_time(question, best.machine, best.split.gpus, change.placement, constants)
+            after = machine_time(question, best.machine, best.split.gpus, change.placement, calibration)
             added = after.seconds - before.seconds
         saved = whole - change.peak_bytes
         found.append(MemoryLever(change.name, change.peak_bytes, change.peak_stage, saved, added))
@@ -132,15 +162,15 @@ def _memory_levers(question: VideoQuestion, best: Candidate, calibration: Calibr
 
 
 def _time(best: Candidate, calibration: Calibration) -> TimeAnswer:
-    low, high = interval(best, calibration)
     half, is_extrapolated = spread(best.machine.gpu, calibration)
     note = f"interval: {math.expm1(half):.0%}, from runs that the calibration did not use"
     if is_extrapolated:
-        note += f"; wider because the catalog has no run on {best.machine.gpu.name}"
+        missing = "no published rate of" if best.machine.gpu.is_rate_estimated else "no run on"
+        note += f"; wider because the catalog has {missing} {best.machine.gpu.name}"
     return TimeAnswer(
         seconds_per_clip=best.seconds,
-        low=low,
-        high=high,
+        low=best.split.low,
+        high=best.split.high,
         stages=tuple(
             StageAnswer(t.stage, t.seconds, t.compute, t.memory, t.interconnect, t.bound.value)
             for t in best.split.time.stages
@@ -151,63 +181,7 @@ def _time(best: Candidate, calibration: Calibration) -> TimeAnswer:
     )
 
 
-def _situation(question: VideoQuestion, best: Candidate, quotes: list[ClipQuote]) -> Situation:
-    rival = cheapest(quotes)
-    return Situation(
-        slo_seconds=question.slo_seconds,
-        service_seconds=best.seconds,
-        cold_seconds=cold_seconds(question, best.machine),
-        utilisation=best.fleet.utilisation if best.fleet else 1.0,
-        own_usd_per_clip=best.usd_per_clip(question),
-        managed_usd_per_clip=rival.usd_per_clip if rival else None,
-        adapters=question.adapters,
-    )
-
-
-def _fleet(question: VideoQuestion, best: Candidate, choice: Choice) -> VideoFleetAnswer:
-    machine, traffic = best.machine, question.traffic()
-    gpu, hourly = machine.gpu, machine.usd_per_hour
-    levels = isolation_levels(gpu, machine.instance, best.split.fit.memory.peak_bytes)
-    per_gpu_month = hourly * HOURS_PER_MONTH / machine.gpus if hourly is not None else None
-    weights = weight_bytes(question.model, question.precision)
-    return VideoFleetAnswer(
-        pattern=choice.pattern.value,
-        reasons=choice.reasons,
-        machine=machine.name,
-        size=best.fleet,
-        arrivals=(
-            ClipArrivals(question.shape.value, traffic.per_day, traffic.peak_rate * 3600)
-            if best.fleet and traffic
-            else None
-        ),
-        cold_start=tuple(cold_starts(weights, machine.instance, gpu)),
-        isolation=price_isolation(levels, per_gpu_month, question.tenants),
-        tenants=question.tenants,
-        software=NodeSoftware(
-            min_driver=gpu.min_driver,
-            min_cuda=gpu.min_cuda,
-            needs_open_modules=gpu.needs_open_modules,
-            karpenter_gpu_name=gpu.karpenter_name,
-            nvenc=gpu.nvenc,
-            encode_on="CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
-        ),
-        text_encoder_on_nvme=_encoder_on_nvme(question, best),
-    )
-
-
-def _encoder_on_nvme(question: VideoQuestion, best: Candidate) -> EncoderOnNvme:
-    size = offloaded_bytes(question.model, replace(best.split.fit.placement, offload="text"))
-    seconds = size / NVME_BYTES_PER_SECOND
-    return EncoderOnNvme(
-        frees_bytes=size,
-        added_seconds=seconds,
-        is_worth_it=seconds < 0.05 * best.seconds and best.split.fit.name != "all resident",
-        reason=f"frees {size / GIB:.1f} GiB, adds {seconds:.1f} s ({seconds / best.seconds:.1%} of a clip)",
-    )
-
-
-def _option(question: VideoQuestion, candidate: Candidate, position: int, calibration: Calibration) -> Option:
-    low, high = interval(candidate, calibration)
+def _option(question: VideoQuestion, candidate: Candidate, position: int) -> Option:
     fleet, split = candidate.fleet, candidate.split
     return Option(
         rank=position,
@@ -217,8 +191,8 @@ def _option(question: VideoQuestion, candidate: Candidate, position: int, calibr
         replicas=fleet.replicas if fleet else 1,
         instances=fleet.instances if fleet else 1,
         seconds=candidate.seconds,
-        low=low,
-        high=high,
+        low=split.low,
+        high=split.high,
         latency_p95=fleet.latency_p95 if fleet else candidate.seconds,
         utilisation=fleet.utilisation if fleet else 1.0,
         usd_per_hour=candidate.machine.usd_per_hour,

@@ -7,10 +7,12 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Curve, Plots
 from filmgate.planner.fleet.answer import ClipQuote, CostAnswer, CostLever, VolumeCost
-from filmgate.planner.fleet.money import DAYS_PER_MONTH, Purchase, purchase_mix
+from filmgate.planner.fleet.money import DAYS_PER_MONTH
 from filmgate.planner.fleet.queueing import wait_percentile
 from filmgate.planner.machines import prices_by_region
-from filmgate.planner.video.candidates import Candidate, VideoQuestion, daily_cost, machine_time
+from filmgate.planner.video.candidates import Candidate, daily_cost
+from filmgate.planner.video.question import VideoQuestion
+from filmgate.planner.video.splits import machine_time
 
 VOLUME_FACTORS = (1, 2, 10)
 
@@ -37,19 +39,8 @@ def cost_answer(
         idle_usd_per_day=bill.idle_usd_per_day if bill else None,
         warm_usd_per_day=bill.warm_usd_per_day if bill else None,
         by_volume=tuple(_by_volume(question, best)) if bill else (),
-        purchase=tuple(_purchase(question, best)),
+        purchase=bill.purchases if bill else (),
         spot_range=(price.spot_min, price.spot_max) if best.fleet and price else None,
-    )
-
-
-def _purchase(question: VideoQuestion, best: Candidate) -> list[Purchase]:
-    if not best.fleet or not best.machine.price:
-        return []
-    return purchase_mix(
-        best.fleet,
-        best.machine.price,
-        commit_discount=question.commit_discount,
-        interruptible_share=question.interruptible_share,
     )
 
 
@@ -58,15 +49,15 @@ def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) 
     before = best.seconds
     changes: list[tuple[str, VideoQuestion, str]] = []
     if question.precision == "bf16" and best.machine.gpu.fp8_tflops:
-        note = "matrix products run at the fp8 rate, attention stays in bf16; check the quality"
+        note = "not with Filmgate: the runtime has no quantised weights"
         changes.append(("denoiser in fp8", replace(question, precision="fp8"), note))
-    if question.mode == "eager":
-        note = "fused elementwise operators; no loss of quality"
+    if question.software().mode == "eager":
+        note = "set pipeline.compile to on; not measured for this model"
         changes.append(("compiled operators", replace(question, mode="compiled"), note))
     found = []
     for name, changed, note in changes:
         placement = replace(best.split.fit.placement, weights=changed.precision)
-        time = machine_time(changed, best.machine, best.split.gpus, placement, calibration.constants)
+        time = machine_time(changed, best.machine, best.split.gpus, placement, calibration)
         found.append(CostLever(name, 1 - time.seconds / before, note, time.seconds))
     memory_share = sum(t.memory for t in best.split.time.stages if t.stage == "denoise") / before
     note = (
@@ -77,10 +68,13 @@ def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) 
 
 
 def _by_volume(question: VideoQuestion, best: Candidate) -> list[VolumeCost]:
-    volume = question.clips_per_day or 0.0
+    traffic = question.traffic()
+    volume = traffic.per_day if traffic else 0.0
     rows = []
     for factor in VOLUME_FACTORS:
         cost = daily_cost(question, best, volume * factor)
+        if factor == 1 and best.bill:
+            cost = best.bill.usd_per_day
         per_clip = cost / (volume * factor) if cost and volume else None
         per_month = cost * DAYS_PER_MONTH if cost is not None else None
         rows.append(VolumeCost(factor, volume * factor, cost, per_month, per_clip))
@@ -89,9 +83,10 @@ def _by_volume(question: VideoQuestion, best: Candidate) -> list[VolumeCost]:
 
 def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQuote]) -> Plots:
     """Cost against volume, and latency against the load of the chosen fleet."""
-    if best.fleet is None or question.clips_per_day is None or best.machine.usd_per_hour is None:
+    traffic = question.traffic()
+    if best.fleet is None or traffic is None or best.machine.usd_per_hour is None:
         return Plots()
-    volume = max(question.clips_per_day, 1.0)
+    volume = max(traffic.per_day, 1.0)
     volumes = [volume * 10 ** (i / 16 - 1.25) for i in range(41)]
     own = tuple((v, cost / v) for v in volumes if (cost := daily_cost(question, best, v)) is not None)
     lines = [Curve(f"own fleet, {best.machine.name}", own)]
@@ -108,7 +103,7 @@ def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQ
         break_even=tuple(crossings),
         latency=_latency_curves(question, best),
         slo_seconds=question.slo_seconds,
-        volume=question.clips_per_day,
+        volume=traffic.per_day,
     )
 
 

@@ -23,8 +23,9 @@ GPU_STAGES = (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
 class Placement:
     """Where the weights are and in what precision.
 
-    `offload` names what is kept in host memory: "none", "text" (encoders), "model" (every component until its
-    stage), or "cpu_text" (as "model", with the encoders running on the CPU).
+    `offload` names what is kept in host memory. "none", "model" (every component until its stage) and
+    "layers" (every layer until its turn) are the levels of `pipeline.offload`. "text" (encoders) and
+    "cpu_text" (as "model", with the encoders running on the CPU) are those of published runs.
     """
 
     weights: str = "bf16"
@@ -60,7 +61,9 @@ def budget(
 def _weight_lines(model: VideoModel, placement: Placement) -> list[MemoryLine]:
     """Each component: resident in all stages, or only in its own stage when it is offloaded."""
     shards = placement.gpus if placement.is_sharded else 1
-    is_staged = placement.offload in ("model", "cpu_text")
+    is_staged = placement.offload in ("model", "cpu_text", "layers")
+    if placement.offload == "layers":
+        shards *= max(1, model.denoiser.layers)
     text_stages = {"none": GPU_STAGES, "cpu_text": ()}.get(placement.offload, (Stage.TEXT,))
     denoise_stages = (Stage.DENOISE,) if is_staged else GPU_STAGES
     decode_stages = (Stage.DECODE,) if is_staged else GPU_STAGES
@@ -117,6 +120,11 @@ def weight_bytes(model: VideoModel, precision: str) -> float:
     return denoiser + HALF_BYTES * (text + model.vae.params)
 
 
+def layer_bytes(model: VideoModel, placement: Placement) -> float:
+    """Weights that one pass of the denoiser reads. They cross PCIe when layers are offloaded."""
+    return model.denoiser.params * bytes_per_value(placement.weights)
+
+
 def offloaded_bytes(model: VideoModel, placement: Placement) -> float:
     """Weights that stay in host memory between their stages."""
     text = sum(encoder.params for encoder in model.text_encoders) * bytes_per_value(placement.text_weights)
@@ -142,10 +150,10 @@ def placement_changes(
 ) -> list[PlacementChange]:
     """The peak when a component is offloaded, quantised or tiled."""
     changes = {
-        "text encoder in host memory": replace(base, offload="text"),
         "every component in host memory until its stage": replace(base, offload="model"),
-        "denoiser in fp8": replace(base, weights="fp8"),
-        "text encoder in fp8": replace(base, text_weights="fp8"),
+        "every layer in host memory until its turn": replace(base, offload="layers"),
+        "denoiser in fp8 (not with Filmgate)": replace(base, weights="fp8"),
+        "text encoder in fp8 (not with Filmgate)": replace(base, text_weights="fp8"),
     }
     if model.vae.tiled:
         changes["tiled decode"] = replace(base, is_tiled=True)
@@ -157,15 +165,35 @@ def placement_changes(
     return found
 
 
-# From the most to the least memory. Each step costs time, so the first placement that fits is used.
+# From the most to the least memory: the levels of `pipeline.offload`, each with and without tiles. Each step
+# costs time, so the first placement that fits is used.
 PLACEMENTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("all resident", {}),
-    ("text encoder offloaded", {"offload": "text"}),
     ("tiled decode", {"is_tiled": True}),
-    ("text encoder offloaded, tiled decode", {"offload": "text", "is_tiled": True}),
     ("components offloaded", {"offload": "model"}),
     ("components offloaded, tiled decode", {"offload": "model", "is_tiled": True}),
+    ("layers offloaded", {"offload": "layers"}),
+    ("layers offloaded, tiled decode", {"offload": "layers", "is_tiled": True}),
 )
+RUNTIME_HEADROOM = 1.2
+RUNTIME_ACTIVATION_BYTES = 4 * GIB
+
+
+def lightest_offload(model: VideoModel, placement: Placement, capacity_bytes: float) -> str:
+    """The level that `pipeline.offload = auto` uses on a GPU of this size; placements below it do not run."""
+    if placement.gpus > 1 or placement.offload != "none":
+        return placement.offload
+    room = (capacity_bytes - CONTEXT_BYTES - RUNTIME_ACTIVATION_BYTES) / RUNTIME_HEADROOM
+    net = model.denoiser
+    parts = [encoder.params * bytes_per_value(placement.text_weights) for encoder in model.text_encoders]
+    parts += [net.params * bytes_per_value(placement.weights)] * net.copies
+    parts += [
+        net.extra_params * bytes_per_value(placement.weights),
+        model.vae.params * bytes_per_value(placement.decode_dtype),
+    ]
+    if sum(parts) <= room:
+        return "none"
+    return "model" if max(parts) <= room else "layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +212,11 @@ def first_fit(
     capacity_bytes: float,
     safety_factor: float = SAFETY_FACTOR,
 ) -> PlacementFit | None:
-    """The first of PLACEMENTS that fits a GPU, or None."""
-    for name, change in PLACEMENTS:
+    """The first of PLACEMENTS that the runtime uses and that fits a GPU, or None."""
+    lightest = lightest_offload(model, base, capacity_bytes)
+    levels = [change.get("offload", "none") for _, change in PLACEMENTS]
+    first = levels.index(lightest) if lightest in levels and base.offload == "none" else 0
+    for name, change in PLACEMENTS[first:]:
         if "is_tiled" in change and model.vae.tiled is None:
             continue
         placement = replace(base, **change)

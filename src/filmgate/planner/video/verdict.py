@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
@@ -12,28 +11,18 @@ from filmgate.planner.answer import Rejected, closest
 from filmgate.planner.fleet.answer import ClipQuote
 from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.machines import machines_for, no_machine, not_in_region
-from filmgate.planner.video.candidates import Candidate, VideoQuestion, evaluate
+from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import frame_limits
-from filmgate.planner.video.managed import cheapest
-
-# Software changes that may bring a clip within its SLO, smallest change first.
-FASTER: dict[str, dict[str, Any]] = {
-    "--compiled": {"mode": "compiled"},
-    "--compiled --precision fp8": {"mode": "compiled", "precision": "fp8"},
-}
+from filmgate.planner.video.managed import cheapest, quote_managed
+from filmgate.planner.video.question import VideoQuestion
 
 
 def video_verdict(
-    question: VideoQuestion,
-    best: Candidate,
-    choice: Choice,
-    quotes: Sequence[ClipQuote],
-    interval: tuple[float, float],
+    question: VideoQuestion, best: Candidate, choice: Choice, quotes: Sequence[ClipQuote]
 ) -> str:
     """One sentence for a question that has an answer."""
-    low, high = interval
     gpus = best.split.gpus
-    seconds = f"{brief(best.seconds)} s per clip ({brief(low)} to {brief(high)})"
+    seconds = f"{brief(best.seconds)} s per clip ({brief(best.split.low)} to {brief(best.split.high)})"
     where = f"{best.machine.name}" + (f", {gpus} GPUs per clip" if gpus > 1 else "")
     per_clip = best.usd_per_clip(question)
     rival = cheapest(quotes)
@@ -51,9 +40,12 @@ def video_verdict(
         return f"{where}: {seconds}{price}, {peak}."
     fleet = best.fleet
     limit = f" (limit {question.slo_seconds:g} s)" if question.slo_seconds else ""
-    latency = f"p95 {brief(fleet.latency_p95)} s{limit}"
+    worst = brief(fleet.worst_p95 or fleet.latency_p95)
+    lost = f" with {fleet.spare_instances} lost" if fleet.spare_instances else ""
+    latency = f"p95 {brief(fleet.latency_p95)} s, at most {worst} s{lost}{limit}"
     cost = f"${per_clip:.3g} per clip, ${best.bill.usd_per_month:,.0f} per month"
-    machines = f"Run {fleet.instances} x {where}, {choice.pattern}"
+    tenants = f", {fleet.pools} tenants on separate hardware" if fleet.pools > 1 else ""
+    machines = f"Run {fleet.instances} x {where}, {choice.pattern}{tenants}"
     return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}."
 
 
@@ -100,19 +92,18 @@ def impossible_video(
 
 def _too_slow(question: VideoQuestion, catalog: Catalog, calibration: Calibration, fastest: Rejected) -> str:
     """How far the SLO is below the fastest time, and what would make a clip faster."""
-    best = fastest.number or math.inf
+    best = fastest.number or math.inf  # the upper end of the interval
     advice = [f"allow {math.ceil(best)} s"]
-    for flags, change in FASTER.items():
-        if _is_possible(replace(question, clips_per_day=None, **change), catalog, calibration):
-            advice.append(f"use {flags}")
-            break
     steps = _max_steps(question, catalog, calibration)
     if steps:
         advice.append(f"use at most {steps} steps (a distilled model)")
     advice.append("use fewer frames or a smaller size")
+    rival = cheapest(quote_managed(question, catalog, None))
+    if rival:
+        advice.append(f"use {rival.name} at ${rival.usd_per_clip:.2f} per clip")
     return (
         f"No machine renders this clip in {question.slo_seconds or 0.0:g} s: "
-        f"the fastest, {fastest.name}, takes {best:.0f} s. Options: {'; '.join(advice)}."
+        f"the fastest, {fastest.name}, takes up to {best:.0f} s. Options: {'; '.join(advice)}."
     )
 
 
@@ -137,8 +128,8 @@ def _shorter(question: VideoQuestion, catalog: Catalog, calibration: Calibration
         low, high = (middle, high) if _is_possible(fewer, catalog, calibration) else (low, middle)
     if low:
         frames = limits.offset + limits.step * low
-        return f"At this size {frames} frames would fit; or use a smaller size or --precision fp8."
-    return "Use a smaller size, --precision fp8, or a smaller model."
+        return f"At this size {frames} frames would fit; or use a smaller size."
+    return "Use a smaller size or a smaller model."
 
 
 def _is_possible(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> bool:

@@ -1,40 +1,92 @@
-"""Bills, purchase mixes and break-even points."""
+"""Bills by purchase, and break-even points."""
 
 from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.fleet.money import bill, break_even, purchase_mix, scale_to_zero_hours
-from filmgate.planner.fleet.pattern import Pattern, Situation, choose
-from filmgate.planner.fleet.sizing import size_fleet
+from filmgate.planner.fleet.money import ON_DEMAND, Terms, bill, break_even
+from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
+BUSINESS = traffic_of(4000, TrafficShape.BUSINESS)
 
-def test_a_warm_fleet_is_billed_for_24_hours():
+
+@pytest.fixture
+def price(catalog):
+    return replace(catalog.price("g7e.2xlarge", "us-east-1"), on_demand=2.0, spot_median=0.5)
+
+
+def fleet_for(traffic, slo=90):
+    return size_fleet(Demand(traffic, 60, 70, slo), Layout(), is_simulated=False)
+
+
+def test_a_warm_fleet_is_billed_for_24_hours(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
-    fleet = size_fleet(traffic, 60, 90, 1, 1)
-    cost = bill(fleet, traffic, 2.0, service=60, cold_seconds=None)
+    fleet = fleet_for(traffic)
+    cost = bill(fleet, traffic, price, ON_DEMAND, service=60)
     assert cost.usd_per_day == pytest.approx(fleet.instances * 24 * 2.0)
     busy = 500 * 60 / 3600 * 2.0
     assert cost.idle_usd_per_day == pytest.approx(cost.usd_per_day - busy)
 
 
-def test_business_hours_are_billed_for_the_full_fleet_only_during_the_day():
-    traffic = traffic_of(2000, TrafficShape.BUSINESS)
-    fleet = size_fleet(traffic, 60, 90, 1, 1)
-    cost = bill(fleet, traffic, 1.0, service=60, cold_seconds=None)
-    assert cost.usd_per_day == pytest.approx(fleet.instances * 10 + 1 * 14)
+def test_business_hours_are_billed_for_the_full_fleet_only_during_the_day(price):
+    fleet = fleet_for(BUSINESS)
+    cost = bill(fleet, BUSINESS, price, ON_DEMAND, service=60)
+    assert cost.usd_per_day == pytest.approx(2.0 * (fleet.instances * 10 + 1 * 14))
 
 
-def test_scaling_to_zero_costs_starts_and_cooldowns_but_never_more_than_staying_up():
-    rare, often = traffic_of(4, TrafficShape.STEADY), traffic_of(4000, TrafficShape.STEADY)
-    for traffic in (rare, often):
-        fleet = size_fleet(traffic, 60, None, 1, 1)
-        cost = bill(fleet, traffic, 1.0, service=60, cold_seconds=120)
-        assert cost.instance_hours <= fleet.instances * 24
-    fleet = size_fleet(rare, 60, None, 1, 1)
-    expected = 4 * (60 + 300 + 120) / 3600
-    assert scale_to_zero_hours(fleet, rare, 60, 120) == pytest.approx(expected, rel=0.02)
+def test_the_bill_is_the_sum_of_its_purchases(price):
+    fleet = fleet_for(BUSINESS)
+    cost = bill(fleet, BUSINESS, price, Terms(0.4, 0.25), service=60, start_seconds=200)
+    parts = {part.how: part for part in cost.purchases}
+    assert sum(part.instances for part in cost.purchases) == fleet.instances
+    assert parts["committed"].usd_per_hour == pytest.approx(1.2)
+    assert parts["spot"].usd_per_hour == 0.5
+    assert cost.usd_per_day == pytest.approx(
+        sum(part.instances * part.hours_per_day * part.usd_per_hour for part in cost.purchases)
+    )
+
+
+def test_a_commitment_and_spot_lower_the_bill(price):
+    fleet = fleet_for(BUSINESS)
+    costs = [
+        bill(fleet, BUSINESS, price, terms, service=60).usd_per_day
+        for terms in (ON_DEMAND, Terms(0.3), Terms(0.3, 0.5))
+    ]
+    assert costs[0] > costs[1] > costs[2]
+
+
+def test_a_machine_is_committed_only_where_its_hours_pay_for_it(price):
+    fleet = fleet_for(BUSINESS)
+
+    def committed(discount):
+        cost = bill(fleet, BUSINESS, price, Terms(discount), service=60)
+        return sum(part.instances for part in cost.purchases if part.how == "committed")
+
+    assert committed(0.3) == fleet.warm_instances  # ten hours on demand cost less than 24 at 70 %
+    assert committed(0.6) == fleet.instances
+
+
+def test_spot_is_not_bought_where_a_commitment_is_cheaper(price):
+    near = replace(price, spot_median=1.99)
+    cost = bill(fleet_for(BUSINESS), BUSINESS, near, Terms(0.4, 0.5), service=60, start_seconds=600)
+    assert {part.how for part in cost.purchases} == {"committed", "on demand"}
+
+
+def test_interruptions_of_spot_machines_are_paid(price):
+    fleet = fleet_for(BUSINESS)
+    quick, slow = (
+        bill(fleet, BUSINESS, price, Terms(None, 0.5), service=60, start_seconds=start).usd_per_day
+        for start in (0, 600)
+    )
+    assert slow > quick
+
+
+def test_without_a_discount_the_bill_is_on_demand_and_says_what_is_missing(price):
+    traffic = traffic_of(500, TrafficShape.STEADY)
+    (part,) = bill(fleet_for(traffic), traffic, price, ON_DEMAND, service=60).purchases
+    assert (part.how, part.usd_per_hour) == ("on demand", 2.0)
+    assert "--commit-discount" in part.note
 
 
 def test_break_even_is_the_volume_at_which_fleet_and_api_cost_the_same():
@@ -43,56 +95,9 @@ def test_break_even_is_the_volume_at_which_fleet_and_api_cost_the_same():
     assert break_even(lambda clips: None, 1.0) is None
 
 
-def test_warm_instances_are_committed_and_interruptible_work_runs_on_spot(catalog):
-    traffic = traffic_of(4000, TrafficShape.BUSINESS)
-    fleet = size_fleet(traffic, 60, 90, 1, 1)
-    price = catalog.price("g7e.2xlarge", "us-east-1")
-    mix = {p.how: p for p in purchase_mix(fleet, price, commit_discount=0.4, interruptible_share=0.25)}
-    assert sum(p.instances for p in mix.values()) == fleet.instances
-    assert mix["committed"].usd_per_hour == pytest.approx(price.on_demand * 0.6)
-    assert mix["spot"].usd_per_hour == price.spot_median
-
-
-def test_without_a_commitment_discount_the_on_demand_price_is_used(catalog):
-    traffic = traffic_of(500, TrafficShape.STEADY)
-    fleet = size_fleet(traffic, 60, 90, 1, 1)
-    price = catalog.price("g7e.2xlarge", "us-east-1")
-    (committed,) = purchase_mix(fleet, price, commit_discount=None, interruptible_share=0.0)
-    assert committed.usd_per_hour == price.on_demand
-    assert "no commitment rates" in committed.note
-
-
 def test_a_managed_clip_is_billed_by_its_fixed_lengths(catalog):
     luma = catalog.video_apis["luma.ray-v2:0-720p"]
     assert luma.usd_per_clip(5.06) == pytest.approx(7.50)
     assert luma.usd_per_clip(6.0) == pytest.approx(13.50)
+    assert luma.usd_per_clip(10.0) == pytest.approx(15.0)  # 5 + 5, not 9 + 5
     assert luma.usd_per_clip(14.0) == pytest.approx(21.0)
-
-
-BASE = Situation(
-    slo_seconds=90,
-    service_seconds=60,
-    cold_seconds=120,
-    utilisation=0.3,
-    own_usd_per_clip=0.5,
-    managed_usd_per_clip=7.5,
-    adapters=1,
-)
-
-
-@pytest.mark.parametrize(
-    ("change", "pattern"),
-    [
-        ({}, Pattern.WARM),
-        ({"adapters": 5}, Pattern.ADAPTERS),
-        ({"slo_seconds": None}, Pattern.QUEUE),
-        ({"slo_seconds": 600}, Pattern.QUEUE),
-        ({"slo_seconds": None, "utilisation": 0.8}, Pattern.WARM),
-        ({"own_usd_per_clip": 9.0}, Pattern.MANAGED),
-        ({"own_usd_per_clip": None}, Pattern.WARM),
-    ],
-)
-def test_the_pattern_follows_from_latency_utilisation_and_cost_with_reasons(change, pattern):
-    choice = choose(replace(BASE, **change))
-    assert choice.pattern is pattern
-    assert choice.reasons

@@ -17,8 +17,8 @@ from filmgate.planner.report.record import to_record
 from filmgate.planner.report.tables import tables
 from filmgate.planner.rightsize import plan_rightsize
 from filmgate.planner.video.answer import plan_video
-from filmgate.planner.video.candidates import VideoQuestion
 from filmgate.planner.video.clip import clip_for
+from filmgate.planner.video.question import VideoQuestion
 
 TODAY = date(2026, 11, 15)
 
@@ -87,7 +87,8 @@ def test_text_is_escaped(answers):
 @pytest.mark.parametrize("name", ["video", "impossible", "llm"])
 def test_the_record_has_every_section_and_a_revisit_date(answers, name):
     text = to_record(answers[name], TODAY)
-    for part in ("Context", "Options", "Decision", "Consequences", "Risks", "Revisit", "Sources"):
+    for part in ("Context", "Forces", "Options", "Decision", "Consequences", "Risks", "Plan B", "Tenancy",
+                 "Revisit", "Sources"):  # fmt: skip
         assert f"## {part}" in text
     assert answers[name].verdict in text
     assert "2027-02-13" in text

@@ -1,0 +1,80 @@
+"""Seconds until a new replica accepts work: node, image, weights and compiler."""
+
+from dataclasses import dataclass
+
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.instances import Instance
+
+# Not published per instance type; every answer lists them as assumptions.
+BOOT_SECONDS = 90.0
+IMAGE_BYTES = 8e9
+IMAGE_BYTES_PER_SECOND = 0.4e9
+STORE_BYTES_PER_SECOND = 2.5e9
+NVME_BYTES_PER_SECOND = 2.0e9
+# Measured on one H200: docs/denoiser.md (first pass of compiled blocks), docs/decoder.md (the first clip).
+COMPILE_SECONDS = 11.0
+KERNEL_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """What a new replica loads and builds."""
+
+    weight_bytes: float
+    is_compiled: bool = False
+    has_fast_decoder: bool = False
+
+    @property
+    def build_seconds(self) -> float:
+        """Seconds of the compilers on a node whose cache is empty."""
+        return COMPILE_SECONDS * self.is_compiled + KERNEL_SECONDS * self.has_fast_decoder
+
+
+@dataclass(frozen=True, slots=True)
+class ColdStart:
+    """Seconds until a new replica accepts work, by the source of its weights."""
+
+    source: str
+    boot_seconds: float
+    image_seconds: float
+    load_seconds: float
+    build_seconds: float
+    total_seconds: float
+    is_assumed: bool
+
+
+def cold_starts(startup: Startup, instance: Instance | None, gpu: Gpu) -> list[ColdStart]:
+    """One entry for each source that the instance has. A new node also pulls the image and compiles."""
+    found = []
+    if instance and instance.network_gbps:
+        # EFA carries traffic between nodes. The object store is read over the ordinary network.
+        rate = min(instance.network_gbps / 8 * 1e9, STORE_BYTES_PER_SECOND)
+        found.append(_new_node("object store over the network", startup, rate, rate))
+    if instance and instance.ebs_mbps:
+        network = min((instance.network_gbps or 10.0) / 8 * 1e9, STORE_BYTES_PER_SECOND)
+        found.append(_new_node("EBS volume", startup, instance.ebs_mbps / 8 * 1e6, network))
+    if instance and instance.nvme_gb:
+        found.append(_restart("local NVMe, already filled", startup, NVME_BYTES_PER_SECOND, is_assumed=True))
+    if gpu.pcie_gb_s:
+        rate = gpu.pcie_gb_s / 2 * 1e9
+        found.append(_restart("host memory, process restart", startup, rate, is_assumed=False))
+    return found
+
+
+def start_seconds(startup: Startup, instance: Instance | None, gpu: Gpu) -> float:
+    """The slowest start of this machine."""
+    totals = [start.total_seconds for start in cold_starts(startup, instance, gpu)]
+    return max(totals, default=BOOT_SECONDS + startup.build_seconds)
+
+
+def _new_node(source: str, startup: Startup, rate: float, network: float) -> ColdStart:
+    image = IMAGE_BYTES / min(network, IMAGE_BYTES_PER_SECOND)
+    load, build = startup.weight_bytes / rate, startup.build_seconds
+    return ColdStart(
+        source, BOOT_SECONDS, image, load, build, BOOT_SECONDS + image + load + build, is_assumed=True
+    )
+
+
+def _restart(source: str, startup: Startup, rate: float, *, is_assumed: bool) -> ColdStart:
+    load = startup.weight_bytes / rate
+    return ColdStart(source, 0.0, 0.0, load, 0.0, load, is_assumed)
