@@ -8,6 +8,7 @@ import typer
 from filmgate import __version__
 from filmgate.cli import (
     aws,
+    backup,
     bench,
     config,
     doctor,
@@ -40,6 +41,8 @@ app.add_typer(keys.keys, name="keys")
 app.add_typer(models.models, name="models")
 app.add_typer(aws.aws, name="aws")
 app.command("route")(route.show_route)
+app.command("backup")(backup.back_up_installation)
+app.command("restore")(backup.restore_installation)
 app.command("doctor")(doctor.doctor)
 app.command("config")(config.show_config)
 app.command("serve")(serve.run_server)
