@@ -5,13 +5,18 @@ import pytest
 from filmgate.aws import clients
 from filmgate.aws.clients import ClientOptions
 from filmgate.aws.tenant_key import KeyTemplate
+from filmgate.database.engine import Database
+from filmgate.database.migration import migrate
 from filmgate.errors import KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
-from filmgate.jobs import TenantId
-from filmgate.settings import StoreSettings
+from filmgate.jobs import JobState, TenantId
+from filmgate.scheduling import open_queue, open_reader
+from filmgate.settings import QueueSettings, StoreSettings
 from filmgate.store.keys import open_keyring
+from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.kms import KmsKeyring, key_template
 from tests.aws import client, create_keys
 from tests.proxy import Proxy, kms_error
+from tests.tickets import make_offer, make_ticket
 
 ACME, GLOBEX = TenantId("acme"), TenantId("globex")
 
@@ -118,3 +123,21 @@ def test_the_keyring_url_names_the_keys(keyring, kms_key, expected):
 def test_kms_without_a_key_is_a_settings_error():
     with pytest.raises(SettingsError, match="expected a KMS key"):
         key_template(StoreSettings(keyring="kms://", kms_key=""))
+
+
+def test_a_denied_key_delays_its_tenant_and_nobody_else(far, proxy, tmp_path):
+    database = Database(f"sqlite:///{tmp_path / 'filmgate.db'}")
+    migrate(database)
+    server = open_queue(database, DataKeys(far), QueueSettings())
+    denied = server.enqueue(make_ticket("acme", slo_seconds=1))
+    other = server.enqueue(make_ticket("globex"))
+    keys = DataKeys(far)
+    open_reader(database, keys).find(GLOBEX, other.id)  # this data key is known
+    proxy.fail("Decrypt", **kms_error("AccessDeniedException"))
+    worker = open_queue(database, keys, QueueSettings())
+    assert worker.lease(make_offer()).job.id == other.id
+    assert worker.lease(make_offer()) is None
+    proxy.heal()
+    waiting = open_reader(database, DataKeys(far)).find(ACME, denied.id)
+    assert (waiting.state, waiting.attempt) == (JobState.QUEUED, 0)
+    database.close()

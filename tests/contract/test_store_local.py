@@ -82,6 +82,17 @@ def test_damaged_objects_and_files_of_others_are_deleted_with_their_job(store, f
     assert not home.exists()
 
 
+def test_a_damaged_header_does_not_stop_the_rewrapping_of_others(store, folder, tmp_path):
+    keyring, whole = FileKeyring(tmp_path / "keys"), ObjectName(ACME, JOB, "clip-2.mp4")
+    for name in (CLIP, whole):
+        store.put(name, [SECRET])
+    os.truncate(folder / str(CLIP), 30)
+    keyring.rotate(ACME)
+    assert store.rewrap(ACME, lambda wrapped: keyring.rewrap(ACME, wrapped)) == 1
+    keyring.prune(ACME)
+    assert read(LocalStore(folder, DataKeys(keyring)), whole) == SECRET
+
+
 def test_objects_cannot_be_read_after_the_key_is_deleted(store, folder, keys):
     store.put(CLIP, [SECRET])
     keys.forget(ACME)

@@ -10,6 +10,7 @@ from filmgate import __version__
 from filmgate.cli import (
     aws,
     aws_template,
+    backup,
     bench,
     config,
     deploy,
@@ -67,6 +68,8 @@ app.add_typer(jobs.jobs, name="jobs")
 app.add_typer(models.models, name="models")
 app.add_typer(tenant.tenant, name="tenant")
 app.add_typer(keys.keys, name="keys")
+app.command("backup")(backup.back_up_installation)
+app.command("restore")(backup.restore_installation)
 app.add_typer(plan.app)
 app.command("doctor", short_help="Check this machine and print a remedy for every problem.")(doctor.doctor)
 app.command("config")(config.show_config)

@@ -192,7 +192,7 @@ class SqlQueue:
         with self._released_if_lost(lease), self._database.write() as connection:
             row = self._complete(connection, lease, result)
         self._waker.ended(lease, None)
-        return self._read(row)
+        return _to_leased(row, lease)
 
     def _complete(self, connection: sa.Connection, lease: Lease, result: AttemptResult) -> Row:
         account, row = self._lock_leased(connection, lease)
@@ -217,7 +217,7 @@ class SqlQueue:
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
         with self._released_if_lost(lease), self._database.write() as connection:
             row, delay = self._fail_attempt(connection, lease, failed)
-        job = self._read(row)
+        job = _to_leased(row, lease)
         if job.state.is_final:
             self._waker.ended(lease, None)
         elif failed.uses_attempt or delay > 0:
@@ -313,6 +313,12 @@ class SqlQueue:
 def _require_held(row: Row, lease: Lease) -> None:
     if row["state"] != JobState.RUNNING or row["fence"] != lease.fence:
         raise _lost(lease)
+
+
+def _to_leased(row: Row, lease: Lease) -> Job:
+    """The job of a row with the texts that its lease has: the keyring is not needed again."""
+    job, spec = to_job(row, None), lease.job.spec
+    return replace(job, spec=replace(job.spec, prompt=spec.prompt, negative_prompt=spec.negative_prompt))
 
 
 def _lost(lease: Lease) -> LeaseLost:

@@ -89,6 +89,14 @@ class FileKeyring:
             path.unlink(missing_ok=True)
         return len(old)
 
+    def copy_to(self, folder: Path) -> None:
+        """Copy all keys to an existing folder. Raises KeyringUnavailable."""
+        _copy_keys(self._folder, folder)
+
+    def copy_from(self, folder: Path) -> None:
+        """Copy all keys from a backup. Raises KeyringUnavailable if a key here is another one."""
+        _copy_keys(folder, self._folder)
+
     def _old_paths(self, tenant_id: TenantId) -> list[Path]:
         self._path(tenant_id)  # checks the id
         return sorted(self._folder.glob(f"{tenant_id}.[0-9]*.key"))
@@ -142,6 +150,23 @@ def _read_key(path: Path) -> bytes | None:
     if len(key) != _KEY_BYTES:
         raise KeyringUnavailable(f"{path} is not a key: expected {_KEY_BYTES} bytes, found {len(key)}")
     return key
+
+
+def _copy_keys(source: Path, target: Path) -> None:
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in sorted([*source.glob("*.key"), *source.glob(_IDENTITY_FILE)]):
+            copy = target / path.name
+            if copy.exists() and copy.read_bytes() != path.read_bytes():
+                raise KeyringUnavailable(f"{copy} is another key; restore into a folder without keys")
+            copy.unlink(missing_ok=True)
+            with open(copy, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                file.write(path.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+        _flush_folder(target)
+    except OSError as exc:
+        raise KeyringUnavailable(f"the keys could not be copied to {target}: {exc.strerror}") from exc
 
 
 def _create_key(path: Path) -> None:

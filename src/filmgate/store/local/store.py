@@ -135,7 +135,8 @@ class LocalStore:
         changed = 0
         for job_id in self.jobs(tenant_id):
             for stored in self.parts(tenant_id, job_id):
-                with suppress(ObjectNotFound, ObjectCorrupt):  # deleted meanwhile, or damaged before
+                # Deleted meanwhile, or damaged before: the others are still rewrapped.
+                with suppress(ObjectNotFound, ObjectCorrupt, KeyRefused):
                     changed += self._rewrap_object(stored.name, rewrap)
         return changed
 

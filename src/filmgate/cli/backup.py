@@ -1,0 +1,52 @@
+"""`filmgate backup` and `filmgate restore`: an installation on SQLite, with the keys apart."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+def back_up_installation(
+    target: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
+    keys: Annotated[Path | None, typer.Option(help="A new folder for the tenants' keys, elsewhere.")] = None,
+    is_json: AsJson = False,
+) -> None:
+    """Copy the database while the service runs, list the objects it refers to, and copy the keys apart."""
+    from filmgate.settings import load_settings
+    from filmgate.worker.backup import back_up
+
+    settings = load_settings()
+    done = back_up(settings, target, keys)
+    if keys is None and not settings.store.keyring.startswith("kms:"):
+        typer.echo("the keys are not in this backup; without them it cannot be read: use --keys", err=True)
+    text = f"{done.jobs} jobs backed up; they refer to {len(done.objects)} objects, which you copy yourself"
+    typer.echo(json.dumps(asdict(done)) if is_json else text)
+
+
+def restore_installation(
+    source: Annotated[Path, typer.Argument(help="The folder of a backup.", show_default=False)],
+    keys: Annotated[Path | None, typer.Option(help="The folder with the tenants' keys.")] = None,
+    is_json: AsJson = False,
+) -> None:
+    """Restore a backup into a new data folder and check that objects and prompts can be read.
+
+    Copy the objects first. Exit code 1 if anything is missing.
+    """
+    from filmgate.settings import load_settings
+    from filmgate.worker.backup import restore
+
+    done = restore(load_settings(), source, keys)
+    if is_json:
+        typer.echo(json.dumps(asdict(done)))
+    else:
+        typer.echo(f"{done.jobs} jobs restored, {done.ended_leases} of them are rendered again")
+        for name in done.missing_objects:
+            typer.echo(f"missing object: {name}", err=True)
+        for tenant_id in done.unreadable_tenants:
+            typer.echo(f"the prompts of {tenant_id} cannot be read: its key is missing", err=True)
+    if done.missing_objects or done.unreadable_tenants:
+        raise typer.Exit(1)

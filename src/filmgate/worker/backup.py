@@ -1,0 +1,162 @@
+"""Backup and restore of an installation on SQLite: the database, the keys apart, the objects by reference."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from filmgate.database import DEFAULT_FILE, Database, open_database
+from filmgate.database.backup import copy_database, end_leases, place_database
+from filmgate.database.engine import parse_url
+from filmgate.database.schema import REVISION, jobs
+from filmgate.database.site import Site
+from filmgate.errors import FilmgateError, ObjectNotFound, UsageError
+from filmgate.jobs import JobId, TenantId
+from filmgate.scheduling.rows import Row, open_prompt, to_clip
+from filmgate.settings import Settings
+from filmgate.store import open_store
+from filmgate.store.base import ObjectName, ObjectStore
+from filmgate.store.keys import open_keyring, open_keys
+from filmgate.store.keys.files import FileKeyring
+from filmgate.store.keys.sealing import Sealer
+
+MANIFEST_FILE = "manifest.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a backup contains. `objects` names every clip and picture of the completed jobs."""
+
+    format: int
+    created_at: float
+    schema: str
+    store: str
+    keyring: str
+    jobs: int
+    objects: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The result of a restore: what is there, and what could not be found or read."""
+
+    jobs: int
+    ended_leases: int
+    missing_objects: list[str]
+    unreadable_tenants: list[str]
+
+
+def back_up(settings: Settings, target: Path, key_target: Path | None) -> Manifest:
+    """Write a backup to a new folder, and the tenants' keys to another one. The service may be running."""
+    keyring = open_keyring(settings.store, settings.data)
+    if key_target is not None:
+        _check_apart(target, key_target)
+    _make_folder(target, "TARGET")
+    database = open_database(settings.queue, settings.data)
+    try:
+        copy_database(database, target / DEFAULT_FILE)
+    finally:
+        database.close()
+    # After the database: a key that it needs is never missing.
+    if key_target is not None and isinstance(keyring, FileKeyring):
+        _make_folder(key_target, "--keys")
+        keyring.copy_to(key_target)
+    keys = open_keys(settings.store, settings.data)
+    store = open_store(settings.store, settings.data, keys)
+    copied = Database(f"sqlite:///{target / DEFAULT_FILE}")
+    try:
+        count, names = _describe(copied)
+    finally:
+        copied.close()
+    manifest = Manifest(_FORMAT, time.time(), REVISION, store.identity, keys.identity, count, names)
+    (target / MANIFEST_FILE).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
+    return manifest
+
+
+def restore(settings: Settings, source: Path, key_source: Path | None) -> Restored:
+    """Restore a backup into an empty data folder, then check every object and one prompt per tenant."""
+    _read_manifest(source)
+    if settings.queue.url and not settings.queue.url.startswith("sqlite:"):
+        raise UsageError("restore PostgreSQL with pg_restore; see docs/operations.md", option="queue.url")
+    given = parse_url(settings.queue.url).database if settings.queue.url else None
+    place_database(source / DEFAULT_FILE, Path(given or settings.data / DEFAULT_FILE))
+    keyring = open_keyring(settings.store, settings.data)
+    if key_source is not None and isinstance(keyring, FileKeyring):
+        keyring.copy_from(key_source)
+    database = open_database(settings.queue, settings.data)
+    try:
+        ended = end_leases(database)
+        keys = open_keys(settings.store, settings.data)
+        store = open_store(settings.store, settings.data, keys)
+        Site(database, {"store.url": store.identity, "store.keyring": keys.identity}).adopt()
+        count, names = _describe(database)
+        missing = [name for name in names if not _exists(store, name)]
+        return Restored(count, ended, missing, _find_unreadable(database, Sealer(keys)))
+    finally:
+        database.close()
+
+
+def _describe(database: Database) -> tuple[int, list[str]]:
+    """The number of jobs, and the names of the objects that the completed ones refer to."""
+    with database.read() as connection:
+        count = connection.execute(sa.select(sa.func.count()).select_from(jobs)).scalar_one()
+        columns = (jobs.c.tenant_id, jobs.c.id, jobs.c.clip)
+        rows = connection.execute(sa.select(*columns).where(jobs.c.clip.is_not(None))).mappings().all()
+    return count, [str(name) for row in rows for name in _objects_of(row)]
+
+
+def _objects_of(row: Row) -> Iterator[ObjectName]:
+    clip = to_clip(row["clip"])
+    for part in (clip.part, clip.thumbnail, clip.spritesheet) if clip is not None else ():
+        if part is not None:
+            yield ObjectName(TenantId(row["tenant_id"]), JobId(row["id"]), part)
+
+
+def _exists(store: ObjectStore, name: str) -> bool:
+    tenant_id, job_id, part = name.split("/", 2)
+    try:
+        store.stat(ObjectName(TenantId(tenant_id), JobId(job_id), part))
+    except ObjectNotFound:
+        return False
+    return True
+
+
+def _find_unreadable(database: Database, sealer: Sealer) -> list[str]:
+    newest = sa.select(sa.func.max(jobs.c.seq)).group_by(jobs.c.tenant_id)
+    with database.read() as connection:
+        rows = connection.execute(sa.select(jobs).where(jobs.c.seq.in_(newest))).mappings().all()
+    return [row["tenant_id"] for row in rows if not _can_open(sealer, row)]
+
+
+def _can_open(sealer: Sealer, row: Row) -> bool:
+    try:
+        open_prompt(sealer, row)
+    except FilmgateError:
+        return False
+    return True
+
+
+def _read_manifest(source: Path) -> Manifest:
+    try:
+        manifest = Manifest(**json.loads((source / MANIFEST_FILE).read_text()))
+    except (OSError, ValueError, TypeError) as exc:
+        raise UsageError(f"{source} is not a backup: {MANIFEST_FILE} is missing", option="SOURCE") from exc
+    if manifest.format != _FORMAT:
+        raise UsageError("the backup is of a newer version of filmgate; upgrade filmgate", option="SOURCE")
+    return manifest
+
+
+def _make_folder(folder: Path, option: str) -> None:
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty; choose a new folder", option=option)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _check_apart(target: Path, key_target: Path) -> None:
+    """Keys beside the data they encrypt protect nothing."""
+    if key_target.resolve().is_relative_to(target.resolve()):
+        raise UsageError("choose a folder outside the backup, on other storage", option="--keys")
