@@ -134,8 +134,8 @@ def _spell(visible: str, alphabet: AbstractSet[str] | None) -> str:
     return _WORD.sub(lambda found: _to_latin(found[0], alphabet), text.translate(_SYMBOLS))
 
 
-# Letters in circles, squares and flags are symbols, not parts of words.
-_SYMBOLS = {code: latin for code, latin in TO_LATIN.items() if unicodedata.category(chr(code)) == "So"}
+# Letters in circles, squares and flags, and currency signs, are symbols, not parts of words.
+_SYMBOLS = {code: latin for code, latin in TO_LATIN.items() if unicodedata.category(chr(code))[0] in "SP"}
 
 
 def _to_latin(word: str, alphabet: AbstractSet[str] | None) -> str:
@@ -163,12 +163,12 @@ def _read(text: str, words: re.Pattern[str]) -> Letters:
 
 
 def without_repeats(letters: Letters) -> Letters:
-    """Repeated letters of a word once."""
+    """Repeated letters of a word once; numbers stay as they are."""
     text, borders = letters.text, letters.borders
     kept = [
         index
         for index in range(len(text))
-        if borders[index] != _INSIDE or text[index] != text[index - 1]
+        if borders[index] != _INSIDE or text[index] != text[index - 1] or text[index].isdigit()
     ]  # fmt: skip
     return Letters("".join(text[i] for i in kept), bytes(borders[i] for i in kept))
 
