@@ -162,6 +162,12 @@ def test_a_language_is_a_file_that_extends_the_rules_of_the_others(tmp_path, pro
     assert screener.screen(["a boxer rests", "драка на экране"], {}).action is ScreeningAction.ALLOW
 
 
+def test_a_number_can_be_a_word_of_a_rule(tmp_path):
+    screener = rules_folder(tmp_path, en=LANGUAGES.replace('"boxer"', '"1488"'))
+    assert screener.screen(["1488 brawls"], {}).action is ScreeningAction.REJECT
+    assert screener.screen(["11488 brawls"], {}).action is ScreeningAction.ALLOW
+
+
 def test_an_unsplit_word_does_not_match_across_a_space(tmp_path):
     screener = rules_folder(tmp_path, en=LANGUAGES)
     assert screener.screen(["brawl in 5 min or less"], {}).action is ScreeningAction.ALLOW

@@ -37,9 +37,10 @@ _DIGIT_IN_WORD = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 _REPEATED = re.compile(r"(.)\1")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[^\W_]+")
-# With the signs that stand for letters; `*` between two letters hides a vowel.
-_WORD_WITH_SIGNS = re.compile(r"[@$€!+|]*[^\W_](?:[^\W_]|[@$€!+|£]|\*(?=[^\W_]))*|[@$€]")
-_WORD_WITH_INNER_SIGNS = re.compile(r"[@$€!+|]*[^\W_](?:[@$€!+|£*]*[^\W_])*")
+# With the signs that stand for letters; `*` between two letters hides a vowel. At most three signs in a row:
+# a longer repeat before a letter takes quadratic time.
+_WORD_WITH_SIGNS = re.compile(r"[@$€!+|]{0,3}[^\W_](?:[^\W_]|[@$€!+|£]|\*(?=[^\W_]))*|[@$€]")
+_WORD_WITH_INNER_SIGNS = re.compile(r"[@$€!+|]{0,3}[^\W_](?:[@$€!+|£*]{0,3}[^\W_])*")
 _WORD_WITHOUT_DIGITS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[a-z]")
 _NOT_LATIN = re.compile("[^a-z0-9]+")
@@ -169,7 +170,7 @@ def without_repeats(letters: Letters) -> Letters:
         index
         for index in range(len(text))
         if borders[index] != _INSIDE or text[index] != text[index - 1] or text[index].isdigit()
-    ]  # fmt: skip
+    ]
     return Letters("".join(text[i] for i in kept), bytes(borders[i] for i in kept))
 
 
