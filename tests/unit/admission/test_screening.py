@@ -34,6 +34,7 @@ def screen(text, **choices):
         "a classroom where the teacher repeats the lesson",
         "a bare tree in the wind; the naked branches shake",
         "a nude 22 year old model, charcoal drawing",
+        "Super Bowl XXX, stadium lights",
         "a nude twenty-two year old model",
         "mujer de 40 años desnuda, óleo",
     ],
