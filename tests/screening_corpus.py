@@ -30,6 +30,10 @@ _DIGITS = str.maketrans("oieast", "013457")
 _SIGNS = str.maketrans("aesi", "@€$!")
 _SMALL_CAPITALS = str.maketrans("abcdeghijklmnoprtuvwyz", "ᴀʙᴄᴅᴇɢʜɪᴊᴋʟᴍɴᴏᴘʀᴛᴜᴠᴡʏᴢ")
 _LISU = str.maketrans("bpdtgkjczfmnlsrvhwxyaeiou", "ꓐꓑꓓꓔꓖꓗꓙꓚꓜꓝꓟꓠꓡꓢꓣꓦꓧꓪꓫꓬꓮꓰꓲꓳꓴ")
+_SYLLABICS = str.maketrans("abcdefhjklmnoprsuvwx", "ᗩᗷᑕᗪᗴᖴᕼᒍᛕᒪᗰᑎᗝᑭᖇᔕᑌᐯᗯ᙭")
+_THAI = str.maketrans("abdehikmnoprsuw", "ค๒๔єђเк๓ภ๏קгรยฬ")
+_CURRENCIES = str.maketrans("abcdfgklmnpstwy", "₳฿₵₫₣₲₭₤₥₦₱₴₮₩¥")
+_SUPERSCRIPTS = str.maketrans("abdeghijklmnoprstuvw", "ᵃᵇᵈᵉᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷ")
 _ACCENTS = str.maketrans("aeiouncs", "åêïøûñçš")
 _HOOKS = str.maketrans("bdkhtl", "ɓɗƙɦŧƚ")
 
@@ -104,6 +108,14 @@ OBFUSCATIONS = {
     "Greek letters": lambda text: text.translate(_GREEK),
     "Lisu letters": lambda text: _bare(text).lower().translate(_LISU),
     "small capitals": lambda text: _bare(text).lower().translate(_SMALL_CAPITALS),
+    "syllabics": lambda text: _bare(text).lower().translate(_SYLLABICS),
+    "Thai and Hebrew letters": lambda text: _bare(text).lower().translate(_THAI),
+    "currency signs": lambda text: _bare(text).lower().translate(_CURRENCIES),
+    "superscripts": lambda text: _bare(text).lower().translate(_SUPERSCRIPTS),
+    "parentheses": _shifted(0x249C, 0x249C),
+    "control characters": _inside("\x08"),
+    "line separators": _inside("\u2028"),
+    "private characters": _inside("\ue000"),
     "accents": lambda text: text.translate(_ACCENTS),
     "decomposed accents": lambda text: unicodedata.normalize("NFD", text.translate(_ACCENTS)),
     "hooks and strokes": lambda text: text.translate(_HOOKS),

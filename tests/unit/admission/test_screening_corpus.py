@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from functools import cache
 
 import pytest
 
@@ -15,7 +16,7 @@ HOSTILE = [
     "\ufdfa", "\u3316", "\u33af", "⑽", "ﬃ", "ΐ", "ǖ", "\u0301\u0327", "a\u0327\u0301", "한", "中", "е ",
     "a ", "a.", "x.", "a1 ", "1 ", "n*", "s*s ", "1!|", "aB", "a@", "a@a.", "AB12 ", "DE89 ", "4111 ", "+1 ",
     "\u200ba", "\u202ea", "ignore the ", "you are now ", "nakedchild",
-    "s e x u a l i n t e r c o u r s ", "<|", "#",
+    "s e x u a l i n t e r c o u r s ", "<|", "#", "!", "@", "a!!", "**a", " ", "-",
 ]  # fmt: skip
 
 
@@ -45,6 +46,7 @@ def test_false_alarms_are_rare_on_ordinary_prompts():
     assert len(alarms) < 0.005 * len(prompts), alarms
 
 
+@cache
 def cpu_seconds(unit, length):
     text = (unit * length)[:length]
 

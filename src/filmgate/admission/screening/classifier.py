@@ -2,7 +2,6 @@
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from filmgate.admission.screening.base import Label
 from filmgate.admission.screening.folding import (
@@ -15,9 +14,7 @@ from filmgate.admission.screening.folding import (
 )
 from filmgate.admission.screening.personal import personal_data
 from filmgate.admission.screening.rules import Rule, RuleSet
-
-if TYPE_CHECKING:
-    from filmgate.admission.screening.terms import Term
+from filmgate.admission.screening.terms import Term, Terms
 
 _PAYMENT = {"card", "iban"}
 Spans = list[tuple[int, int]]
@@ -33,6 +30,7 @@ class RulesClassifier:
             for number, terms in enumerate(rule.lists):
                 for term in terms:
                     self._lists.setdefault(term, []).append((rule, number))
+        self._terms = Terms(self._lists)
 
     @property
     def name(self) -> str:
@@ -63,9 +61,9 @@ class RulesClassifier:
 
     def _term_labels(self, visible: str) -> Iterator[Label]:
         present: dict[str, set[int]] = {}
-        for letters in readings(visible, self._rules.terms.alphabet):
+        for letters in readings(visible, self._terms.alphabet):
             ordered: dict[str, list[Spans]] = {}
-            for match in self._rules.terms.find(letters):
+            for match in self._terms.find(letters):
                 for rule, number in self._lists[match.term]:
                     if rule.within_letters is None:
                         present.setdefault(rule.id, set()).add(number)

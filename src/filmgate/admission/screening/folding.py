@@ -37,9 +37,10 @@ _DIGIT_IN_WORD = re.compile(r"[^\W\d_]\d|\d[^\W\d_]")
 _REPEATED = re.compile(r"(.)\1")
 _CASE_CHANGE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[^\W_]+")
-# With the signs that stand for letters; `*` between two letters hides a vowel.
-_WORD_WITH_SIGNS = re.compile(r"[@$€!+|]*[^\W_](?:[^\W_]|[@$€!+|£]|\*(?=[^\W_]))*|[@$€]")
-_WORD_WITH_INNER_SIGNS = re.compile(r"[@$€!+|]*[^\W_](?:[@$€!+|£*]*[^\W_])*")
+# With the signs that stand for letters; `*` between two letters hides a vowel. At most three signs in a row:
+# a longer repeat before a letter takes quadratic time.
+_WORD_WITH_SIGNS = re.compile(r"[@$€!+|]{0,3}[^\W_](?:[^\W_]|[@$€!+|£]|\*(?=[^\W_]))*|[@$€]")
+_WORD_WITH_INNER_SIGNS = re.compile(r"[@$€!+|]{0,3}[^\W_](?:[@$€!+|£*]{0,3}[^\W_])*")
 _WORD_WITHOUT_DIGITS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[a-z]")
 _NOT_LATIN = re.compile("[^a-z0-9]+")
@@ -134,8 +135,8 @@ def _spell(visible: str, alphabet: AbstractSet[str] | None) -> str:
     return _WORD.sub(lambda found: _to_latin(found[0], alphabet), text.translate(_SYMBOLS))
 
 
-# Letters in circles, squares and flags are symbols, not parts of words.
-_SYMBOLS = {code: latin for code, latin in TO_LATIN.items() if unicodedata.category(chr(code)) == "So"}
+# Letters in circles, squares and flags, and currency signs, are symbols, not parts of words.
+_SYMBOLS = {code: latin for code, latin in TO_LATIN.items() if unicodedata.category(chr(code))[0] in "SP"}
 
 
 def _to_latin(word: str, alphabet: AbstractSet[str] | None) -> str:
@@ -163,13 +164,13 @@ def _read(text: str, words: re.Pattern[str]) -> Letters:
 
 
 def without_repeats(letters: Letters) -> Letters:
-    """Repeated letters of a word once."""
+    """Repeated letters of a word once; numbers stay as they are."""
     text, borders = letters.text, letters.borders
     kept = [
         index
         for index in range(len(text))
-        if borders[index] != _INSIDE or text[index] != text[index - 1]
-    ]  # fmt: skip
+        if borders[index] != _INSIDE or text[index] != text[index - 1] or text[index].isdigit()
+    ]
     return Letters("".join(text[i] for i in kept), bytes(borders[i] for i in kept))
 
 

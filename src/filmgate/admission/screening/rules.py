@@ -3,8 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import zip_longest
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from filmgate.admission.screening.terms import Term, Terms
+from filmgate.admission.screening.terms import Term
 from filmgate.errors import SettingsError
 from filmgate.jobs import ScreeningAction
 
@@ -67,16 +66,12 @@ class Rule:
     pattern: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RuleSet:
     """All rules and categories."""
 
     categories: dict[str, Category]
-    rules: tuple[Rule, ...] = field(repr=False)
-
-    @cached_property
-    def terms(self) -> Terms:
-        return Terms({term for rule in self.rules for terms in rule.lists for term in terms})
+    rules: tuple[Rule, ...]
 
 
 # Categories of checks in code; a file may override their actions.

@@ -68,10 +68,10 @@ class Terms:
     def __init__(self, terms: Iterable[Term]) -> None:
         self._root = _Node()
         self._starts: set[str] = set()
+        self.alphabet: set[str] = set()
         for term in terms:
             for spelling in _spellings(term):
                 self._insert(spelling)
-        self.alphabet = frozenset(char for start in self._starts for char in start)
 
     def find(self, letters: Letters) -> list[Match]:
         """Every match in one reading of a text."""
@@ -95,6 +95,8 @@ class Terms:
         for char in spelling.letters:
             node = node.children.setdefault(char, _Node())
         node.ends.append(spelling)
+        self.alphabet.update(spelling.letters)
+        self._starts.add(spelling.letters[:3])
         starts = map("".join, product(*(char + _SIGNS_FOR.get(char, "") for char in spelling.letters[:3])))
         self._starts.update(start for start in starts if not _UNLIKE.issuperset(start))
 
