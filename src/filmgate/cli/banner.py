@@ -45,7 +45,10 @@ def print_banner(settings: "Settings", port: int) -> None:
     host = f"[{host}]" if ":" in host else host
     key_file = (settings.data / KEY_FILE).resolve()
     banner = Banner(f"{scheme}://{host}:{port}", key_file, settings.api.open)
-    lines = [f"Filmgate is listening on {banner.address} (API reference: {banner.address}/docs)"]
+    lines = [
+        f"Filmgate is listening on {banner.address}",
+        f"Open it in a browser for the console; the API reference is at {banner.address}/docs",
+    ]
     if settings.api.open:
         lines.append("Requests from this machine need no API key.")
     if key_file.exists():
