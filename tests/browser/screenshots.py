@@ -15,8 +15,6 @@ PROMPTS = [
     "a yellow fish moves to the right in the sea",
     "a blue rocket rises in the night sky",
     "a green balloon sways at sunset",
-    "an orange star spins in the night sky",
-    "a white boat moves to the left on the sea",
     "a pink heart grows on a plain background",
     "a purple car moves to the right in the city",
 ]
@@ -33,19 +31,20 @@ SHOTS = {
 }
 CREATE = """async ([prompt, seconds]) => {
     const headers = {"Content-Type": "application/json"};
-    const body = JSON.stringify({prompt, seconds, seed: 7});
+    const body = JSON.stringify({prompt, seconds, seed: 7, steps: 6});
     return (await (await fetch("/v1/videos", {method: "POST", headers, body})).json()).id;
 }"""
 COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
+COUNT_CLIPS = "async () => (await (await fetch('/v1/videos')).json()).data.length"
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
 
 
 def fill(page, url):
-    """Render some clips, and leave some in the queue."""
+    """Render a clip for every prompt, unless the data folder has them."""
     page.goto(url)
-    ids = [page.evaluate(CREATE, [prompt, "2"]) for prompt in reversed(PROMPTS)]
-    wait_until(lambda: page.evaluate(STATUS, ids[-1]), 300, interval=0.5)
-    return ids
+    if page.evaluate(COUNT_CLIPS) == 0:
+        ids = [page.evaluate(CREATE, [prompt, "2"]) for prompt in reversed(PROMPTS)]
+        wait_until(lambda: page.evaluate(STATUS, ids[-1]), 1200, interval=0.5)
 
 
 def take(page, url, name):
@@ -88,9 +87,10 @@ def shoot(context, url, view, folder):
             cancel_jobs(page, ids)
 
 
-def main(folder):
-    with tempfile.TemporaryDirectory() as data, sync_playwright() as playwright:
-        server = ServerProcess(Path(data), "--open", model="flipbook", FILMGATE_API__USD_PER_GPU_HOUR="2.5")
+def main(folder, data):
+    """Write the screenshots. `data` keeps the clips for the next call."""
+    with sync_playwright() as playwright:
+        server = ServerProcess(data, "--open", model="flipbook", FILMGATE_API__USD_PER_GPU_HOUR="2.5")
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         try:
             with browser.new_page() as page:
@@ -104,4 +104,5 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as temporary:
+        main(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else temporary))

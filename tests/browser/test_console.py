@@ -226,8 +226,8 @@ def test_axe_finds_nothing(hand, opened, view):
     options = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"} if "phone" in view else {}
     found = []
     page = opened(**options)
-    create(page, "a red ball")
-    for path, content in READY.items():
+    video = create(page, "a red ball").get_attribute("data-id")
+    for path, content in (READY | {f"/#/clips/{video}": ".code"}).items():
         page.goto(page.url.partition("/#")[0].removesuffix("/docs") + path)
         page.locator("h1").wait_for()
         page.locator(content).first.wait_for()

@@ -48,7 +48,10 @@ def print_banner(settings: "Settings", has_worker: bool, port: int) -> None:  # 
     banner = Banner(
         f"{scheme}://{host}:{port}", key_file, settings.api.open, settings.admission.default_model
     )
-    lines = [f"Filmgate is listening on {banner.address} (API reference: {banner.address}/docs)"]
+    lines = [
+        f"Filmgate is listening on {banner.address}",
+        f"Open it in a browser for the console; the API reference is at {banner.address}/docs",
+    ]
     if settings.api.open:
         lines.append("Requests from this machine need no API key.")
     if has_worker:
