@@ -3,6 +3,7 @@
 import os
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -10,6 +11,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/chart/filmgate"
 VALUES = sorted((ROOT / "deploy/values").glob("*.yaml"))
+# The loader in C is ten times as fast.
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 HELM = os.environ.get("FILMGATE_TEST_HELM", str(ROOT / "build/helm-4.3.1/helm"))
 
 
@@ -43,9 +46,14 @@ def run_helm(*arguments, chart=CHART, release="films"):
 
 
 def render(*options, chart=CHART, release="films"):
+    return _render(tuple(map(str, options)), chart, release)
+
+
+@cache
+def _render(options, chart, release):
     done = run_helm("template", "--namespace", "films", *options, chart=chart, release=release)
     assert done.returncode == 0, done.stderr
-    return Rendered([manifest for manifest in yaml.safe_load_all(done.stdout) if manifest])
+    return Rendered([manifest for manifest in yaml.load_all(done.stdout, LOADER) if manifest])
 
 
 def render_values(name, *options, release="films"):

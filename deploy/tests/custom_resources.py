@@ -10,6 +10,8 @@ import yaml
 from celpy import celtypes
 from jsonschema import Draft202012Validator
 
+from deploy.tests.charts import LOADER
+
 # The functions that Kubernetes adds to CEL and these CRDs use.
 FUNCTIONS = {
     "find": lambda text, pattern: celtypes.StringType((re.search(str(pattern), str(text)) or [""])[0]),
@@ -23,7 +25,7 @@ class CustomResources:
     def __init__(self, folder):
         self._schemas = {}
         for path in sorted(folder.glob("*.yaml")):
-            for crd in filter(None, yaml.safe_load_all(path.read_text())):
+            for crd in filter(None, yaml.load_all(path.read_text(), LOADER)):
                 for version in crd["spec"]["versions"]:
                     key = f"{crd['spec']['group']}/{version['name']}", crd["spec"]["names"]["kind"]
                     self._schemas[key] = version["schema"]["openAPIV3Schema"]

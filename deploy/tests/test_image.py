@@ -66,3 +66,10 @@ def test_the_build_context_contains_what_the_dockerfile_copies_and_nothing_else(
             copied |= set(line.split()[1:-1])
     assert copied == allowed
     assert [name for name in copied if not (ROOT / name).exists()] == []
+
+
+def test_the_sbom_is_written_after_the_installer_is_gone_and_before_the_dates_are_set():
+    script = (ROOT / "deploy/finish-image").read_text()
+    steps = ['pip" uninstall', "cyclonedx-py", "compileall", "touch"]
+    places = [script.index(step) for step in steps]
+    assert places == sorted(places)

@@ -155,3 +155,13 @@ def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):
         assert (rule["selection"]["tagStatus"], rule["selection"]["countNumber"]) == ("untagged", 14)
     assert set(of_type(template, "AWS::EC2::FlowLog")) == {"FlowLog"}
     assert len(of_type(template, "AWS::CloudWatch::Alarm")) == 2
+
+
+def test_the_state_machine_of_the_adr_has_no_dangling_state():
+    text = (Path(__file__).parents[2] / "docs/adr/0080-the-router-is-not-a-state-machine.md").read_text()
+    machine = json.loads(text[text.index("    {\n") : text.rindex("    }\n") + 6])
+    named = {machine["StartAt"]}
+    for state in machine["States"].values():
+        choices = state.get("Choices", [])
+        named |= {state[key] for key in ("Next", "Default") if key in state} | {c["Next"] for c in choices}
+    assert named == set(machine["States"])
