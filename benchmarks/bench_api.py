@@ -78,8 +78,6 @@ def filmgate_server(folder: Path) -> Iterator[Server]:
     folder.mkdir()
     settings = {
         "FILMGATE_ADMISSION__PROMISE_SECONDS": "1e12",
-        "FILMGATE_LIMITS__TENANT_REQUESTS_PER_SECOND": "0",
-        "FILMGATE_LIMITS__ADDRESS_REQUESTS_PER_SECOND": "0",
         "FILMGATE_LIMITS__MAX_CONNECTIONS_PER_ADDRESS": "0",
     }
     process = ServerProcess(folder, "--no-worker", model="flipbook", **settings)

@@ -26,7 +26,7 @@ from benchmarks.processes import resident_bytes
 from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
 from filmgate.database import open_database
 from filmgate.jobs import TenantId
-from filmgate.settings import Settings, with_values
+from filmgate.settings import LimitSettings, Settings, with_values
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from tests.server_process import ServerProcess
@@ -151,7 +151,12 @@ class Memory:
 @contextmanager
 def started_site(folder: Path) -> Iterator[Site]:
     """`filmgate serve` with default limits, and a worker that renders a test pattern."""
-    environ = {"FILMGATE_ADMISSION__MODELS_FILE": str(_ROOT / "tests/pattern.toml")}
+    limits = LimitSettings()
+    environ = {
+        "FILMGATE_ADMISSION__MODELS_FILE": str(_ROOT / "tests/pattern.toml"),
+        "FILMGATE_LIMITS__TENANT_REQUESTS_PER_SECOND": str(limits.tenant_requests_per_second),
+        "FILMGATE_LIMITS__ADDRESS_REQUESTS_PER_SECOND": str(limits.address_requests_per_second),
+    }
     process = ServerProcess(folder, "--no-worker", model="pattern", **environ)
     worker = None
     try:
