@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos plan-check eval clean
+.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos siege plan-check site eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -73,6 +73,11 @@ screenshots: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline
+
+# Attackers of every kind beside two honest tenants; SIEGE_SECONDS is its length.
+SIEGE_SECONDS ?= 300
+siege: $(STAMP)
+	$(PY) -m benchmarks.bench_siege --seconds $(SIEGE_SECONDS)
 
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200

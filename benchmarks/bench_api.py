@@ -76,7 +76,10 @@ def measure(plan: Plan) -> tuple[Figures, Figures]:
 def filmgate_server(folder: Path) -> Iterator[Server]:
     """`filmgate serve --no-worker` that never rejects a create."""
     folder.mkdir()
-    settings = {"FILMGATE_ADMISSION__PROMISE_SECONDS": "1e12"}
+    settings = {
+        "FILMGATE_ADMISSION__PROMISE_SECONDS": "1e12",
+        "FILMGATE_LIMITS__MAX_CONNECTIONS_PER_ADDRESS": "0",
+    }
     process = ServerProcess(folder, "--no-worker", model="flipbook", **settings)
     try:
         target = Target(int(process.url.rpartition(":")[2]), process.key)

@@ -26,6 +26,9 @@ class ServerProcess:
             "FILMGATE_ADMISSION__MODELS_FILE": str(MODELS),
             "FILMGATE_STORE__MIN_FREE_BYTES": "0",
             "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
+            # Tests send requests faster than clients.
+            "FILMGATE_LIMITS__TENANT_REQUESTS_PER_SECOND": "0",
+            "FILMGATE_LIMITS__ADDRESS_REQUESTS_PER_SECOND": "0",
         }
         with self.log.open("wb") as log:
             environ = os.environ | settings | environ

@@ -1,0 +1,268 @@
+"""Two honest tenants beside attackers of every kind: latency, memory, 5xx and lost jobs, idle and besieged.
+
+`make siege` runs it for five minutes against `filmgate serve` with default settings and a worker that renders
+a test pattern. The honest tenants create a video every quarter of a second, follow each one to its end and
+check the health of the server every 50 ms, first alone, then beside `benchmarks.attackers`.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from subprocess import PIPE
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import httpx
+import typer
+
+from benchmarks.processes import resident_bytes
+from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
+from filmgate.database import open_database
+from filmgate.jobs import TenantId
+from filmgate.settings import LimitSettings, Settings, with_values
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from tests.server_process import ServerProcess
+from tests.waiting import wait_until
+
+_ROOT = Path(__file__).parents[1]
+_HONEST = ("honest-one", "honest-two")
+_HEALTH_SECONDS = 0.05
+_CREATE_SECONDS = 0.25
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`idle_seconds` alone, then `seconds` beside the attackers. A job is late after `late_seconds`."""
+
+    seconds: float = 300.0
+    idle_seconds: float = 30.0
+    late_seconds: float = 90.0
+
+
+DEFAULT = Plan()
+
+
+@dataclass
+class Experience:
+    """What the honest tenants saw."""
+
+    health: list[float] = field(default_factory=list)
+    create: list[float] = field(default_factory=list)
+    completed: int = 0
+    late: int = 0
+    lost: int = 0
+    refused: int = 0
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "health_p99_ms": percentile(self.health, 0.99) * 1e3,
+            "create_p99_ms": percentile(self.create, 0.99) * 1e3,
+            "creates": len(self.create),
+            "completed": self.completed,
+            "late": self.late,
+            "lost": self.lost,
+            "refused": self.refused,
+        }
+
+
+def main(
+    seconds: Annotated[float, typer.Option(min=2, help="Length of the siege.")] = DEFAULT.seconds,
+    idle_seconds: Annotated[float, typer.Option(min=1, help="Before it.")] = DEFAULT.idle_seconds,
+    is_json: JsonFlag = False,
+) -> None:
+    """Serve two honest tenants, alone and beside attackers of every kind."""
+    plan = Plan(seconds, idle_seconds)
+    results, ratios = measure(plan)
+    if is_json:
+        print_report(make_report("siege", asdict(plan), results, ratios), is_json=True)
+    else:
+        print_table(results, ratios)
+
+
+def measure(plan: Plan) -> tuple[Figures, Figures]:
+    """The figures of both phases, and besieged to idle."""
+    with TemporaryDirectory() as folder, started_site(Path(folder)) as site:
+        keys = [site.add_tenant(name) for name in _HONEST]
+        site.wait_for_worker()
+        idle = asyncio.run(observe(site.url, keys, plan.idle_seconds, plan))
+        memory = Memory(site.process.process.pid)
+        with started_attackers(site) as attackers:
+            besieged = asyncio.run(observe(site.url, keys, plan.seconds, plan, memory))
+        count = site.count_5xx()
+    alone, beside = idle.figures(), besieged.figures() | {"max_memory_mb": memory.max_bytes / 1e6}
+    results = {"idle": alone, "besieged": beside, "responses_5xx": count, "attacks": attackers}
+    ratios = {name: beside[f"{name}_ms"] / alone[f"{name}_ms"] for name in ("health_p99", "create_p99")}
+    return results, ratios
+
+
+@dataclass
+class Site:
+    """A server process, its worker and its tenants."""
+
+    process: ServerProcess
+    settings: Settings
+
+    @property
+    def url(self) -> str:
+        return str(self.process.url)
+
+    def add_tenant(self, name: str) -> str:
+        database = open_database(self.settings.queue, self.settings.data)
+        try:
+            return open_tenants(database).add(Tenant(TenantId(name))).secret
+        finally:
+            database.close()
+
+    def wait_for_worker(self) -> None:
+        """Wait until a first video is completed: caches and the worker are warm then."""
+        headers = {"Authorization": f"Bearer {self.process.key}"}
+        with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
+            video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+            wait_until(lambda: client.get(f"/v1/videos/{video}").json()["status"] == "completed")
+
+    def count_5xx(self) -> int:
+        """The 5xx responses that the server has counted."""
+        headers = {"Authorization": f"Bearer {self.process.key}"}
+        text = httpx.get(f"{self.url}/metrics", headers=headers, timeout=30).text
+        found = re.findall(r'^filmgate_http_requests_total\{.*status="5\d\d"\} (\S+)$', text, re.MULTILINE)
+        return int(sum(float(count) for count in found))
+
+
+@dataclass
+class Memory:
+    """The largest resident memory of a process that was seen."""
+
+    pid: int
+    max_bytes: int = 0
+
+    def sample(self) -> None:
+        self.max_bytes = max(self.max_bytes, resident_bytes(self.pid))
+
+
+@contextmanager
+def started_site(folder: Path) -> Iterator[Site]:
+    """`filmgate serve` with default limits, and a worker that renders a test pattern."""
+    limits = LimitSettings()
+    environ = {
+        "FILMGATE_ADMISSION__MODELS_FILE": str(_ROOT / "tests/pattern.toml"),
+        "FILMGATE_LIMITS__TENANT_REQUESTS_PER_SECOND": str(limits.tenant_requests_per_second),
+        "FILMGATE_LIMITS__ADDRESS_REQUESTS_PER_SECOND": str(limits.address_requests_per_second),
+    }
+    process = ServerProcess(folder, "--no-worker", model="pattern", **environ)
+    worker = None
+    try:
+        process.wait_for_log("Filmgate is listening")
+        settings = with_values(Settings(), {"data": folder / "data"})
+        command = [sys.executable, str(_ROOT / "tests/chaos/pattern_worker.py"), "0.001", ""]
+        variables = {"FILMGATE_DATA": str(folder / "data"), "PYTHONPATH": str(_ROOT), "PATH": "/usr/bin:/bin"}
+        with (folder / "worker.log").open("wb") as log:
+            worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log, cwd=folder)
+        yield Site(process, settings)
+    finally:
+        if worker is not None:
+            worker.kill()
+            worker.wait()
+        process.stop()
+
+
+@contextmanager
+def started_attackers(site: Site) -> Iterator[dict[str, int]]:
+    """`benchmarks.attackers` until the block ends; then the dictionary has the attacks by kind."""
+    key, counts = site.add_tenant("hostile"), dict[str, int]()
+    headers = {"Authorization": f"Bearer {key}"}
+    video = httpx.post(f"{site.url}/v1/videos", json={"prompt": "x"}, headers=headers).json()["id"]
+    command = [sys.executable, "-m", "benchmarks.attackers", site.url.rpartition(":")[2], key, video]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=_ROOT) as attackers:
+        assert attackers.stdout is not None
+        try:
+            if attackers.stdout.readline() != "ready\n":
+                raise RuntimeError("the attackers did not start")
+            yield counts
+        finally:
+            counts.update(json.loads(attackers.communicate(timeout=60)[0]))
+
+
+async def observe(
+    url: str, keys: list[str], seconds: float, plan: Plan, memory: Memory | None = None
+) -> Experience:
+    """What the honest tenants see for this long."""
+    seen, until = Experience(), time.monotonic() + seconds
+    async with asyncio.TaskGroup() as group:
+        for key in keys:
+            headers = {"Authorization": f"Bearer {key}"}
+            client = httpx.AsyncClient(base_url=url, headers=headers, timeout=60)
+            group.create_task(_create(client, seen, until, plan))
+        group.create_task(_check_health(url, seen, until, memory))
+    return seen
+
+
+async def _check_health(url: str, seen: Experience, until: float, memory: Memory | None) -> None:
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        while time.monotonic() < until:
+            started = time.perf_counter()
+            (await client.get("/healthz")).raise_for_status()
+            seen.health.append(time.perf_counter() - started)
+            if memory is not None:
+                memory.sample()
+            await asyncio.sleep(_HEALTH_SECONDS)
+
+
+async def _create(client: httpx.AsyncClient, seen: Experience, until: float, plan: Plan) -> None:
+    async with client, asyncio.TaskGroup() as followers:
+        while time.monotonic() < until:
+            started = time.perf_counter()
+            response = await client.post("/v1/videos", json={"prompt": "a red ball"})
+            if response.status_code == 200:
+                seen.create.append(time.perf_counter() - started)
+                followers.create_task(_follow(client, response.json()["id"], seen, plan.late_seconds))
+            else:
+                seen.refused += 1
+            await asyncio.sleep(_CREATE_SECONDS)
+
+
+async def _follow(client: httpx.AsyncClient, video_id: str, seen: Experience, late_seconds: float) -> None:
+    """Wait for the end of a video."""
+    started = time.monotonic()
+    while time.monotonic() - started < 2 * late_seconds:
+        response = await client.get(f"/v1/videos/{video_id}")
+        status = response.json().get("status") if response.status_code == 200 else None
+        if status == "completed":
+            seen.completed += 1
+            seen.late += time.monotonic() - started > late_seconds
+            return
+        if status == "failed" or response.status_code == 404:
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    seen.lost += 1
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value at this share of the sorted values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+def print_table(results: Figures, ratios: Figures) -> None:
+    """The figures of both phases side by side."""
+    idle, besieged = results["idle"], results["besieged"]
+    print(f"{'':24}{'idle':>12}{'besieged':>12}")
+    for name in idle:
+        print(f"{name:24}{idle[name]:12.1f}{besieged[name]:12.1f}")
+    print(f"{'max_memory_mb':24}{'':12}{besieged['max_memory_mb']:12.1f}")
+    print(f"{'responses_5xx':24}{'':12}{results['responses_5xx']:12d}")
+    print(f"\np99 besieged to idle: health {ratios['health_p99']:.1f}, create {ratios['create_p99']:.1f}\n")
+    for kind, count in results["attacks"].items():
+        print(f"{kind:32}{count:8d}")
+
+
+if __name__ == "__main__":
+    run(main)
