@@ -4,6 +4,7 @@ import pytest
 
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.loaded import loaded_first_token
+from filmgate.planner.llm.memory import cache_capacity, engine_bytes
 from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, first_token_seconds
 
@@ -49,3 +50,12 @@ def test_no_break_even_is_above_what_the_machine_can_serve(catalog, calibration)
     capacity = answer.time.tokens.tokens_per_second * 86_400
     assert all((quote.break_even_tokens_per_day or 0) <= capacity for quote in answer.cost.managed)
     assert any(quote.break_even_tokens_per_day is None for quote in answer.cost.managed)
+
+
+def test_a_small_model_reserves_less_than_a_large_one(catalog):
+    def reserved(name, gpu, gpus=1):
+        return engine_bytes(Serving(catalog.llm(name), catalog.gpu(gpu), gpus, "bf16", "bf16", "vllm"))
+
+    assert reserved("llama-3.1-8b", "L4") < 3.0e9 < reserved("llama-3.3-70b", "H200")
+    small = Serving(catalog.llm("llama-3.1-8b"), catalog.gpu("L4"), 1, "bf16", "bf16", "vllm")
+    assert cache_capacity(small, 2048) > 7  # 3.5 with a reserve of 4.5 GB
