@@ -62,6 +62,9 @@ class TokenTimes:
     tokens_per_second: float
     max_sequences: float
     by_batch: tuple[BatchTime, ...]
+    first_token_ms_p50: float
+    first_token_ms_p95: float
+    first_token_ms_p99: float
 
 
 @dataclass(frozen=True, slots=True)

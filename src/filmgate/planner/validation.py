@@ -108,13 +108,19 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
     llm_counted = [row for row in llm if row.is_counted]
     calibration = Calibration(
         constants={name: round(value, 5) for name, value in (video_constants | llm_constants).items()},
-        video_spread=_spread(video_counted),
+        video_spread=_strict_spread(video_counted),
         llm_spread=_spread(llm_counted),
         seen_gpus=tuple(sorted({row.gpu for row in video_counted})),
         source=f"fitted to {len(video_counted)} video and {len(llm_counted)} language-model figures",
         as_of=as_of,
     )
     return Validation(rows, calibration, tuple(_missing_runs(catalog, video_constants)))
+
+
+def _strict_spread(rows: Iterable[ValidationRow]) -> float:
+    """The spread of runs whose model and GPU the fit has not seen together: those of a fresh question."""
+    errors = [abs(log(1 + row.strict_error)) for row in rows if row.strict_error is not None]
+    return round(percentile(errors, INTERVAL), 4)
 
 
 def _spread(rows: Iterable[ValidationRow]) -> float:

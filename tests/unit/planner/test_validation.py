@@ -1,5 +1,7 @@
 """Errors of held-out predictions are within the documented limits."""
 
+from math import log
+
 import pytest
 
 from filmgate.planner.calibration import fit
@@ -76,3 +78,10 @@ def test_a_run_does_not_influence_its_own_prediction(catalog, found):
     alone = of_video(victim, catalog).predict(fit(others, VIDEO_PRIORS))
     row = next(row for row in found.rows if row.id == victim.id)
     assert row.predicted == pytest.approx(alone, rel=0.05)
+
+
+def test_the_video_interval_holds_75_to_90_per_cent_of_runs_that_are_new_to_the_fit(found):
+    rows = [row for row in found.counted("video", "measured") if row.strict_error is not None]
+    spread = found.calibration.video_spread
+    inside = sum(abs(log(1 + row.strict_error)) <= spread for row in rows)
+    assert 0.75 <= inside / len(rows) <= 0.90

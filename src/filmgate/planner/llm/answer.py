@@ -85,7 +85,7 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
     where = f"Serve {question.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
     between = f"{best.between_tokens * 1e3:.0f} ms between tokens"
     per_million = (
-        f"${best.usd_per_million:.2f} per million tokens" if best.usd_per_million is not None else ""
+        f"${best.usd_per_million:.2f} per million answer tokens" if best.usd_per_million is not None else ""
     )
     if best.fleet is not None:
         daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
@@ -97,7 +97,7 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
     price = best.machine.usd_per_hour
     cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
     return (
-        f"{where}: first token after {best.first_token * 1e3:.0f} ms, {between} at "
+        f"{where}: first token within {best.first_token * 1e3:.0f} ms at p95, {between} at "
         f"{best.concurrency} sequence{'s' if best.concurrency > 1 else ''}{cost}; {held}"
     )
 
@@ -167,11 +167,14 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
         is_extrapolated=serving.gpu.name not in calibration.seen_gpus,
         note=f"interval of the time between tokens: {math.expm1(half):.0%}, from held-out runs",
         tokens=TokenTimes(
-            best.first_token * 1e3,
+            best.first.mean * 1e3,
             best.between_tokens * 1e3,
             best.tokens_per_second,
             capacity,
             tuple(batches),
+            best.first.p50 * 1e3,
+            best.first.p95 * 1e3,
+            best.first.p99 * 1e3,
         ),
     )
 

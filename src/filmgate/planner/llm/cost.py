@@ -78,11 +78,12 @@ def _cache_on_nvme(question: LlmQuestion, best: LlmCandidate, calibration: Calib
 def llm_cost(
     question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration
 ) -> CostAnswer:
+    capacity = best.tokens_per_second * SECONDS_PER_DAY
     hourly, price, daily = best.machine.usd_per_hour, best.machine.price, best.usd_per_day
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=hourly,
-        managed=tuple(_quote(question, api, hourly) for api in catalog.text_apis.values()),
+        managed=tuple(_quote(question, api, hourly, capacity) for api in catalog.text_apis.values()),
         levers=tuple(_levers(question, best, calibration)),
         regions=prices_by_region(best.machine, catalog),
         usd_per_million_tokens=best.usd_per_million,
@@ -100,9 +101,11 @@ def usd_with_prompts(question: LlmQuestion, api: TextApi) -> float:
     return api.usd_per_million_output + prompts
 
 
-def _quote(question: LlmQuestion, api: TextApi, hourly: float | None) -> TokenQuote:
+def _quote(question: LlmQuestion, api: TextApi, hourly: float | None, capacity: float) -> TokenQuote:
     usd = usd_with_prompts(question, api)
     crossing = hourly * 24 / usd * 1e6 if hourly is not None else None
+    if crossing is not None and crossing > capacity:
+        crossing = None  # the machine cannot serve that many; more machines cost more at the same rate
     return TokenQuote(api.id, api.name, usd, crossing, "a different model, shown for its price")
 
 

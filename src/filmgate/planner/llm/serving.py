@@ -11,6 +11,7 @@ from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
 from filmgate.planner.llm.arrivals import BatchLimits, largest_batch, pace_of, size_llm_fleet
+from filmgate.planner.llm.loaded import FirstToken, loaded_first_token
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
 from filmgate.planner.machines import Machine
@@ -64,12 +65,17 @@ class LlmCandidate:
     machine: Machine
     serving: Serving
     memory: MemoryBudget
-    first_token: float
+    first: FirstToken
     between_tokens: float
     concurrency: int
     fleet: Fleet | None = None
     bill: Bill | None = None
     tokens_per_day: float | None = None
+
+    @property
+    def first_token(self) -> float:
+        """Seconds to the first token at p95."""
+        return self.first.p95
 
     @property
     def tokens_per_second(self) -> float:
@@ -96,30 +102,36 @@ class LlmCandidate:
 def evaluate_llm(
     question: LlmQuestion, machine: Machine, calibration: Calibration
 ) -> LlmCandidate | Rejected:
-    """The smallest group of GPUs that fits the model and its cache and meets the latency targets."""
-    rejected: Rejected | None = None
-    for gpus in (n for n in (1, 2, 4, 8) if n <= machine.gpus):
-        serving = Serving(
-            question.model, machine.gpu, gpus, question.precision, question.kv_precision, ENGINE
-        )
-        batch = _batch(question, serving, calibration)
-        memory = llm_budget(serving, question.context, batch, question.safety_factor)
-        need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
-        if memory.peak_bytes > usable_bytes(serving):
-            reason = f"{need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}, {have:.1f} GiB usable"
-            rejected = Rejected(machine.name, reason, need, have, "GiB")
-            continue
-        first = first_token_seconds(serving, question.prompt, calibration.constants)
-        between = steady_token_seconds(
-            serving, batch, question.prompt, question.answer, calibration.constants
-        )
-        late = _late(question, machine, gpus, first * 1e3, between * 1e3)
-        if late is None:
-            candidate = LlmCandidate(machine, serving, memory, first, between, batch)
-            return candidate if question.traffic is None else _with_fleet(question, candidate, calibration)
-        rejected = late
-    assert rejected is not None, "every machine has at least one GPU"
-    return rejected
+    """The cheapest group of GPUs that fits the model and its cache and meets the latency targets."""
+    groups = [n for n in (1, 2, 4, 8) if n <= machine.gpus]
+    outcomes = [_evaluate_group(question, machine, gpus, calibration) for gpus in groups]
+    found = [o for o in outcomes if isinstance(o, LlmCandidate)]
+    if not found:
+        return next(o for o in reversed(outcomes) if isinstance(o, Rejected))
+    return min(found, key=lambda c: (c.usd_per_day or 0.0, c.usd_per_million or 0.0, c.serving.gpus))
+
+
+def _evaluate_group(
+    question: LlmQuestion, machine: Machine, gpus: int, calibration: Calibration
+) -> LlmCandidate | Rejected:
+    constants = calibration.constants
+    serving = Serving(question.model, machine.gpu, gpus, question.precision, question.kv_precision, ENGINE)
+    batch = _batch(question, serving, calibration)
+    memory = llm_budget(serving, question.context, batch, question.safety_factor)
+    need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
+    if memory.peak_bytes > usable_bytes(serving):
+        reason = f"{need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}, {have:.1f} GiB usable"
+        return Rejected(machine.name, reason, need, have, "GiB")
+    between = steady_token_seconds(serving, batch, question.prompt, question.answer, constants)
+    idle = first_token_seconds(serving, question.prompt, constants)
+    first = FirstToken(idle, idle, idle, idle)
+    if question.traffic is None:  # with arrivals, the fleet's queue is the load
+        first = loaded_first_token(serving, question.prompt, question.answer, batch, constants)
+    late = _late(question, machine, gpus, first.p95 * 1e3, between * 1e3)
+    if late is not None:
+        return late
+    candidate = LlmCandidate(machine, serving, memory, first, between, batch)
+    return candidate if question.traffic is None else _with_fleet(question, candidate, calibration)
 
 
 def _batch(question: LlmQuestion, serving: Serving, calibration: Calibration) -> int:
@@ -153,7 +165,7 @@ def _late(
 ) -> Rejected | None:
     on, ttft, tbt = f"on {gpus} x {machine.gpu.name}", question.ttft_ms, question.tbt_ms
     if ttft is not None and first_ms > ttft:
-        reason = f"{first_ms:.0f} ms to the first token {on}, the limit is {ttft:g} ms"
+        reason = f"{first_ms:.0f} ms to the first token at p95 {on}, the limit is {ttft:g} ms"
         return Rejected(machine.name, reason, first_ms, ttft, "ms to first token")
     if tbt is not None and between_ms > tbt:
         reason = f"{between_ms:.0f} ms between tokens {on}, the limit is {tbt:g} ms"

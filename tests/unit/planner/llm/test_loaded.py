@@ -1,0 +1,61 @@
+"""The time to the first token under load."""
+
+import pytest
+
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.loaded import loaded_first_token
+from filmgate.planner.llm.memory import cache_capacity, engine_bytes
+from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.step_time import Serving, first_token_seconds
+
+
+@pytest.mark.parametrize(("sequences", "published_ms"), [(1, 406.77), (50, 835)])
+def test_the_mean_is_within_a_quarter_of_the_published_one(catalog, constants, sequences, published_ms):
+    """Llama 3.3 70B in fp8 on 2 x H100, 5000 + 500 tokens: docs.nvidia.com/nim/benchmarking/llm."""
+    serving = Serving(catalog.llm("llama-3.3-70b"), catalog.gpu("H100"), 2, "fp8", "bf16", "nim")
+    mean = loaded_first_token(serving, 5000, 500, sequences, constants).mean
+    assert mean * 1e3 == pytest.approx(published_ms, rel=0.25)
+
+
+def test_an_idle_replica_takes_its_prefill_and_a_busy_one_longer(catalog, constants):
+    serving = Serving(catalog.llm("llama-3.1-8b"), catalog.gpu("H100"), 1, "bf16", "bf16", "vllm")
+    idle, *busy = (loaded_first_token(serving, 4000, 256, n, constants) for n in (1, 8, 32))
+    assert idle.p95 == first_token_seconds(serving, 4000, constants)
+    assert idle.p95 < busy[0].p95 < busy[1].p95
+    assert busy[1].p50 < busy[1].p95 < busy[1].p99
+
+
+def test_a_target_is_checked_under_load(catalog, calibration):
+    model, gpu = catalog.llm("llama-3.1-8b"), catalog.gpu("H100")
+    alone = plan_llm(LlmQuestion(model, gpu=gpu, ttft_ms=400), catalog, calibration)
+    crowd = plan_llm(LlmQuestion(model, gpu=gpu, ttft_ms=400, concurrency=24), catalog, calibration)
+    assert alone.is_possible
+    assert not crowd.is_possible
+    assert "at p95" in crowd.rejected[0].reason
+
+
+def test_a_looser_target_never_costs_more(catalog, calibration):
+    model = catalog.llm("llama-3.1-8b")
+    costs = [
+        plan_llm(LlmQuestion(model, requests_per_day=2e6, concurrency=64, ttft_ms=ttft), catalog, calibration)
+        .options[0]
+        .usd_per_day
+        for ttft in (900, 2000, 8000)
+    ]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_no_break_even_is_above_what_the_machine_can_serve(catalog, calibration):
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=8), catalog, calibration)
+    capacity = answer.time.tokens.tokens_per_second * 86_400
+    assert all((quote.break_even_tokens_per_day or 0) <= capacity for quote in answer.cost.managed)
+    assert any(quote.break_even_tokens_per_day is None for quote in answer.cost.managed)
+
+
+def test_a_small_model_reserves_less_than_a_large_one(catalog):
+    def reserved(name, gpu, gpus=1):
+        return engine_bytes(Serving(catalog.llm(name), catalog.gpu(gpu), gpus, "bf16", "bf16", "vllm"))
+
+    assert reserved("llama-3.1-8b", "L4") < 3.0e9 < reserved("llama-3.3-70b", "H200")
+    small = Serving(catalog.llm("llama-3.1-8b"), catalog.gpu("L4"), 1, "bf16", "bf16", "vllm")
+    assert cache_capacity(small, 2048) > 7  # 3.5 with a reserve of 4.5 GB
