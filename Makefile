@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers docs bench chaos eval clean
+.PHONY: demo test check format lint types layers docs site bench chaos eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -52,6 +52,10 @@ layers: $(STAMP)
 docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py
+
+# The documentation site, in build/site. A broken link is an error.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
 
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline
