@@ -71,6 +71,10 @@ console:
 screenshots: $(STAMP)
 	$(PY) -m tests.browser.screenshots docs/images
 
+# The documentation site, in build/site. A broken link is an error.
+site: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet
+
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline
 

@@ -9,7 +9,9 @@ from diffusers import DiffusionPipeline
 
 import filmgate
 
-model, prompt = sys.argv[1:3]
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+model, prompt = sys.argv[1:]
 pipe = DiffusionPipeline.from_pretrained(model)
 latents = pipe(prompt, height=64, width=64, num_frames=9, num_inference_steps=4, output_type="latent").frames
 print(filmgate.save_video(pipe.vae, latents, "clip.mp4", fps=16))

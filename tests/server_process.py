@@ -24,6 +24,7 @@ class ServerProcess:
             "FILMGATE_DATA": str(folder / "data"),
             "FILMGATE_ADMISSION__DEFAULT_MODEL": model,
             "FILMGATE_ADMISSION__MODELS_FILE": str(MODELS),
+            "FILMGATE_ADMISSION__SCALE_FROM_ZERO": "*",
             "FILMGATE_STORE__MIN_FREE_BYTES": "0",
             "FILMGATE_QUEUE__POLL_SECONDS": "0.05",
             # Tests send requests faster than clients.

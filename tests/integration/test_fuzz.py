@@ -13,7 +13,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from filmgate.api import content, estimates, events, health, live, models, operators, plan, videos
+from filmgate.api import content, estimates, events, health, live, models, operators, plan, tenants, videos
 from tests.service import running, settings_for
 
 CHECKS = [
@@ -39,7 +39,7 @@ def fuzzed(tmp_path_factory):
             other = service.add_tenant("other")
             with service.client(other) as theirs:
                 theirs.post("/v1/videos", json={"prompt": SECRET})
-            yield service, {"video_id": known, "model": "flipbook"}
+            yield service, {"video_id": known, "model": "flipbook", "tenant_id": "other"}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def document(fuzzed):
 
 def operations():
     """(path, method) of every route in the document."""
-    parts = (videos, content, live, events, models, health, estimates, operators, plan)
+    parts = (videos, content, live, events, models, health, estimates, operators, plan, tenants)
     routes = [r for part in parts for r in part.router.routes if isinstance(r, APIRoute)]
     return sorted((r.path, m) for r in routes if r.include_in_schema for m in r.methods)
 
