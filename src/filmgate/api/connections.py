@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from filmgate.api.edge import Edge
@@ -24,6 +24,8 @@ _MAX_HEADERS = 100
 _MAX_TARGET_BYTES = 8192
 # A client may still send its body when it has been answered: closing at once could lose the response.
 _REST_SECONDS = 5.0
+# A response whose last byte was sent ends within this time.
+_EARLY_SECONDS = 1.0
 
 
 class Connections:
@@ -185,13 +187,25 @@ class EdgeProtocol(H11Protocol):
         self._abort_later()
 
     def _refuse_next_request(self) -> None:
-        is_early = bool(self.conn.trailing_data[0].strip(b"\r\n"))
-        if is_early and self.cycle is not None and self.cycle.keep_alive:
-            self._table.edge.refuse("pipelined")
-            self.cycle.keep_alive = False
-            # uvicorn has stopped reading. Read on and drop the data, or a client that leaves is not noticed.
-            self._is_last_request = True
-            self.flow.resume_reading()
+        """Do not answer a request that arrives before the response to the one before it."""
+        cycle = self.cycle
+        if cycle is None or not self.conn.trailing_data[0].strip(b"\r\n"):
+            return
+        if not cycle.response_started:
+            self._stop_after(cycle)
+        elif not cycle.response_complete:
+            # The client may have read the whole response before uvicorn has noticed its end.
+            self.loop.call_later(_EARLY_SECONDS, self._stop_after, cycle)
+
+    def _stop_after(self, cycle: RequestResponseCycle) -> None:
+        """Close the connection after this response, if it is not complete yet."""
+        if cycle is not self.cycle or cycle.response_complete or not cycle.keep_alive:
+            return
+        self._table.edge.refuse("pipelined")
+        cycle.keep_alive = False
+        # uvicorn has stopped reading. Read on and drop the data, or a client that leaves is not noticed.
+        self._is_last_request = True
+        self.flow.resume_reading()
 
     def _await(self, phase: Phase, seconds: float) -> None:
         """Start the time limit of a phase, unless it runs already."""
