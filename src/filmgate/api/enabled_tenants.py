@@ -1,6 +1,6 @@
 """Which tenants are enabled, for requests that outlive the check of their key."""
 
-from filmgate.errors import InvalidKey
+from filmgate.errors import InvalidKey, TenantNotFound
 from filmgate.jobs import TenantId
 from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.tenants.base import TenantRegistry
@@ -16,13 +16,19 @@ class EnabledTenants:
         self._enabled = TtlCache(self._read, _SECONDS)
 
     def has(self, tenant_id: TenantId) -> bool:
-        """Whether the tenant was enabled at most a second ago."""
-        return tenant_id in self._enabled.get()
+        """Whether the tenant was enabled at most a second ago. A tenant created since then is found too."""
+        return tenant_id in self._enabled.get() or self._is_enabled(tenant_id)
 
     def require(self, tenant_id: TenantId) -> None:
         """Raises InvalidKey for a tenant that was disabled or deleted."""
         if not self.has(tenant_id):
             raise InvalidKey("this tenant is disabled")
+
+    def _is_enabled(self, tenant_id: TenantId) -> bool:
+        try:
+            return self._registry.find(tenant_id).is_enabled
+        except TenantNotFound:
+            return False
 
     def _read(self) -> frozenset[TenantId]:
         return frozenset(tenant.id for tenant in self._registry.tenants() if tenant.is_enabled)
