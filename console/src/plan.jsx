@@ -5,7 +5,7 @@ import { count, gib, percent, seconds, usd } from "./format.js";
 import { useData } from "./hooks.js";
 import { Notice, Page, Tile } from "./parts.jsx";
 
-const START = { model: "wan2.1-t2v-14b", size: "1280x720", seconds: "5", clips_per_day: "500", slo_seconds: "600", region: "us-east-1", traffic: "steady" };
+const START = { model: "wan2.1-t2v-14b", size: "1280x720", seconds: "5", clips_per_day: "500", slo_seconds: "3600", region: "us-east-1", traffic: "steady" };
 
 function Answer({ plan }) {
   const dearest = Math.max(...plan.options.map((option) => option.usd_per_unit || 0), 1e-9);

@@ -1,52 +1,10 @@
 """Every error Filmgate raises on purpose, in one tree.
 
 FilmgateError
-|-- UsageError            the caller's input cannot be used; exit code 2, HTTP 4xx
-|   |-- SettingsError     a setting or a FILMGATE_* variable is unknown or out of range
-|   |-- JobNotFound       no such job, or another tenant's: indistinguishable
-|   |-- JobActive         the job is still queued or running
-|   |-- ClipMissing       the job ended without the requested clip or picture
-|   |-- IdempotencyConflict  the same key with a different body
-|   |-- QuotaExceeded     a tenant's limit is reached
-|   |-- RateLimited       a limit of the HTTP edge is reached: requests, logins, streams, uploads
-|   |-- InvalidKey        an API key that is unknown or rotated, or whose tenant is disabled
-|   |-- ScopeMissing      the API key does not have the scope
-|   |-- TenantExists, TenantNotFound, TenantInUse
-|   |-- InvalidField      a field that cannot be parsed: wrong type, unknown name, missing
-|   |-- UnsupportedValue  a valid value outside the model's limits
-|   |-- UnsupportedVerb   the model does not support the operation (edit, extend, ...)
-|   |-- ModelNotFound     no model has this name
-|   |-- PromptRejected    a screening rule rejects the request
-|   |-- ImageRefused      an upload that is not a valid image; UploadTooLarge: too many bytes or pixels
-|   |-- AddressRefused    a URL that may not or could not be fetched
-|   |-- Overloaded        the queue is too long to finish the job in the promised time
-|   |   `-- BacklogGrown  the queue grew between the forecast and the enqueue
-|   `-- LinkInvalid       a signed link that was altered or has expired
-`-- RunError              the request is valid, the attempt failed; exit code 1, HTTP 5xx
-    |-- ModelError        a model folder is missing, broken or of an unknown kind
-    |-- ModelNotServed    no worker serves the model; ModelLoading: a worker is loading it
-    |-- ModelUnavailable  the model hub cannot be reached or is overloaded
-    |-- DeviceError       the requested GPU is missing, or its driver failed
-    |-- OutOfMemory       every rung of the memory ladder was tried
-    |-- DecodeError       latents or frames contain NaN or infinity
-    |-- EncodeError       the encoder rejected a frame or could not be opened
-    |-- WriteError        the file could not be written
-    |-- LeaseLost         another worker has the job; this worker's writes are rejected
-    |-- QueueUnavailable  the database cannot be reached
-    |-- WakerUnavailable  the message queue that wakes workers cannot be reached; no job is affected
-    |-- StoreUnavailable  the object store cannot be reached
-    |   |-- StoreFull     no space for the object; nothing was written
-    |   `-- StoreForbidden  our credentials lack a permission, named by `permission`
-    |-- ObjectNotFound    no object has this name
-    |-- ObjectCorrupt     stored bytes fail verification
-    |-- KeyringUnavailable  the tenant keys cannot be reached
-    |   `-- KeyringForbidden  our credentials lack a permission, named by `permission`
-    |-- KeyRefused        a data key that was not wrapped with this tenant's key
-    |-- ClassifierUnavailable  the classifier of prompts gives no answer, and a category needs one
-    |-- ProviderError     a call to a provider failed. Throttled: no capacity now; Refused: this job is
-    |                     rejected; Unusable: wrong configuration; Cannot: no model fits job and policy
-    |-- RequestFailed, VideoFailed  errors of the client, in client/errors.py
-    `-- Cancelled         the caller cancelled
+|-- UsageError   the caller's input cannot be used; exit code 2, HTTP 4xx; `option` names the flag or field
+`-- RunError     the request is valid, the attempt failed; exit code 1, HTTP 5xx
+
+`api/problems.py` maps them to HTTP. client/errors.py has the errors of the Python client.
 """
 
 from typing import ClassVar

@@ -141,6 +141,7 @@ class Reason(StrEnum):
         return _REASONS.get(code, cls(code) if code in set(cls) else cls.INTERNAL)
 
 
+_PROVIDER_CODES = ("provider_throttled", "provider_refused", "provider_unusable", "provider_cannot")
 _REASONS = {
     "model_unavailable": Reason.MODEL_UNUSABLE,
     "keyring_unavailable": Reason.KEY_REFUSED,
@@ -151,10 +152,7 @@ _REASONS = {
     "storage_forbidden": Reason.STORE_FAILED,
     "object_corrupt": Reason.STORE_FAILED,
     "object_not_found": Reason.SOURCE_MISSING,
-    "provider_throttled": Reason.PROVIDER_FAILED,
-    "provider_refused": Reason.PROVIDER_FAILED,
-    "provider_unusable": Reason.PROVIDER_FAILED,
-    "provider_cannot": Reason.PROVIDER_FAILED,
+    **dict.fromkeys(_PROVIDER_CODES, Reason.PROVIDER_FAILED),
 }
 
 

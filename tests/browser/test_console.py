@@ -170,7 +170,7 @@ def test_hostile_text_is_shown_as_text(site, opened):
 def test_a_refusal_names_the_reason(hand, opened):
     page = opened()
     page.get_by_label("Prompt", exact=True).fill(REFUSED)
-    expect(page.get_by_role("alert")).to_contain_text("the prompt was rejected by")
+    expect(page.get_by_role("alert")).to_contain_text("the prompt was rejected for")
     page.get_by_label("Prompt", exact=True).fill("a red ball")
     image = {"name": "a.png", "mimeType": "image/png", "buffer": b"not an image"}
     page.locator("#image").set_input_files(image)

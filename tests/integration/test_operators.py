@@ -73,11 +73,13 @@ def test_operators_see_the_queue_the_workers_and_the_history(service, client, wo
 def test_a_plan_is_the_answer_of_the_planner(client):
     choices = client.get("/v1/plan").json()
     assert "wan2.1-t2v-14b" in choices["models"]
-    body = {"model": "wan2.1-t2v-14b", "clips_per_day": 500, "slo_seconds": 600, "region": "us-east-1"}
+    body = {"model": "wan2.1-t2v-14b", "clips_per_day": 500, "slo_seconds": 3600, "region": "us-east-1"}
     answer = client.post("/v1/plan", json=body).json()
     assert answer["verdict"].startswith("Run ")
     assert answer["options"][0]["rank"] == 1
     assert answer["cost"]["usd_per_clip"] > 0
+    impossible = client.post("/v1/plan", json=body | {"slo_seconds": 60}).json()
+    assert (impossible["is_possible"], impossible["options"]) == (False, [])
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_invalid_clips_have_no_stills_and_a_reason(clip):
 
 def test_without_a_decoder_there_are_no_stills(monkeypatch):
     monkeypatch.setattr(stills, "find_spec", lambda _name: None)
-    with pytest.raises(NoStills, match="filmgate\\[worker\\]"):
+    with pytest.raises(NoStills, match="\\.\\[worker\\]"):
         make_stills([make_mp4()])
 
 

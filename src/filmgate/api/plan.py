@@ -20,6 +20,7 @@ from filmgate.planner.fleet.traffic import TrafficShape
 router = APIRouter(prefix="/v1/plan", tags=["planner"], responses=PROBLEMS)
 
 PLAN_SECONDS = 20.0
+_IMPOSSIBLE = 1  # exit status of a plan that no machine fulfils
 _BAD_USAGE = 2
 _OPTION = re.compile(r"error: (?:--([a-z-]+): )?(.*)", re.DOTALL)
 
@@ -88,6 +89,7 @@ def _plan(question: PlanQuestion) -> dict[str, Any]:
         raise InvalidField(f"the plan took longer than {PLAN_SECONDS:.0f} s; ask a simpler question") from exc
     if done.returncode == _BAD_USAGE and (match := _OPTION.match(done.stderr)):
         raise InvalidField(match[2].strip(), option=(match[1] or "").replace("-", "_") or None)
-    done.check_returncode()
+    if done.returncode != _IMPOSSIBLE:  # then the verdict says why, and what would be possible
+        done.check_returncode()
     plan: dict[str, Any] = json.loads(done.stdout)
     return plan

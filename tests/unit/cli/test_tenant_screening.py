@@ -2,7 +2,8 @@
 
 import pytest
 
-from filmgate.cli.tenant import describe, read_screening
+from filmgate.cli.tenant import describe_screening
+from filmgate.cli.tenant_options import read_screening
 from filmgate.errors import UsageError
 from filmgate.jobs import ScreeningAction, TenantId
 from filmgate.tenants.base import Tenant
@@ -27,6 +28,5 @@ def test_a_choice_replaces_one_category_and_default_removes_it():
     present = {"sexual": ScreeningAction.FLAG, "violence": ScreeningAction.REJECT}
     changed = read_screening(present, ["sexual=default", "obfuscation=reject"])
     assert changed == {"violence": "reject", "obfuscation": "reject"}
-    assert describe(Tenant(TenantId("acme"), screening=changed)) == (
-        "no managed provider, screening (obfuscation=reject, violence=reject)"
-    )
+    text = describe_screening(Tenant(TenantId("acme"), screening=changed))
+    assert text == "obfuscation=reject, violence=reject"

@@ -12,8 +12,8 @@ from datetime import date
 import pytest
 
 from filmgate.planner.capabilities import FILMGATE, pipeline_class
-from filmgate.planner.fleet.isolation import Tenancy
 from filmgate.planner.fleet.simulation import Operation, peak_arrivals, simulate
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.report.numbers import usd
 from filmgate.planner.report.page import to_page

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.planner.fleet.isolation import Tenancy
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from filmgate.cli.plan import options
 from filmgate.cli.plan.command import Facts
-from filmgate.planner.fleet.isolation import Tenancy
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:

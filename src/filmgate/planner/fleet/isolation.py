@@ -1,18 +1,9 @@
 """Ways to separate tenants, and what each does to the number of machines."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from filmgate.catalog.gpus import GIB, MIB, Gpu
 from filmgate.catalog.instances import Instance
-
-
-class Tenancy(StrEnum):
-    """What tenants share."""
-
-    SHARED = "shared"
-    GPU = "gpu"
-    INSTANCE = "instance"
 
 
 @dataclass(frozen=True, slots=True)

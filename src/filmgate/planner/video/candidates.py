@@ -7,13 +7,13 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.instances import Price
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.isolation import Tenancy
 from filmgate.planner.fleet.money import Bill, bill, scaled_bill
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.simulation import Operation, Outcome, day_arrivals, simulate
 from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, size_fleet
 from filmgate.planner.fleet.starts import Startup, start_seconds
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.machines import Machine
 from filmgate.planner.video.clip_time import fast_decode_share

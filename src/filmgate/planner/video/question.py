@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.capabilities import FILMGATE, Capabilities, pipeline_class
-from filmgate.planner.fleet.isolation import Tenancy
 from filmgate.planner.fleet.money import Terms
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, recorded_traffic, traffic_of
 from filmgate.planner.memory import SAFETY_FACTOR
 from filmgate.planner.video.clip import ClipShape

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from filmgate.jobs import Size
-from filmgate.planner.fleet.isolation import Tenancy
 from filmgate.planner.fleet.simulation import Operation, peak_arrivals, simulate
+from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
