@@ -18,6 +18,7 @@ WorkerId = NewType("WorkerId", str)
 InvocationId = NewType("InvocationId", str)  # a provider's id of a job
 
 JOB_ID_PATTERN = re.compile(r"video_[0-9a-f]{32}")
+_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})", re.IGNORECASE | re.ASCII)
 TENANT_ID_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -195,9 +196,6 @@ class Size(NamedTuple):
         if match is None:
             raise InvalidField(f"{text[:20]!r} is not WIDTHxHEIGHT, such as 1280x720", option=option)
         return cls(int(match[1]), int(match[2]))
-
-
-_SIZE = re.compile(r"(\d{1,5})x(\d{1,5})", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
