@@ -164,6 +164,7 @@ def throttling():
     thread.join(60)
 
 
+@pytest.mark.chaos
 def test_a_provider_that_throttles_everything_gets_one_probe_at_a_time_and_jobs_wait_for_a_gpu(
     open_site, throttling, monkeypatch
 ):

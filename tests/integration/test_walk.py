@@ -40,7 +40,8 @@ def walks(tmp_path_factory):
         finally:
             worker.drain()
             thread.join()
-        job = walk.take()
+        # The server closes idle connections meanwhile.
+        job = [call for call in walk.take() if any(function.room != "api" for function in call)]
         assert client.get(f"/v1/videos/{video_id}").json()["status"] == "completed"
     if os.environ.get("FILMGATE_WRITE_DOCS"):
         PAGE.write_text(to_page(create, job))
