@@ -37,27 +37,36 @@ class Connections:
         self._max_per_address = edge.limits.max_connections_per_address
         proxies = (name.strip() for name in edge.limits.trusted_proxies.split(","))
         self._proxies = frozenset(to_address_key(name) for name in proxies if name)
+        self._open: set[EdgeProtocol] = set()
         self._by_address: Counter[str] = Counter()
         # Without a request, the longest idle first.
         self._idle: dict[EdgeProtocol, None] = {}
         self._idle_by_address: dict[str, dict[EdgeProtocol, None]] = {}
 
     def admit(self, connection: "EdgeProtocol") -> HTTPStatus | None:
-        """Count a new connection. The status of the refusal if there is no room and no idle connection."""
+        """Count a new connection. The status of the refusal if there is no room and no idle connection.
+
+        A refused or dropped connection is not counted any more: it is about to close.
+        """
         address, refusal = connection.address, None
         is_proxy = address in self._proxies
         if self._max_per_address and not is_proxy and self._by_address[address] >= self._max_per_address:
             refusal = self._make_room(self._idle_by_address.get(address, {}), HTTPStatus.TOO_MANY_REQUESTS)
-        if refusal is None and self._by_address.total() >= self._max:
+        if refusal is None and len(self._open) >= self._max:
             refusal = self._make_room(self._idle, HTTPStatus.SERVICE_UNAVAILABLE)
-        self._by_address[address] += 1
-        self.edge.connections.inc()
         if refusal is None:
+            self._open.add(connection)
+            self._by_address[address] += 1
+            self.edge.connections.inc()
             self.set_idle(connection)
         return refusal
 
     def remove(self, connection: "EdgeProtocol") -> None:
+        """Stop counting a connection; does nothing for one that is not counted."""
         self.set_busy(connection)
+        if connection not in self._open:
+            return
+        self._open.remove(connection)
         self._by_address[connection.address] -= 1
         if not self._by_address[connection.address]:
             del self._by_address[connection.address]
@@ -79,7 +88,7 @@ class Connections:
         oldest = next(iter(idle), None)
         if oldest is None:
             return refusal
-        self.set_busy(oldest)
+        self.remove(oldest)
         oldest.drop()
         return None
 
