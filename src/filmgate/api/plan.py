@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -83,13 +84,26 @@ def _plan(question: PlanQuestion) -> dict[str, Any]:
         raise InvalidField(f"no such region; known: {', '.join(choices.regions)}", option="region")
     options = [f"--{name.replace('_', '-')}={value}" for name, value in question if value is not None]
     command = [sys.executable, "-m", "filmgate", "plan", "video", "--json", *options]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PLAN_SECONDS, check=False)
-    except subprocess.TimeoutExpired as exc:
-        raise InvalidField(f"the plan took longer than {PLAN_SECONDS:.0f} s; ask a simpler question") from exc
+    done = _run_limited(command)
     if done.returncode == _BAD_USAGE and (match := _OPTION.match(done.stderr)):
         raise InvalidField(match[2].strip(), option=(match[1] or "").replace("-", "_") or None)
     if done.returncode != _IMPOSSIBLE:  # then the verdict says why, and what would be possible
         done.check_returncode()
     plan: dict[str, Any] = json.loads(done.stdout)
     return plan
+
+
+def _run_limited(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command for at most PLAN_SECONDS, counted from before its process starts.
+
+    `subprocess.run` counts from after the start. On a busy machine the start itself can take long.
+    """
+    deadline = time.monotonic() + PLAN_SECONDS
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            output, errors = child.communicate(timeout=deadline - time.monotonic())
+        except subprocess.TimeoutExpired as exc:
+            child.kill()
+            message = f"the plan took longer than {PLAN_SECONDS:.0f} s; ask a simpler question"
+            raise InvalidField(message) from exc
+    return subprocess.CompletedProcess(command, child.returncode, output, errors)
