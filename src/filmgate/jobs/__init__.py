@@ -10,6 +10,11 @@ from types import MappingProxyType
 from typing import NamedTuple, NewType
 
 from filmgate.errors import FilmgateError, InvalidField
+from filmgate.jobs.routing import DEFAULT_ROUTING
+from filmgate.jobs.routing import ManagedPolicy as ManagedPolicy
+from filmgate.jobs.routing import Route as Route
+from filmgate.jobs.routing import RouteReason as RouteReason
+from filmgate.jobs.routing import Routing as Routing
 
 JobId = NewType("JobId", str)
 TenantId = NewType("TenantId", str)
@@ -51,53 +56,6 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.COMPLETED: frozenset(),
     JobState.FAILED: frozenset(),
 }
-
-
-class Route(StrEnum):
-    """Who renders the job: our own GPUs or a managed provider. Workers lease by route."""
-
-    GPU = "gpu"
-    MANAGED = "managed"
-
-
-class RouteReason(StrEnum):
-    """Why a job is on its route. A closed set: it labels metrics."""
-
-    DEFAULT = "default"  # our GPUs meet the deadline
-    DEADLINE = "deadline"  # our GPUs would miss it, the provider meets it
-    AGE = "age"  # it has waited longer than the limit
-    PROVIDER_SLOWER = "provider_slower"  # late on our GPUs, later at the provider
-    TOO_LATE = "too_late"  # late on both; not worth paying for until the job is old
-    PROVIDER_UNHEALTHY = "provider_unhealthy"  # throttled, failing, or without a worker
-    PROVIDER_CANNOT = "provider_cannot"  # the provider has no model that renders the spec
-    POLICY = "policy"  # the tenant does not allow the provider, its region, price or changes
-    DISABLED = "disabled"  # no provider is configured
-    RETURNED = "returned"  # the provider failed or rejected it
-
-
-@dataclass(frozen=True, slots=True)
-class Routing:
-    """Why a job is on its route. `changes` lists what the provider renders differently."""
-
-    reason: RouteReason = RouteReason.DEFAULT
-    detail: str = ""
-    provider: str | None = None
-    offer: str | None = None  # the provider's model
-    changes: tuple[str, ...] = ()
-    usd: float | None = None  # the provider's price
-    expected_seconds: float | None = None  # from start to finished clip at the provider
-    decided_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ManagedPolicy:
-    """What a tenant allows a managed provider to do with its jobs; nothing by default."""
-
-    is_allowed: bool = False
-    regions: tuple[str, ...] = ()  # empty: any
-    max_usd_per_clip: float | None = None
-    may_resize: bool = False
-    may_change_length: bool = False
 
 
 class Stage(StrEnum):
@@ -325,7 +283,7 @@ class Ticket:
     share: Share = Share()
     max_backlog_seconds: float | None = None
     route: Route = Route.GPU
-    routing: Routing = Routing()
+    routing: Routing = DEFAULT_ROUTING
     screening: Screening = Screening()
     trace_id: TraceId = field(default_factory=new_trace_id)
     job_id: JobId = field(default_factory=new_job_id)
@@ -370,7 +328,7 @@ class Job:
     deadline_at: float
     predicted: StageSeconds
     screening: Screening
-    routing: Routing = Routing()
+    routing: Routing = DEFAULT_ROUTING
     attempt: int = 0
     fence: int = 0
     progress: Progress | None = None
