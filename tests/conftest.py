@@ -6,6 +6,8 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# The server and worker processes of all tests run side by side.
+os.environ["FILMGATE_MANAGEMENT__PORT"] = "0"
 # Set before Triton is imported: kernels are interpreted and run without a GPU. tests/gpu sets it to 0.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from types import FrameType
 
 import uvicorn
-from prometheus_client import CollectorRegistry
 
 from filmgate.admission.accept import Admission, AdmissionServices
 from filmgate.admission.screening import open_screener
 from filmgate.api.app import build_app
 from filmgate.api.enabled_tenants import EnabledTenants
+from filmgate.api.health import api_readiness
 from filmgate.api.http_server import check_exposure, listen, uvicorn_config
 from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
@@ -36,6 +36,7 @@ from filmgate.settings import ProviderSettings, Settings
 from filmgate.store import open_store
 from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
+from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import FailureCounter, Periodic
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import ensure_local_tenant
@@ -138,7 +139,7 @@ def serve(
         return frozenset(models) if gpu_worker is not None and not gpu_worker.has_failed else frozenset()
 
     services = open_services(settings, open_configured(settings.provider), read_starting)
-    registry = CollectorRegistry()
+    registry = new_registry()
     registry.register(QueueCollector(services.api.reader, time.time))
     app = build_app(services.api, registry)
     listener = listen(settings.api)
@@ -146,9 +147,10 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     try:
-        on_listening(listener.getsockname()[1])
-        with background_tasks(services, settings, FailureCounter(registry)), running_workers(children):
-            uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
+        with running_management(settings.management, registry, api_readiness(services.api)):
+            on_listening(listener.getsockname()[1])
+            with background_tasks(services, settings, FailureCounter(registry)), running_workers(children):
+                uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
 

@@ -30,9 +30,11 @@ from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
+from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import Periodic
 from filmgate.tenants import open_tenants
 from filmgate.worker.base import Describes, Runner
+from filmgate.worker.health import GPU_PARTS, MANAGED_PARTS, WorkerHealth
 from filmgate.worker.interruption import watched_interruptions
 from filmgate.worker.loop import Worker
 from filmgate.worker.publisher import Publisher
@@ -65,7 +67,11 @@ def run_worker(
     The runner is made last: it needs seconds and a GPU, and wrong settings should cost neither.
     """
     configure_logs()
-    with opened_services(settings) as services:
+    health, registry = WorkerHealth(GPU_PARTS, on_ready), new_registry()
+    with (
+        running_management(settings.management, registry, health.readiness()),
+        opened_services(settings) as services,
+    ):
         runner = make_runner()
         worker = Worker(
             worker_id=new_worker_id(),
@@ -73,7 +79,7 @@ def run_worker(
             queue=services.queue,
             store=services.store,
             settings=settings.worker,
-            on_ready=on_ready,
+            health=health,
         )
         read_cards = runner.cards if isinstance(runner, Describes) else tuple
         stop = Stop()
@@ -87,8 +93,12 @@ def run_worker(
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
     """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
     configure_logs()
-    with opened_services(settings) as services:
-        worker = build_managed_worker(services, settings, models, provider)
+    health, registry = WorkerHealth(MANAGED_PARTS), new_registry()
+    with (
+        running_management(settings.management, registry, health.readiness()),
+        opened_services(settings) as services,
+    ):
+        worker = build_managed_worker(services, settings, models, provider, health)
         with announced(services, worker):
             run_until_drained(worker)
 
@@ -144,7 +154,11 @@ def announced(
 
 
 def build_managed_worker(
-    services: WorkerServices, settings: Settings, models: tuple[str, ...], provider: Provider
+    services: WorkerServices,
+    settings: Settings,
+    models: tuple[str, ...],
+    provider: Provider,
+    health: WorkerHealth | None = None,
 ) -> ManagedWorker:
     """The worker of the managed route."""
     publisher = Publisher(services.queue, services.store, settings.worker)
@@ -159,7 +173,8 @@ def build_managed_worker(
         policy_of=lambda tenant_id: tenants.find(tenant_id).managed,
         settings=settings.provider,
     )
-    return ManagedWorker(new_worker_id(), models, services.queue, managed, (settings.worker, settings.queue))
+    sections = (settings.worker, settings.queue)
+    return ManagedWorker(new_worker_id(), models, services.queue, managed, sections, health)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """`filmgate serve` as a process: its worker child, its signals, and the examples it prints."""
 
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -43,6 +44,20 @@ def test_the_printed_examples_run(served):
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", python]
     subprocess.run(command, cwd=served.folder, check=True, timeout=180)
     assert (served.folder / "clip.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_server_and_worker_have_management_ports_of_their_own(served):
+    """S2-24: probes of both, without a key; the public port keeps asking for one."""
+    served.wait_for_log(r'"message": "ready"')
+    ports = re.findall(r'"the management port is open", "port": (\d+)', served.log.read_text())
+    answers = [httpx.get(f"http://127.0.0.1:{port}/readyz") for port in ports]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [set(answer.json()["parts"]) for answer in answers] == [
+        {"queue", "store"},
+        {"model", "canary", "gpu", "leases"},
+    ]
+    assert "filmgate_queue_up 1.0" in httpx.get(f"http://127.0.0.1:{ports[0]}/metrics").text
+    assert httpx.get(f"{served.url}/metrics").status_code == 401
 
 
 def test_only_the_owner_can_read_the_key_file(served):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
 from filmgate.settings.limits import LimitSettings
+from filmgate.settings.management import ManagementSettings
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
@@ -35,6 +36,7 @@ __all__ = [
     "ClassifierSettings",
     "ClientSettings",
     "LimitSettings",
+    "ManagementSettings",
     "ModelSettings",
     "Origin",
     "PipelineSettings",
@@ -74,6 +76,7 @@ class Settings(Section):
     models: ModelSettings = ModelSettings()
     client: ClientSettings = ClientSettings()
     planner: PlannerSettings = PlannerSettings()
+    management: ManagementSettings = ManagementSettings()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""Logs, background tasks and doctor findings. Never a prompt, a key or a clip."""
+"""Logs, metrics, the management port, background tasks, findings. Never a prompt, a key or a clip."""

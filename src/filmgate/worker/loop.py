@@ -2,7 +2,6 @@
 
 import math
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from filmgate.errors import DeviceError, KeyringUnavailable, LeaseLost, ObjectCorrupt, QueueUnavailable
@@ -15,6 +14,7 @@ from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Attempt, Rendering
 from filmgate.worker.base import Runner
 from filmgate.worker.failures import Drained, to_failure
+from filmgate.worker.health import WorkerHealth
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.publisher import Publisher
 
@@ -29,9 +29,9 @@ class Worker:
         queue: JobQueue,
         store: ObjectStore,
         settings: WorkerSettings,
-        on_ready: Callable[[], None] = lambda: None,
+        health: WorkerHealth | None = None,
     ) -> None:
-        self._on_ready = on_ready
+        self._health = health or WorkerHealth()
         self._runner = runner
         self._queue = queue
         self._store = store
@@ -62,12 +62,13 @@ class Worker:
         seconds = min(self._settings.drain_seconds, within_seconds)
         self._drain_ends = min(self._drain_ends, time.monotonic() + seconds)
         self._is_draining = True
+        self._health.mark_draining()
 
     def run(self) -> None:
         """Check the device with a canary clip, then work until drained. Raises DeviceError."""
         self._runner.check()
         self.is_ready = True
-        self._on_ready()
+        self._health.mark_ready()
         self._log.info("ready", device=self._runner.device)
         try:
             while not self._is_draining:

@@ -17,6 +17,7 @@ from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import attempt
 from filmgate.worker.failures import Drained
+from filmgate.worker.health import MANAGED_PARTS, WorkerHealth
 
 _MAX_SLEEP_SECONDS = 0.2
 _LEASES_PER_TURN = 16
@@ -33,7 +34,9 @@ class ManagedWorker:
         queue: JobQueue,
         services: ManagedServices,
         settings: tuple[WorkerSettings, QueueSettings],
+        health: WorkerHealth | None = None,
     ) -> None:
+        self._health = health or WorkerHealth(MANAGED_PARTS)
         self._queue = queue
         self._services = services
         self._settings, queue_settings = settings
@@ -68,11 +71,13 @@ class ManagedWorker:
         """Stop leasing, finish running steps and hand the other jobs back. Safe in a signal handler."""
         self._drain_ends = time.monotonic() + self._settings.drain_seconds
         self._is_draining = True
+        self._health.mark_draining()
 
     def run(self) -> None:
         """Work until drained. Raises ProviderUnusable when the provider cannot be used as configured."""
         self._capacity = self._read_capacity()
         self.is_ready = True
+        self._health.mark_ready()
         self._log.info("ready", device=self._offer.device, jobs=self._capacity)
         self._heartbeats.start()
         try:
