@@ -61,6 +61,7 @@ deploy-check: $(STAMP) $(HELM)
 # The pages that are generated from the code; tests fail while they are out of date.
 docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
+	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py
 
 # The files of the console in the package, from console/. Needs Node 20; users do not.

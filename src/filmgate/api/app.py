@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -34,6 +34,7 @@ from filmgate.api.services import Services
 from filmgate.api.watch import Watch
 from filmgate.errors import RateLimited
 from filmgate.jobs import new_trace_id
+from filmgate.telemetry import metrics
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
@@ -89,14 +90,8 @@ class HttpMeter:
     """Counts requests by route template and status; ids never become labels."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("method", "route", "status")
-        self._requests = Counter("filmgate_http_requests_total", "HTTP requests.", labels, registry=registry)
-        self._seconds = Histogram(
-            "filmgate_http_request_seconds",
-            "Seconds until the first byte of the response.",
-            ("method", "route"),
-            registry=registry,
-        )
+        self._requests = metrics.HTTP_REQUESTS.live_counter(registry)
+        self._seconds = metrics.HTTP_REQUEST_SECONDS.live_histogram(registry)
 
     def count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unknown")

@@ -1,7 +1,7 @@
 """The limits of one server process, and what they refused."""
 
 from fastapi import Request
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 from starlette.types import Scope
 
 from filmgate.api.rates import FailedLogins, TokenBuckets, to_address_key
@@ -9,6 +9,7 @@ from filmgate.api.shares import FairSlots, OpenCount
 from filmgate.errors import RateLimited
 from filmgate.jobs import TenantId
 from filmgate.settings import LimitSettings
+from filmgate.telemetry import metrics
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
@@ -23,13 +24,9 @@ class Edge:
 
     def __init__(self, limits: LimitSettings, registry: CollectorRegistry) -> None:
         self.limits = limits
-        self._refused = Counter(
-            "filmgate_http_refused_total", "Requests and connections refused.", ("reason",), registry=registry
-        )
-        self._failed_logins = Counter(
-            "filmgate_failed_logins_total", "Requests with an invalid API key.", registry=registry
-        )
-        self.connections = Gauge("filmgate_http_connections", "Open connections.", registry=registry)
+        self._refused = metrics.HTTP_REFUSED.live_counter(registry)
+        self._failed_logins = metrics.FAILED_LOGINS.live_counter(registry)
+        self.connections = metrics.HTTP_CONNECTIONS.live_gauge(registry)
         self._by_address = TokenBuckets(limits.address_requests_per_second, limits.address_request_burst)
         self._by_tenant = TokenBuckets(limits.tenant_requests_per_second, limits.tenant_request_burst)
         self._logins = FailedLogins(limits.failed_logins_per_minute)

@@ -19,3 +19,8 @@ class ManagementSettings(Section):
         le=65535,
         description="first port to try: a process takes the first free one of 16; 0: any free port",
     )
+    max_tenants: int = Field(
+        default=100,
+        ge=0,
+        description="tenants up to which latency histograms have a label for the tenant",
+    )

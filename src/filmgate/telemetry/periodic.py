@@ -6,9 +6,10 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.metrics import TASK_FAILURES
 
 T = TypeVar("T")
 log = Log("periodic")
@@ -20,9 +21,7 @@ class FailureCounter:
     """Counts failed runs of background tasks."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self._failures = Counter(
-            "filmgate_task_failures", "Failed runs of a background task.", ("task",), registry=registry
-        )
+        self._failures = TASK_FAILURES.live_counter(registry)
 
     def count(self, task: str) -> None:
         self._failures.labels(task).inc()
