@@ -3,6 +3,7 @@
 import io
 
 import av
+import httpx
 import numpy as np
 import pytest
 
@@ -93,8 +94,14 @@ def test_the_first_frame_is_shown_before_the_last_one_is_made(page, tmp_path):
         assert page.evaluate("window.video.duration") == pytest.approx(3.0, abs=0.2)
 
 
+def newest_video(server):
+    videos = httpx.get(f"{server.url}/v1/videos", params={"limit": 1}).json()["data"]
+    return videos[0] if videos else {"progress": 0}
+
+
 def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_path):
-    server = ServerProcess(tmp_path, "--open", model="flipbook")
+    # The worker is paused in the middle of decoding, so that the page has all the time it needs.
+    server = ServerProcess(tmp_path, "--open", model="flipbook", FILMGATE_QUEUE__LEASE_SECONDS="600")
     try:
         page.goto(server.url)
         page.get_by_label("Prompt", exact=True).fill("a red ball bounces on the grass")
@@ -103,8 +110,13 @@ def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_p
         page.locator("[name=steps]").fill("4")
         page.get_by_role("button", name="Create clip").click()
         card = page.locator("article").first
+        worker = server.worker()
+        wait_until(lambda: newest_video(server)["progress"] >= 70, 120)
+        worker.suspend()
+        assert newest_video(server)["stage"] == "decode"
         wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 256, 120)
         assert card.get_attribute("data-status") == "in_progress"
+        worker.resume()
         # The stored clip replaces the stream, plays and seeks.
         wait_until(lambda: page.evaluate(SHOWN_WIDTH, "stored") == 256, 120)
         assert card.get_attribute("data-status") == "completed"
