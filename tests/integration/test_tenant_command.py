@@ -1,12 +1,10 @@
 """The commands of `filmgate tenant`."""
 
 import json
-import sys
 from functools import partial
 
 import pytest
 
-from filmgate.cli import main
 from tests.commands import run_filmgate
 
 
@@ -16,17 +14,14 @@ def tenant(tmp_path):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch, capsys):
-    """Runs `filmgate tenant` in this process; returns exit code, stdout and stderr."""
+def here(tmp_path, monkeypatch):
+    """Runs `filmgate tenant` from another folder; returns exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
         place = () if "--data" in arguments else ("--data", str(tmp_path))
-        monkeypatch.setattr(sys, "argv", ["filmgate", "tenant", *arguments, *place])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        return ended.value.code, printed.out, printed.err
+        done = run_filmgate(tmp_path / "elsewhere", "tenant", *arguments, *place)
+        return done.returncode, done.stdout, done.stderr
 
     return run
 
