@@ -38,6 +38,8 @@ from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import FailureCounter, Periodic
+from filmgate.telemetry.tracing import Tracer, open_tracer
+from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import ensure_local_tenant
 from filmgate.worker.retention import Retention
@@ -62,6 +64,7 @@ def open_services(
     settings: Settings,
     provider: Provider | None = None,
     read_starting: Callable[[], frozenset[str]] = frozenset,
+    tracer: Tracer = NO_TRACER,
 ) -> ServerServices:
     """Everything the server uses. With a provider, jobs may leave our GPUs.
 
@@ -88,7 +91,8 @@ def open_services(
     models = open_registry(wanted.default_model, wanted.models_file, read_served, aliases)
     screener = open_screener(wanted.rules_file, settings.classifier)
     admission = Admission(
-        AdmissionServices(queue, reader, store, forecast, models, screener, router, read_starting), wanted
+        AdmissionServices(queue, reader, store, forecast, models, screener, router, read_starting, tracer),
+        wanted,
     )
     link_seconds = settings.store.link_seconds
     api = Services(
@@ -105,6 +109,7 @@ def open_services(
         enabled=EnabledTenants(tenants),
         limits=settings.limits,
         spool_folder=settings.data,
+        tracer=tracer,
     )
     return ServerServices(api, queue, router)
 
@@ -138,7 +143,8 @@ def serve(
     def read_starting() -> frozenset[str]:
         return frozenset(models) if gpu_worker is not None and not gpu_worker.has_failed else frozenset()
 
-    services = open_services(settings, open_configured(settings.provider), read_starting)
+    tracer = open_tracer(settings.traces, "api")
+    services = open_services(settings, open_configured(settings.provider), read_starting, tracer)
     registry = new_registry()
     registry.register(QueueCollector(services.api.reader, time.time))
     app = build_app(services.api, registry)
@@ -153,6 +159,7 @@ def serve(
                 uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])
     finally:
         listener.close()
+        tracer.close()
 
 
 def _exit(_number: int, _frame: FrameType | None) -> None:

@@ -49,6 +49,9 @@ from filmgate.scheduling.routes import ON_GPU, Choice
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.trace_context import exported_span
+from filmgate.telemetry.tracing import Tracer, traced
+from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.base import Tenant
 
 log = Log("admission")
@@ -83,6 +86,7 @@ class AdmissionServices:
     screener: Screener
     router: Router | None = None
     read_starting: Callable[[], frozenset[str]] = frozenset
+    tracer: Tracer = NO_TRACER
 
 
 class Admission:
@@ -106,6 +110,13 @@ class Admission:
 
         Raises UsageError subclasses, ModelNotServed and StoreFull; then nothing was stored.
         """
+        with traced(self._services.tracer, "admit", tenant_id=context.tenant.id) as span:
+            job = self._accept(context, request)
+            span.set(job_id=job.id, model=job.spec.model, route=job.route, frames=job.spec.frames)
+            span.set(steps=job.spec.steps, width=job.spec.width, height=job.spec.height)
+            return job
+
+    def _accept(self, context: RequestContext, request: VideoRequest) -> Job:
         services = self._services
         duplicate = services.queue.find_duplicate(context.tenant.id, context.idempotency)
         if duplicate is not None:
@@ -159,6 +170,7 @@ class Admission:
             share=context.tenant.share,
             screening=screening,
             trace_id=context.trace_id,
+            span_id=exported_span(),
         )
         return request, source, ticket
 
@@ -175,7 +187,9 @@ class Admission:
 
     def _screen(self, context: RequestContext, spec: VideoSpec) -> Screening:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
-        screening = self._services.screener.screen(texts, context.tenant.screening)
+        with traced(self._services.tracer, "screen") as span:
+            screening = self._services.screener.screen(texts, context.tenant.screening)
+            span.set(action=screening.action)
         if screening.action is not ScreeningAction.ALLOW:
             log.info(
                 "prompt screened",
@@ -199,6 +213,14 @@ class Admission:
         self, context: RequestContext, request: VideoRequest, ticket: Ticket, forecast: Forecast
     ) -> Ticket:
         """The ticket with its route. A job for our own GPUs must meet the promise. Raises Overloaded."""
+        with traced(self._services.tracer, "route") as span:
+            routed = self._find_route(context, request, ticket, forecast)
+            span.set(route=routed.route, reason=routed.routing.reason)
+            return routed
+
+    def _find_route(
+        self, context: RequestContext, request: VideoRequest, ticket: Ticket, forecast: Forecast
+    ) -> Ticket:
         slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
         choice = self._choose(context, request, ticket, slot, forecast)
         limit = None

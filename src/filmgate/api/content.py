@@ -17,6 +17,7 @@ from filmgate.api.videos import VideoId, to_job_id
 from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound, TenantNotFound
 from filmgate.jobs import Job, JobState, TenantId
 from filmgate.store.base import ObjectName
+from filmgate.telemetry.trace_context import current_trace, trace_of
 
 router = APIRouter(tags=["content"], responses=PROBLEMS)
 
@@ -48,14 +49,25 @@ async def download_content(
     """The finished clip, its thumbnail or its sprite sheet. Supports ranges and HEAD."""
     services = services_of(request)
 
-    def find() -> Asset:
-        return asset_of(services, services.reader.find(caller.id, to_job_id(video_id)), variant)
+    def find() -> tuple[Job, Asset]:
+        job = services.reader.find(caller.id, to_job_id(video_id))
+        return job, asset_of(services, job, variant)
 
-    asset = await services.call(find)
+    job, asset = await services.call(find)
     if services.settings.content == "redirect":
-        link = await services.call(services.store.link, asset.name, services.link_seconds)
+        link = await services.call(_link, services, job, asset)
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
     return await serve(services, request, asset)
+
+
+def _link(services: Services, job: Job, asset: Asset) -> str:
+    """A signed link. Its span ends the trace of the job, and names the request that asked for it."""
+    asked = current_trace()
+    span = services.tracer.start("link", trace_of(job), links=(asked,) if asked is not None else ())
+    span.set(job_id=job.id, tenant_id=job.tenant_id, size_bytes=asset.size_bytes)
+    link = services.store.link(asset.name, services.link_seconds)
+    span.end()
+    return link
 
 
 router.head("/v1/videos/{video_id}/content", include_in_schema=False)(download_content)

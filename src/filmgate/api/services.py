@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.settings import ApiSettings, LimitSettings
 from filmgate.store.base import ObjectStore
+from filmgate.telemetry.tracing import Tracer
+from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.base import TenantRegistry
 
 P = ParamSpec("P")
@@ -48,17 +51,21 @@ class Services:
     enabled: EnabledTenants
     limits: LimitSettings = field(default_factory=LimitSettings)
     spool_folder: Path | None = None
+    tracer: Tracer = NO_TRACER
     pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "api"))
     slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "api-slow"))
 
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.pool, lambda: work(*args, **kwargs))
+        # With the context of the request, so that log lines and spans name its trace.
+        run = partial(copy_context().run, work, *args, **kwargs)
+        return await loop.run_in_executor(self.pool, run)
 
     async def call_slowly(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """For work that waits for other servers or child processes. Hold one of `Edge.slow` meanwhile."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.slow_pool, lambda: work(*args, **kwargs))
+        run = partial(copy_context().run, work, *args, **kwargs)
+        return await loop.run_in_executor(self.slow_pool, run)
 
     def close(self) -> None:
         """Start no more work; running work is not waited for."""

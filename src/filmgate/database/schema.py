@@ -82,6 +82,7 @@ jobs = Table(
     Column("id", Text, nullable=False, unique=True),
     Column("tenant_id", Text, nullable=False),
     Column("trace_id", Text, nullable=False),
+    Column("span_id", Text),  # the parent of the workers' spans; null: the trace is not exported
     Column("route", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("state", Text, nullable=False),

@@ -3,6 +3,7 @@
 import math
 import re
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -19,6 +20,7 @@ from filmgate.jobs.routing import Routing as Routing
 JobId = NewType("JobId", str)
 TenantId = NewType("TenantId", str)
 TraceId = NewType("TraceId", str)
+SpanId = NewType("SpanId", str)
 WorkerId = NewType("WorkerId", str)
 InvocationId = NewType("InvocationId", str)  # a provider's id of a job
 
@@ -33,8 +35,8 @@ def new_job_id() -> JobId:
 
 
 def new_trace_id() -> TraceId:
-    """32 hex digits, the width of a W3C trace id."""
-    return TraceId(secrets.token_hex(16))
+    """A W3C trace id in the form that AWS X-Ray requires: it starts with the time in seconds."""
+    return TraceId(f"{int(time.time()):08x}{secrets.token_hex(12)}")
 
 
 class JobState(StrEnum):
@@ -273,6 +275,7 @@ class Ticket:
     """An admitted request: everything the queue needs to accept it.
 
     `max_backlog_seconds` is the most queued work on the GPU route at which the job still meets the promise.
+    `span_id` is the parent of the spans that workers export; None: the trace is not exported.
     """
 
     tenant_id: TenantId
@@ -286,6 +289,7 @@ class Ticket:
     routing: Routing = DEFAULT_ROUTING
     screening: Screening = Screening()
     trace_id: TraceId = field(default_factory=new_trace_id)
+    span_id: SpanId | None = None
     job_id: JobId = field(default_factory=new_job_id)
 
 
@@ -328,6 +332,7 @@ class Job:
     deadline_at: float
     predicted: StageSeconds
     screening: Screening
+    span_id: SpanId | None = None
     routing: Routing = DEFAULT_ROUTING
     attempt: int = 0
     fence: int = 0
@@ -349,9 +354,13 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A worker's time-limited right to a job. Every write carries the fence."""
+    """A worker's time-limited right to a job. Every write carries the fence.
+
+    `waited_seconds` is how long the job waited for this attempt, backoff included.
+    """
 
     job: Job
     worker_id: WorkerId
     fence: int
     seconds: float
+    waited_seconds: float = 0.0

@@ -29,6 +29,7 @@ from filmgate.settings.sections import (
     StoreSettings,
     WorkerSettings,
 )
+from filmgate.settings.traces import TraceSettings
 
 __all__ = [
     "AdmissionSettings",
@@ -47,6 +48,7 @@ __all__ = [
     "Section",
     "Settings",
     "StoreSettings",
+    "TraceSettings",
     "WorkerSettings",
     "load_settings",
     "read_settings",
@@ -57,6 +59,8 @@ __all__ = [
 PREFIX = "FILMGATE_"
 FILE_VARIABLE = "FILMGATE_CONFIG"
 DEFAULT_FILE = Path("filmgate.toml")
+# Variables of OpenTelemetry that stand for a setting. The file and FILMGATE_* variables win.
+_STANDARD_VARIABLES = {"OTEL_EXPORTER_OTLP_ENDPOINT": "traces.endpoint"}
 
 
 class Settings(Section):
@@ -77,6 +81,7 @@ class Settings(Section):
     client: ClientSettings = ClientSettings()
     planner: PlannerSettings = PlannerSettings()
     management: ManagementSettings = ManagementSettings()
+    traces: TraceSettings = TraceSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +108,10 @@ def read_settings(
     path = file or Path(environ.get(FILE_VARIABLE, DEFAULT_FILE))
     from_file = _read_file(path, is_required=file is not None or FILE_VARIABLE in environ)
     from_env = {_env_key(name): value for name, value in environ.items() if _is_ours(name)}
-    sources = {key: str(path) for key in from_file} | {key: _env_name(key) for key in from_env}
-    settings = _validate(from_file | from_env, sources)
+    standard = {key: environ[name] for name, key in _STANDARD_VARIABLES.items() if environ.get(name)}
+    sources = {key: name for name, key in _STANDARD_VARIABLES.items() if key in standard}
+    sources |= {key: str(path) for key in from_file} | {key: _env_name(key) for key in from_env}
+    settings = _validate(standard | from_file | from_env, sources)
     return settings, list(_origins(settings, sources))
 
 

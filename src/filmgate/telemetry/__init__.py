@@ -1,1 +1,1 @@
-"""Logs, metrics, the management port, background tasks, findings. Never a prompt, a key or a clip."""
+"""Logs, metrics, traces, the management port, background tasks. Never a prompt, a key or a clip."""

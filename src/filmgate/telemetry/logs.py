@@ -11,6 +11,7 @@ import traceback
 from typing import TextIO
 
 from filmgate.errors import FilmgateError, KeyringForbidden, StoreForbidden
+from filmgate.telemetry.trace_context import current_trace
 
 Field = str | int | float | bool | None
 
@@ -54,7 +55,9 @@ class Log:
         unknown = fields.keys() - FIELDS
         if unknown:
             raise ValueError(f"{sorted(unknown)} must not be logged; see telemetry/logs.py")
-        self._logger.log(level, message, extra={"fields": self._bound | fields, "cause": error})
+        trace = current_trace()
+        found: dict[str, Field] = {"trace_id": trace.trace_id} if trace is not None else {}
+        self._logger.log(level, message, extra={"fields": found | self._bound | fields, "cause": error})
 
 
 class JsonFormatter(logging.Formatter):

@@ -58,6 +58,7 @@ def _create_jobs() -> None:
         sa.Column("id", sa.Text, nullable=False, unique=True),
         sa.Column("tenant_id", sa.Text, nullable=False),
         sa.Column("trace_id", sa.Text, nullable=False),
+        sa.Column("span_id", sa.Text),
         sa.Column("route", sa.Text, nullable=False),
         sa.Column("model", sa.Text, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
