@@ -90,8 +90,8 @@ def content_call(video: Video | str, variant: Variant) -> Call:
     return Call("GET", f"/v1/videos/{id_of(video)}/content", {"params": {"variant": variant}})
 
 
-def events_call(video: Video | str, parser: "EventParser") -> Call:
-    return Call("GET", f"/v1/videos/{id_of(video)}/events", {"headers": parser.headers})
+def stream_call(video: Video | str) -> Call:
+    return Call("GET", f"/v1/videos/{id_of(video)}/stream")
 
 
 def read_image(path: Path) -> tuple[str, bytes, str]:
@@ -136,7 +136,7 @@ def failure_of(response: httpx.Response) -> RequestFailed:
         return RequestFailed(f"the server answered HTTP {response.status_code}", status=response.status_code)
 
 
-def unreachable(url: str, error: httpx.TransportError | None) -> RequestFailed:
+def unreachable(url: str, error: Exception | None) -> RequestFailed:
     return RequestFailed(
         f"{url} cannot be reached ({type(error).__name__}); is `filmgate serve` running there?",
         reason="unreachable",

@@ -1,0 +1,153 @@
+"""Every operation of the API, without I/O: a generator yields requests and pauses, a client performs them.
+
+The blocking and the asynchronous client differ only in how they perform a step, so retries, waiting and
+the shape of every request are written here alone.
+"""
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Self, TypedDict, TypeVar
+
+import httpx
+
+from filmgate.client.errors import VideoFailed
+from filmgate.client.progress import shown_progress
+from filmgate.client.protocol import (
+    DEFAULT_URL,
+    Call,
+    EventParser,
+    Video,
+    VideoList,
+    create_call,
+    delay_before_retry,
+    failure_of,
+    id_of,
+    is_last,
+    read_key_file,
+    require_completed,
+    to_list,
+    to_video,
+    unreachable,
+)
+
+T = TypeVar("T")
+Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for this long before the next step."""
+
+    seconds: float
+
+
+Step = Call | Pause
+Answer = httpx.Response | httpx.TransportError | None
+Operation = Generator[Step, Answer, T]
+
+
+class WaitOptions(TypedDict, total=False):
+    """Options of `wait`: a function that is called with every state, a progress bar, and a time limit."""
+
+    on_progress: Callable[[Video], None]
+    is_shown: bool
+    timeout_seconds: float
+
+
+class Connection(Generic[Http]):
+    """A client of one server. Use it in a `with` block, or call `close`.
+
+    Failed connections, 429 and 503 are retried; a retried `create` is the same job. Raises RequestFailed.
+    """
+
+    def __init__(
+        self, url: str = DEFAULT_URL, api_key: str = "", *, timeout_seconds: float = 60.0, **options: Any
+    ) -> None:
+        """`options` go to the httpx client, for example `verify` or `cert`."""
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._url = url.removesuffix("/").removesuffix("/v1")
+        self._http: Http = self._open(base_url=self._url, headers=headers, timeout=timeout_seconds, **options)
+
+    @classmethod
+    def local(cls, data: str | Path = "data", url: str = DEFAULT_URL) -> Self:
+        """A client of `filmgate serve` on this machine, with the key in its data folder."""
+        return cls(url, read_key_file(Path(data) / "local.key"))
+
+    def _open(self, **options: Any) -> Http:
+        raise NotImplementedError
+
+    def _send(self, call: Call) -> Operation[httpx.Response]:
+        """The response to a call, after retries. Raises RequestFailed."""
+        attempt = 0
+        while True:
+            attempt += 1
+            answer = yield call
+            if isinstance(answer, httpx.Response) and answer.is_success:
+                return answer
+            yield self._pause(answer, attempt)
+
+    def _pause(self, answer: Answer, attempt: int) -> Pause:
+        """The pause before the next attempt. Raises RequestFailed when there is none."""
+        delay = delay_before_retry(answer if isinstance(answer, httpx.Response) else None, attempt)
+        if delay is not None:
+            return Pause(delay)
+        if isinstance(answer, httpx.Response):
+            raise failure_of(answer)
+        raise unreachable(self._url, answer)
+
+    def _create(self, prompt: str, image: str | Path | None, options: dict[str, Any]) -> Operation[Video]:
+        return to_video((yield from self._send(create_call(prompt, image, options))))
+
+    def _video(self, method: str, video: Video | str, action: str = "") -> Operation[Video]:
+        return to_video((yield from self._send(Call(method, f"/v1/videos/{id_of(video)}{action}"))))
+
+    def _delete(self, video: Video | str) -> Operation[None]:
+        yield from self._send(Call("DELETE", f"/v1/videos/{id_of(video)}"))
+
+    def _list(self, limit: int, after: str | None) -> Operation[VideoList]:
+        params = {"limit": limit} | ({"after": after} if after else {})
+        return to_list((yield from self._send(Call("GET", "/v1/videos", {"params": params}))))
+
+    def _models(self) -> Operation[Sequence[dict[str, Any]]]:
+        models: Sequence[dict[str, Any]] = (yield from self._send(Call("GET", "/v1/models"))).json()["data"]
+        return models
+
+    def _wait(self, video: Video | str, options: WaitOptions) -> Operation[Video]:
+        limit = options.get("timeout_seconds", float("inf"))
+        ends_at = time.monotonic() + limit
+        with shown_progress(is_shown=options.get("is_shown", False)) as show:
+            while True:
+                current = yield from self._video("GET", video)
+                show(current)
+                if "on_progress" in options:
+                    options["on_progress"](current)
+                if current.is_final:
+                    return require_completed(current)
+                if time.monotonic() + current.poll_seconds > ends_at:
+                    raise VideoFailed(f"{current.id} is not completed after {limit:g} s")
+                yield Pause(current.poll_seconds)
+
+
+class EventReader:
+    """The events of one video over any number of connections."""
+
+    def __init__(self, video: Video | str) -> None:
+        self._video = video
+        self._parser = EventParser()
+        self.attempt = 0
+        self.is_done = False
+
+    @property
+    def call(self) -> Call:
+        """The request that continues after the last event."""
+        return Call("GET", f"/v1/videos/{id_of(self._video)}/events", {"headers": self._parser.headers})
+
+    def feed(self, line: str) -> Sequence[tuple[str, dict[str, Any]]]:
+        """The events that this line completes."""
+        found = list(self._parser.feed(line))
+        for name, data in found:
+            self.attempt = 0
+            self.is_done = self.is_done or is_last(name, data)
+        return found
