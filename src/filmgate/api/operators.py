@@ -11,7 +11,7 @@ from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
 from filmgate.jobs import JobState, Reason, Route
-from filmgate.scheduling.records import DURATION_BOUNDS, Histogram
+from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
 from filmgate.tenants.base import Scope, Tenant
 
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
@@ -39,7 +39,7 @@ class TenantUsage(Usage):
 
 
 class Count(BaseModel):
-    """Queued or running jobs of one tenant, route and model."""
+    """Jobs of one tenant, route, model and state."""
 
     tenant: str
     route: Route
@@ -92,16 +92,10 @@ class WorkerList(BaseModel):
     data: list[LiveWorker]
 
 
-class Ended(BaseModel):
+class Ended(Count):
     """Ended jobs of one tenant, route, model and reason."""
 
-    tenant: str
-    route: Route
-    model: str
-    state: JobState
     reason: Reason | None
-    jobs: int
-    gpu_seconds: float
     usd: float | None
 
 
@@ -197,17 +191,7 @@ def _queue(services: Services) -> QueueState:
         running=backlog.running_jobs,
         backlog_seconds=round(sum(c.gpu_seconds for c in backlog.counts if c.state is JobState.QUEUED), 1),
         oldest_queued_seconds=round(max(now - oldest, 0.0), 1) if oldest is not None else 0.0,
-        counts=[
-            Count(
-                tenant=count.tenant_id,
-                route=count.route,
-                model=count.model,
-                state=count.state,
-                jobs=count.jobs,
-                gpu_seconds=round(count.gpu_seconds, 1),
-            )
-            for count in backlog.counts
-        ],
+        counts=[_count(count) for count in backlog.counts],
         data=listed,
     )
 
@@ -238,19 +222,25 @@ def _statistics(services: Services) -> ServiceStatistics:
         bounds=list(DURATION_BOUNDS),
         ended=[
             Ended(
-                tenant=end.tenant_id,
-                route=end.route,
-                model=end.model,
-                state=end.state,
+                **_count(end).model_dump(),
                 reason=end.reason,
-                jobs=end.jobs,
-                gpu_seconds=round(end.gpu_seconds, 3),
                 usd=round(end.gpu_seconds / 3600 * price, 6) if price and end.route is Route.GPU else None,
             )
             for end in statistics.ended
         ],
         durations=[_durations(histogram) for histogram in statistics.histograms],
         tenants=[_usage(services, tenant) for tenant in services.tenants.tenants()],
+    )
+
+
+def _count(group: JobCount | EndedJobs) -> Count:
+    return Count(
+        tenant=group.tenant_id,
+        route=group.route,
+        model=group.model,
+        state=group.state,
+        jobs=group.jobs,
+        gpu_seconds=round(group.gpu_seconds, 3),
     )
 
 

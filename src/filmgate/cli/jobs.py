@@ -10,6 +10,8 @@ import typer
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from filmgate.client import Filmgate, Video
 
 jobs = typer.Typer(help="List, watch, cancel and download videos of a running server.", no_args_is_help=True)
@@ -47,31 +49,32 @@ def list_jobs(
         typer.echo(f"{video.id}  {at}  {shape}  {video.summary}")
 
 
-@jobs.command("show")
-def show_job(
-    video_id: VideoId, url: Url = None, key_file: KeyFile = None, data: Data = None, is_json: AsJson = False
-) -> None:
-    """Print one video."""
-    with open_client(url, key_file, data) as client:
-        print_video(client.get(video_id), is_json=is_json)
+def _add_command(name: str, summary: str, act: "Callable[[Filmgate, str], Video]") -> None:
+    """A command that does something with one video and prints it."""
+
+    @jobs.command(name, help=summary)
+    def command(
+        video_id: VideoId,
+        url: Url = None,
+        key_file: KeyFile = None,
+        data: Data = None,
+        is_json: AsJson = False,
+    ) -> None:
+        with open_client(url, key_file, data) as client:
+            print_video(act(client, video_id), is_json=is_json)
 
 
-@jobs.command("watch")
-def watch_job(
-    video_id: VideoId, url: Url = None, key_file: KeyFile = None, data: Data = None, is_json: AsJson = False
-) -> None:
-    """Show the progress of a video until it ends. Exit code 1 if it fails."""
-    with open_client(url, key_file, data) as client:
-        print_video(client.wait(video_id, is_shown=True), is_json=is_json)
-
-
-@jobs.command("cancel")
-def cancel_job(
-    video_id: VideoId, url: Url = None, key_file: KeyFile = None, data: Data = None, is_json: AsJson = False
-) -> None:
-    """Stop a video. A video that has ended stays as it is."""
-    with open_client(url, key_file, data) as client:
-        print_video(client.cancel(video_id), is_json=is_json)
+_add_command("show", "Print one video.", lambda client, video: client.get(video))
+_add_command(
+    "watch",
+    "Show the progress of a video until it ends. Exit code 1 if it fails.",
+    lambda client, video: client.wait(video, is_shown=True),
+)
+_add_command(
+    "cancel",
+    "Stop a video. A video that has ended stays as it is.",
+    lambda client, video: client.cancel(video),
+)
 
 
 @jobs.command("download")
