@@ -52,7 +52,8 @@ def test_a_new_video_has_every_key_and_is_queued(service, client):
 
 def test_without_a_live_worker_the_position_is_known_and_the_eta_is_not(tmp_path, monkeypatch):
     with running(settings_for(tmp_path)) as service, service.client() as client:
-        assert create(client)["eta_seconds"] > 0, "workers may still be starting"
+        first = create(client)  # accepted: workers may still be starting
+        assert (first["queue_position"], first["eta_seconds"]) == (1, None), "no worker, no promise"
         monkeypatch.setattr(service.services.forecast, "_started_at", time.monotonic() - TIMEOUT_SECONDS)
         service.services.forecast.refresh()
         video = create(client)

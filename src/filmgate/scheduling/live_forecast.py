@@ -62,7 +62,10 @@ class LiveForecast:
         return current.arrive(to_arrival(job.tenant_id, job))
 
     def eta_seconds(self, job: Job, now: float) -> float | None:
-        """Seconds until the clip is ready. None when the job is final or no worker serves it."""
+        """Seconds until the clip is ready. None when the job is final or no live worker serves it.
+
+        A worker that is only expected promises nothing.
+        """
         if job.state.is_final:
             return None
         provider_seconds = job.routing.expected_seconds
@@ -71,7 +74,10 @@ class LiveForecast:
             return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
         if (slot := self.slot(job)) is None:  # leased, not started yet
             return whole
-        age = max(now - self.get().snapshot.now, 0.0)
+        snapshot = self.get().snapshot
+        if not snapshot.is_served(job.route, job.spec.model):
+            return None
+        age = max(now - snapshot.now, 0.0)
         not_busy = whole - busy_seconds(job.route, job.predicted, provider_seconds)
         ends_in = max(slot.ends_in - age, 0.0) + not_busy
         return None if isinf(ends_in) else ends_in

@@ -84,6 +84,10 @@ class Snapshot:
     shares: Mapping[TenantId, Share] = field(default_factory=dict)
     workers: tuple[WorkerStatus, ...] = ()
 
+    def is_served(self, route: Route, model: str) -> bool:
+        """Whether a live worker serves the model on this route."""
+        return any(worker.route is route and model in worker.models for worker in self.workers)
+
     @property
     def virtual_now(self) -> float:
         """The virtual time at which a tenant without queued jobs joins."""
