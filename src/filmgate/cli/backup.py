@@ -7,19 +7,24 @@ from typing import Annotated
 
 import typer
 
+from filmgate.cli.data_folder import Data, report_data_folder, require_data_folder, settings_with
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
 def back_up_installation(
     target: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
     keys: Annotated[Path | None, typer.Option(help="A new folder for the tenants' keys, elsewhere.")] = None,
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
     """Copy the database while the service runs, list the objects it refers to, and copy the keys apart."""
-    from filmgate.settings import load_settings
     from filmgate.worker.backup import back_up
 
-    settings = load_settings()
+    settings = settings_with(data)
+    if not settings.queue.url:
+        require_data_folder(settings)
+    report_data_folder(settings)
     done = back_up(settings, target, keys)
     if keys is None and not settings.store.keyring.startswith("kms:"):
         typer.echo("the keys are not in this backup; without them it cannot be read: use --keys", err=True)
@@ -30,16 +35,18 @@ def back_up_installation(
 def restore_installation(
     source: Annotated[Path, typer.Argument(help="The folder of a backup.", show_default=False)],
     keys: Annotated[Path | None, typer.Option(help="The folder with the tenants' keys.")] = None,
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
     """Restore a backup into a new data folder and check that objects and prompts can be read.
 
     Copy the objects first. Exit code 1 if anything is missing.
     """
-    from filmgate.settings import load_settings
     from filmgate.worker.backup import restore
 
-    done = restore(load_settings(), source, keys)
+    settings = settings_with(data)
+    done = restore(settings, source, keys)
+    report_data_folder(settings)
     if is_json:
         typer.echo(json.dumps(asdict(done)))
     else:

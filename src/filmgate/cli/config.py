@@ -2,9 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 
 if TYPE_CHECKING:
     from filmgate.settings import Origin
@@ -15,12 +18,16 @@ URL_PASSWORD = re.compile(r"(?<=://)([^/@:]*):[^/@]+(?=@)")
 
 
 def show_config(
+    data: Data = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Print every effective setting and its source. Secrets are masked."""
     from filmgate.settings import read_settings
 
     _, origins = read_settings()
+    if data is not None:
+        origins = [replace(o, value=data, source="--data") if o.key == "data" else o for o in origins]
+    report_data_folder(settings_with(data))
     if is_json:
         typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}, default=str))
         return

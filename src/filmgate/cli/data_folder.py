@@ -25,20 +25,32 @@ def settings_with(data: Path | None) -> "Settings":
     return settings if data is None else with_values(settings, {"data": data})
 
 
-@contextmanager
-def opened_database(settings: "Settings") -> "Iterator[Database]":
-    """The configured database; its place is printed on stderr at the end.
+def report_data_folder(settings: "Settings") -> None:
+    """Print the data folder on stderr, so that nobody works on another one unknowingly."""
+    missing = "" if settings.data.is_dir() else " (does not exist yet; `filmgate serve` creates it)"
+    typer.echo(f"data folder: {settings.data.absolute()}{missing}", err=True)
 
-    A data folder that does not exist is an error: only `serve`, `worker` and `generate` create one.
-    """
-    from filmgate.database import DEFAULT_FILE, open_database
 
-    if not settings.queue.url and not settings.data.is_dir():
+def require_data_folder(settings: "Settings") -> None:
+    """Raises UsageError if the folder does not exist: only `serve`, `worker` and `generate` create one."""
+    if not settings.data.is_dir():
         raise UsageError(
             f"there is no data folder {settings.data.absolute()}; use --data, set FILMGATE_DATA, or run "
             "`filmgate serve` to create it",
             option="--data",
         )
+
+
+@contextmanager
+def opened_database(settings: "Settings") -> "Iterator[Database]":
+    """The configured database; its place is printed on stderr at the end.
+
+    The embedded database needs a data folder that exists.
+    """
+    from filmgate.database import DEFAULT_FILE, open_database
+
+    if not settings.queue.url:
+        require_data_folder(settings)
     database = open_database(settings.queue, settings.data)
     try:
         yield database

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.aws.clients import has_boto3
+from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 from filmgate.jobs import TenantId
 from filmgate.telemetry.findings import Finding, Verdict, examine_machine, missing_aws, missing_worker
 
@@ -97,12 +98,12 @@ EXAMINERS: tuple[Examiner, ...] = (
 
 def doctor(
     tenant: Annotated[str, typer.Option(help="Tenant whose key and prefix the AWS checks use.")] = "local",
+    data: Data = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Check Python, GPU, encoders, disk, provider and AWS, and print a remedy for every problem."""
-    from filmgate.settings import load_settings
-
-    settings = load_settings()
+    settings = settings_with(data)
+    report_data_folder(settings)
     findings = [finding for examine in EXAMINERS for finding in examine(settings, TenantId(tenant))]
     if is_json:
         typer.echo(json.dumps({"findings": [asdict(finding) for finding in findings]}))
