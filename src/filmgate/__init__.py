@@ -30,14 +30,16 @@ def generate(prompt: str, path: str | Path = "clip.mp4", *, model: str = "flipbo
     from pathlib import Path
 
     from filmgate.jobs import Size
+    from filmgate.models.names import name_model
     from filmgate.models.requests import VideoRequest
     from filmgate.pipeline.generate import LocalModel
     from filmgate.settings import load_settings
 
     if isinstance(options.get("size"), str):
         options["size"] = Size.parse(options["size"])
-    request = VideoRequest(prompt, model, **options)
-    with LocalModel(model, load_settings()) as loaded:
+    named = name_model(model)
+    request = VideoRequest(prompt, named.name, **options)
+    with LocalModel(named, load_settings()) as loaded:
         loaded.render(request, Path(path))
     return Path(path)
 

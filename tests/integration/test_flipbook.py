@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from filmgate.jobs import Size
+from filmgate.models.names import shipped_folder
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
-from filmgate.pipeline.loading.loader import load_model, shipped_folder
+from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings

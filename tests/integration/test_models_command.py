@@ -12,12 +12,12 @@ import pytest
 from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
 from filmgate.errors import ModelError, UsageError
+from filmgate.models.names import shipped_folder
 from filmgate.models.weights import open_cache
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
-from filmgate.pipeline.loading.loader import shipped_folder
 from filmgate.settings import ModelSettings
 from tests.integration.test_model_cache import flip_a_byte
 from tests.proxy import Proxy, s3_error
@@ -35,6 +35,7 @@ class ModelSite:
             Bucket=self.bucket, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
         self.url = f"s3://{self.bucket}/models/tiny/v1/"
+        (folder / "data").mkdir(exist_ok=True)
         self.settings = ModelSettings(endpoint=url, region=REGION)
         self.environ = {
             "FILMGATE_DATA": str(folder / "data"),
@@ -130,12 +131,17 @@ def test_push_pull_list_verify_evict(site, folder):
     pulled = site.run("pull", site.url)
     cached = pulled.stdout.strip()
     assert pulled.returncode == 0, pulled.stderr
-    (listed,) = json.loads(site.run("list", "--json").stdout)["models"]
-    assert (listed["folder"], listed["is_whole"], listed["is_in_use"]) == (cached, True, False)
+    listed = json.loads(site.run("list", "--json").stdout)["models"][-1]
+    assert (listed["model"], listed["source"], listed["folder"]) == (site.url, "s3", cached)
+    assert listed["state"] == "ready"
+    found = site.run("search", "TINY")
+    assert site.url in found.stdout
+    assert f"data folder: {site.environ['FILMGATE_DATA']}" in found.stderr
+    assert site.run("search", "nothing-like-this").returncode == 1
     assert site.run("verify").stdout.split() == ["intact", site.url]
     flip_a_byte(Path(cached) / "vae/weights.safetensors")
     damaged = site.run("verify", site.url)
-    assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
+    assert (damaged.returncode, damaged.stderr.count("error: ")) == (1, 1)
     assert "vae/weights.safetensors damaged; pull it again" in damaged.stderr
     assert site.run("evict", site.url).stdout.strip() == site.url
     assert site.run("evict", site.url).returncode == 1
@@ -154,7 +160,7 @@ def test_generate_uses_a_model_from_the_bucket(site, tmp_path, monkeypatch, caps
         monkeypatch.setenv(name, value)
     generate("a ball", tmp_path / "clip.mp4", site.url, size="64x64", frames=5, steps=1, is_json=True)
     made = json.loads(capsys.readouterr().out)
-    assert (made["model"], made["frames"]) == (site.url, 5)
+    assert (made["model"], made["frames"]) == ("tiny", 5)
     assert [model.is_in_use for model in site.cache(tmp_path).list_models()] == [False]
 
 

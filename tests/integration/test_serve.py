@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from filmgate import server
-from filmgate.pipeline.loading.loader import shipped_folder
+from filmgate.models.names import shipped_folder
 from filmgate.server import ServerServices, background_tasks
 from filmgate.worker import supervisor
 from filmgate.worker.supervisor import WorkerChild, end_with_parent

@@ -11,7 +11,7 @@ import pytest
 
 from filmgate.cli import main
 from filmgate.client import Filmgate, RequestFailed
-from filmgate.pipeline.loading.loader import shipped_folder
+from filmgate.models.names import shipped_folder
 from tests.server_process import ServerProcess
 
 SMALL = {"size": "64x64", "seconds": 0.25, "steps": 1}

@@ -9,6 +9,7 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price, Region
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.managed import TextApi, VideoApi
+from filmgate.catalog.names import find_known_model, fold_name
 from filmgate.catalog.runs import Runs
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
@@ -32,9 +33,9 @@ class Catalog:
 
     def gpu(self, name: str) -> Gpu:
         """A GPU by its name or an alias."""
-        wanted = name.strip().lower()
+        wanted = fold_name(name)
         for gpu in self.gpus.values():
-            if wanted in {gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)}:
+            if wanted in {fold_name(each) for each in (gpu.name, gpu.product, *gpu.aliases)}:
                 return gpu
         return _find(self.gpus, name, "--gpu")
 
@@ -44,9 +45,10 @@ class Catalog:
     def video_model(self, name: str) -> VideoModel:
         """A video model by its name or its id on the Hugging Face hub."""
         for model in self.video_models.values():
-            if model.repo and model.repo.lower() == name.strip().lower():
+            if fold_name(name) in {fold_name(model.id), fold_name(model.repo or model.id)}:
                 return model
-        return _find(self.video_models, name, "--model")
+        known = find_known_model(name)
+        return _find(self.video_models, known.name if known else name, "--model")
 
     def llm(self, name: str) -> Llm:
         """A language model by its name or by a hub id that ends with it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 from filmgate.cli.models import pull_progress
 from filmgate.errors import InvalidField, UsageError
 from filmgate.jobs import Size
@@ -18,6 +19,7 @@ from filmgate.models.requests import Upload, VideoRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from filmgate.models.names import NamedModel
     from filmgate.pipeline.render import RenderReport
     from filmgate.settings import Settings
 
@@ -33,7 +35,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     model: Annotated[
         str,
         typer.Option(
-            help="A model in the package, a diffusers folder, a hub id or s3://BUCKET/models/NAME/vN/."
+            help="A model of the package or the catalog, a diffusers folder, a hub id or s3://BUCKET/...."
         ),
     ] = DEFAULT_MODEL,
     size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT. Default: the model's.")] = None,
@@ -58,6 +60,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     prompts: Annotated[
         Path | None, typer.Option(help="File with one prompt per line, instead of PROMPT.")
     ] = None,
+    data: Data = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Render a clip from a prompt, or from an image and a prompt."""
@@ -77,7 +80,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     )
     batch = Batch(wanted, texts, count, (thumbnail, spritesheet))
     check_output(output, is_single=batch.is_single, is_json=is_json)
-    produce(batch, output, is_json=is_json)
+    produce(batch, output, settings_with(data), is_json=is_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +117,21 @@ class Batch:
             yield ClipTask(request, output.with_name(name) if output.name else output)
 
 
-def produce(batch: Batch, output: Path, *, is_json: bool) -> None:
+def produce(batch: Batch, output: Path, settings: "Settings", *, is_json: bool) -> None:
     """Render the batch and print the reports."""
-    is_piped, model = str(output) == "-", batch.wanted.model or DEFAULT_MODEL
+    from filmgate.models.names import name_model
+    from filmgate.models.weights.location import is_remote
+
+    named = name_model(batch.wanted.model or DEFAULT_MODEL)
+    is_piped, model = str(output) == "-", named.name
+    batch = replace(batch, wanted=replace(batch.wanted, model=model))
+    if is_remote(named.location):
+        report_data_folder(settings)  # the pulled model stays there
     with TemporaryDirectory(prefix="filmgate-") as folder:
         target = Path(folder) / "clip.mp4" if is_piped else output
         tasks = list(batch.tasks(target))
-        warnings = check_before_loading(tasks)
-        done = render_all(tasks, model, batch.stills)
+        warnings = check_before_loading(tasks, settings)
+        done = render_all(tasks, named, batch.stills, settings)
         if is_piped:
             with target.open("rb") as clip:
                 shutil.copyfileobj(clip, sys.stdout.buffer)
@@ -161,16 +171,16 @@ def check_output(output: Path, *, is_single: bool, is_json: bool) -> None:
         )
 
 
-def check_before_loading(tasks: list[ClipTask]) -> list[str]:
+def check_before_loading(tasks: list[ClipTask], settings: "Settings") -> list[str]:
     """Check what can be checked without the model; returns and prints the warnings of its card."""
     from filmgate.models.checks import check_request, find_card
 
-    settings = _settings().admission
+    admission = settings.admission
     warnings: list[str] = []
     for task in tasks:
-        card = find_card(task.request.model or DEFAULT_MODEL, settings)
+        card = find_card(task.request.model or DEFAULT_MODEL, admission)
         if card is not None:
-            warnings += card.warnings(check_request(task.request, card.name, card.limits, settings))
+            warnings += card.warnings(check_request(task.request, card.name, card.limits, admission))
     unique = list(dict.fromkeys(warnings))
     for warning in unique:
         typer.echo(f"warning: {warning}", err=True)
@@ -178,7 +188,10 @@ def check_before_loading(tasks: list[ClipTask]) -> list[str]:
 
 
 def render_all(
-    tasks: list[ClipTask], model: str, stills: tuple[Path | None, Path | None]
+    tasks: list[ClipTask],
+    model: "NamedModel",
+    stills: tuple[Path | None, Path | None],
+    settings: "Settings",
 ) -> "list[RenderReport]":
     """Load the model once and render every clip."""
     from filmgate.cli.progress import shown_progress
@@ -190,16 +203,10 @@ def render_all(
         check_target(task.path)
     paths = StillPaths(*stills)
     with (
-        shown_progress(f"loading {model}") as control,
-        LocalModel(model, _settings(), pull_progress()) as loaded,
+        shown_progress(f"loading {model.name}") as control,
+        LocalModel(model, settings, pull_progress()) as loaded,
     ):
         return [loaded.render(task.request, task.path, paths, control) for task in tasks]
-
-
-def _settings() -> "Settings":
-    from filmgate.settings import load_settings
-
-    return load_settings()
 
 
 def _read_image(path: Path) -> Upload:

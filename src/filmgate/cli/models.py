@@ -1,4 +1,4 @@
-"""`filmgate models`: model weights in S3 and the node's cache of them."""
+"""`filmgate models`: the models on this machine, from the hub, from S3 and from folders."""
 
 import json
 import time
@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.data_folder import Data, report_data_folder, require_data_folder, settings_with
 from filmgate.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from filmgate.models.weights.cache import ModelCache
+    from filmgate.models.weights.cache import ModelCache, Verification
     from filmgate.models.weights.fetch import ReportProgress
+    from filmgate.models.weights.inventory import StoredModel
 
-models = typer.Typer(help="Model weights in S3 and this node's cache of them.", no_args_is_help=True)
+models = typer.Typer(help="Pull, list, search and check models on this machine.", no_args_is_help=True)
 
+Model = Annotated[
+    str, typer.Argument(help="A name of the catalog, HUB/ID, HUB/ID@REVISION or s3://BUCKET/models/NAME/vN/.")
+]
 Url = Annotated[str, typer.Argument(help="s3://BUCKET/models/NAME/vN/", metavar="URL")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 _PROGRESS_SECONDS = 2.0
@@ -39,47 +44,83 @@ def push(
         typer.echo(f"{pushed.url} already exists with the same files")
     else:
         typer.echo(
-            f"{pushed.url}: {pushed.files} files, {_gib(pushed.size_bytes)}, {pushed.uploaded_files} uploaded"
+            f"{pushed.url}: {pushed.files} files, {_size(pushed.size_bytes)}, "
+            f"{pushed.uploaded_files} uploaded"
         )
 
 
 @models.command("pull")
-def pull(url: Url, is_json: AsJson = False) -> None:
-    """Download a version to the cache and print its folder. Files in the cache are not downloaded again."""
+def pull(model: Model, data: Data = None, is_json: AsJson = False) -> None:
+    """Download a model, check it and print its folder. Files that are present are not downloaded again.
+
+    A hub model is pinned: it is loaded at this revision until it is pulled again.
+    """
+    from filmgate.models.names import is_hub_id, name_model
+
+    location = name_model(model).location
+    found = _pull_from_hub(location) if is_hub_id(location) else _pull_from_s3(location, data)
+    typer.echo(json.dumps(found) if is_json else found["folder"])
+
+
+def _pull_from_hub(hub_id: str) -> dict[str, object]:
+    from filmgate.models.weights.hub import pull_hub_model
+
+    model = pull_hub_model(hub_id, pull_progress(), lambda text: typer.echo(text, err=True))
+    typer.echo(f"{len(model.manifest.files)} files checked; pinned to {model.revision}", err=True)
+    return {
+        "model": model.id,
+        "folder": str(model.folder),
+        "revision": model.revision,
+        "licence": model.licence,
+        "size_bytes": model.manifest.total_bytes,
+        "sha256": {file.path: file.sha256 for file in model.manifest.files},
+    }
+
+
+def _pull_from_s3(url: str, data: Path | None) -> dict[str, object]:
     from filmgate.models.weights.location import parse_location
 
     location = parse_location(url)
-    acquired = _open().acquire(location, pull_progress())
+    acquired = _open_cache(data, is_written=True).acquire(location, pull_progress())
     acquired.lock.close()
-    found = {"url": location.url, "folder": str(acquired.folder)}
-    typer.echo(json.dumps(found) if is_json else acquired.folder)
+    return {"model": location.url, "folder": str(acquired.folder)}
 
 
 @models.command("list")
-def list_models(is_json: AsJson = False) -> None:
-    """List the models in the cache, least recently used first."""
-    cached = _open().list_models()
-    if is_json:
-        found = [asdict(model) | {"folder": str(model.folder)} for model in cached]
-        typer.echo(json.dumps({"models": found}))
-        return
-    for model in cached:
-        state = "in use" if model.is_in_use else "idle" if model.is_whole else "incomplete"
-        used = time.strftime("%Y-%m-%d %H:%M", time.gmtime(model.used_at))
-        typer.echo(f"{_gib(model.size_bytes):>10}  {state:<10}  {used}  {model.url}")
+def list_models(data: Data = None, is_json: AsJson = False) -> None:
+    """List the models on this machine: of the package, in models.folders, of the hub and of S3."""
+    _print_models(_stored(data), is_json=is_json)
+
+
+@models.command("search")
+def search(
+    text: Annotated[str, typer.Argument(help="Part of a name, in any spelling, or a licence.")],
+    data: Data = None,
+    is_json: AsJson = False,
+) -> None:
+    """Search the models on this machine. Exit code 1 if there is none."""
+    from filmgate.models.weights.inventory import search_models
+
+    found = search_models(text, _stored(data))
+    _print_models(found, is_json=is_json)
+    if not found:
+        raise ModelError(f"no model on this machine matches {text!r}; `filmgate models pull` downloads one")
 
 
 @models.command("verify")
 def verify(
-    url: Annotated[str | None, typer.Argument(help="All models if not given.", metavar="URL")] = None,
+    model: Annotated[str | None, typer.Argument(help="All pulled models if not given.")] = None,
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
     """Read every byte and compare digests. The next pull downloads damaged files again."""
+    from filmgate.models.names import is_hub_id, name_model
     from filmgate.models.weights.location import parse_location
 
-    cache = _open()
-    urls = [url] if url else [model.url for model in cache.list_models() if model.is_whole]
-    results = [cache.verify(parse_location(each)) for each in urls]
+    cache = _open_cache(data)
+    pulled = [each.model for each in _stored(data) if each.source in ("hub", "s3") and each.is_whole]
+    names = [name_model(model).location] if model else pulled
+    results = [_verify_hub(n) if is_hub_id(n) else cache.verify(parse_location(n)) for n in names]
     if is_json:
         typer.echo(json.dumps({"models": [asdict(result) for result in results]}))
     else:
@@ -92,6 +133,12 @@ def verify(
         raise ModelError(f"{first.url}: {', '.join(first.damaged)} damaged; {remedy}")
 
 
+def _verify_hub(hub_id: str) -> "Verification":
+    from filmgate.models.weights.hub import verify_hub_model
+
+    return verify_hub_model(hub_id)
+
+
 @models.command("evict")
 def evict(
     urls: Annotated[list[str] | None, typer.Argument(help="Models to delete.", metavar="[URL]...")] = None,
@@ -101,12 +148,13 @@ def evict(
             "--to", min=0, help="Delete the least recently used until at most this many bytes remain."
         ),
     ] = None,
+    data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Delete models from the cache. A model in use is kept."""
+    """Delete models of S3 from the cache. A model in use is kept."""
     from filmgate.models.weights.location import parse_location
 
-    cache = _open()
+    cache = _open_cache(data)
     if bool(urls) == (to_bytes is not None):
         raise UsageError("give either URLs or --to BYTES", option="URL")
     if to_bytes is not None:
@@ -129,18 +177,40 @@ def pull_progress() -> "ReportProgress":
         nonlocal printed_at
         if time.monotonic() - printed_at >= _PROGRESS_SECONDS:
             printed_at = time.monotonic()
-            typer.echo(f"pulled {_gib(done_bytes)} of {_gib(total_bytes)}", err=True)
+            typer.echo(f"pulled {_size(done_bytes)} of {_size(total_bytes)}", err=True)
 
     return report
 
 
-def _open() -> "ModelCache":
-    from filmgate.models.weights import open_cache
-    from filmgate.settings import load_settings
+def _stored(data: Path | None) -> "list[StoredModel]":
+    from filmgate.models.weights.inventory import list_stored_models
 
-    settings = load_settings()
+    settings = settings_with(data)
+    report_data_folder(settings)
+    return list_stored_models(settings)
+
+
+def _print_models(found: "list[StoredModel]", *, is_json: bool) -> None:
+    if is_json:
+        typer.echo(json.dumps({"models": [model.as_dict() for model in found]}))
+        return
+    for model in found:
+        details = [model.licence, model.revision[:12], model.used]
+        notes = "  ".join(detail for detail in details if detail)
+        typer.echo(
+            f"{model.source:<8}{_size(model.size_bytes):>10}  {model.state:<10}  {model.model}  {notes}"
+        )
+
+
+def _open_cache(data: Path | None, *, is_written: bool = False) -> "ModelCache":
+    from filmgate.models.weights import open_cache
+
+    settings = settings_with(data)
+    if is_written and not settings.models.cache:
+        require_data_folder(settings)
+        report_data_folder(settings)
     return open_cache(settings.models, settings.data)
 
 
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.2f} GiB"
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 2**30:.2f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"

@@ -1,7 +1,7 @@
 """`filmgate worker`: a process that renders on one GPU, or at the managed provider."""
 
 from contextlib import ExitStack, contextmanager
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -100,19 +100,8 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
 
 
 def parse_models(given: list[str]) -> dict[str, str]:
-    """Locations by model name. `wan=/models/wan2.1` names the model wan.
+    """Locations by model name, of any number of `--model`."""
+    from filmgate.models.names import name_model
 
-    Without a name, a folder is named by its last part, and an s3:// location by the name of the model there.
-    """
-    from filmgate.models.weights.location import is_remote, parse_location
-
-    models = {}
-    for text in given:
-        if is_remote(text):
-            models[parse_location(text).name] = text
-            continue
-        name, _, location = text.partition("=")
-        if not name or (location == "" and "=" in text):
-            raise UsageError(f"{text!r} is not NAME or NAME=FOLDER", option="--model")
-        models[name if location else PurePath(name).name] = location or name
-    return models
+    named = [name_model(text) for text in given]
+    return {model.name: model.location for model in named}

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from filmgate.catalog.names import canonical_name
 from filmgate.errors import ModelLoading, ModelNotFound, ModelNotServed, SettingsError
 from filmgate.jobs import VideoSpec
 from filmgate.models.limits import ModelLimits
@@ -120,7 +121,7 @@ class ModelRegistry:
         card = self._find(name)
         if card is None and name in self._aliases:
             return self.find(self._aliases[name])
-        if card is None and name in self._read_served().names:
+        if card is None and canonical_name(name) in map(canonical_name, self._read_served().names):
             raise _loading(name)
         if card is None:
             names = [each.name for each in self.cards]
@@ -147,7 +148,12 @@ class ModelRegistry:
         return [*card.aliases, *(alias for alias in aliases if self._find(alias) is None)]
 
     def _find(self, name: str) -> ModelCard | None:
-        return self._by_name.get(name) or next((each for each in self.cards if each.name == name), None)
+        """By its exact name, else by any spelling or the hub id of a catalog model."""
+        if name in self._by_name:
+            return self._by_name[name]
+        cards, wanted = self.cards, canonical_name(name)
+        exact = (card for card in cards if card.name == name)
+        return next(exact, None) or next((c for c in cards if canonical_name(c.name) == wanted), None)
 
 
 def _loading(model: str) -> ModelLoading:

@@ -1,5 +1,6 @@
 """Checks a request for a model that is not loaded yet, from its card."""
 
+from filmgate.catalog.names import canonical_name
 from filmgate.jobs import VideoSpec
 from filmgate.models.cards import ModelCard, open_registry
 from filmgate.models.limits import ModelLimits
@@ -10,7 +11,7 @@ from filmgate.settings import AdmissionSettings
 def find_card(model: str, settings: AdmissionSettings) -> ModelCard | None:
     """The card of a model in the package or in the operator's file; None for a folder or a hub id."""
     cards = open_registry(model, settings.models_file).cards
-    return next((card for card in cards if card.name == model), None)
+    return next((card for card in cards if canonical_name(card.name) == canonical_name(model)), None)
 
 
 def check_request(

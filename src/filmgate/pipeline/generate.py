@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from filmgate.models.checks import check_request
+from filmgate.models.names import NamedModel
 from filmgate.models.requests import VideoRequest
 from filmgate.models.weights import ensure_local, open_cache
 from filmgate.pipeline.clip_writer import ClipOutputs
@@ -22,12 +23,13 @@ class LocalModel:
     """A model loaded in this process. Its weights are not evicted from the cache before `close`."""
 
     def __init__(
-        self, model: str, settings: Settings, on_pull: Callable[[int, int], None] | None = None
+        self, model: NamedModel, settings: Settings, on_pull: Callable[[int, int], None] | None = None
     ) -> None:
-        self.name = model
+        self.name = model.name
         self._settings = settings
         self._held = ExitStack()
-        folder = ensure_local(model, open_cache(settings.models, settings.data), self._held, on_pull)
+        cache = open_cache(settings.models, settings.data)
+        folder = ensure_local(model.location, cache, self._held, on_pull)
         loaded = load_model(folder, settings.pipeline)
         self._limits = loaded.limits
         self._renderer = Renderer(loaded, settings.pipeline)

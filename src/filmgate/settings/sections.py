@@ -337,6 +337,9 @@ class ModelSettings(Section):
         default="",
         description="folder of pulled models, for example on NVMe or in /dev/shm; empty: in the data folder",
     )
+    folders: str = Field(
+        default="", description="comma-separated folders whose model folders `filmgate models` lists"
+    )
     cache_bytes: int = Field(default=0, ge=0, description="maximum size of the cache; 0: limited by the disk")
     region: str = Field(default="", description="AWS region of the model bucket; empty: from the environment")
     endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")

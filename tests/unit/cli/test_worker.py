@@ -11,7 +11,8 @@ from filmgate.cli.worker import parse_models
         (["flipbook"], {"flipbook": "flipbook"}),
         (["/models/wan"], {"wan": "/models/wan"}),
         (["/models/wan/"], {"wan": "/models/wan/"}),
-        (["Wan-AI/Wan2.1-T2V"], {"Wan2.1-T2V": "Wan-AI/Wan2.1-T2V"}),
+        (["Some-Team/Film1.0-T2V"], {"Film1.0-T2V": "Some-Team/Film1.0-T2V"}),
+        (["Some-Team/Film@abc123"], {"Film": "Some-Team/Film@abc123"}),
         (["wan=/models/2.1", "tiny=miniature"], {"wan": "/models/2.1", "tiny": "miniature"}),
     ],
 )

@@ -11,11 +11,13 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.huggingface import read_llm_config
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.loader import load_catalog, read_prices
+from filmgate.catalog.names import find_known_model
 from filmgate.catalog.precisions import BITS_PER_VALUE
 from filmgate.catalog.user_file import with_user_file
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 from filmgate.jobs import Size
+from filmgate.models.names import SHIPPED, shipped_folder
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
 from filmgate.planner.machines import jurisdiction_of
 from filmgate.planner.video.question import VideoQuestion
@@ -51,8 +53,8 @@ def gpu_or_none(name: str | None, catalog: Catalog) -> Gpu | None:
 
 
 def find_video_model(name: str, catalog: Catalog) -> VideoModel:
-    """A catalog model, or the model in a diffusers folder."""
-    folder = Path(name)
+    """A catalog model, the model in a diffusers folder, or a model in the package."""
+    folder = shipped_folder(name) if name in SHIPPED else Path(name)
     if (folder / "model_index.json").exists():
         return read_video_folder(folder, catalog.video_models, today().isoformat())
     return catalog.video_model(name)
@@ -68,9 +70,9 @@ def find_llm(name: str, catalog: Catalog) -> Llm:
 
 def is_video(name: str, catalog: Catalog) -> bool:
     """Whether this is a video model, not a language model. Raises UsageError for an unknown name."""
-    if any((model.repo or "").lower() == name.lower() for model in catalog.video_models.values()):
+    if name in SHIPPED or find_known_model(name) or name.lower() in catalog.video_models:
         return True
-    if (Path(name) / "model_index.json").exists() or name.lower() in catalog.video_models:
+    if (Path(name) / "model_index.json").exists():
         return True
     if catalog.has_llm(name) or name.endswith(".json") or (Path(name) / "config.json").exists():
         return False

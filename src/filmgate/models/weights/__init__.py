@@ -1,8 +1,9 @@
-"""Beside the path: model weights in S3, versioned and verified, and the node's cache of them.
+"""Beside the path: model weights in S3 or on the hub, versioned and verified, and this node's copies.
 
 location   s3://bucket/models/<name>/v<N>/      manifest   the files of a version with their SHA-256
 remote     one version in S3                    fetch      downloads a version in parallel ranges, resumable
 cache      one copy per node, LRU eviction      push       uploads a folder as a version
+hub        pinned models of the hub             inventory  all models on this machine
 """
 
 from contextlib import ExitStack
@@ -22,10 +23,16 @@ def open_cache(settings: ModelSettings, data: Path) -> ModelCache:
 
 
 def ensure_local(model: str, cache: ModelCache, held: ExitStack, report: ReportProgress | None = None) -> str:
-    """The model as the loader takes it: an s3:// URL becomes its folder in the cache, pulled if necessary.
+    """The model as the loader takes it: s3:// URLs and hub ids become folders, pulled if necessary.
 
-    The folder is not evicted before `held` closes. Any other model is returned unchanged.
+    A folder in the cache is not evicted before `held` closes. Any other model is returned unchanged.
     """
+    from filmgate.models.names import is_hub_id
+
+    if is_hub_id(model):
+        from filmgate.models.weights.hub import ensure_hub_model  # needs the worker extra
+
+        return ensure_hub_model(model, report)
     if not is_remote(model):
         return model
     acquired = cache.acquire(parse_location(model), report)

@@ -3,16 +3,16 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import torch
 
 from filmgate.errors import ModelError, ModelUnavailable, UsageError
 from filmgate.models.limits import ModelLimits
+from filmgate.models.names import SHIPPED, shipped_folder
+from filmgate.models.weights.outages import find_outage
 from filmgate.pipeline.loading.families import family_of, known_pipelines
 from filmgate.pipeline.loading.families.base import Family, Pipeline
-from filmgate.pipeline.loading.hub import find_outage
 from filmgate.pipeline.loading.limits import read_limits
 from filmgate.pipeline.loading.memory import (
     Offload,
@@ -26,9 +26,6 @@ from filmgate.pipeline.loading.memory import (
 )
 from filmgate.pipeline.loading.quality import apply_quality
 from filmgate.settings import PipelineSettings
-
-SHIPPED = ("flipbook", "miniature")
-"""Models in the package, under models/shipped: Flipbook, and a small one with random weights for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +63,6 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
         use_channels_last(pipe.vae)
     limits = read_limits(pipe, family, folder)
     return VideoModel(name, family, pipe, Placement(device, dtype, offload), limits)
-
-
-def shipped_folder(name: str) -> Path:
-    """The folder of a model that comes with the package."""
-    return Path(str(files("filmgate.models") / "shipped" / name))
 
 
 def use_channels_last(vae: torch.nn.Module) -> None:

@@ -1,0 +1,249 @@
+"""Models of the Hugging Face hub: pulled at one revision, checked, and loaded at that revision from then on.
+
+The files are in the hub library's own cache, so other programs find them too. Beside them, PIN_FILE records
+the revision, the licence and the SHA-256 of every file. Only `filmgate models pull` changes the revision.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from huggingface_hub import HfApi, constants, hf_hub_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.utils.tqdm import disable_progress_bars
+
+from filmgate.errors import ModelError, ModelUnavailable, UsageError
+from filmgate.models.weights.cache import Verification
+from filmgate.models.weights.fetch import ReportProgress
+from filmgate.models.weights.manifest import INDEX_FILE, FileRecord, Manifest, hash_file, parse_manifest
+from filmgate.models.weights.outages import find_outage
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+PIN_FILE = "filmgate-pin.json"
+_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".jinja")
+_CONNECTIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model of the hub on this machine, at its pinned revision."""
+
+    id: str
+    revision: str
+    licence: str
+    manifest: Manifest
+
+    @property
+    def folder(self) -> Path:
+        return _repository(self.id) / "snapshots" / self.revision
+
+    @property
+    def is_whole(self) -> bool:
+        return all((self.folder / file.path).is_file() for file in self.manifest.files)
+
+
+def find_hub_model(text: str) -> HubModel | None:
+    """The pinned model OWNER/NAME, or OWNER/NAME@REVISION if that revision is the pinned one."""
+    hub_id, _, revision = text.partition("@")
+    path = _repository(hub_id) / PIN_FILE
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as exc:
+        raise ModelError(f"{path} is damaged; run `filmgate models pull {hub_id}`") from exc
+    manifest = parse_manifest(json.dumps(found["manifest"]), str(path))
+    model = HubModel(hub_id, found["revision"], found["licence"], manifest)
+    return model if model.revision.startswith(revision) and model.is_whole else None
+
+
+def list_hub_models() -> list[HubModel]:
+    """All pinned models, by id."""
+    pins = sorted(Path(constants.HF_HUB_CACHE).glob(f"models--*/{PIN_FILE}"))
+    ids = (pin.parent.name.removeprefix("models--").replace("--", "/", 1) for pin in pins)
+    return [model for hub_id in ids if (model := find_hub_model(hub_id)) is not None]
+
+
+def is_in_hub_cache(hub_id: str) -> bool:
+    """Whether another program downloaded the model; the loader finds it by its id."""
+    ref = _repository(hub_id) / "refs" / "main"
+    return ref.is_file() and (ref.parents[1] / "snapshots" / ref.read_text() / INDEX_FILE).exists()
+
+
+def ensure_hub_model(text: str, report: ReportProgress | None = None) -> str:
+    """The folder of the pinned model, pulled if there is none."""
+    if (found := find_hub_model(text)) is not None:
+        return str(found.folder)
+    if "@" not in text and is_in_hub_cache(text):
+        return text
+    return str(pull_hub_model(text, report).folder)
+
+
+def pull_hub_model(
+    text: str, report: ReportProgress | None = None, describe: Callable[[str], None] | None = None
+) -> HubModel:
+    """Download OWNER/NAME at its newest revision, or at @REVISION, compare checksums and pin it.
+
+    Files that are present are not downloaded again. Raises UsageError, ModelUnavailable or ModelError.
+    """
+    hub_id, _, revision = text.partition("@")
+    disable_progress_bars()  # stderr is for our own lines
+    with _hub_errors(text):
+        info = HfApi().model_info(hub_id, revision=revision or None, files_metadata=True)
+        sizes = _wanted_files(info)
+        licence = (info.card_data.license if info.card_data else None) or "not stated"
+        if describe is not None:
+            describe(
+                f"{hub_id}: {len(sizes)} files, {sum(sizes.values()) / 2**30:.2f} GiB, licence {licence}, "
+                f"revision {info.sha}"
+            )
+        progress = _Progress(sum(sizes.values()), report)
+        fetch = partial(_fetch, hub_id, str(info.sha), progress)
+        with ThreadPoolExecutor(_CONNECTIONS, "hub") as pool:
+            records = list(pool.map(fetch, sizes))
+    _compare(records, info)
+    model = HubModel(hub_id, str(info.sha), str(licence), Manifest(tuple(records)))
+    _write_pin(model)
+    return model
+
+
+def verify_hub_model(hub_id: str) -> Verification:
+    """Reads every byte. Damaged files are deleted, so the next pull downloads them again."""
+    model = find_hub_model(hub_id)
+    if model is None:
+        raise ModelError(f"{hub_id} is not pinned on this machine; run `filmgate models pull {hub_id}`")
+    files = model.manifest.files
+    damaged = tuple(file.path for file in files if hash_file(model.folder / file.path) != file.sha256)
+    for path in damaged:
+        _delete(model.folder / path)
+    return Verification(hub_id, damaged, is_withdrawn=True)
+
+
+def _delete(link: Path) -> None:
+    """A file of the hub's cache is a link to its content, which is deleted too."""
+    link.resolve().unlink(missing_ok=True)
+    link.unlink(missing_ok=True)
+
+
+def _wanted_files(info: "ModelInfo") -> dict[str, int]:
+    """Bytes of each file that diffusers loads: configurations, and safetensors without a variant."""
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    if INDEX_FILE not in sizes:
+        raise UsageError(f"{info.id} is not a diffusers pipeline: it has no {INDEX_FILE}", option="MODEL")
+    return {path: size for path, size in sizes.items() if _is_wanted(path)}
+
+
+def _is_wanted(path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    if not folder:
+        return name.endswith(".json")  # the index, and filmgate.json with the limits of the model
+    is_variant = ".fp16." in name or ".bf16." in name or "non_ema" in name
+    return name.endswith(_SUFFIXES) and not is_variant
+
+
+def _fetch(hub_id: str, revision: str, progress: "_Progress", path: str) -> FileRecord:
+    bar: Any = progress.bar  # a factory of bars instead of a class
+    local = Path(hf_hub_download(hub_id, path, revision=revision, tqdm_class=bar))
+    return FileRecord(path, local.stat().st_size, hash_file(local))
+
+
+def _compare(records: list[FileRecord], info: "ModelInfo") -> None:
+    """The hub states the SHA-256 of large files. A damaged file is deleted, so the next pull fetches it."""
+    stated = {file.rfilename: file.lfs.sha256 for file in info.siblings or () if file.lfs is not None}
+    damaged = [file.path for file in records if stated.get(file.path, file.sha256) != file.sha256]
+    for path in damaged:
+        _delete(_repository(info.id) / "snapshots" / str(info.sha) / path)
+    if damaged:
+        raise ModelError(f"{info.id}: {', '.join(damaged)} arrived damaged; run the same command again")
+
+
+def _write_pin(model: HubModel) -> None:
+    pin = {
+        "revision": model.revision,
+        "licence": model.licence,
+        "manifest": json.loads(model.manifest.to_json()),
+    }
+    path = _repository(model.id) / PIN_FILE
+    staged = path.with_suffix(".new")
+    staged.write_text(json.dumps(pin))
+    staged.rename(path)
+
+
+def _repository(hub_id: str) -> Path:
+    return Path(constants.HF_HUB_CACHE) / f"models--{hub_id.replace('/', '--')}"
+
+
+@contextmanager
+def _hub_errors(text: str) -> Iterator[None]:
+    try:
+        yield
+    except GatedRepoError as exc:
+        raise ModelError(
+            f"{text} requires its licence to be accepted on the hub; accept it there and set HF_TOKEN"
+        ) from exc
+    except (RepositoryNotFoundError, RevisionNotFoundError) as exc:
+        raise UsageError(
+            f"the hub has no model {text}; check the spelling, or set HF_TOKEN for a private model",
+            option="MODEL",
+        ) from exc
+    except Exception as exc:  # the hub library raises errors of its HTTP client
+        if outage := find_outage(exc):
+            raise ModelUnavailable(f"{outage} from the model hub for {text}; try again later") from exc
+        if isinstance(exc, HfHubHTTPError | OSError):
+            raise ModelError(f"{text} cannot be pulled: {str(exc).partition(chr(10))[0]}") from exc
+        raise
+
+
+class _Progress:
+    """Sums the bytes of all files; `bar` is what the hub library creates per file."""
+
+    def __init__(self, total_bytes: int, report: ReportProgress | None) -> None:
+        self._total = total_bytes
+        self._done = 0
+        self._report = report
+        self._lock = threading.Lock()
+
+    def add(self, size: float) -> None:
+        with self._lock:
+            self._done += int(size)
+            if self._report is not None:
+                self._report(self._done, self._total)
+
+    def bar(self, *_args: Any, initial: float = 0, **_options: Any) -> "_Bar":
+        self.add(initial)
+        return _Bar(self)
+
+
+class _Bar:
+    """The methods of a progress bar that the hub library calls."""
+
+    def __init__(self, progress: _Progress) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def update(self, size: float | None = 1) -> None:
+        self._progress.add(size or 0)
+
+    def close(self) -> None:
+        pass
+
+    def set_postfix_str(self, *_args: object, **_options: object) -> None:
+        pass

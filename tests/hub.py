@@ -1,0 +1,83 @@
+"""A stand-in for the Hugging Face hub on loopback: one repository, with the answers the hub library reads."""
+
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+LARGE = (".safetensors",)
+
+
+class Hub:
+    """Serves a folder as `hub_id` at one revision. `damaged` files arrive with a byte changed."""
+
+    def __init__(self, hub_id, folder, revision="a" * 40, licence="apache-2.0"):
+        self.hub_id, self.revision, self.licence = hub_id, revision, licence
+        self.files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        self.damaged, self.requested, self.status = set(), [], None
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def info(self):
+        siblings = [
+            {"rfilename": path, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
+            | ({"lfs": self._large(data)} if path.endswith(LARGE) else {})
+            for path, data in self.files.items()
+        ]
+        card = {"license": self.licence}
+        return {"id": self.hub_id, "sha": self.revision, "siblings": siblings, "cardData": card, "tags": []}
+
+    @staticmethod
+    def _large(data):
+        return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+
+    def content(self, path):
+        data = self.files[path]
+        return bytes([data[0] ^ 1]) + data[1:] if path in self.damaged else data
+
+    def answer(self, path):
+        """Status, body and headers for a path."""
+        if self.status is not None:
+            return self.status, b"{}", {}
+        if path.startswith(f"/api/models/{self.hub_id}"):
+            return 200, json.dumps(self.info()).encode(), {}
+        name = path.removeprefix(f"/{self.hub_id}/resolve/{self.revision}/")
+        if name not in self.files:
+            return 404, b"{}", {"X-Error-Code": "RepoNotFound"}
+        data = self.content(name)
+        etag = hashlib.sha256(data).hexdigest()
+        return 200, data, {"ETag": f'"{etag}"', "X-Repo-Commit": self.revision}
+
+
+def handler_of(hub):
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            hub.requested.append(f"{self.command} {path}")
+            status, body, headers = hub.answer(path)
+            self.send_response(status)
+            for key, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET  # noqa: N815 - the name the server calls
+
+        def log_message(self, *_args):
+            pass
+
+    return Handler

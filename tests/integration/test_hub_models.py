@@ -1,0 +1,99 @@
+"""Models of the hub: pulled with progress, licence, revision and checksums, then loaded at that revision."""
+
+import pytest
+
+from filmgate.errors import ModelError, ModelUnavailable, UsageError
+from filmgate.models.names import shipped_folder
+from filmgate.models.weights import ensure_local, hub, inventory
+from filmgate.settings import load_settings
+from tests.hub import Hub
+
+ID = "some-team/tiny"
+NOT_LOADED = ("README.md", "unused.safetensors", "vae/diffusion_pytorch_model.fp16.safetensors")
+
+
+@pytest.fixture
+def server(monkeypatch, tmp_path):
+    """A hub with the miniature model, an empty cache, and no other hub within reach."""
+    served = Hub(ID, shipped_folder("miniature"))
+    served.files |= dict.fromkeys(NOT_LOADED, b"not loaded")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", served.url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+        served.url + "/{repo_id}/resolve/{revision}/{filename}",
+    )
+    yield served
+    served.close()
+
+
+def test_a_pulled_model_states_size_licence_and_revision_and_is_checked(server):
+    said, seen = [], []
+    model = hub.pull_hub_model(ID, lambda done, total: seen.append((done, total)), said.append)
+    size = model.manifest.total_bytes
+    assert said == [
+        f"{ID}: {len(model.manifest.files)} files, 0.00 GiB, licence apache-2.0, revision {'a' * 40}"
+    ]
+    assert seen[-1] == (size, size)
+    assert seen == sorted(seen)
+    assert (model.licence, model.revision, model.is_whole) == ("apache-2.0", "a" * 40, True)
+    names = {file.path for file in model.manifest.files}
+    assert "model_index.json" in names
+    assert names.isdisjoint(
+        {"README.md", "unused.safetensors", "vae/diffusion_pytorch_model.fp16.safetensors"}
+    )
+    assert hub.verify_hub_model(ID).damaged == ()
+
+
+def test_a_pulled_model_is_loaded_at_its_revision_without_asking_the_hub(server):
+    folder = str(hub.pull_hub_model(ID).folder)
+    server.requested.clear()
+    server.revision = "b" * 40
+    assert ensure_local(ID, None, None) == folder
+    assert ensure_local(f"{ID}@{'a' * 12}", None, None) == folder
+    assert server.requested == []
+    assert ensure_local(f"{ID}@{'b' * 40}", None, None) != folder
+    assert hub.find_hub_model(ID).revision == "b" * 40
+
+
+def test_a_file_that_arrives_damaged_is_refused_and_fetched_again(server):
+    weights = "vae/diffusion_pytorch_model.safetensors"
+    server.damaged.add(weights)
+    with pytest.raises(ModelError, match=f"{weights} arrived damaged; run the same command again"):
+        hub.pull_hub_model(ID)
+    assert hub.find_hub_model(ID) is None
+    server.damaged.clear()
+    model = hub.pull_hub_model(ID)
+    (model.folder / weights).write_bytes(b"damaged on disk")
+    assert hub.verify_hub_model(ID).damaged == (weights,)
+    assert hub.pull_hub_model(ID).is_whole
+
+
+def test_hub_folder_and_package_are_listed_alike_and_found_in_any_spelling(server, tmp_path):
+    hub.pull_hub_model(ID)
+    (tmp_path / "mine" / "wan").mkdir(parents=True)
+    (tmp_path / "mine" / "wan" / "model_index.json").write_text("{}")
+    environ = {"FILMGATE_MODELS__FOLDERS": str(tmp_path / "mine"), "FILMGATE_DATA": str(tmp_path / "none")}
+    found = inventory.list_stored_models(load_settings(environ))
+    assert [(model.model, model.source) for model in found] == [
+        ("flipbook", "package"),
+        ("miniature", "package"),
+        (str(tmp_path / "mine" / "wan"), "folder"),
+        (ID, "hub"),
+    ]
+    assert [model.model for model in inventory.search_models("TINY", found)] == [ID]
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_is_wrong_is_said_with_the_remedy(server):
+    with pytest.raises(UsageError, match="the hub has no model other/model; check the spelling"):
+        hub.pull_hub_model("other/model")
+    del server.files["model_index.json"]
+    with pytest.raises(UsageError, match="is not a diffusers pipeline: it has no model_index.json"):
+        hub.pull_hub_model(ID)
+    server.status = 503
+    with pytest.raises(ModelUnavailable, match="HTTP 503 from the model hub for some-team/tiny; try again"):
+        hub.pull_hub_model(ID)
+    with pytest.raises(ModelError, match=f"is not pinned on this machine; run `filmgate models pull {ID}`"):
+        hub.verify_hub_model(ID)
