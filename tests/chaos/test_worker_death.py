@@ -66,6 +66,20 @@ def test_a_worker_paused_longer_than_its_lease_loses_the_job(site):
 
 
 @pytest.mark.chaos
+def test_a_worker_killed_with_a_prepared_job_loses_neither(site):
+    """The worker dies while one job decodes and the next is prepared: both end once, each with its clip."""
+    first, second = site.enqueue(steps=2, seed=1), site.enqueue(steps=2, seed=2)
+    worker = site.start_worker(pace=0.4)
+    site.wait_for(second, lambda job: job.state is JobState.RUNNING and not job.has_started)
+    site.kill(worker)
+    site.start_worker()
+    for job in (first, second):
+        done = site.wait_for(job)
+        assert (done.state, done.fence) == (JobState.COMPLETED, 2)
+        assert site.is_whole(job)
+
+
+@pytest.mark.chaos
 def test_two_workers_never_run_the_same_job(site):
     jobs = [site.enqueue(seed=n) for n in range(12)]
     for _ in range(2):

@@ -100,6 +100,19 @@ def test_a_heartbeat_renews_the_lease_and_reports_progress(queue, reader, clocks
     assert seen.revision == lease.job.revision + 1
 
 
+def test_a_job_starts_with_its_first_progress_not_with_its_lease(queue, reader, clocks):
+    """A worker leases the next job while it still decodes the one before."""
+    job = queue.enqueue(make_ticket())
+    lease = queue.lease(make_offer())
+    clocks.pass_time(5)
+    queue.heartbeat(lease)
+    assert reader.find(ACME, job.id).started_at == lease.job.started_at
+    for done in (0, 1):
+        clocks.pass_time(5)
+        queue.heartbeat(lease, Progress(Stage.DENOISE, done, 8, 0.0))
+        assert reader.find(ACME, job.id).started_at == pytest.approx(lease.job.started_at + 10, abs=1)
+
+
 def test_an_expired_lease_can_be_leased_again_and_the_late_worker_is_refused(queue, reader, clocks):
     job = queue.enqueue(make_ticket())
     stale = queue.lease(make_offer())

@@ -1,6 +1,7 @@
 """The GPU runner with the real pipeline, on a CPU with the miniature model."""
 
 import gc
+import threading
 import weakref
 from dataclasses import replace
 from io import BytesIO
@@ -8,7 +9,7 @@ from io import BytesIO
 import av
 import pytest
 
-from filmgate.errors import DecodeError, DeviceError, ObjectCorrupt, UsageError
+from filmgate.errors import Cancelled, DecodeError, DeviceError, ObjectCorrupt, UsageError
 from filmgate.jobs import JobId, Source, SourceKind, Stage, StillKind, TenantId, VideoSpec
 from filmgate.pipeline import canary
 from filmgate.pipeline.loading.loader import load_model
@@ -24,6 +25,7 @@ from filmgate.worker.base import (
     Still,
 )
 from filmgate.worker.gpu_runner import GpuRunner
+from filmgate.worker.turns import Device
 
 SPEC = VideoSpec(
     model="tiny",
@@ -104,6 +106,86 @@ def test_tenants_do_not_share_cached_prompts(runner):
         list(runner.render(task(replace(SPEC, prompt="a shy heron"), tenant_id=TenantId(tenant))))
         entries.append(len(renderer._texts))
     assert entries[0] == entries[1] == entries[2] - 1
+
+
+def test_a_task_is_prepared_while_another_decodes_and_starts_in_its_turn(runner, no_thread_left):
+    """Its text is encoded and its noise drawn before its turn; until then it reports nothing."""
+    model, renderer = runner._loaded.get("tiny")
+    device, passes, outputs = Device(), [], []
+    device.admit()
+    turn = device.admit()
+    spec = replace(SPEC, prompt="a heron that waits")
+    hook = model.pipe.transformer.register_forward_hook(lambda *_: passes.append(turn.is_taken))
+    is_drawn, draw = threading.Event(), model.pipe.prepare_latents
+
+    def prepare_latents(*args, **kwargs):
+        latents = draw(*args, **kwargs)
+        is_drawn.set()
+        return latents
+
+    model.pipe.prepare_latents = prepare_latents
+    texts = len(renderer._texts)
+    waiting = threading.Thread(target=lambda: outputs.extend(runner.render(task(spec, turn=turn))))
+    waiting.start()
+    try:
+        assert is_drawn.wait(60)
+        assert (len(renderer._texts), passes, outputs) == (texts + 1, [], [])
+    finally:
+        device.current.leave()
+        waiting.join(60)
+        hook.remove()
+        del model.pipe.prepare_latents
+    assert len(passes) == 3
+    assert all(passes)
+    opened = [step.stage for step in only(outputs, Step) if step.done == 0]
+    assert opened == [Stage.TEXT, Stage.DENOISE, Stage.DECODE]
+    kinds = [type(output) for output in outputs]
+    assert kinds.index(Latents) < kinds.index(Fragment)
+    assert not device.is_busy, "the task left the device"
+
+
+def test_a_prepared_task_that_is_stopped_never_runs_the_denoiser(runner, no_thread_left):
+    model, _ = runner._loaded.get("tiny")
+    device, passes = Device(), []
+    device.admit()
+    turn = device.admit()
+
+    def check():
+        raise Cancelled("the video was cancelled")
+
+    turn.check = check
+    hook = model.pipe.transformer.register_forward_hook(lambda *_: passes.append(1))
+    with pytest.raises(Cancelled):
+        list(runner.render(task(turn=turn)))
+    hook.remove()
+    assert passes == []
+
+
+def test_a_model_in_use_is_not_unloaded_for_the_next_task(model_folder, monkeypatch):
+    """Two models take turns where only one fits: the second is loaded when the first clip is finished."""
+    folder = str(model_folder("wan2.1"))
+    settings = PipelineSettings(device="cpu")
+    size = estimate_bytes(folder, settings)
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
+    runner = GpuRunner({"one": folder, "other": folder}, settings)
+    device = Device()
+    first, clips = device.admit(), []
+
+    def render_other(turn):
+        clips.extend(only(list(runner.render(task(replace(SPEC, model="other"), turn=turn))), ClipSource))
+
+    stream = runner.render(task(replace(SPEC, model="one"), turn=first))
+    for output in stream:
+        if isinstance(output, Step) and output.stage is Stage.DECODE:
+            first.announce_end()
+            break
+    other = threading.Thread(target=render_other, args=(device.admit(),))
+    other.start()
+    assert runner._loaded.names == ("one",)
+    [source] = only(list(stream), ClipSource)
+    other.join(60)
+    assert b"".join(clips[0].open_chunks()) == b"".join(source.open_chunks())
+    assert runner._loaded.names == ("other",)
 
 
 def test_an_unreadable_checkpoint_is_refused(runner):

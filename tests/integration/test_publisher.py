@@ -15,6 +15,7 @@ from filmgate.worker.attempt import Attempt
 from filmgate.worker.base import ClipSource, RenderTask
 from filmgate.worker.pattern_runner import MODEL, PatternRunner, pattern_clip
 from filmgate.worker.publisher import Publisher
+from filmgate.worker.turns import Device
 from tests.local_site import FAST
 from tests.tickets import make_offer, make_spec
 
@@ -69,7 +70,9 @@ def nothing_closed_yet():
 def render(site, heartbeat, store=None, check=lambda: None):
     site.enqueue()
     lease = site.queue.lease(make_offer(models=(MODEL,)))
-    return Attempt(lease, heartbeat, store or site.store, LOG).render(CountedRunner(), check)
+    turn = Device().admit()
+    turn.check = check
+    return Attempt(lease, heartbeat, turn, store or site.store, LOG).render(CountedRunner())
 
 
 def heartbeat(check=lambda: None):

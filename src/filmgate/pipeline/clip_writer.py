@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
 
 import numpy as np
@@ -73,7 +74,10 @@ class ClipReport:
 
 
 class ClipWriter:
-    """Writes clips from the latents of one VAE. Clips of the same shape reuse its buffers."""
+    """Writes clips from the latents of one VAE. Clips of the same shape reuse its buffers.
+
+    The next clip may be written as soon as this one has only its encoder to flush and its file to publish.
+    """
 
     def __init__(
         self,
@@ -91,6 +95,7 @@ class ClipWriter:
         self._latents_per_chunk = latents_per_chunk
         self._decoder: DecoderChoice = decoder
         self._rings: tuple[ClipShape, Rings] | None = None
+        self._rings_in_use = Lock()
 
     def write(
         self,
@@ -122,9 +127,11 @@ class ClipWriter:
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
                 rings = self._rings_for(shape, device)
                 chunks = self._decoded(decoder, latents, device, start, lambda taken: _note(rung, taken))
-                self._run(_watched(chunks, rings.streams, moments), rings, consume, control, timeline)
+                watched = _watched(chunks, rings.streams, moments, control)
+                self._run(watched, rings, consume, control, timeline)
 
-            carry_with_fallback(decoder, carry, consume)
+            with self._rings_in_use:  # the clip before may still be copied and encoded
+                carry_with_fallback(decoder, carry, consume)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
             moments.append(time.perf_counter())
@@ -250,13 +257,20 @@ def _publish(clip: ClipTarget, stills: Stills) -> int:
         raise
 
 
-def _watched(chunks: Iterator[Tensor], streams: Streams, moments: list[float]) -> Iterator[Tensor]:
-    """Yield the chunks and record when the first was requested and when the device finished the last."""
+def _watched(
+    chunks: Iterator[Tensor], streams: Streams, moments: list[float], control: Control
+) -> Iterator[Tensor]:
+    """Yield the chunks and record when the first was requested and when the device finished the last.
+
+    The clip leaves the device when its last chunk is queued: the next clip queues its first step behind it.
+    """
     if len(moments) == 1:
         moments.append(time.perf_counter())
     del moments[2:]  # times of a fast decoder that the exact decoder replaces
     yield from chunks
-    streams.mark_compute().wait_on_host()
+    last = streams.mark_compute()
+    control.leave_device()
+    last.wait_on_host()
     moments.append(time.perf_counter())
 
 

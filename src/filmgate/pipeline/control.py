@@ -30,12 +30,23 @@ def _ignore(_: Progress) -> None:
     return
 
 
+def _do_nothing() -> None:
+    return
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Receives the progress of a running clip and can cancel it from any thread."""
+    """Receives the progress of a running clip and can cancel it from any thread.
+
+    `enter_device` is called before the first denoising step, or before decode if there is none; it may wait
+    for the clip before. `leave_device` is called when the last work of the clip is queued. Both may be called
+    more than once.
+    """
 
     on_progress: Callable[[Progress], None] = _ignore
     _stop: Event = field(default_factory=Event)
+    enter_device: Callable[[], None] = _do_nothing
+    leave_device: Callable[[], None] = _do_nothing
 
     def cancel(self) -> None:
         """Stop the clip within one denoising step or one chunk."""

@@ -2,8 +2,7 @@
 
 import resource
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from filmgate.pipeline.encode.clip_file import check_target
 from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
 from filmgate.pipeline.loading.compilation import open_compiler, should_compile
 from filmgate.pipeline.loading.loader import VideoModel
+from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.cache import TextCache
 from filmgate.pipeline.text.encode import Prompt, TextEmbedding, encode_text
@@ -44,7 +44,9 @@ class RenderReport:
 
 
 class Renderer:
-    """Renders clips on one loaded model, one at a time; keeps buffers between clips of the same shape.
+    """Renders clips on one loaded model; keeps buffers between clips of the same shape.
+
+    One clip may be prepared (`queue_denoising`, up to its first pass) while another is decoded (`finish`).
 
     `is_reused` means that this process renders many clips, so one-time costs such as compiling pay off.
     """
@@ -73,15 +75,20 @@ class Renderer:
         """The first two stages, from a prompt to latents that a checkpoint can store."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
-        seconds: dict[str, float] = {}
-        control.report(Stage.TEXT, 0, 1)
-        with self._timed(Stage.TEXT, seconds):
-            text = encode_text(self._model, prompt, self._texts)
-        control.report(Stage.TEXT, 1, 1)
-        control.check()
-        with self._timed(Stage.DENOISE, seconds):
-            denoised = self._run_denoiser(text, request, control)
+        started = time.perf_counter()
+        text = self._encode_text(prompt, control)
+        encoded = time.perf_counter()
+        denoised = self._run_denoiser(text, request, control)
+        denoised.wait()
+        seconds: dict[str, float] = {
+            Stage.TEXT: encoded - started,
+            Stage.DENOISE: time.perf_counter() - encoded,
+        }
         return replace(denoised, stage_seconds=seconds)
+
+    def queue_denoising(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
+        """The same without waiting for the last steps: decode can be queued behind them at once."""
+        return self._run_denoiser(self._encode_text(prompt, control), request, control)
 
     def finish(
         self,
@@ -92,11 +99,24 @@ class Renderer:
         control: Control,
     ) -> RenderReport:
         """The last three stages, from latents, new or from a checkpoint, to the finished clip."""
-        seconds = dict(denoised.stage_seconds)
-        with self._timed(Stage.DECODE, seconds):
-            clip = self._writer_for(request.fps).write(denoised.latents, path, outputs, control)
+        control.enter_device()
+        clip = self._writer_for(request.fps).write(denoised.latents, path, outputs, control)
+        seconds = {**denoised.stage_seconds, Stage.DECODE: clip.seconds}
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         return RenderReport(clip, request, seconds, denoised.is_text_cached, peak, peak_host_bytes())
+
+    @property
+    def can_prepare(self) -> bool:
+        """Whether a clip may be prepared while another is decoded: offloaded models take turns on the GPU."""
+        return self._model.placement.offload is Offload.NONE
+
+    def _encode_text(self, prompt: Prompt, control: Control) -> TextEmbedding:
+        control.report(Stage.TEXT, 0, 1)
+        text = encode_text(self._model, prompt, self._texts)
+        self._streams.mark_compute().wait_on_host()
+        control.report(Stage.TEXT, 1, 1)
+        control.check()
+        return text
 
     def _run_denoiser(self, text: TextEmbedding, request: ClipRequest, control: Control) -> DenoisedClip:
         work = partial(denoise, self._model, text, request, control)
@@ -114,13 +134,6 @@ class Renderer:
             writer = ClipWriter(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
             self._writer = (fps, writer)
         return self._writer[1]
-
-    @contextmanager
-    def _timed(self, stage: Stage, seconds: dict[str, float]) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self._streams.drain()  # without it, the timer would measure kernel launches
-        seconds[stage] = time.perf_counter() - started
 
 
 def peak_host_bytes() -> int:

@@ -75,7 +75,11 @@ _HEARTBEAT = (
     .where(*_HELD, sa.text("state = 'running'"))
     .returning(jobs.c.seq, jobs.c.revision, jobs.c.state, jobs.c.stage, jobs.c.attempt, jobs.c.is_cancelling)
 )
-_HEARTBEAT_WITH_PROGRESS = _HEARTBEAT.values(revision=jobs.c.revision + 1)
+# A job starts with its first progress: a worker may lease it while the job before is still decoded.
+_HEARTBEAT_WITH_PROGRESS = _HEARTBEAT.values(
+    revision=jobs.c.revision + 1,
+    started_at=sa.case((jobs.c.stage.is_(None), sa.bindparam("the_time")), else_=jobs.c.started_at),
+)
 
 
 class SqlQueue:
@@ -179,7 +183,8 @@ class SqlQueue:
             values |= {"the_id": lease.job.id, "the_fence": lease.fence}
             statement = _HEARTBEAT
             if progress is not None:
-                statement, values = _HEARTBEAT_WITH_PROGRESS, values | from_progress(progress)
+                values |= from_progress(progress) | {"the_time": self._database.now(connection)}
+                statement = _HEARTBEAT_WITH_PROGRESS
             row = connection.execute(statement, values).mappings().one_or_none()
             if row is None:
                 raise _lost(lease)

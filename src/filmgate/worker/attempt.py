@@ -1,4 +1,4 @@
-"""One attempt at a job, on the render thread: stores the outputs of the runner as they appear."""
+"""One attempt at a job, on its own thread: stores the outputs of the runner as they appear."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +30,7 @@ from filmgate.worker.base import (
 )
 from filmgate.worker.early_upload import EarlyUpload
 from filmgate.worker.heartbeat import Heartbeat
+from filmgate.worker.turns import DeviceTurn
 
 
 @dataclass(slots=True)
@@ -40,11 +41,11 @@ class StageTimer:
     stage: Stage | None = None
     _since: float = 0.0
 
-    def open(self, stage: Stage | None) -> None:
-        """End the current stage and start the next one; None only ends it."""
-        now = time.monotonic()
+    def open(self, stage: Stage | None, at: float | None = None) -> None:
+        """End the current stage and start the next one, now or at a time before; None only ends it."""
+        now = at if at is not None else time.monotonic()
         if self.stage is not None:
-            spent = getattr(self.seconds, self.stage) + now - self._since
+            spent = getattr(self.seconds, self.stage) + max(now - self._since, 0.0)
             self.seconds = replace(self.seconds, **{self.stage.value: spent})
         self.stage, self._since = stage, now
 
@@ -75,9 +76,12 @@ class Attempt:
     them, the job loses live playback or repeats some work, but it does not fail.
     """
 
-    def __init__(self, lease: Lease, heartbeat: Heartbeat, store: ObjectStore, log: Log) -> None:
+    def __init__(
+        self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, store: ObjectStore, log: Log
+    ) -> None:
         self._lease = lease
         self._heartbeat = heartbeat
+        self._turn = turn
         self._store = store
         self._log = log
         self._timer = StageTimer()
@@ -87,17 +91,18 @@ class Attempt:
         self._fragments = 0
         self._is_live = True
 
-    def render(self, runner: Runner, check: Callable[[], None]) -> Rendering:
-        """Pull all outputs of the runner. `check` runs between outputs and raises to stop the attempt."""
+    def render(self, runner: Runner) -> Rendering:
+        """Pull all outputs of the runner. The turn's `check` runs between outputs and raises to stop."""
         try:
-            clip = self._pull(runner, check)
+            clip = self._pull(runner)
         except BaseException:
             if self._early is not None:
                 self._early.cancel()
             if self._clip is not None:
                 self._clip.close()
             raise
-        self._timer.open(None)
+        # After it left the device, the job only encodes, beside the next one.
+        self._timer.open(None, self._turn.left_at)
         return Rendering(
             self._lease,
             self._heartbeat,
@@ -108,13 +113,13 @@ class Attempt:
             fragments=self._fragments,
         )
 
-    def _pull(self, runner: Runner, check: Callable[[], None]) -> ClipSource:
+    def _pull(self, runner: Runner) -> ClipSource:
         # An error in the loop closes the stream, which stops the runner.
         with closing(runner.render(self._task())) as outputs:
             for output in outputs:
                 if isinstance(output, ClipSource):
                     self._clip = output
-                check()
+                self._turn.check()
                 self._handle(output)
         if self._clip is None:
             raise EncodeError("the runner ended without a clip")
@@ -130,6 +135,7 @@ class Attempt:
             tenant_id=job.tenant_id,
             read_source=find_source(self._store, job),
             read_latents=partial(self._store.read, checkpoint) if has_checkpoint else None,
+            turn=self._turn,
         )
 
     def _handle(self, output: Output) -> None:
@@ -156,6 +162,8 @@ class Attempt:
         if step.stage is not self._timer.stage:
             self._timer.open(step.stage)
             self._log.info("stage started", stage=step.stage)
+            if step.stage is Stage.DECODE:
+                self._turn.announce_end()
         fraction = self._lease.job.predicted.fraction_done(step.stage, step.done, step.total)
         self._heartbeat.report(Progress(step.stage, step.done, step.total, fraction))
 

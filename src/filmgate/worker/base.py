@@ -5,11 +5,40 @@ stream, which raises GeneratorExit in the runner at its next output, at most one
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from filmgate.jobs import JobId, Route, Stage, StillKind, TenantId, VideoSpec
 from filmgate.models.cards import ModelCard
+
+
+class Turn(Protocol):
+    """A task's turn on the device. Tasks have it one after the other and prepare before their turn."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the task has had its turn. Before it a task reports no steps: it has not started."""
+        ...
+
+    def take(self) -> None:
+        """Wait until the task before has left the device. Idempotent. Raises what must stop this attempt."""
+        ...
+
+    def leave(self) -> None:
+        """Let the next task have the device: the last work of this one is queued. Idempotent."""
+        ...
+
+
+class FreeTurn:
+    """The turn of a task that has the device to itself."""
+
+    is_taken = True
+
+    def take(self) -> None:
+        return
+
+    def leave(self) -> None:
+        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +54,7 @@ class RenderTask:
     tenant_id: TenantId | None = None
     read_source: Callable[[], Iterator[bytes]] | None = None
     read_latents: Callable[[], Iterator[bytes]] | None = None
+    turn: Turn = field(default_factory=FreeTurn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +133,7 @@ class Describes(Protocol):
 
 
 class Runner(Protocol):
-    """Renders specs, one at a time, from one thread."""
+    """Renders specs. While one is decoded, the next may be prepared on another thread (`RenderTask.turn`)."""
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from threading import Event
@@ -14,6 +15,7 @@ from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control, Progress
 from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.denoise.denoise import DenoisedClip
+from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.pipeline.loading.loader import VideoModel, load_model
 from filmgate.pipeline.loading.memory import (
     budget_bytes,
@@ -37,6 +39,7 @@ from filmgate.worker.base import (
     RenderTask,
     Step,
     Still,
+    Turn,
 )
 from filmgate.worker.loaded_models import LoadedModels
 
@@ -94,18 +97,27 @@ class GpuRunner:
         yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, name="filmgate-render")
 
     def _produce(self, task: RenderTask, stop: Event, emit: Emit) -> None:
-        control = Control(partial(_report, emit), stop)
+        steps = _Steps(task.turn, emit)
         with _device_errors():
             if task.spec.model not in self._loaded.names:
-                emit(Step(Stage.LOAD, 0, 1))
-            model, renderer = self._loaded.get(task.spec.model)
-            model.limits.check(task.spec)
-            request = to_clip_request(task.spec, _read_image(task))
-            denoised = _read_checkpoint(task, model)
-            if denoised is None:
-                denoised = renderer.denoise(_prompt_of(task, request), request, control)
-                emit(Latents([pack_latents(denoised)]))
-            _finish(renderer, denoised, request, emit, control)
+                steps.report(Step(Stage.LOAD, 0, 1))
+            with self._loaded.using(task.spec.model) as (model, renderer):
+                if not renderer.can_prepare:
+                    steps.take_turn()
+                model.limits.check(task.spec)
+                request = to_clip_request(task.spec, _read_image(task))
+                control = Control(steps.on_progress, stop, steps.take_turn, task.turn.leave)
+                denoised = _read_checkpoint(task, model)
+                if denoised is not None:
+                    steps.take_turn()
+                    emit(Step(Stage.DECODE, 0, request.frames))
+                    _finish(renderer, denoised, request, steps, control)
+                    return
+                denoised = renderer.queue_denoising(_prompt_of(task, request), request, control)
+                with ThreadPoolExecutor(1, thread_name_prefix="filmgate-checkpoint") as thread:
+                    # The device goes on to decode while the latents are copied.
+                    steps.follow(thread.submit(_emit_latents, denoised, request, emit))
+                    _finish(renderer, denoised, request, steps, control)
 
     def _load(self, name: str) -> Loaded:
         model = load_model(self._locations[name], self._settings)
@@ -119,10 +131,53 @@ def _unload(loaded: Loaded) -> None:
     release(model.pipe, model.placement.device)
 
 
-def _report(emit: Emit, progress: Progress) -> None:
-    stage = _STAGES.get(progress.stage)
-    if stage is not None and (progress.done or stage is not Stage.DECODE):
-        emit(Step(stage, progress.done, progress.total))
+class _Steps:
+    """The outputs of one task in the order that the worker expects.
+
+    A task reports nothing before its turn, and nothing of its decode before its latents.
+    """
+
+    def __init__(self, turn: Turn, emit: Emit) -> None:
+        self._turn = turn
+        self._emit = emit
+        self._held: list[Step] = []
+        self._checkpoint: Future[None] | None = None
+
+    def take_turn(self) -> None:
+        self._turn.take()
+        while self._held:
+            self._emit(self._held.pop(0))
+
+    def report(self, step: Step) -> None:
+        if self._turn.is_taken:
+            self._emit(step)
+        else:
+            self._held.append(step)
+
+    def follow(self, checkpoint: "Future[None]") -> None:
+        """Hold the outputs of the decode stage until the latents are emitted."""
+        self._checkpoint = checkpoint
+
+    def announce_clip(self, spool: ClipSpool) -> None:
+        self._emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close))
+
+    def emit_decoded(self, output: Output) -> None:
+        """Emit an output of the decode stage. Raises the error of the checkpoint, if there was one."""
+        if self._checkpoint is not None:
+            self._checkpoint.result()
+        self._emit(output)
+
+    def on_progress(self, progress: Progress) -> None:
+        stage = _STAGES.get(progress.stage)
+        if stage is Stage.DECODE and progress.done:
+            self.emit_decoded(Step(stage, progress.done, progress.total))
+        elif stage is not None and stage is not Stage.DECODE:
+            self.report(Step(stage, progress.done, progress.total))
+
+
+def _emit_latents(denoised: DenoisedClip, request: ClipRequest, emit: Emit) -> None:
+    emit(Latents([pack_latents(denoised)]))
+    emit(Step(Stage.DECODE, 0, request.frames))
 
 
 def _read_image(task: RenderTask) -> bytes | None:
@@ -141,16 +196,16 @@ def _prompt_of(task: RenderTask, request: ClipRequest) -> Prompt:
 
 
 def _finish(
-    renderer: Renderer, denoised: DenoisedClip, request: ClipRequest, emit: Emit, control: Control
+    renderer: Renderer, denoised: DenoisedClip, request: ClipRequest, steps: _Steps, control: Control
 ) -> None:
+    emit = steps.emit_decoded
     outputs = ClipOutputs(
         metadata={"seed": str(request.seed)},
         on_fragment=lambda data: emit(Fragment(data)),
         on_still=lambda kind, data: emit(Still(kind, data)),
-        on_spool=lambda spool: emit(EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)),
+        on_spool=steps.announce_clip,
         scaled_to=request.scaled_to,
     )
-    emit(Step(Stage.DECODE, 0, request.frames))
     spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
     assert spool is not None
     emit(ClipSource(spool.chunks, spool.close))

@@ -1,7 +1,9 @@
 """The models on one device. The least recently used is unloaded when the next one does not fit."""
 
-from collections import OrderedDict
-from collections.abc import Callable
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from filmgate.errors import OutOfMemory
@@ -10,10 +12,10 @@ _T = TypeVar("_T")
 
 
 class LoadedModels(Generic[_T]):
-    """Loaded models within a memory budget.
+    """Loaded models within a memory budget. One thread at a time loads; others may use what is loaded.
 
     `estimate` returns the bytes of a model before it is loaded, so room is made first. `unload` must free the
-    memory before it returns.
+    memory before it returns. A model in use is not unloaded.
     """
 
     def __init__(
@@ -29,14 +31,32 @@ class LoadedModels(Generic[_T]):
         self._load = load
         self._unload = unload
         self._loaded: OrderedDict[str, tuple[_T, int]] = OrderedDict()
+        self._users: Counter[str] = Counter()
+        self._released = threading.Condition()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The loaded models, least recently used first."""
         return tuple(self._loaded)
 
+    @contextmanager
+    def using(self, name: str) -> Iterator[_T]:
+        """The model, loaded if necessary; it stays loaded until the block ends. Raises as `get` does."""
+        model = self.get(name)
+        with self._released:
+            self._users[name] += 1
+        try:
+            yield model
+        finally:
+            with self._released:
+                self._users[name] -= 1
+                self._released.notify_all()
+
     def get(self, name: str) -> _T:
-        """The model, loaded if necessary. Raises OutOfMemory if it is larger than the budget."""
+        """The model, loaded if necessary. Raises OutOfMemory if it is larger than the budget.
+
+        Waits while the models that must make room are in use.
+        """
         if name in self._loaded:
             self._loaded.move_to_end(name)
             return self._loaded[name][0]
@@ -44,8 +64,14 @@ class LoadedModels(Generic[_T]):
         if needed > self._budget_bytes:
             raise OutOfMemory(f"{name} needs {needed} bytes, the budget is {self._budget_bytes}")
         while sum(size for _, size in self._loaded.values()) + needed > self._budget_bytes:
-            _, (oldest, _) = self._loaded.popitem(last=False)
-            self._unload(oldest)
+            self._unload_oldest()
         model = self._load(name)
         self._loaded[name] = (model, needed)
         return model
+
+    def _unload_oldest(self) -> None:
+        oldest = next(iter(self._loaded))
+        with self._released:
+            self._released.wait_for(lambda: not self._users[oldest])
+        model, _ = self._loaded.pop(oldest)
+        self._unload(model)

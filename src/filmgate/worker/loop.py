@@ -1,4 +1,8 @@
-"""The worker: lease, render, hand over to the upload thread, lease again, until it drains."""
+"""The worker: leases jobs and renders them back to back, until it drains.
+
+While one job decodes, the next one is leased and prepared; while that one denoises, the one before it is
+encoded, stored and completed. Each job has its own thread, and `turns.py` says which one has the device.
+"""
 
 import math
 import time
@@ -17,10 +21,11 @@ from filmgate.worker.failures import Drained, to_failure
 from filmgate.worker.health import WorkerHealth
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.publisher import Publisher
+from filmgate.worker.turns import MAX_JOBS, Device, DeviceTurn
 
 
 class Worker:
-    """The work of one GPU: one job renders while the one before it uploads."""
+    """The work of one GPU."""
 
     def __init__(
         self,
@@ -41,9 +46,9 @@ class Worker:
         # Not an Event: a signal handler must not take its lock.
         self._is_draining = False
         self._drain_ends = float("inf")
-        self._uploader = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        self._upload: Future[None] | None = None
-        self._uploading: Heartbeat | None = None
+        self._device = Device()
+        self._threads = ThreadPoolExecutor(MAX_JOBS, thread_name_prefix="job")
+        self._jobs: dict[Future[None], Heartbeat] = {}
         self._log = Log("worker", worker_id=worker_id)
         self.is_ready = False
 
@@ -56,8 +61,8 @@ class Worker:
     def drain(self, within_seconds: float = math.inf) -> None:
         """Lease nothing more; finish the running job, or hand it back when the time is over.
 
-        `within_seconds` may shorten the setting; a second call never extends the first.
-        Safe in a signal handler.
+        A job that is only prepared is handed back at once. `within_seconds` may shorten the setting; a second
+        call never extends the first. Safe in a signal handler.
         """
         seconds = min(self._settings.drain_seconds, within_seconds)
         self._drain_ends = min(self._drain_ends, time.monotonic() + seconds)
@@ -72,33 +77,34 @@ class Worker:
         self._log.info("ready", device=self._runner.device)
         try:
             while not self._is_draining:
-                if not self._work_once():
-                    self._queue.wait(self._offer, lambda: self._is_draining)
+                self._work_once()
                 self._publisher.delete_old_fragments()
+                self._forget_ended_jobs()
         finally:
-            self._uploader.shutdown(wait=True)
+            self._threads.shutdown(wait=True)
             self._publisher.delete_old_fragments(is_last=True)
-        if self._upload is not None:
-            self._upload.result()
+        self._forget_ended_jobs()
         self._log.info("drained")
 
-    def _work_once(self) -> bool:
-        """Lease and render one job. Returns False when there was none."""
-        if self._may_have_expired() or (lease := self._lease()) is None:
-            return False
-        job = lease.job
-        log = self._log.bind(job_id=job.id, trace_id=job.trace_id, tenant_id=job.tenant_id)
-        log.info("job leased", attempt=job.attempt, fence=lease.fence, model=job.spec.model)
-        heartbeat = Heartbeat(self._queue, lease, self._settings, log)
-        if self._is_draining:  # the signal came during the lease
-            self._fail_attempt(lease, heartbeat, Drained(), log)
-            return False
-        heartbeat.start()
-        if (rendering := self._render(lease, heartbeat, log)) is not None:
-            self._hand_over(rendering, log)
-        return True
+    def _work_once(self) -> None:
+        """Lease the next job and start it, or wait for one."""
+        self._device.wait_for_room(self._is_stopping)
+        if self._is_draining:
+            return
+        if (lease := self._lease()) is not None:
+            self._start(lease)
+        elif self._device.is_busy:
+            # Once per clip: a job that arrives later belongs to a worker that is idle.
+            self._device.wait_until_left(self._is_stopping)
+        else:
+            self._queue.wait(self._offer, self._is_stopping)
+
+    def _is_stopping(self) -> bool:
+        return self._is_draining
 
     def _lease(self) -> Lease | None:
+        if self._may_have_expired():
+            return None
         try:
             return self._queue.lease(self._offer)
         except (QueueUnavailable, KeyringUnavailable) as exc:
@@ -106,32 +112,51 @@ class Worker:
             return None
 
     def _may_have_expired(self) -> bool:
-        """After an outage the lease of the uploading job may have expired: do not lease it again."""
-        is_uploading = self._upload is not None and not self._upload.done()
-        return is_uploading and self._uploading is not None and not self._uploading.is_valid
+        """After an outage the lease of a job may have expired: do not lease it again."""
+        return any(not heartbeat.is_valid for job, heartbeat in self._jobs.items() if not job.done())
 
-    def _render(self, lease: Lease, heartbeat: Heartbeat, log: Log) -> Rendering | None:
-        def check() -> None:
-            heartbeat.check()
-            if time.monotonic() > self._drain_ends:
-                raise Drained
+    def _start(self, lease: Lease) -> None:
+        job = lease.job
+        log = self._log.bind(job_id=job.id, trace_id=job.trace_id, tenant_id=job.tenant_id)
+        log.info("job leased", attempt=job.attempt, fence=lease.fence, model=job.spec.model)
+        heartbeat = Heartbeat(self._queue, lease, self._settings, log)
+        if self._is_draining:  # the signal came during the lease
+            self._fail_attempt(lease, heartbeat, Drained(), log)
+            return
+        turn = self._device.admit(is_alone=job.attempt > 1)
+        turn.check = lambda: self._check(heartbeat, turn)
+        heartbeat.start()
+        self._jobs[self._threads.submit(self._run_job, lease, heartbeat, turn, log)] = heartbeat
 
+    def _check(self, heartbeat: Heartbeat, turn: DeviceTurn) -> None:
+        """Raise if the job must stop. A job that has not had the device yet stops as soon as we drain."""
+        heartbeat.check()
+        if self._is_draining and (not turn.is_taken or time.monotonic() > self._drain_ends):
+            raise Drained
+
+    def _run_job(self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, log: Log) -> None:
         try:
-            return Attempt(lease, heartbeat, self._store, log).render(self._runner, check)
+            rendering = self._render(lease, heartbeat, turn, log)
+            turn.leave()
+            if rendering is not None:
+                self._publish(rendering, log)
+        finally:
+            turn.end()
+
+    def _render(self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, log: Log) -> Rendering | None:
+        try:
+            if lease.job.attempt > 1:
+                turn.take()  # prepare nothing beside another job
+            return Attempt(lease, heartbeat, turn, self._store, log).render(self._runner)
         except DeviceError as exc:
-            # The next job would fail on this device too: end the process.
+            # The next job would fail on this device too: end the process, and hand back what is prepared.
+            self.drain()
             self._fail_attempt(lease, heartbeat, exc, log)
             raise
         except Exception as exc:  # noqa: BLE001 - the boundary of a job: an error ends this attempt only
+            turn.leave()
             self._fail_attempt(lease, heartbeat, exc, log)
         return None
-
-    def _hand_over(self, rendering: Rendering, log: Log) -> None:
-        """Submit the clip to the upload thread; wait while it still has the one before."""
-        if self._upload is not None:
-            self._upload.result()
-        self._uploading = rendering.heartbeat
-        self._upload = self._uploader.submit(self._publish, rendering, log)
 
     def _publish(self, rendering: Rendering, log: Log) -> None:
         try:
@@ -139,6 +164,12 @@ class Worker:
             rendering.heartbeat.close()
         except Exception as exc:  # noqa: BLE001 - the boundary of a job
             self._fail_attempt(rendering.lease, rendering.heartbeat, exc, log)
+
+    def _forget_ended_jobs(self) -> None:
+        """Raises the error of a job that must end the worker."""
+        for job in [job for job in self._jobs if job.done()]:
+            del self._jobs[job]
+            job.result()
 
     def _fail_attempt(self, lease: Lease, heartbeat: Heartbeat, error: Exception, log: Log) -> None:
         heartbeat.close()

@@ -54,10 +54,12 @@ class PatternRunner:
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         if task.read_latents is None:
+            task.turn.take()
             yield from self._denoise(task.spec)
         elif b"".join(task.read_latents()) != _latents(task.spec):
             raise DecodeError("the checkpoint belongs to another job")
-        yield from self._decode(task.spec)
+        task.turn.take()
+        yield from self._decode(task)
 
     def _denoise(self, spec: VideoSpec) -> Iterator[Output]:
         yield Step(Stage.TEXT, 0, 1)
@@ -70,7 +72,8 @@ class PatternRunner:
             yield Step(Stage.DENOISE, done, steps)
         yield Latents([_latents(spec)])
 
-    def _decode(self, spec: VideoSpec) -> Iterator[Output]:
+    def _decode(self, task: RenderTask) -> Iterator[Output]:
+        spec = task.spec
         chunks, spool = _chunk_count(spec), ClipSpool(head_bytes=self.chunk_bytes)
         yield Step(Stage.DECODE, 0, chunks)
         with discarding(SpooledClip(spool, {})) as clip:
@@ -81,6 +84,8 @@ class PatternRunner:
                 chunk = _chunk(spec, number, self.chunk_bytes)
                 if number:
                     spool.write(chunk)
+                if number + 1 == chunks:
+                    task.turn.leave()
                 yield Fragment(chunk)
                 yield Step(Stage.DECODE, number + 1, chunks)
             spool.seek(0)

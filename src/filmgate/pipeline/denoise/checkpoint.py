@@ -6,13 +6,25 @@ from safetensors.torch import load, save
 
 from filmgate.errors import ObjectCorrupt
 from filmgate.pipeline.denoise.denoise import DenoisedClip
+from filmgate.pipeline.transfer.streams import open_streams
 
 _NAME = "latents"
 
 
 def pack_latents(denoised: DenoisedClip) -> bytes:
-    """The latents as a safetensors file, bit-exact in their own dtype. Waits for the device."""
-    return save({_NAME: denoised.latents.detach().to("cpu").contiguous()})
+    """The latents as a safetensors file, bit-exact in their own dtype.
+
+    Waits for the last denoising step, but not for work queued after it, which the copy does not stop.
+    """
+    denoised.wait()
+    latents = denoised.latents.detach()
+    assert latents.is_contiguous(), "otherwise the compute stream would have to copy them"
+    streams = open_streams(latents.device)
+    copy = streams.host_buffer(latents.nbytes)
+    # The latents are ready: the copy waits for nothing but its own stream.
+    _, copied = streams.copy(latents.view(-1).view(torch.uint8), copy, after=streams.mark_copy())
+    copied.wait_on_host()
+    return save({_NAME: copy.view(latents.dtype).view(latents.shape)})
 
 
 def unpack_latents(data: bytes, device: torch.device) -> DenoisedClip:

@@ -2,7 +2,8 @@
 
 import inspect
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -24,33 +25,78 @@ from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
 class DenoisedClip:
     """Latents in the layout that the decoder reads, still normalised, ready to decode or to store.
 
-    The other fields describe how they were made; they are empty for latents from a checkpoint.
+    The other fields describe how they were made; they are empty for latents from a checkpoint. The device
+    may still be busy with the last steps: work that is queued for it may use the latents at once, the host
+    calls `wait` first.
     """
 
     latents: Tensor
     is_text_cached: bool = False
     stage_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    steps: "StepCounter | None" = None
+
+    def wait(self) -> None:
+        """Block until the device has finished the last step, and report the steps."""
+        if self.steps is not None:
+            self.steps.finish()
 
 
 def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, control: Control) -> DenoisedClip:
-    """Run every denoising step. Raises Cancelled after the current step, and OutOfMemory."""
+    """Queue every denoising step. Raises Cancelled after the current step, and OutOfMemory.
+
+    What comes before the first pass (the schedule, the noise, the encoded image) runs before
+    `control.enter_device`, so that a worker can do it while the clip before is decoded.
+    """
     pipe = model.pipe if request.image is None else image_pipeline(model)
     steps = StepCounter(open_streams(model.placement.device), request.steps, control)
+    networks = model.family.denoisers_of(pipe)
+
+    def start() -> None:
+        find_first_step(pipe.scheduler)
+        control.enter_device()
+        steps.start()
+
     frames = request.frames + model.family.extra_frames(pipe)
     arguments = {**text.arguments, **_arguments(request, frames), "callback_on_step_end": steps.on_step_end}
     accepted = inspect.signature(type(pipe).__call__).parameters
     arguments = {name: value for name, value in arguments.items() if name in accepted and value is not None}
-    reset_step_caches(model.family.denoisers_of(pipe))
+    reset_step_caches(networks)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), _before_first_pass(networks, start):
             latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
-            steps.finish()
-            return DenoisedClip(model.family.unpack_latents(pipe, latents, request), text.is_cached)
+            latents = model.family.unpack_latents(pipe, latents, request).contiguous()
+            steps.end()
+            return DenoisedClip(latents, text.is_cached, steps=steps)
     except torch.OutOfMemoryError as exc:
         raise OutOfMemory(
             "the denoiser does not fit into GPU memory; set pipeline.offload to model or layers, "
             "or lower --size or --seconds"
         ) from exc
+
+
+@contextmanager
+def _before_first_pass(networks: Sequence[Any], action: Callable[[], None]) -> Iterator[None]:
+    """Call `action` when one of the networks is about to run for the first time."""
+    has_run = False
+
+    def run_once(*_: object) -> None:
+        nonlocal has_run
+        if not has_run:
+            has_run = True
+            action()
+
+    hooks = [network.register_forward_pre_hook(run_once) for network in networks]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def find_first_step(scheduler: Any) -> None:
+    """Look up where the schedule starts, which diffusers does after the first pass: the host would wait."""
+    if getattr(scheduler, "begin_index", 0) is None and hasattr(scheduler, "index_for_timestep"):
+        scheduler.set_begin_index(scheduler.index_for_timestep(scheduler.timesteps[0]))
 
 
 def _arguments(request: ClipRequest, frames: int) -> dict[str, Any]:
@@ -80,8 +126,12 @@ class StepCounter:
         self._total = total
         self._control = control
         self._queued: deque[Mark] = deque()
+        self._latents: Mark | None = None
         self._done = 0
-        control.report(Stage.DENOISE, 0, total)
+
+    def start(self) -> None:
+        self._control.check()
+        self._control.report(Stage.DENOISE, 0, self._total)
 
     def on_step_end(
         self, _pipe: Pipeline, _step: int, _time: Tensor, values: dict[str, Tensor]
@@ -92,9 +142,16 @@ class StepCounter:
         self._control.check()
         return values
 
+    def end(self) -> None:
+        """Mark the latents, which are made by a little work after the last step."""
+        self._latents = self._streams.mark_compute()
+
     def finish(self) -> None:
+        """Wait for the device, and report the steps that are not yet reported."""
         while self._queued:
             self._wait_for_oldest()
+        if self._latents is not None:
+            self._latents.wait_on_host()
 
     def _wait_for_oldest(self) -> None:
         self._queued.popleft().wait_on_host()

@@ -155,7 +155,10 @@ class Conveyor:
             self._close()
         for thread in self._threads:
             thread.join()
-        self._rings.streams.drain()
+        if exc is not None or self._failure is not None:
+            # Buffers are freed. Otherwise the consumer has waited for every copy, and the compute stream may
+            # already run the next clip.
+            self._rings.streams.drain()
         # The traceback of the error references this object and would keep the rings until a collection.
         failure, self._failure = self._failure, None
         try:
