@@ -108,8 +108,10 @@ class FairSlots:
             turn = turns.popleft()
             if turns:
                 self._waiting[name] = turns
-            self._take(name)
-            turn.set_result(None)
+            # A waiting client that has left is cancelled; its task may not have run since.
+            if not turn.done():
+                self._take(name)
+                turn.set_result(None)
 
     def _forget(self, tenant_id: TenantId, turn: asyncio.Future[None]) -> None:
         turns = self._waiting.get(tenant_id, deque())
