@@ -69,7 +69,9 @@ async def _follow(watch: Watch, job: Job, opening: str) -> AsyncIterator[str]:
         is_over = job.state.is_final
         while not is_over:
             try:
-                event = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
+                # Not `wait_for`: before Python 3.12 it can lose the cancellation when the watcher leaves.
+                async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                    event = await queue.get()
             except TimeoutError:
                 yield ": keep-alive\n\n"
                 continue

@@ -173,5 +173,7 @@ async def _wait_for_change(job: Job, changes: EventQueue, seconds: float) -> Non
     if job.state is JobState.RUNNING:
         await asyncio.sleep(_POLL_SECONDS)
         return
+    # Not `wait_for`: before Python 3.12 it can lose the cancellation when the viewer leaves.
     with suppress(TimeoutError):
-        await asyncio.wait_for(changes.get(), seconds)
+        async with asyncio.timeout(seconds):
+            await changes.get()
