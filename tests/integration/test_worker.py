@@ -3,6 +3,7 @@
 import hashlib
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from filmgate.errors import (
     DecodeError,
     DeviceError,
+    KeyRefused,
+    KeyringUnavailable,
     LeaseLost,
     ObjectNotFound,
     OutOfMemory,
@@ -20,6 +23,7 @@ from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
 from filmgate.worker.base import ClipSource, EarlyClip, Latents, Step
+from filmgate.worker.failures import to_failure
 from filmgate.worker.pattern_runner import PatternRunner, pattern_clip
 from tests.local_site import ACME, FAST, Tapped
 from tests.waiting import wait_until
@@ -308,6 +312,37 @@ def test_a_full_store_loses_live_playback_but_not_the_clip(site):
     assert rejected.count("clip-1.mp4") == 1  # the early upload
     rejected.remove("clip-1.mp4")
     assert rejected == ["latents", "live/1/000000", "preview-1.jpg", "thumbnail-1.jpg", "thumbnail-1.jpg"]
+
+
+def test_a_key_that_fails_during_the_upload_costs_no_attempt(site, monkeypatch):
+    monkeypatch.setattr("filmgate.worker.failures._FIRST_KEY_SECONDS", 0.05)
+    left = 12
+
+    class StoreWithoutKeys:
+        def __getattr__(self, name):
+            return getattr(site.store, name)
+
+        def put(self, name, chunks, **options):
+            nonlocal left
+            left -= 1
+            if left > 0:
+                raise KeyringUnavailable("the key service does not answer")
+            return site.store.put(name, chunks, **options)
+
+    site.settings = FAST.model_copy(update={"store_retry_seconds": 0.0})
+    job = site.enqueue()
+    with site.worker(PatternRunner(), store=StoreWithoutKeys()):
+        done = site.wait_for(job)
+    assert (done.state, done.attempt) == (JobState.COMPLETED, 1)
+    reasons = [event.reason for event in site.reader.events(job.tenant_id, job.id) if event.reason]
+    assert (set(reasons), done.fence) == ({Reason.KEY_REFUSED}, len(reasons) + 1)
+
+
+def test_a_job_whose_key_fails_waits_longer_each_time(site):
+    job = replace(site.enqueue(), attempt=1, fence=4)
+    failed = to_failure(KeyringUnavailable("no answer"), job)
+    assert (failed.uses_attempt, failed.is_retryable, failed.retry_seconds) == (False, True, 80.0)
+    assert to_failure(KeyRefused("no key"), replace(job, fence=100)).retry_seconds == 3600.0
 
 
 def test_a_database_outage_during_a_job_loses_nothing(site):

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from filmgate.errors import EncodeError, ObjectNotFound, StoreUnavailable
+from filmgate.errors import EncodeError, KeyRefused, KeyringUnavailable, ObjectNotFound, StoreUnavailable
 from filmgate.jobs import Job, Lease, Progress, Stage, StageSeconds, StillKind
 from filmgate.store.base import (
     CHECKPOINT_PART,
@@ -170,7 +170,7 @@ class Attempt:
     def _try_to_store(self, part: str, chunks: Iterable[bytes], *, is_durable: bool = False) -> bool:
         try:
             self._store.put(self._name(part), chunks, is_durable=is_durable)
-        except StoreUnavailable as exc:
+        except (StoreUnavailable, KeyringUnavailable, KeyRefused) as exc:
             self._log.warning("could not store an optional object; the job continues", code=exc.code)
             return False
         return True

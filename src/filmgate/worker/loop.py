@@ -179,7 +179,7 @@ class Worker:
         try:
             if isinstance(error, LeaseLost):
                 raise error
-            failed = to_failure(error)
+            failed = to_failure(error, lease.job)
             job = self._publisher.fail_attempt(lease, failed)
             log.error("attempt failed", error=error, reason=failed.failure.reason, state=job.state)
         except LeaseLost:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
-from filmgate.errors import FilmgateError, QueueUnavailable, StoreUnavailable
+from filmgate.errors import FilmgateError, KeyringUnavailable, QueueUnavailable, StoreUnavailable
 from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage, StillKind
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.settings import WorkerSettings
@@ -41,7 +41,7 @@ class Publisher:
     def publish(self, rendering: Rendering, log: Log) -> Job:
         """Store the clip and complete the job.
 
-        Raises LeaseLost if another worker has the job, and StoreUnavailable after
+        Raises LeaseLost if another worker has the job, and StoreUnavailable or KeyringUnavailable after
         `worker.store_retry_seconds` without success.
         """
         lease, heartbeat, timer = rendering.lease, rendering.heartbeat, rendering.timer
@@ -99,7 +99,7 @@ class Publisher:
             check()
             try:
                 return action()
-            except StoreUnavailable as exc:
+            except (StoreUnavailable, KeyringUnavailable) as exc:
                 if time.monotonic() + pause > ends:
                     raise
                 log.warning("could not store the clip; retrying", error=exc, seconds=pause)

@@ -278,7 +278,7 @@ class ProviderJob:
         try:
             if isinstance(error, LeaseLost):
                 raise error
-            failed = to_failure(error)
+            failed = to_failure(error, self.lease.job)
             job = self._services.publisher.fail_attempt(self.lease, failed)
             if isinstance(error, Drained):
                 self._log.info("job handed back", state=job.state)
