@@ -181,3 +181,23 @@ def test_links_and_open_streams_of_a_disabled_tenant_end(service):
             assert "event: gone" in "".join(events.iter_text())
             with pytest.raises(httpx.HTTPError):
                 list(chunks)
+
+
+def test_a_download_in_progress_of_a_disabled_tenant_ends(service):
+    frames = b"frame" * (4 << 20)  # more than the buffers of a connection hold
+    with service.client(service.add_tenant("closing")) as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+        service.hand().make(frames)
+        with client.stream("GET", f"/v1/videos/{video['id']}/content") as download:
+            chunks = download.iter_raw()
+            received = len(next(chunks))
+            service.services.tenants.disable("closing")
+            with pytest.raises(httpx.HTTPError):
+                received += sum(map(len, slowly(chunks, service)))
+    assert received < len(frames)
+
+
+def slowly(chunks, service):
+    """The chunks; after the first one, wait until the server knows that the tenant is disabled."""
+    wait_until(lambda: not service.services.enabled.has("closing"))
+    yield from chunks

@@ -1,6 +1,7 @@
 """Clips, thumbnails and sprite sheets: whole, in ranges, or by a signed link."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
@@ -138,7 +139,15 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
         return Response(status_code=status, headers=headers, media_type=asset.media_type)
     # Open the object before the headers are sent: a missing object is a proper 404.
     chunks = await services.call(services.store.read, asset.name, span.start, span.stop)
-    return StreamingResponse(services.pull(chunks), status, headers, asset.media_type)
+    served = while_enabled(services, asset.name.tenant_id, chunks)
+    return StreamingResponse(services.pull(served), status, headers, asset.media_type)
+
+
+def while_enabled(services: Services, tenant_id: TenantId, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks, until the tenant is disabled. Then raises InvalidKey, which closes the connection."""
+    for chunk in chunks:
+        services.enabled.require(tenant_id)
+        yield chunk
 
 
 def _wanted(request: Request, asset: Asset) -> ByteRange | None:
