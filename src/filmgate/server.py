@@ -42,6 +42,7 @@ from filmgate.telemetry.tracing import Tracer, open_tracer
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants import open_tenants
 from filmgate.tenants.local import ensure_local_tenant
+from filmgate.worker.offboarding import Offboarding
 from filmgate.worker.retention import Retention
 from filmgate.worker.supervisor import WorkerChild, running_workers
 
@@ -91,7 +92,18 @@ def open_services(
     models = open_registry(wanted.default_model, wanted.models_file, read_served, aliases)
     screener = open_screener(wanted.rules_file, settings.classifier)
     admission = Admission(
-        AdmissionServices(queue, reader, store, forecast, models, screener, router, read_starting, tracer),
+        AdmissionServices(
+            queue,
+            reader,
+            store,
+            forecast,
+            models,
+            screener,
+            queue.digests,
+            router,
+            read_starting,
+            tracer,
+        ),
         wanted,
     )
     link_seconds = settings.store.link_seconds
@@ -107,6 +119,7 @@ def open_services(
         link_seconds=link_seconds,
         stream_links=StreamLinks(keys, link_seconds),
         enabled=EnabledTenants(tenants),
+        offboarding=Offboarding(database, queue, store, keys, tenants),
         limits=settings.limits,
         spool_folder=settings.data,
         tracer=tracer,

@@ -46,20 +46,20 @@ def test_a_tenant_allows_no_managed_provider_until_its_policy_is_set(registry):
     issued = registry.add(ACME)
     assert registry.authenticate(issued.secret).managed == ManagedPolicy()
     policy = ManagedPolicy(is_allowed=True, regions=("us-west-2",), max_usd_per_clip=2.5, may_resize=True)
-    assert registry.set_managed_policy(ACME.id, policy).managed == policy
+    assert registry.update(ACME.id, lambda old: replace(old, managed=policy)).managed == policy
     assert registry.authenticate(issued.secret) == registry.find(ACME.id)
     assert registry.find(ACME.id).managed == policy
     with pytest.raises(TenantNotFound):
-        registry.set_managed_policy(TenantId("unknown"), policy)
+        registry.update(TenantId("unknown"), lambda old: replace(old, managed=policy))
 
 
 def test_screening_is_replaced_as_a_whole(registry):
     issued = registry.add(ACME)
     screening = {"violence": ScreeningAction.REJECT}
-    assert registry.set_screening(ACME.id, screening).screening == screening
+    assert registry.update(ACME.id, lambda old: replace(old, screening=screening)).screening == screening
     assert registry.authenticate(issued.secret).screening == screening
     with pytest.raises(TenantNotFound):
-        registry.set_screening(TenantId("unknown"), screening)
+        registry.update(TenantId("unknown"), lambda old: replace(old, screening=screening))
 
 
 def test_unknown_rotated_and_disabled_keys_get_the_same_error(registry):

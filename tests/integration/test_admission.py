@@ -1,5 +1,6 @@
 """Admission over HTTP: reference images, back-pressure, quotas, screening and estimates."""
 
+import hashlib
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +161,11 @@ def test_a_flagged_prompt_is_recorded_with_its_rule_and_a_tenant_may_reject_it(s
     written = "".join(str(record.__dict__) for record in caplog.records)
     assert "personal.email" in written
     assert "example.com" not in written + str(error)
+    # Nobody without the tenant's key can confirm a guessed prompt, and no two tenants have the same digest.
+    lines = [getattr(record, "fields", {}) for record in caplog.records]
+    digests = {line["prompt_digest"] for line in lines if "prompt_digest" in line}
+    assert len(digests) == 2
+    assert hashlib.sha256(prompt.encode()).hexdigest() not in written
 
 
 def test_the_estimate_follows_measured_jobs(tmp_path):

@@ -1,5 +1,7 @@
 """Routing over HTTP: a provider takes jobs that we would reject, and clients see ordinary jobs."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.jobs import ManagedPolicy, Progress, Route, RouteReason, Routing, Stage, WorkerId
@@ -11,6 +13,10 @@ from tests.service import running, settings_for
 ALLOWED = ManagedPolicy(is_allowed=True)
 GPU_WORKER = WorkerStatus(WorkerId("gpu"), Route.GPU, ("flipbook",))
 MANAGED_WORKER = WorkerStatus(WorkerId("managed"), Route.MANAGED, ("flipbook",), capacity=100)
+
+
+def allow(tenant):
+    return replace(tenant, managed=ALLOWED)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +67,7 @@ def test_the_provider_takes_jobs_that_back_pressure_would_reject(service):
 def test_the_job_records_the_reason_and_clients_do_not_see_the_provider(tmp_path):
     settings = settings_for(tmp_path, admission__slo_seconds=60.0)
     with running(settings, FakeProvider()) as busy, busy.client() as client:
-        busy.services.tenants.set_managed_policy("local", ALLOWED)
+        busy.services.tenants.update("local", allow)
         video = fill(busy, client).json()
         assert (video["status"], video["route"]) == ("queued", "managed")
         assert 20.0 < video["eta_seconds"] <= 30.0  # the provider's 30 s, less the age of the forecast
@@ -83,7 +89,7 @@ def test_the_job_records_the_reason_and_clients_do_not_see_the_provider(tmp_path
 
 def test_the_eta_of_a_provider_job_is_the_time_that_the_provider_needs(tmp_path):
     with running(settings_for(tmp_path, admission__slo_seconds=60.0), FakeProvider()) as busy:
-        busy.services.tenants.set_managed_policy("local", ALLOWED)
+        busy.services.tenants.update("local", allow)
         with busy.client() as client:
             video = fill(busy, client).json()
         lease = busy.services.queue.lease(Offer(WorkerId("managed"), ("flipbook",), Route.MANAGED))
@@ -96,7 +102,7 @@ def test_the_eta_of_a_provider_job_is_the_time_that_the_provider_needs(tmp_path)
 
 def test_a_remix_stays_when_the_provider_renders_from_text_only(tmp_path):
     with running(settings_for(tmp_path, admission__slo_seconds=1.0), FakeProvider()) as busy:
-        busy.services.tenants.set_managed_policy("local", ALLOWED)
+        busy.services.tenants.update("local", allow)
         refresh(busy)
         with busy.client() as client:
             first = client.post("/v1/videos", json={"prompt": "x"}).json()
@@ -113,7 +119,7 @@ def test_a_remix_stays_when_the_provider_renders_from_text_only(tmp_path):
 
 def test_without_a_provider_nothing_is_routed(tmp_path):
     with running(settings_for(tmp_path, admission__slo_seconds=0.001)) as plain, plain.client() as client:
-        plain.services.tenants.set_managed_policy("local", ALLOWED)
+        plain.services.tenants.update("local", allow)
         refresh(plain)
         video = client.post("/v1/videos", json={"prompt": "x"}).json()
         job = plain.services.reader.find("local", video["id"])

@@ -46,6 +46,18 @@ def test_a_tenant_is_added_changed_rotated_and_deleted(service, client):
     assert [tenant["id"] for tenant in client.get("/v1/tenants").json()["data"]] == ["local"]
 
 
+def test_a_deleted_tenant_leaves_no_encryption_key(service, client):
+    key = client.post("/v1/tenants", json={"id": "going"}).json()["api_key"]
+    with service.client(key) as theirs:
+        video = theirs.post("/v1/videos", json={"prompt": "a red ball"}).json()["id"]
+        assert theirs.delete(f"/v1/videos/{video}").status_code == 200
+    path = service.settings.data / "keys" / "going.key"
+    assert path.exists()
+    client.patch("/v1/tenants/going", json={"is_enabled": False})
+    assert client.delete("/v1/tenants/going").status_code == 200
+    assert not path.exists()
+
+
 def test_a_tenant_with_videos_is_not_deleted(service, client):
     key = client.post("/v1/tenants", json={"id": "busy"}).json()["api_key"]
     with service.client(key) as theirs:

@@ -4,7 +4,6 @@
 back-pressure -> upload stored -> enqueued.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -42,6 +41,7 @@ from filmgate.models.cards import ModelRegistry
 from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest, inherit, parse_sizes
 from filmgate.scheduling.base import JobQueue, JobReader
+from filmgate.scheduling.body_digests import BodyDigests
 from filmgate.scheduling.forecast import Arrival, Forecast, Slot
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.router import RoutedRequest, Router, work_seconds
@@ -84,6 +84,7 @@ class AdmissionServices:
     forecast: LiveForecast
     models: ModelRegistry
     screener: Screener
+    digests: BodyDigests
     router: Router | None = None
     read_starting: Callable[[], frozenset[str]] = frozenset
     tracer: Tracer = NO_TRACER
@@ -197,7 +198,7 @@ class Admission:
                 trace_id=context.trace_id,
                 action=screening.action,
                 rule=",".join(screening.rules),
-                prompt_sha256=hashlib.sha256(spec.prompt.encode()).hexdigest(),
+                prompt_digest=self._services.digests.digest_prompt(context.tenant.id, spec.prompt),
             )
         if screening.action is ScreeningAction.REJECT:
             categories, rules = ", ".join(screening.categories), ", ".join(screening.rules)

@@ -23,6 +23,7 @@ from filmgate.store.base import ObjectStore
 from filmgate.telemetry.tracing import Tracer
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.base import TenantRegistry
+from filmgate.worker.offboarding import Offboarding
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +50,7 @@ class Services:
     link_seconds: float
     stream_links: StreamLinks
     enabled: EnabledTenants
+    offboarding: Offboarding
     limits: LimitSettings = field(default_factory=LimitSettings)
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER

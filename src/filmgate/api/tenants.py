@@ -149,9 +149,9 @@ async def change_tenant(
 
 @router.delete("/{tenant_id}")
 async def delete_tenant(request: Request, tenant_id: TenantName, _operator: Operator) -> DeletedTenant:
-    """Delete a disabled tenant that has no videos."""
+    """Delete a disabled tenant that has no videos, its API keys and its encryption key."""
     services = services_of(request)
-    await services.call(services.tenants.delete, TenantId(tenant_id))
+    await services.call(services.offboarding.delete_unused, TenantId(tenant_id))
     return DeletedTenant(id=tenant_id)
 
 

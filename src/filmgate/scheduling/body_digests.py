@@ -1,4 +1,4 @@
-"""Digests of request bodies that confirm a guessed prompt to nobody without the tenant's key.
+"""Digests of request bodies and prompts that confirm a guess to nobody without the tenant's key.
 
 Each tenant has a random HMAC key. It is stored with the account, encrypted with the tenant's key, so that
 every process computes the same digest and a copy of the database is not enough to compute any.
@@ -35,11 +35,17 @@ class BodyDigests:
 
     def protect(self, tenant_id: TenantId, idempotency: Idempotency) -> Idempotency:
         """The same, with the digest as it is stored. Raises what the keyring raises."""
+        return replace(idempotency, body_digest=self._digest(tenant_id, idempotency.body_digest.encode()))
+
+    def digest_prompt(self, tenant_id: TenantId, prompt: str) -> str:
+        """The digest of a prompt for logs: equal prompts of one tenant have equal digests."""
+        return self._digest(tenant_id, b"prompt\0" + prompt.encode())
+
+    def _digest(self, tenant_id: TenantId, data: bytes) -> str:
         key = self._keys.get(tenant_id)
         if key is None:
             key = self._keys[tenant_id] = self._load(tenant_id)
-        digest = hmac.new(key, idempotency.body_digest.encode(), hashlib.sha256).hexdigest()
-        return replace(idempotency, body_digest=digest)
+        return hmac.new(key, data, hashlib.sha256).hexdigest()
 
     def _load(self, tenant_id: TenantId) -> bytes:
         sealed = self._find(tenant_id)

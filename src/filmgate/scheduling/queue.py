@@ -102,13 +102,13 @@ class SqlQueue:
         self._settings = settings
         self._waker = waker
         self._group = GroupCommit(database)
-        self._digests = BodyDigests(database, self._sealer)
+        self.digests = BodyDigests(database, self._sealer)
         self._transitions = Transitions(database, settings)
         self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
     def enqueue(self, ticket: Ticket) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
-        protected = self._digests.protect(ticket.tenant_id, ticket.idempotency)
+        protected = self.digests.protect(ticket.tenant_id, ticket.idempotency)
         ticket = replace(ticket, idempotency=protected)
 
         def accept(connection: sa.Connection) -> Job | Row:
@@ -142,7 +142,7 @@ class SqlQueue:
     def find_duplicate(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
             return None
-        idempotency = self._digests.protect(tenant_id, idempotency)
+        idempotency = self.digests.protect(tenant_id, idempotency)
         with self._database.read() as connection:
             now = self._database.now(connection)
             row = self._find_duplicate(connection, tenant_id, idempotency, now)

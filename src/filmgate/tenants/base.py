@@ -83,22 +83,14 @@ class TenantRegistry(Protocol):
         """
         ...
 
+    def check_unused(self, tenant_id: TenantId) -> None:
+        """Raises TenantNotFound, and TenantInUse unless the tenant is disabled and has no jobs."""
+        ...
+
     def delete(self, tenant_id: TenantId) -> None:
-        """Delete a disabled tenant that has no jobs, and its keys. Raises TenantNotFound and TenantInUse."""
-        ...
-
-    def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
-        """Set what managed providers may do for the tenant. Raises TenantNotFound."""
-        ...
-
-    def set_screening(self, tenant_id: TenantId, screening: Mapping[str, ScreeningAction]) -> Tenant:
-        """Set the tenant's actions by category, in place of the former ones. Raises TenantNotFound."""
+        """Delete an unused tenant and its API keys. Raises what `check_unused` raises."""
         ...
 
     def disable(self, tenant_id: TenantId) -> Tenant:
         """Reject the tenant's requests; accepted jobs still finish. Idempotent."""
-        ...
-
-    def remove(self, tenant_id: TenantId) -> None:
-        """Delete the tenant and its keys. Delete its jobs and objects first. Idempotent."""
         ...

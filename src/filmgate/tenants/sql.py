@@ -96,42 +96,21 @@ class SqlTenants:
                 raise TenantExists("another tenant has this certificate", option="certificate") from exc
             return changed
 
+    def check_unused(self, tenant_id: TenantId) -> None:
+        with self._database.read() as connection:
+            _check_unused(connection, tenant_id)
+
     def delete(self, tenant_id: TenantId) -> None:
         with self._database.write() as connection:
-            if _find(connection, tenant_id).is_enabled:
-                raise TenantInUse(f"tenant {tenant_id} is enabled; disable it first")
-            counted = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.tenant_id == tenant_id)
-            if count := connection.execute(counted).scalar_one():
-                raise TenantInUse(
-                    f"tenant {tenant_id} still has {count} videos; delete them, or wait until retention does"
-                )
+            _check_unused(connection, tenant_id)
             connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
             connection.execute(sa.delete(tenants).where(tenants.c.id == tenant_id))
-
-    def set_managed_policy(self, tenant_id: TenantId, managed: ManagedPolicy) -> Tenant:
-        with self._database.write() as connection:
-            tenant = _find(connection, tenant_id)
-            policy = json.dumps(asdict(managed))
-            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(managed=policy))
-            return replace(tenant, managed=managed)
-
-    def set_screening(self, tenant_id: TenantId, screening: Mapping[str, ScreeningAction]) -> Tenant:
-        with self._database.write() as connection:
-            tenant = _find(connection, tenant_id)
-            actions = json.dumps(dict(screening))
-            connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(screening=actions))
-            return replace(tenant, screening=MappingProxyType(dict(screening)))
 
     def disable(self, tenant_id: TenantId) -> Tenant:
         with self._database.write() as connection:
             tenant = _find(connection, tenant_id)
             connection.execute(sa.update(tenants).where(tenants.c.id == tenant_id).values(is_enabled=False))
             return replace(tenant, is_enabled=False)
-
-    def remove(self, tenant_id: TenantId) -> None:
-        with self._database.write() as connection:
-            connection.execute(sa.delete(api_keys).where(api_keys.c.tenant_id == tenant_id))
-            connection.execute(sa.delete(tenants).where(tenants.c.id == tenant_id))
 
     def _issue(self, connection: sa.Connection, tenant: Tenant) -> IssuedKey:
         key_id, token = secrets.token_hex(8), secrets.token_hex(32)
@@ -157,6 +136,16 @@ def _find(connection: sa.Connection, tenant_id: TenantId) -> Tenant:
     if row is None:
         raise TenantNotFound(f"no tenant is named {tenant_id}; run `filmgate tenant list`")
     return _to_tenant(row)
+
+
+def _check_unused(connection: sa.Connection, tenant_id: TenantId) -> None:
+    if _find(connection, tenant_id).is_enabled:
+        raise TenantInUse(f"tenant {tenant_id} is enabled; disable it first")
+    counted = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.tenant_id == tenant_id)
+    if count := connection.execute(counted).scalar_one():
+        raise TenantInUse(
+            f"tenant {tenant_id} still has {count} videos; delete them, or wait until retention does"
+        )
 
 
 def _to_row(tenant: Tenant) -> dict[str, object]:

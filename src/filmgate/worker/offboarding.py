@@ -64,8 +64,13 @@ class Offboarding:
     def delete(self, tenant_id: TenantId) -> Offboarded:
         """Forget the tenant and delete it with its API keys. Raises JobActive and TenantNotFound."""
         done = self.forget(tenant_id)
-        self.tenants.remove(tenant_id)
+        self.tenants.delete(tenant_id)
         return done
+
+    def delete_unused(self, tenant_id: TenantId) -> Offboarded:
+        """The same for a disabled tenant without jobs. Raises TenantInUse and TenantNotFound."""
+        self.tenants.check_unused(tenant_id)
+        return self.delete(tenant_id)
 
     def _end_jobs(self, tenant_id: TenantId) -> list[JobId]:
         for job_id in self._find_jobs(tenant_id, *OPEN_STATES):
