@@ -2,12 +2,14 @@
 
 `make siege` runs it for five minutes against `filmgate serve` with default settings and a worker that renders
 a test pattern. The honest tenants create a video every quarter of a second, follow each one to its end and
-check the health of the server every 50 ms, first alone, then beside `benchmarks.attackers`.
+check the health of the server every 50 ms, first alone, then beside `benchmarks.attackers`. Another tenant
+has a job whose key cannot be used.
 """
 
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +31,7 @@ from filmgate.jobs import TenantId
 from filmgate.settings import LimitSettings, Settings, with_values
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from tests.serve_with_public_host import ADDRESS
 from tests.server_process import ServerProcess
 from tests.waiting import wait_until
 
@@ -37,6 +40,9 @@ _HONEST = ("honest-one", "honest-two")
 _HEALTH_SECONDS = 0.05
 _CREATE_SECONDS = 0.25
 _POLL_SECONDS = 0.1
+_FAILED_REQUEST = re.compile(
+    r'^filmgate_http_requests_total\{method="(\S+?)",route="(.+?)",status="(5\d\d)"\} (\S+)$'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Plan:
 
 
 DEFAULT = Plan()
+_RATIOS = ("health_p50", "health_p99", "create_p50", "create_p99")
 
 
 @dataclass
@@ -64,7 +71,9 @@ class Experience:
 
     def figures(self) -> dict[str, float]:
         return {
+            "health_p50_ms": percentile(self.health, 0.50) * 1e3,
             "health_p99_ms": percentile(self.health, 0.99) * 1e3,
+            "create_p50_ms": percentile(self.create, 0.50) * 1e3,
             "create_p99_ms": percentile(self.create, 0.99) * 1e3,
             "creates": len(self.create),
             "completed": self.completed,
@@ -92,16 +101,16 @@ def measure(plan: Plan) -> tuple[Figures, Figures]:
     """The figures of both phases, and besieged to idle."""
     with TemporaryDirectory() as folder, started_site(Path(folder)) as site:
         keys = [site.add_tenant(name) for name in _HONEST]
-        site.wait_for_worker()
+        site.finish_video(site.process.key)  # caches and the worker are warm then
+        site.break_a_key()
         idle = asyncio.run(observe(site.url, keys, plan.idle_seconds, plan))
         memory = Memory(site.process.process.pid)
         with started_attackers(site) as attackers:
             besieged = asyncio.run(observe(site.url, keys, plan.seconds, plan, memory))
-        count = site.count_5xx()
+        errors = site.count_5xx()
     alone, beside = idle.figures(), besieged.figures() | {"max_memory_mb": memory.max_bytes / 1e6}
-    results = {"idle": alone, "besieged": beside, "responses_5xx": count, "attacks": attackers}
-    ratios = {name: beside[f"{name}_ms"] / alone[f"{name}_ms"] for name in ("health_p99", "create_p99")}
-    return results, ratios
+    results = {"idle": alone, "besieged": beside, "responses_5xx": errors, "attacks": attackers}
+    return results, {name: beside[f"{name}_ms"] / alone[f"{name}_ms"] for name in _RATIOS}
 
 
 @dataclass
@@ -110,6 +119,7 @@ class Site:
 
     process: ServerProcess
     settings: Settings
+    slow_servers: socket.socket
 
     @property
     def url(self) -> str:
@@ -122,19 +132,27 @@ class Site:
         finally:
             database.close()
 
-    def wait_for_worker(self) -> None:
-        """Wait until a first video is completed: caches and the worker are warm then."""
-        headers = {"Authorization": f"Bearer {self.process.key}"}
+    def finish_video(self, key: str, **fields: object) -> str:
+        """Create a video and wait until it is completed."""
+        headers = {"Authorization": f"Bearer {key}"}
         with httpx.Client(base_url=self.url, headers=headers, timeout=60) as client:
-            video = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+            video = str(client.post("/v1/videos", json={"prompt": "x", **fields}).json()["id"])
             wait_until(lambda: client.get(f"/v1/videos/{video}").json()["status"] == "completed")
+        return video
 
-    def count_5xx(self) -> int:
-        """The 5xx responses that the server has counted."""
+    def break_a_key(self) -> None:
+        """Queue a job of a tenant whose key no process accepts any more."""
+        headers = {"Authorization": f"Bearer {self.add_tenant('unlucky')}"}
+        body = {"prompt": "x", "seconds": "1"}
+        httpx.post(f"{self.url}/v1/videos", json=body, headers=headers, timeout=60).raise_for_status()
+        (self.settings.data / "keys" / "unlucky.key").chmod(0o644)
+
+    def count_5xx(self) -> dict[str, int]:
+        """The 5xx responses that the server has counted, by method, route and status."""
         headers = {"Authorization": f"Bearer {self.process.key}"}
-        text = httpx.get(f"{self.url}/metrics", headers=headers, timeout=30).text
-        found = re.findall(r'^filmgate_http_requests_total\{.*status="5\d\d"\} (\S+)$', text, re.MULTILINE)
-        return int(sum(float(count) for count in found))
+        lines = httpx.get(f"{self.url}/metrics", headers=headers, timeout=60).text.splitlines()
+        found = (match for line in lines if (match := _FAILED_REQUEST.match(line)))
+        return {" ".join(match.group(1, 2, 3)): int(float(match[4])) for match in found}
 
 
 @dataclass
@@ -157,7 +175,10 @@ def started_site(folder: Path) -> Iterator[Site]:
         "FILMGATE_LIMITS__TENANT_REQUESTS_PER_SECOND": str(limits.tenant_requests_per_second),
         "FILMGATE_LIMITS__ADDRESS_REQUESTS_PER_SECOND": str(limits.address_requests_per_second),
     }
-    process = ServerProcess(folder, "--no-worker", model="pattern", **environ)
+    slow_servers = socket.create_server((ADDRESS, 0))
+    launcher = [sys.executable, "-m", "tests.serve_with_public_host", str(slow_servers.getsockname()[1])]
+    command = [*launcher, "serve", "--port", "0"]
+    process = ServerProcess(folder, "--no-worker", model="pattern", command=command, **environ)
     worker = None
     try:
         process.wait_for_log("Filmgate is listening")
@@ -166,22 +187,26 @@ def started_site(folder: Path) -> Iterator[Site]:
         variables = {"FILMGATE_DATA": str(folder / "data"), "PYTHONPATH": str(_ROOT), "PATH": "/usr/bin:/bin"}
         with (folder / "worker.log").open("wb") as log:
             worker = subprocess.Popen(command, env=variables, stdout=log, stderr=log, cwd=folder)
-        yield Site(process, settings)
+        yield Site(process, settings, slow_servers)
     finally:
         if worker is not None:
             worker.kill()
             worker.wait()
         process.stop()
+        slow_servers.close()
 
 
 @contextmanager
 def started_attackers(site: Site) -> Iterator[dict[str, int]]:
     """`benchmarks.attackers` until the block ends; then the dictionary has the attacks by kind."""
-    key, counts = site.add_tenant("hostile"), dict[str, int]()
-    headers = {"Authorization": f"Bearer {key}"}
-    video = httpx.post(f"{site.url}/v1/videos", json={"prompt": "x"}, headers=headers).json()["id"]
-    command = [sys.executable, "-m", "benchmarks.attackers", site.url.rpartition(":")[2], key, video]
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, cwd=_ROOT) as attackers:
+    key, flood_key = site.add_tenant("hostile"), site.add_tenant("flooding")
+    video, counts = site.finish_video(key, seconds="25"), dict[str, int]()
+    descriptor = site.slow_servers.fileno()
+    port = site.url.rpartition(":")[2]
+    command = [sys.executable, "-m", "benchmarks.attackers", port, key, flood_key, video]
+    with subprocess.Popen(
+        [*command, str(descriptor)], stdin=PIPE, stdout=PIPE, text=True, cwd=_ROOT, pass_fds=[descriptor]
+    ) as attackers:
         assert attackers.stdout is not None
         try:
             if attackers.stdout.readline() != "ready\n":
@@ -258,9 +283,9 @@ def print_table(results: Figures, ratios: Figures) -> None:
     for name in idle:
         print(f"{name:24}{idle[name]:12.1f}{besieged[name]:12.1f}")
     print(f"{'max_memory_mb':24}{'':12}{besieged['max_memory_mb']:12.1f}")
-    print(f"{'responses_5xx':24}{'':12}{results['responses_5xx']:12d}")
-    print(f"\np99 besieged to idle: health {ratios['health_p99']:.1f}, create {ratios['create_p99']:.1f}\n")
-    for kind, count in results["attacks"].items():
+    print(f"{'responses_5xx':24}{'':12}{sum(results['responses_5xx'].values()):12d}")
+    print("\nbesieged to idle: " + ", ".join(f"{name} {ratio:.1f}" for name, ratio in ratios.items()) + "\n")
+    for kind, count in (results["responses_5xx"] | results["attacks"]).items():
         print(f"{kind:32}{count:8d}")
 
 

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from threading import enumerate as live_threads
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -23,6 +24,17 @@ from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
 from tests.fake_bedrock import clip_bucket, moto  # noqa: F401 - fixtures
 from tests.sqs_pair import sqs  # noqa: F401 - fixtures
+
+# `make fuzz` searches this many times longer than the test suite.
+FUZZ = int(os.environ.get("FILMGATE_TEST_FUZZ", "1"))
+# No test depends on the speed of the machine.
+hypothesis.settings.register_profile(
+    "filmgate",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    max_examples=hypothesis.settings.default.max_examples * FUZZ,
+)
+hypothesis.settings.load_profile("filmgate")
 
 
 def pytest_configure(config):

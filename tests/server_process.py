@@ -17,7 +17,7 @@ COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
 class ServerProcess:
     """A server process and its log. It renders with the miniature model by default."""
 
-    def __init__(self, folder, *options, model="miniature", **environ):
+    def __init__(self, folder, *options, model="miniature", command=COMMAND, **environ):
         self.folder = folder
         self.log = folder / "serve.log"
         settings = {
@@ -33,7 +33,7 @@ class ServerProcess:
         }
         with self.log.open("wb") as log:
             environ = os.environ | settings | environ
-            self.process = subprocess.Popen([*COMMAND, *options], stderr=log, env=environ)
+            self.process = subprocess.Popen([*command, *options], stderr=log, env=environ)
 
     @property
     def url(self):
