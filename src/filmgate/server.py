@@ -19,7 +19,7 @@ from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
-from filmgate.models.cards import ServedModels, open_registry, parse_aliases
+from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
@@ -32,7 +32,7 @@ from filmgate.scheduling.router import Router
 from filmgate.scheduling.spill import Spiller
 from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
-from filmgate.settings import ProviderSettings, Settings
+from filmgate.settings import AdmissionSettings, ProviderSettings, Settings
 from filmgate.store import open_store
 from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
@@ -81,16 +81,8 @@ def open_services(
     queue, reader = open_queue(database, keys, settings.queue), open_reader(database, keys)
     forecast = LiveForecast(reader)
     router = open_router(database, provider, settings) if provider is not None else None
-    served = TtlCache(WorkerRegistry(database).served, _CARDS_SECONDS)
-
-    def read_served() -> ServedModels:
-        known = served.get()
-        return replace(known, names=known.names | read_starting())
-
-    wanted = settings.admission
-    aliases = parse_aliases(wanted.model_aliases)
-    models = open_registry(wanted.default_model, wanted.models_file, read_served, aliases)
-    screener = open_screener(wanted.rules_file, settings.classifier)
+    models = open_models(database, settings.admission, read_starting)
+    screener = open_screener(settings.admission.rules_file, settings.classifier)
     admission = Admission(
         AdmissionServices(
             queue,
@@ -104,7 +96,7 @@ def open_services(
             read_starting,
             tracer,
         ),
-        wanted,
+        settings.admission,
     )
     link_seconds = settings.store.link_seconds
     api = Services(
@@ -125,6 +117,20 @@ def open_services(
         tracer=tracer,
     )
     return ServerServices(api, queue, router)
+
+
+def open_models(
+    database: Database, settings: AdmissionSettings, read_starting: Callable[[], frozenset[str]]
+) -> ModelRegistry:
+    """The models that may be asked for: shipped, configured, announced by workers, or loading now."""
+    served = TtlCache(WorkerRegistry(database).served, _CARDS_SECONDS)
+
+    def read_served() -> ServedModels:
+        known = served.get()
+        return replace(known, names=known.names | read_starting())
+
+    aliases = parse_aliases(settings.model_aliases)
+    return open_registry(settings.default_model, settings.models_file, read_served, aliases)
 
 
 def open_configured(settings: ProviderSettings) -> Provider | None:
