@@ -16,7 +16,7 @@ from filmgate.api.http_server import listen, uvicorn_config
 from filmgate.api.services import Services
 from filmgate.jobs import Clip, Progress, Route, Stage, StageSeconds, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult, Offer
-from filmgate.scheduling.metrics import QueueCollector
+from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.server import open_services
 from filmgate.settings import Settings, with_values
@@ -75,7 +75,7 @@ def running(settings, provider=None):
     """Serve with these settings until the block ends."""
     services = open_services(settings, provider).api
     registry = CollectorRegistry()
-    registry.register(QueueCollector(services.reader, time.time))
+    registry.register(QueueCollector(services.reader, time.time, QueueTerms.of(settings)))
     listener = listen(settings.api)
     app = build_app(services, registry)
     server = uvicorn.Server(uvicorn_config(app, settings.api))

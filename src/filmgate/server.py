@@ -26,7 +26,7 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.live_forecast import LiveForecast
-from filmgate.scheduling.metrics import QueueCollector
+from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.router import Router
 from filmgate.scheduling.spill import Spiller
@@ -165,7 +165,7 @@ def serve(
     tracer = open_tracer(settings.traces, "api")
     services = open_services(settings, open_configured(settings.provider), read_starting, tracer)
     registry = new_registry()
-    registry.register(QueueCollector(services.api.reader, time.time))
+    registry.register(QueueCollector(services.api.reader, time.time, QueueTerms.of(settings)))
     app = build_app(services.api, registry)
     listener = listen(settings.api)
     # uvicorn raises the signal that stopped it again when it is done: it must run our `finally`.

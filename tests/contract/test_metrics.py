@@ -1,27 +1,54 @@
 """The metrics of the queue."""
 
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from filmgate.errors import QueueUnavailable
-from filmgate.jobs import Route, TenantId, WorkerId
-from filmgate.scheduling.metrics import QueueCollector
+from filmgate.jobs import Route, RouteReason, Routing, TenantId, WorkerId
+from filmgate.scheduling.base import Offer
+from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, record_start
+from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
+from filmgate.telemetry.metrics import METRICS
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
 ENDED, WHICH = "filmgate_jobs_ended_total", 'model="flipbook"'
+VERSION = "ab12ab12ab12"
+LATENCY = f'{WHICH},route="gpu",tenant="acme",version="{VERSION}"'
 
 
-def scrape(reader, clocks):
+TERMS = QueueTerms(promise_seconds=900.0, usd_per_gpu_hour=3.6, max_tenants=2)
+
+
+def scrape(reader, clocks, terms=TERMS):
     registry = CollectorRegistry()
-    registry.register(QueueCollector(reader, lambda: clocks.wall))
+    registry.register(QueueCollector(reader, lambda: clocks.wall, terms))
     return generate_latest(registry).decode()
 
 
+def values(text, name):
+    """The samples of one metric: value by the values of its labels, in the order of their names."""
+    samples = [
+        sample
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    ]
+    return {
+        tuple(value for label, value in sorted(sample.labels.items()) if label != "le"): sample.value
+        for sample in samples
+    }
+
+
 def test_a_scrape_has_states_reasons_backlog_waits_and_gpu_seconds(bench, queue, reader, clocks):
+    """S2-53, S2-61, S2-62: latency, errors and cost by model, version, route and tenant."""
     status = WorkerStatus(WorkerId("worker-1"), Route.GPU, ("flipbook",))
+    offer = make_offer(versions={"flipbook": "ab12" * 16})
     queue.enqueue(make_ticket())
     clocks.pass_time(4)
-    queue.complete(queue.lease(make_offer()), RESULT)
+    queue.complete(queue.lease(offer), RESULT)
     queue.cancel(TenantId("acme"), queue.enqueue(make_ticket()).id)
     queue.enqueue(make_ticket("globex", gpu_seconds=12.5))
     clocks.pass_time(6)
@@ -31,17 +58,71 @@ def test_a_scrape_has_states_reasons_backlog_waits_and_gpu_seconds(bench, queue,
         'filmgate_jobs{model="flipbook",route="gpu",state="queued",tenant="globex"} 1.0',
         'filmgate_backlog_seconds{model="flipbook",route="gpu",tenant="globex"} 12.5',
         "filmgate_oldest_queued_seconds 6.0",
+        "filmgate_promise_seconds 900.0",
         'filmgate_workers{model="flipbook",route="gpu"} 1.0',
-        f'{ENDED}{{{WHICH},reason="",route="gpu",state="completed",tenant="acme"}} 1.0',
-        f'{ENDED}{{{WHICH},reason="cancelled",route="gpu",state="failed",tenant="acme"}} 1.0',
-        'filmgate_gpu_seconds_total{model="flipbook",route="gpu",tenant="acme"} 8.0',
-        'filmgate_wait_seconds_bucket{le="2.5",model="flipbook"} 0.0',
-        'filmgate_wait_seconds_bucket{le="5.0",model="flipbook"} 1.0',
-        'filmgate_stage_seconds_sum{model="flipbook",stage="denoise"} 5.0',
-        'filmgate_job_seconds_count{model="flipbook"} 1.0',
+        f'{ENDED}{{{WHICH},reason="",route="gpu",state="completed",tenant="acme",version="{VERSION}"}} 1.0',
+        f'{ENDED}{{{WHICH},reason="cancelled",route="gpu",state="failed",tenant="acme",version=""}} 1.0',
+        f'filmgate_gpu_seconds_total{{{WHICH},route="gpu",tenant="acme",version="{VERSION}"}} 8.0',
+        f'filmgate_cost_usd_total{{{WHICH},route="gpu",tenant="acme",version="{VERSION}"}} 0.008',
+        f'filmgate_cost_usd_per_1000_clips{{{WHICH},route="gpu"}} 8.0',
+        f'filmgate_wait_seconds_bucket{{le="2.5",{LATENCY}}} 0.0',
+        f'filmgate_wait_seconds_bucket{{le="5.0",{LATENCY}}} 1.0',
+        f'filmgate_stage_seconds_sum{{{WHICH},route="gpu",stage="denoise",version="{VERSION}"}} 5.0',
+        f"filmgate_job_seconds_count{{{LATENCY}}} 1.0",
     ):
         assert line in text.splitlines()
     assert PROMPT not in text
+
+
+def test_a_stage_that_a_job_did_not_have_is_not_observed(queue, reader, clocks):
+    """S2-57: a job that loaded no model is no observation of zero seconds."""
+    queue.enqueue(make_ticket())
+    queue.complete(queue.lease(make_offer()), RESULT)
+    stages = {labels[2] for labels in values(scrape(reader, clocks), "filmgate_stage_seconds_count")}
+    assert stages == {"text", "denoise", "decode"}
+
+
+def test_loads_and_cold_starts_of_workers_are_observed(bench, reader, clocks):
+    """S0-15, S2-57, S2-58: real observations, which outlive the worker."""
+    record_start(bench.database, MODEL_LOAD, "flipbook", "ab12" * 16, 7.0)
+    record_start(bench.database, COLD_START, "flipbook", "ab12" * 16, 40.0)
+    text = scrape(reader, clocks)
+    assert values(text, "filmgate_model_load_seconds_sum") == {("flipbook", "ab12ab12ab12"): 7.0}
+    assert values(text, "filmgate_cold_start_seconds_sum") == {("flipbook", "ab12ab12ab12"): 40.0}
+    assert values(text, "filmgate_stage_seconds_sum") == {}
+
+
+def test_own_and_managed_latency_are_apart_and_a_provider_is_paid_its_price(queue, reader, clocks):
+    """S0-67, S2-61: p99 of one route says nothing about the other."""
+    routing = Routing(RouteReason.DEADLINE, provider="fake", offer="veo-9", usd=0.4)
+    queue.enqueue(replace(make_ticket(), route=Route.MANAGED, routing=routing))
+    managed = Offer(WorkerId("managed"), ("flipbook",), Route.MANAGED)
+    queue.complete(queue.lease(managed), RESULT)
+    queue.enqueue(make_ticket())
+    queue.complete(queue.lease(make_offer()), RESULT)
+    text = scrape(reader, clocks)
+    counted = values(text, "filmgate_job_seconds_count")
+    assert counted == {("flipbook", "managed", "acme", "veo-9"): 1.0, ("flipbook", "gpu", "acme", ""): 1.0}
+    assert values(text, "filmgate_cost_usd_per_1000_clips")["flipbook", "managed"] == 400.0
+
+
+def test_with_many_tenants_the_histograms_have_no_tenant(queue, reader, clocks):
+    for tenant in ("acme", "globex", "initech"):
+        queue.enqueue(make_ticket(tenant))
+        queue.complete(queue.lease(make_offer()), RESULT)
+    counted = values(scrape(reader, clocks), "filmgate_job_seconds_count")
+    assert counted == {("flipbook", "gpu", "", ""): 3.0}
+
+
+def test_everything_that_is_exported_is_in_the_list(queue, reader, clocks):
+    queue.enqueue(make_ticket())
+    queue.complete(queue.lease(make_offer()), RESULT)
+    queue.enqueue(make_ticket())
+    listed = {metric.name: set(metric.labels) for metric in METRICS}
+    for family in text_string_to_metric_families(scrape(reader, clocks)):
+        name = family.name if family.name in listed else f"{family.name}_total"
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == listed[name]
 
 
 class DownReader:

@@ -148,9 +148,9 @@ def test_statistics_count_every_ended_job_once_and_remain_after_it_is_removed(qu
         (ACME, JobState.COMPLETED, None, 1, RESULT.measured.gpu_seconds),
         (GLOBEX, JobState.FAILED, Reason.CANCELLED, 1, 0.0),
     }
-    seconds = {h.kind: (sum(h.counts), h.seconds) for h in statistics.histograms}
+    seconds = {h.series.kind: (sum(h.counts), h.seconds) for h in statistics.histograms}
     assert (seconds["wait"], seconds["total"], seconds["denoise"]) == ((1, 3.0), (1, 11.0), (1, 5.0))
-    [wait] = [h for h in statistics.histograms if h.kind == "wait"]
+    [wait] = [h for h in statistics.histograms if h.series.kind == "wait"]
     assert wait.counts[DURATION_BOUNDS.index(5.0)] == 1
 
 

@@ -1,6 +1,8 @@
 """What operators see: usage, the queue, live workers and the history of the service."""
 
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from math import isfinite
 from typing import Literal
 
@@ -11,6 +13,7 @@ from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
 from filmgate.jobs import JobState, Reason, Route
+from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, merge
 from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
 from filmgate.tenants.base import Scope, Tenant
 
@@ -224,11 +227,11 @@ def _statistics(services: Services) -> ServiceStatistics:
             Ended(
                 **_count(end).model_dump(),
                 reason=end.reason,
-                usd=round(end.gpu_seconds / 3600 * price, 6) if price and end.route is Route.GPU else None,
+                usd=_usd(end, price),
             )
-            for end in statistics.ended
+            for end in _without_versions(statistics.ended)
         ],
-        durations=[_durations(histogram) for histogram in statistics.histograms],
+        durations=[_durations(histogram) for histogram in _per_model(statistics.histograms)],
         tenants=[_usage(services, tenant) for tenant in services.tenants.tenants()],
     )
 
@@ -244,10 +247,37 @@ def _count(group: JobCount | EndedJobs) -> Count:
     )
 
 
+def _usd(end: EndedJobs, usd_per_gpu_hour: float) -> float | None:
+    if end.route is Route.MANAGED:
+        return round(end.provider_usd, 6)
+    return round(end.gpu_seconds / 3600 * usd_per_gpu_hour, 6) if usd_per_gpu_hour else None
+
+
+def _without_versions(ended: Iterable[EndedJobs]) -> Iterable[EndedJobs]:
+    """The sums over the versions of a model."""
+    sums: dict[EndedJobs, EndedJobs] = {}
+    for end in ended:
+        key = replace(end, version="", jobs=0, gpu_seconds=0.0, provider_usd=0.0)
+        before = sums.get(key, key)
+        sums[key] = replace(
+            before,
+            jobs=before.jobs + end.jobs,
+            gpu_seconds=before.gpu_seconds + end.gpu_seconds,
+            provider_usd=before.provider_usd + end.provider_usd,
+        )
+    return sums.values()
+
+
+def _per_model(histograms: Iterable[Histogram]) -> list[Histogram]:
+    """The durations of jobs over all versions, routes and tenants; starts of workers are left out."""
+    of_jobs = (each for each in histograms if each.series.kind not in (MODEL_LOAD, COLD_START))
+    return merge(of_jobs, "kind", "model")
+
+
 def _durations(histogram: Histogram) -> Durations:
     return Durations(
-        kind=histogram.kind,
-        model=histogram.model,
+        kind=histogram.series.kind,
+        model=histogram.series.model,
         counts=list(histogram.counts),
         seconds=round(histogram.seconds, 3),
     )

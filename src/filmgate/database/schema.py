@@ -60,16 +60,22 @@ job_counts = Table(
     Column("model", Text, primary_key=True),
     Column("state", Text, primary_key=True),
     Column("reason", Text, primary_key=True),
+    # The version of the model that rendered an ended job; "" for open jobs.
+    Column("version", Text, primary_key=True, server_default=""),
     Column("jobs", BigInteger, nullable=False),
     Column("gpu_seconds", Double, nullable=False),
+    Column("provider_usd", Double, nullable=False, server_default="0"),
 )
 
-# Histograms of waits and stages: one row per bucket, `bucket` being the index of its bound.
+# Histograms of waits, stages and starts: one row per bucket, `bucket` being the index of its bound.
 durations = Table(
     "durations",
     metadata,
     Column("kind", Text, primary_key=True),
     Column("model", Text, primary_key=True),
+    Column("version", Text, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("tenant_id", Text, primary_key=True),
     Column("bucket", Integer, primary_key=True, autoincrement=False),
     Column("observations", BigInteger, nullable=False),
     Column("seconds", Double, nullable=False),
@@ -101,6 +107,8 @@ jobs = Table(
     Column("expires_at", Double),
     Column("worker_id", Text),
     Column("device", Text),
+    # SHA-256 of the weights of the last attempt, or the provider's model.
+    Column("version", Text),
     Column("stage", Text),
     Column("stage_done", BigInteger),
     Column("stage_total", BigInteger),

@@ -343,6 +343,7 @@ class Job:
     expires_at: float | None = None
     worker_id: WorkerId | None = None
     device: str | None = None
+    version: str | None = None  # SHA-256 of the weights, or the provider's model
     measured: StageSeconds | None = None
     clip: Clip | None = None
     failure: Failure | None = None

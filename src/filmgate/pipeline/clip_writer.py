@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -126,7 +127,8 @@ class ClipWriter:
 
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
                 rings = self._rings_for(shape, device)
-                chunks = self._decoded(decoder, latents, device, start, lambda taken: _note(rung, taken))
+                note = partial(_note, rung, control, [])
+                chunks = self._decoded(decoder, latents, device, start, note)
                 watched = _watched(chunks, rings.streams, moments, control)
                 self._run(watched, rings, consume, control, timeline)
 
@@ -274,8 +276,11 @@ def _watched(
     moments.append(time.perf_counter())
 
 
-def _note(rung: list[str], taken: Rung) -> None:
+def _note(rung: list[str], control: Control, before: list[Rung], taken: Rung) -> None:
     rung[0] = taken.name
+    if before:
+        control.on_step_down(taken.name)
+    before.append(taken)
 
 
 def bring_to_device(vae: Vae) -> torch.device:

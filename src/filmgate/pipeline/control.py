@@ -26,7 +26,7 @@ class Progress:
     total: int
 
 
-def _ignore(_: Progress) -> None:
+def _ignore(_: object) -> None:
     return
 
 
@@ -41,12 +41,14 @@ class Control:
     `enter_device` is called before the first denoising step, or before decode if there is none; it may wait
     for the clip before. `leave_device` is called when the last work of the clip is queued. Both may be called
     more than once.
+    `on_step_down` is called with the name of the rung when memory ran out on the one above it.
     """
 
     on_progress: Callable[[Progress], None] = _ignore
     _stop: Event = field(default_factory=Event)
     enter_device: Callable[[], None] = _do_nothing
     leave_device: Callable[[], None] = _do_nothing
+    on_step_down: Callable[[str], None] = _ignore
 
     def cancel(self) -> None:
         """Stop the clip within one denoising step or one chunk."""

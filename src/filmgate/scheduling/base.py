@@ -5,7 +5,7 @@ be reached. All verbs block: call them from a thread, never from an event loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from filmgate.jobs import (
@@ -29,13 +29,17 @@ from filmgate.scheduling.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a worker can lease: jobs of its route and models, except those of `excluded` tenants."""
+    """What a worker can lease: jobs of its route and models, except those of `excluded` tenants.
+
+    `versions` are the digests of the weights by model.
+    """
 
     worker_id: WorkerId
     models: tuple[str, ...]
     route: Route = Route.GPU
     device: str | None = None
     excluded: tuple[TenantId, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,16 @@ lowest virtual time among those waiting: idling saves nothing up, and a first jo
 tenant's backlog. On PostgreSQL the account row is the lock of all transitions of its tenant, taken first.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from filmgate.database.schema import accounts, durations, job_counts
+from filmgate.database.schema import accounts, job_counts
 from filmgate.errors import BacklogGrown, QuotaExceeded
 from filmgate.jobs import JobState, Reason, Route, RouteReason, Share, TenantId, Ticket
-from filmgate.scheduling.records import DURATION_BOUNDS
-from filmgate.scheduling.rows import Row
+from filmgate.scheduling.rows import Row, to_routing
 
 DAY_SECONDS = 86400
 # Routing decisions are counted beside the jobs, under a state that no job has.
@@ -25,7 +23,7 @@ ROUTED = "routed"
 _OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
 Insert = Callable[[sa.Table], sqlite.Insert | postgresql.Insert]
-_INSERTS: dict[str, Insert] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+INSERTS: dict[str, Insert] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _OWN = accounts.c.tenant_id == sa.bindparam("own")
 _LOCK = sa.select(accounts).where(_OWN).with_for_update()
 _ADMIT = (
@@ -75,19 +73,17 @@ def _open_statement(insert: Insert) -> sa.Executable:
     return statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms).returning(accounts)
 
 
-def _add_statement(insert: Insert, table: sa.Table, *sums: str) -> sa.Executable:
+def add_statement(insert: Insert, table: sa.Table, *sums: str) -> sa.Executable:
+    """Insert a row of counters, or add its sums to the row with the same key."""
     statement = insert(table)
     grown = {name: table.c[name] + statement.excluded[name] for name in sums}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=grown)
 
 
-_OPEN = {dialect: _open_statement(insert) for dialect, insert in _INSERTS.items()}
+_OPEN = {dialect: _open_statement(insert) for dialect, insert in INSERTS.items()}
 _COUNT = {
-    dialect: _add_statement(insert, job_counts, "jobs", "gpu_seconds") for dialect, insert in _INSERTS.items()
-}
-_OBSERVE = {
-    dialect: _add_statement(insert, durations, "observations", "seconds")
-    for dialect, insert in _INSERTS.items()
+    dialect: add_statement(insert, job_counts, "jobs", "gpu_seconds", "provider_usd")
+    for dialect, insert in INSERTS.items()
 }
 
 
@@ -168,26 +164,25 @@ def move(connection: sa.Connection, job: Row, target: JobState) -> None:
 def count_end(
     connection: sa.Connection, job: Row, state: JobState, reason: Reason | None, gpu_seconds: float
 ) -> None:
-    """Count an ended job."""
-    count(connection, _key(job, state) | {"reason": reason or ""}, 1, gpu_seconds)
+    """Count an ended job, and the provider's price of a completed one."""
+    is_paid = state is JobState.COMPLETED and job["route"] == Route.MANAGED
+    usd = (to_routing(job["routing"]).usd or 0.0) if is_paid else 0.0
+    key = _key(job, state) | {"reason": reason or "", "version": job["version"] or ""}
+    count(connection, key, 1, gpu_seconds, usd)
 
 
 def routed_key(job: Row, route: str, reason: RouteReason) -> dict[str, Any]:
     """The counter of a routing decision."""
     own = {"tenant_id": job["tenant_id"], "route": route, "model": job["model"]}
-    return own | {"state": ROUTED, "reason": reason.value}
+    return own | {"state": ROUTED, "reason": reason.value, "version": ""}
 
 
-def count(connection: sa.Connection, key: dict[str, Any], jobs: int, gpu_seconds: float) -> None:
+def count(
+    connection: sa.Connection, key: dict[str, Any], jobs: int, gpu_seconds: float, provider_usd: float = 0.0
+) -> None:
     """Add to the counter with this key; negative numbers subtract."""
-    connection.execute(_COUNT[connection.dialect.name], key | {"jobs": jobs, "gpu_seconds": gpu_seconds})
-
-
-def observe(connection: sa.Connection, model: str, kind: str, seconds: float) -> None:
-    """Add a duration to its histogram."""
-    bucket = bisect_left(DURATION_BOUNDS, seconds)
-    values = {"kind": kind, "model": model, "bucket": bucket, "observations": 1, "seconds": seconds}
-    connection.execute(_OBSERVE[connection.dialect.name], values)
+    sums = {"jobs": jobs, "gpu_seconds": gpu_seconds, "provider_usd": provider_usd}
+    connection.execute(_COUNT[connection.dialect.name], key | sums)
 
 
 def settle(connection: sa.Connection, account: Row, difference: float, now: float) -> None:
@@ -212,4 +207,5 @@ def _count_open(connection: sa.Connection, job: Row, state: JobState, change: in
 
 
 def _key(job: Row, state: JobState) -> dict[str, Any]:
-    return {name: job[name] for name in ("tenant_id", "route", "model")} | {"state": state, "reason": ""}
+    own = {name: job[name] for name in ("tenant_id", "route", "model")}
+    return own | {"state": state, "reason": "", "version": ""}

@@ -11,8 +11,9 @@ from filmgate.jobs import Failure, Job, JobId, JobState, Lease, Reason, TenantId
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, Offer
 from filmgate.scheduling.claims import find_fair, find_named, peek_due, peek_fair, take_due
+from filmgate.scheduling.durations import observe_wait
 from filmgate.scheduling.key_guard import KeyGuard
-from filmgate.scheduling.rows import Row, from_progress, open_prompt, to_job
+from filmgate.scheduling.rows import Row, from_progress, open_prompt, to_job, to_routing
 from filmgate.scheduling.transitions import Transitions
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.sealing import Sealer
@@ -79,8 +80,9 @@ class Leasing:
         if row["wake_at"] is None:
             fair_share.charge(connection, row)
         now = self._database.now(connection)
+        version = _version_for(offer, row)
         if row["started_at"] is None:
-            fair_share.observe(connection, row["model"], "wait", now - row["created_at"])
+            observe_wait(connection, row, version, now)
         values = self._transitions.wake_in(connection, self._settings.lease_seconds) | from_progress(None)
         values |= {
             "fence": row["fence"] + 1,
@@ -88,6 +90,7 @@ class Leasing:
             "started_at": now,
             "worker_id": offer.worker_id,
             "device": offer.device,
+            "version": version,
         }
         return self._transitions.change(connection, row, JobState.RUNNING, values)
 
@@ -135,3 +138,8 @@ class Leasing:
             self._hand_back(lease, failed)
         except LeaseLost:
             log.warning("the lease ended while the keyring was called", job_id=job.id)
+
+
+def _version_for(offer: Offer, row: Row) -> str:
+    """The weights that the worker has loaded, or the provider's model; "" if neither is known."""
+    return offer.versions.get(row["model"]) or to_routing(row["routing"]).offer or ""

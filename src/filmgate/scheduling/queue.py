@@ -31,6 +31,7 @@ from filmgate.jobs import (
 from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
 from filmgate.scheduling.body_digests import BodyDigests
+from filmgate.scheduling.durations import observe_completion
 from filmgate.scheduling.group_commit import GroupCommit
 from filmgate.scheduling.idempotency import find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
@@ -209,9 +210,7 @@ class SqlQueue:
             return self._transitions.fail(connection, row, CANCELLED, measured.gpu_seconds)
         fair_share.settle(connection, account, measured.gpu_seconds - row["predicted_gpu_seconds"], now)
         fair_share.count_end(connection, row, JobState.COMPLETED, None, measured.gpu_seconds)
-        fair_share.observe(connection, row["model"], "total", now - row["created_at"])
-        for stage, seconds in asdict(measured).items():
-            fair_share.observe(connection, row["model"], stage, seconds)
+        observe_completion(connection, row, measured, now)
         values = self._transitions.final(now) | {
             "clip": from_clip(result.clip),
             "measured": json.dumps(asdict(measured)),

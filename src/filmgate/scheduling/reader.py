@@ -1,21 +1,20 @@
 """The JobReader on one database."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import accounts, durations, events, job_counts, jobs
+from filmgate.database.schema import accounts, events, job_counts, jobs
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId
+from filmgate.scheduling.durations import read_histograms
 from filmgate.scheduling.fair_share import ROUTED, used_today
 from filmgate.scheduling.ready import IS_READY
 from filmgate.scheduling.records import (
-    DURATION_BOUNDS,
     Backlog,
     EndedJobs,
-    Histogram,
     JobCount,
     JobEvent,
     Measurement,
@@ -172,7 +171,7 @@ class SqlJobReader:
             is_final = job_counts.c.state.in_([JobState.COMPLETED, JobState.FAILED])
             ended = connection.execute(sa.select(job_counts).where(is_final)).all()
             routed = connection.execute(sa.select(job_counts).where(job_counts.c.state == ROUTED)).all()
-            buckets = connection.execute(sa.select(durations)).all()
+            histograms = read_histograms(connection)
         return Statistics(
             ended=tuple(
                 EndedJobs(
@@ -183,10 +182,12 @@ class SqlJobReader:
                     reason=Reason(row.reason) if row.reason else None,
                     jobs=row.jobs,
                     gpu_seconds=row.gpu_seconds,
+                    version=row.version,
+                    provider_usd=row.provider_usd,
                 )
                 for row in ended
             ),
-            histograms=tuple(_to_histograms(buckets)),
+            histograms=tuple(histograms),
             routed=tuple(
                 RoutedJobs(
                     TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs
@@ -217,12 +218,3 @@ def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> 
 
 def _in_groups(ids: list[JobId]) -> Sequence[list[JobId]]:
     return [ids[i : i + _IDS_PER_QUERY] for i in range(0, len(ids), _IDS_PER_QUERY)]
-
-
-def _to_histograms(buckets: Sequence[sa.Row[tuple[Any, ...]]]) -> Iterator[Histogram]:
-    for kind, model in sorted({(row.kind, row.model) for row in buckets}):
-        own = [row for row in buckets if (row.kind, row.model) == (kind, model)]
-        counts = [0] * (len(DURATION_BOUNDS) + 1)
-        for row in own:
-            counts[row.bucket] = row.observations
-        yield Histogram(kind, model, tuple(counts), sum(row.seconds for row in own))

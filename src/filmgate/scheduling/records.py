@@ -10,6 +10,8 @@ DURATION_BOUNDS = (
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 90.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 )  # fmt: skip
 
+_NO_TENANT = TenantId("")
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -86,7 +88,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class EndedJobs:
-    """Jobs that ended and their measured GPU-seconds. Only grows."""
+    """Jobs that ended, their measured GPU-seconds and what a provider charges for them. Only grows."""
 
     tenant_id: TenantId
     route: Route
@@ -95,6 +97,8 @@ class EndedJobs:
     reason: Reason | None
     jobs: int
     gpu_seconds: float
+    version: str = ""
+    provider_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +112,25 @@ class RoutedJobs:
     jobs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Durations of one kind (`wait`, `total` or a stage): a count per bound, and one above the last."""
+@dataclass(frozen=True, slots=True, order=True)
+class Series:
+    """What a histogram measures. `kind` is `wait`, `total`, `model_load`, `cold_start` or a stage.
+
+    Only `wait` and `total` are kept per tenant.
+    """
 
     kind: str
     model: str
+    version: str = ""
+    route: Route = Route.GPU
+    tenant_id: TenantId = _NO_TENANT
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Durations of one series: a count per bound, and one above the last."""
+
+    series: Series
     counts: tuple[int, ...]
     seconds: float
 

@@ -127,7 +127,7 @@ def _shift(connection: sa.Connection, moving: Sequence[tuple[Row, Move]]) -> Non
     for sign, lanes in ((-1, leaving), (+1, joining)):
         for (tenant_id, route, model, _), (count, gpu_seconds) in lanes.items():
             lane = {"tenant_id": tenant_id, "route": route, "model": model}
-            lane |= {"state": JobState.QUEUED, "reason": ""}
+            lane |= {"state": JobState.QUEUED, "reason": "", "version": ""}
             fair_share.count(connection, lane, sign * count, sign * gpu_seconds)
 
 

@@ -140,6 +140,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         expires_at=row["expires_at"],
         worker_id=WorkerId(row["worker_id"]) if row["worker_id"] else None,
         device=row["device"],
+        version=row["version"],
         measured=to_measured(row),
         clip=to_clip(row["clip"]),
         failure=_to_failure(row["failure"]),

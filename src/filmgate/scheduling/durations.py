@@ -1,0 +1,86 @@
+"""Histograms of durations: written with the transitions that they measure, read by the metrics."""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from filmgate.database import Database
+from filmgate.database.schema import durations
+from filmgate.jobs import Route, StageSeconds, TenantId
+from filmgate.scheduling.fair_share import INSERTS, add_statement
+from filmgate.scheduling.records import DURATION_BOUNDS, Histogram, Series
+from filmgate.scheduling.rows import Row
+
+WAIT, TOTAL, MODEL_LOAD, COLD_START = "wait", "total", "model_load", "cold_start"
+_ADD = {
+    dialect: add_statement(insert, durations, "observations", "seconds")
+    for dialect, insert in INSERTS.items()
+}
+
+
+def observe(connection: sa.Connection, series: Series, seconds: float) -> None:
+    """Add a duration to its histogram."""
+    bucket = bisect_left(DURATION_BOUNDS, seconds)
+    values = asdict(series) | {"bucket": bucket, "observations": 1, "seconds": seconds}
+    connection.execute(_ADD[connection.dialect.name], values)
+
+
+def observe_wait(connection: sa.Connection, row: Row, version: str, now: float) -> None:
+    """The wait of a job until its first lease, which a worker with this version of the model has taken."""
+    series = Series(WAIT, row["model"], version, Route(row["route"]), TenantId(row["tenant_id"]))
+    observe(connection, series, now - row["created_at"])
+
+
+def observe_completion(connection: sa.Connection, row: Row, measured: StageSeconds, now: float) -> None:
+    """The whole job and each stage it had. Stages are not kept per tenant."""
+    model, version, route = row["model"], row["version"] or "", Route(row["route"])
+    observe(
+        connection, Series(TOTAL, model, version, route, TenantId(row["tenant_id"])), now - row["created_at"]
+    )
+    for stage, seconds in asdict(measured).items():
+        if seconds > 0:
+            observe(connection, Series(stage, model, version, route), seconds)
+
+
+def record_start(database: Database, kind: str, model: str, version: str, seconds: float) -> None:
+    """A model load or a cold start of a worker."""
+    with database.write(is_durable=False) as connection:
+        observe(connection, Series(kind, model, version), seconds)
+
+
+def read_histograms(connection: sa.Connection) -> Sequence[Histogram]:
+    """Every histogram, in the order of its series."""
+    counts: defaultdict[Series, list[int]] = defaultdict(lambda: [0] * (len(DURATION_BOUNDS) + 1))
+    seconds: defaultdict[Series, float] = defaultdict(float)
+    for row in connection.execute(sa.select(durations)):
+        series = _to_series(row)
+        counts[series][row.bucket] = row.observations
+        seconds[series] += row.seconds
+    return [Histogram(series, tuple(counts[series]), seconds[series]) for series in sorted(counts)]
+
+
+def merge(histograms: Iterable[Histogram], *labels: str) -> list[Histogram]:
+    """Sum the histograms over everything but these fields of their series."""
+    sums: dict[Series, Histogram] = {}
+    for histogram in histograms:
+        kept = {name: value for name, value in asdict(histogram.series).items() if name in labels}
+        series = Series(**kept)
+        before = sums.get(series)
+        sums[series] = (
+            Histogram(series, histogram.counts, histogram.seconds)
+            if before is None
+            else Histogram(
+                series,
+                tuple(a + b for a, b in zip(before.counts, histogram.counts, strict=True)),
+                before.seconds + histogram.seconds,
+            )
+        )
+    return [sums[series] for series in sorted(sums)]
+
+
+def _to_series(row: sa.Row[tuple[Any, ...]]) -> Series:
+    return Series(row.kind, row.model, row.version, Route(row.route), TenantId(row.tenant_id))
