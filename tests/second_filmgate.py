@@ -10,8 +10,10 @@ from pathlib import Path
 
 from filmgate.jobs import WorkerId
 from filmgate.settings import ProviderSettings, WorkerSettings
+from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
+from filmgate.worker.tracing import WorkerTracing
 from tests.server_process import ServerProcess
 from tests.service import running, settings_for
 
@@ -27,13 +29,14 @@ QUICK_ENVIRON = {
 
 
 @contextmanager
-def second_filmgate(folder, pace_seconds=0.0):
+def second_filmgate(folder, pace_seconds=0.0, tracer=NO_TRACER):
     """A server and a worker in this process; the worker takes `pace_seconds` per step."""
     cards = {"admission.models_file": str(CARDS), "admission.default_model": MODEL}
-    with running(settings_for(folder, **cards)) as service:
+    with running(settings_for(folder, **cards), tracer=tracer) as service:
         services = service.services
         runner = PatternRunner(pace_seconds)
-        worker = Worker(WorkerId("second"), runner, services.queue, services.store, QUICK)
+        parts = {"queue": services.queue, "store": services.store, "settings": QUICK}
+        worker = Worker(WorkerId("second"), runner, **parts, tracing=WorkerTracing(tracer))
         thread = threading.Thread(target=worker.run)
         thread.start()
         try:

@@ -21,6 +21,7 @@ from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.server import open_services
 from filmgate.settings import Settings, with_values
 from filmgate.store.base import ObjectName, clip_part, live_part, live_prefix
+from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.base import Tenant
 from tests.waiting import wait_until
 
@@ -71,9 +72,9 @@ class Service:
 
 
 @contextmanager
-def running(settings, provider=None):
+def running(settings, provider=None, tracer=NO_TRACER):
     """Serve with these settings until the block ends."""
-    services = open_services(settings, provider).api
+    services = open_services(settings, provider, tracer=tracer).api
     registry = CollectorRegistry()
     registry.register(QueueCollector(services.reader, time.time, QueueTerms.of(settings)))
     listener = listen(settings.api)

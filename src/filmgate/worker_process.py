@@ -32,12 +32,15 @@ from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import Periodic
+from filmgate.telemetry.tracing import Tracer, open_tracer
+from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants import open_tenants
 from filmgate.worker.base import Describes, Runner
 from filmgate.worker.health import GPU_PARTS, MANAGED_PARTS, WorkerHealth
-from filmgate.worker.interruption import watched_interruptions
+from filmgate.worker.interruption import read_instance_id, watched_interruptions
 from filmgate.worker.loop import Worker
 from filmgate.worker.publisher import Publisher
+from filmgate.worker.tracing import StartUp, WorkerTracing
 
 _READY_CHECK_SECONDS = 0.5
 # How long after the announced time an interrupted instance may still run.
@@ -59,20 +62,25 @@ class Drainable(Protocol):
 
 
 def run_worker(
-    settings: Settings, make_runner: Callable[[], Runner], on_ready: Callable[[], None] = lambda: None
+    settings: Settings,
+    make_runner: Callable[[], Runner],
+    on_ready: Callable[[], None] = lambda: None,
+    start_up: StartUp | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT; a second signal ends the process at once.
 
-    `on_ready` is called when the model is loaded and the canary clip is right.
+    `on_ready` is called when the model is loaded and the canary clip is right. `start_up` has the phases that
+    `make_runner` records.
     The runner is made last: it needs seconds and a GPU, and wrong settings should cost neither.
     """
     configure_logs()
     health, registry = WorkerHealth(GPU_PARTS, on_ready), new_registry()
     with (
         running_management(settings.management, registry, health.readiness()),
-        opened_services(settings) as services,
+        opened_services(settings, "worker") as services,
     ):
         runner = make_runner()
+        instance_id = read_instance_id(settings.worker) or socket.gethostname()
         worker = Worker(
             worker_id=new_worker_id(),
             runner=runner,
@@ -80,6 +88,7 @@ def run_worker(
             store=services.store,
             settings=settings.worker,
             health=health,
+            tracing=WorkerTracing(services.tracer, instance_id, start_up=start_up or StartUp()),
         )
         read_cards = runner.cards if isinstance(runner, Describes) else tuple
         stop = Stop()
@@ -96,7 +105,7 @@ def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Pr
     health, registry = WorkerHealth(MANAGED_PARTS), new_registry()
     with (
         running_management(settings.management, registry, health.readiness()),
-        opened_services(settings) as services,
+        opened_services(settings, "managed-worker") as services,
     ):
         worker = build_managed_worker(services, settings, models, provider, health)
         with announced(services, worker):
@@ -105,21 +114,23 @@ def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Pr
 
 @dataclass(frozen=True, slots=True)
 class WorkerServices:
-    """What workers share with the server: the queue and the store, in one database."""
+    """What workers share with the server: the queue and the store, in one database; and their tracer."""
 
     database: Database
     queue: JobQueue
     store: ObjectStore
+    tracer: Tracer = NO_TRACER
 
 
 @contextmanager
-def opened_services(settings: Settings) -> Iterator[WorkerServices]:
-    """The queue and the store of these settings."""
+def opened_services(settings: Settings, service: str = "worker") -> Iterator[WorkerServices]:
+    """The queue and the store of these settings. `service` names the process in traces."""
     if settings.worker.heartbeat_seconds * 2 > settings.queue.lease_seconds:
         raise SettingsError(
             "must be at most half of queue.lease_seconds, or leases expire between two heartbeats",
             option="worker.heartbeat_seconds",
         )
+    tracer = open_tracer(settings.traces, service)
     database = open_database(settings.queue, settings.data)
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
@@ -127,8 +138,9 @@ def opened_services(settings: Settings) -> Iterator[WorkerServices]:
     queue = open_queue(database, keys, settings.queue, site.may_lease)
     try:
         site.require()
-        yield WorkerServices(database, queue, store)
+        yield WorkerServices(database, queue, store, tracer)
     finally:
+        tracer.close()
         queue.close()
         database.close()
 
@@ -172,6 +184,7 @@ def build_managed_worker(
         downloader=ClipDownloader(provider, services.store, publisher),
         policy_of=lambda tenant_id: tenants.find(tenant_id).managed,
         settings=settings.provider,
+        tracing=WorkerTracing(services.tracer, socket.gethostname()),
     )
     sections = (settings.worker, settings.queue)
     return ManagedWorker(new_worker_id(), models, services.queue, managed, sections, health)

@@ -15,6 +15,7 @@ from filmgate.worker.attempt import Attempt
 from filmgate.worker.base import ClipSource, RenderTask
 from filmgate.worker.pattern_runner import MODEL, PatternRunner, pattern_clip
 from filmgate.worker.publisher import Publisher
+from filmgate.worker.tracing import WorkerTracing
 from filmgate.worker.turns import Device
 from tests.local_site import FAST
 from tests.tickets import make_offer, make_spec
@@ -72,7 +73,8 @@ def render(site, heartbeat, store=None, check=lambda: None):
     lease = site.queue.lease(make_offer(models=(MODEL,)))
     turn = Device().admit()
     turn.check = check
-    return Attempt(lease, heartbeat, turn, store or site.store, LOG).render(CountedRunner())
+    trace = WorkerTracing().begin(lease)
+    return Attempt(lease, heartbeat, turn, store or site.store, LOG, trace).render(CountedRunner())
 
 
 def heartbeat(check=lambda: None):

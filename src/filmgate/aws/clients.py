@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from filmgate.errors import SettingsError
+from filmgate.telemetry.trace_context import current_trace, xray_header
 
 if TYPE_CHECKING:
     from boto3.s3.transfer import TransferConfig
@@ -156,7 +157,15 @@ def _open(service: str, endpoint: Endpoint, config: "Config") -> Any:
         region = endpoint.region or session.region_name
         if setting and not region:
             raise SettingsError(f"no AWS region is set; set {setting} or AWS_DEFAULT_REGION", option=setting)
-        return session.client(service, region_name=region, endpoint_url=endpoint.url or None, config=config)
+        client = session.client(service, region_name=region, endpoint_url=endpoint.url or None, config=config)
+        client.meta.events.register("before-call", _send_trace_id)
+        return client
+
+
+def _send_trace_id(params: dict[str, Any], **_: object) -> None:
+    """AWS services continue the trace: X-Ray shows them, and CloudTrail records the id. It is not signed."""
+    if (trace := current_trace()) is not None:
+        params["headers"]["X-Amzn-Trace-Id"] = xray_header(trace)
 
 
 @contextmanager

@@ -50,18 +50,21 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
     """Render these models on the device of this process."""
     models = parse_models(given)
     from filmgate.models.weights import ensure_local, open_cache
+    from filmgate.worker.tracing import StartUp
     from filmgate.worker_process import run_worker
 
+    start_up = StartUp()
     with ExitStack() as held:
 
         def make_runner() -> "Runner":
             from filmgate.worker.gpu_runner import GpuRunner  # imports torch
 
             cache = open_cache(settings.models, settings.data)
-            folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
+            with start_up.phase("model download"):
+                folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
             return GpuRunner(folders, settings.pipeline)
 
-        run_worker(settings, make_runner, on_ready)
+        run_worker(settings, make_runner, on_ready, start_up)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, ProviderUnusable
+from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER, current_trace, trace_headers
 
 _CHUNK_BYTES = 256 << 10
 _MAX_JSON_BYTES = 4 << 20
@@ -69,7 +70,7 @@ class Endpoint:
 
     @contextmanager
     def _answered(self, method: str, path: str, **request: Any) -> Iterator[httpx.Response]:
-        headers = {"Accept-Encoding": "identity"} | request.pop("headers", {})
+        headers = {"Accept-Encoding": "identity"} | _trace_headers() | request.pop("headers", {})
         try:
             built = self._client.build_request(method, path, headers=headers, **request)
             with closing(self._send(built)) as answer:
@@ -89,8 +90,14 @@ class Endpoint:
             answer.close()
             request = answer.next_request
             # httpx keeps the key within a host; a signed link needs none, wherever it points.
-            request.headers.pop("Authorization", None)
+            for name in ("Authorization", TRACEPARENT, XRAY_HEADER):
+                request.headers.pop(name, None)
         raise httpx.TooManyRedirects("too many redirects", request=request)
+
+
+def _trace_headers() -> dict[str, str]:
+    trace = current_trace()
+    return trace_headers(trace) if trace is not None else {}
 
 
 def _to_error(answer: httpx.Response) -> ProviderError:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from filmgate.database import Database
+from filmgate.database.schema import events
 from filmgate.errors import KeyRefused, KeyringUnavailable, LeaseLost
 from filmgate.jobs import Failure, Job, JobId, JobState, Lease, Reason, TenantId
 from filmgate.scheduling import fair_share
@@ -22,6 +23,7 @@ from filmgate.telemetry.logs import Log
 log = Log("queue")
 
 CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
+_RETURNED_AT = sa.select(sa.func.max(events.c.at)).where(events.c.job_seq == sa.bindparam("the_seq"))
 # Jobs one call may fail, or lose to another worker, before it returns.
 _MAX_TRIES = 20
 
@@ -92,7 +94,17 @@ class Leasing:
             "device": offer.device,
             "version": version,
         }
-        return self._transitions.change(connection, row, JobState.RUNNING, values)
+        waited = self._waited_seconds(connection, row, values["wake_set_at"], now)
+        return dict(self._transitions.change(connection, row, JobState.RUNNING, values)) | {"waited": waited}
+
+    def _waited_seconds(self, connection: sa.Connection, row: Row, steady_now: float, now: float) -> float:
+        """How long the job waited: since it was accepted, came back, or was lost with its worker."""
+        if row["state"] == JobState.RUNNING:
+            return max(float(steady_now - row["wake_set_at"]), 0.0)
+        returned_at = None
+        if row["fence"] > 0:
+            returned_at = connection.execute(_RETURNED_AT, {"the_seq": row["seq"]}).scalar()
+        return max(float(now - (returned_at or row["created_at"])), 0.0)
 
     def _find_failure(self, row: Row) -> Failure | None:
         """Why a job must fail instead of being leased."""
@@ -107,7 +119,8 @@ class Leasing:
 
         Runs after the transaction: the keyring may be slow, and no lock may wait for it.
         """
-        lease = Lease(to_job(row, None), offer.worker_id, row["fence"], self._settings.lease_seconds)
+        seconds = self._settings.lease_seconds
+        lease = Lease(to_job(row, None), offer.worker_id, row["fence"], seconds, row["waited"])
         try:
             open_prompt(self._sealer, row)
             job = to_job(row, self._sealer)

@@ -30,23 +30,29 @@ from filmgate.worker.base import (
 )
 from filmgate.worker.early_upload import EarlyUpload
 from filmgate.worker.heartbeat import Heartbeat
+from filmgate.worker.tracing import AttemptTrace
 from filmgate.worker.turns import DeviceTurn
 
 
 @dataclass(slots=True)
 class StageTimer:
-    """Measures each stage, from its start to the start of the next one."""
+    """Measures each stage, from its start to the start of the next one, and records its span."""
 
+    trace: AttemptTrace
     seconds: StageSeconds = field(default_factory=StageSeconds)
     stage: Stage | None = None
     _since: float = 0.0
 
-    def open(self, stage: Stage | None, at: float | None = None) -> None:
-        """End the current stage and start the next one, now or at a time before; None only ends it."""
+    def open(self, stage: Stage | None, at: float | None = None, error: BaseException | None = None) -> None:
+        """End the current stage and start the next one, now or at a time before; None only ends it.
+
+        An error is why the current stage ends too early.
+        """
         now = at if at is not None else time.monotonic()
         if self.stage is not None:
             spent = getattr(self.seconds, self.stage) + max(now - self._since, 0.0)
             self.seconds = replace(self.seconds, **{self.stage.value: spent})
+            self.trace.record(self.stage, self._since, max(now, self._since), error)
         self.stage, self._since = stage, now
 
 
@@ -61,6 +67,10 @@ class Rendering:
     stills: dict[StillKind, bytes]
     early: EarlyUpload | None = None
     fragments: int = 0
+
+    @property
+    def trace(self) -> AttemptTrace:
+        return self.timer.trace
 
     def close(self) -> None:
         """Stop the early upload if it still runs, and free the clip. Idempotent."""
@@ -77,14 +87,21 @@ class Attempt:
     """
 
     def __init__(
-        self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, store: ObjectStore, log: Log
+        self,
+        lease: Lease,
+        heartbeat: Heartbeat,
+        turn: DeviceTurn,
+        store: ObjectStore,
+        log: Log,
+        trace: AttemptTrace,
     ) -> None:
         self._lease = lease
         self._heartbeat = heartbeat
         self._turn = turn
         self._store = store
         self._log = log
-        self._timer = StageTimer()
+        self._timer = StageTimer(trace)
+        self._encoding_since = 0.0
         self._stills: dict[StillKind, bytes] = {}
         self._early: EarlyUpload | None = None
         self._clip: ClipSource | None = None
@@ -95,7 +112,8 @@ class Attempt:
         """Pull all outputs of the runner. The turn's `check` runs between outputs and raises to stop."""
         try:
             clip = self._pull(runner)
-        except BaseException:
+        except BaseException as exc:
+            self._timer.open(None, error=exc)
             if self._early is not None:
                 self._early.cancel()
             if self._clip is not None:
@@ -119,6 +137,7 @@ class Attempt:
             for output in outputs:
                 if isinstance(output, ClipSource):
                     self._clip = output
+                    self._timer.trace.record("encode", self._encoding_since, time.monotonic())
                 self._turn.check()
                 self._handle(output)
         if self._clip is None:
@@ -141,13 +160,15 @@ class Attempt:
     def _handle(self, output: Output) -> None:
         match output:
             case EarlyClip():
+                self._encoding_since = time.monotonic()  # the encoder is open
                 self._early = EarlyUpload(
                     self._store, self._name(clip_part(self._lease.fence)), output, self._log
                 )
             case Step():
                 self._step(output)
             case Latents(chunks):
-                self._try_to_store(CHECKPOINT_PART, chunks, is_durable=True)
+                with self._timer.trace.span("checkpoint"):
+                    self._try_to_store(CHECKPOINT_PART, chunks, is_durable=True)
             case Fragment(data):
                 # A stream with a gap cannot be played: after the first failure no fragment is stored.
                 part = live_part(self._lease.fence, self._fragments)

@@ -15,6 +15,7 @@ from filmgate.telemetry.periodic import Periodic
 
 _TOKEN_PATH = "/latest/api/token"  # noqa: S105 - a path
 _NOTICE_PATH = "/latest/meta-data/spot/instance-action"
+_INSTANCE_PATH = "/latest/meta-data/instance-id"
 _TOKEN_SECONDS = 21600
 _TIMEOUT_SECONDS = 2.0
 # AWS advises to ask every five seconds.
@@ -49,6 +50,10 @@ class MetadataService:
             return None
         answer.raise_for_status()
         return datetime.fromisoformat(answer.json()["time"]).timestamp()
+
+    def read_instance_id(self) -> str:
+        """The EC2 instance. Raises httpx.HTTPError when the service does not answer."""
+        return self._get(_INSTANCE_PATH).raise_for_status().text
 
     def _get(self, path: str) -> httpx.Response:
         if not self._token:
@@ -92,6 +97,18 @@ class InterruptionWatch:
         seconds = max(0.0, interrupted_at - time.time() - _UPLOAD_SECONDS)
         self._log.warning("the instance will be interrupted; draining", seconds=round(seconds, 1))
         self._drain(seconds)
+
+
+def read_instance_id(settings: WorkerSettings) -> str | None:
+    """The EC2 instance of this process; None elsewhere, and where `worker.interruption` is off."""
+    if settings.interruption == "off":
+        return None
+    try:
+        with MetadataService(settings.metadata_endpoint) as service:
+            return service.read_instance_id()
+    except httpx.HTTPError as exc:
+        Log("worker").warning("cannot read the instance id; check worker.metadata_endpoint", error=exc)
+        return None
 
 
 @contextmanager

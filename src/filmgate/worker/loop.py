@@ -21,13 +21,14 @@ from filmgate.worker.failures import Drained, to_failure
 from filmgate.worker.health import WorkerHealth
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.publisher import Publisher
+from filmgate.worker.tracing import AttemptTrace, WorkerTracing
 from filmgate.worker.turns import MAX_JOBS, Device, DeviceTurn
 
 
 class Worker:
     """The work of one GPU."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - two of them only watch
         self,
         worker_id: WorkerId,
         runner: Runner,
@@ -35,8 +36,10 @@ class Worker:
         store: ObjectStore,
         settings: WorkerSettings,
         health: WorkerHealth | None = None,
+        tracing: WorkerTracing | None = None,
     ) -> None:
         self._health = health or WorkerHealth()
+        self._tracing = tracing or WorkerTracing()
         self._runner = runner
         self._queue = queue
         self._store = store
@@ -71,8 +74,10 @@ class Worker:
 
     def run(self) -> None:
         """Check the device with a canary clip, then work until drained. Raises DeviceError."""
-        self._runner.check()
+        with self._tracing.start_up.phase("load"):
+            self._runner.check()
         self.is_ready = True
+        self._tracing.trace_start(self._offer.worker_id)
         self._health.mark_ready()
         self._log.info("ready", device=self._runner.device)
         try:
@@ -120,13 +125,15 @@ class Worker:
         log = self._log.bind(job_id=job.id, trace_id=job.trace_id, tenant_id=job.tenant_id)
         log.info("job leased", attempt=job.attempt, fence=lease.fence, model=job.spec.model)
         heartbeat = Heartbeat(self._queue, lease, self._settings, log)
+        trace = self._tracing.begin(lease)
         if self._is_draining:  # the signal came during the lease
             self._fail_attempt(lease, heartbeat, Drained(), log)
+            trace.end(Drained())
             return
         turn = self._device.admit(is_alone=job.attempt > 1)
         turn.check = lambda: self._check(heartbeat, turn)
         heartbeat.start()
-        self._jobs[self._threads.submit(self._run_job, lease, heartbeat, turn, log)] = heartbeat
+        self._jobs[self._threads.submit(self._run_job, lease, heartbeat, turn, trace, log)] = heartbeat
 
     def _check(self, heartbeat: Heartbeat, turn: DeviceTurn) -> None:
         """Raise if the job must stop. A job that has not had the device yet stops as soon as we drain."""
@@ -134,36 +141,45 @@ class Worker:
         if self._is_draining and (not turn.is_taken or time.monotonic() > self._drain_ends):
             raise Drained
 
-    def _run_job(self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, log: Log) -> None:
+    def _run_job(
+        self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, trace: AttemptTrace, log: Log
+    ) -> None:
         try:
-            rendering = self._render(lease, heartbeat, turn, log)
-            turn.leave()
-            if rendering is not None:
-                self._publish(rendering, log)
+            with trace.within():
+                rendering = self._render(lease, heartbeat, turn, trace, log)
+                turn.leave()
+                if rendering is not None:
+                    self._publish(rendering, log)
         finally:
             turn.end()
 
-    def _render(self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, log: Log) -> Rendering | None:
+    def _render(
+        self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, trace: AttemptTrace, log: Log
+    ) -> Rendering | None:
         try:
             if lease.job.attempt > 1:
                 turn.take()  # prepare nothing beside another job
-            return Attempt(lease, heartbeat, turn, self._store, log).render(self._runner)
+            return Attempt(lease, heartbeat, turn, self._store, log, trace).render(self._runner)
         except DeviceError as exc:
             # The next job would fail on this device too: end the process, and hand back what is prepared.
             self.drain()
             self._fail_attempt(lease, heartbeat, exc, log)
+            trace.end(exc)
             raise
         except Exception as exc:  # noqa: BLE001 - the boundary of a job: an error ends this attempt only
             turn.leave()
             self._fail_attempt(lease, heartbeat, exc, log)
+            trace.end(exc)
         return None
 
     def _publish(self, rendering: Rendering, log: Log) -> None:
         try:
             self._publisher.publish(rendering, log)
             rendering.heartbeat.close()
+            rendering.trace.end()
         except Exception as exc:  # noqa: BLE001 - the boundary of a job
             self._fail_attempt(rendering.lease, rendering.heartbeat, exc, log)
+            rendering.trace.end(exc)
 
     def _forget_ended_jobs(self) -> None:
         """Raises the error of a job that must end the worker."""

@@ -48,10 +48,15 @@ class Publisher:
         timer.open(Stage.UPLOAD)
         fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
         heartbeat.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        with closing(rendering):
-            clip = self.retry_store(lambda: self._upload(rendering), heartbeat.check, log)
+        try:
+            with closing(rendering):
+                clip = self.retry_store(lambda: self._upload(rendering), heartbeat.check, log)
+        except BaseException as exc:
+            timer.open(None, error=exc)
+            raise
         timer.open(None)
-        return self.acknowledge(lease, AttemptResult(clip, timer.seconds), log, has_viewers=True)
+        with rendering.trace.span("publish", size_bytes=clip.size_bytes):
+            return self.acknowledge(lease, AttemptResult(clip, timer.seconds), log, has_viewers=True)
 
     def acknowledge(self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False) -> Job:
         """Complete the job with a stored clip and delete its intermediate objects. Raises LeaseLost.

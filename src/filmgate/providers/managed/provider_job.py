@@ -8,7 +8,7 @@ after the last of these steps.
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from filmgate.errors import (
     Cancelled,
@@ -43,6 +43,7 @@ from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import find_source
 from filmgate.worker.failures import Drained, to_failure
 from filmgate.worker.publisher import Publisher
+from filmgate.worker.tracing import WorkerTracing
 
 _PERCENT = 100
 # Progress stays at or below this until the download is complete.
@@ -64,6 +65,7 @@ class ManagedServices:
     downloader: ClipDownloader
     policy_of: Callable[[TenantId], ManagedPolicy]
     settings: ProviderSettings
+    tracing: WorkerTracing = field(default_factory=WorkerTracing)
 
 
 class ProviderJob:
@@ -84,6 +86,10 @@ class ProviderJob:
         self._may_have_started = False
         self._stage: Stage | None = None
         self._end: Exception | None = None
+        self._failure: Exception | None = None
+        self._trace = services.tracing.begin(lease)
+        self._polls = 0
+        self._polling_since = 0.0
 
     def stop(self, end: Exception) -> None:
         """End the next step, or the running download, with this error. The first error stays."""
@@ -119,6 +125,13 @@ class ProviderJob:
 
     def step(self) -> float | None:
         """Do what is due. Returns the seconds until the next step, None after the last."""
+        with self._trace.within():
+            seconds = self._step()
+        if seconds is None:
+            self._trace.end(self._failure)
+        return seconds
+
+    def _step(self) -> float | None:
         try:
             self.check()
             seconds = self._begin() if self._invocation_id is None else self._poll()
@@ -133,7 +146,9 @@ class ProviderJob:
     def hand_back(self) -> None:
         """Return the job to the queue. The provider keeps rendering; the next worker resumes the wait."""
         if self._end is not None:
-            self._fail_attempt(self._end)
+            with self._trace.within():
+                self._fail_attempt(self._end)
+            self._trace.end(self._failure)
 
     def _begin(self) -> float | None:
         """Resume what an earlier worker started, or start."""
@@ -169,7 +184,8 @@ class ProviderJob:
         task = ProviderTask(job.id, record.token, rendition, find_source(services.store, job))
         self._has_called_start = True
         is_retry = self._failures > 0
-        invocation_id = services.guarded.start(lambda: services.provider.start(task), is_retry=is_retry)
+        with self._trace.span("provider start", provider=services.provider.name):
+            invocation_id = services.guarded.start(lambda: services.provider.start(task), is_retry=is_retry)
         services.invocations.set_invocation(job.id, invocation_id)
         self._log.info("started at the provider", model=rendition.model.model)
         return invocation_id
@@ -177,7 +193,13 @@ class ProviderJob:
     def _poll(self) -> float | None:
         assert self._invocation_id is not None
         invocation_id, services = self._invocation_id, self._services
+        self._polling_since = self._polling_since or time.monotonic()
+        self._polls += 1
         invocation = services.guarded.poll(lambda: services.provider.poll(invocation_id))
+        if invocation.state is not InvocationState.PENDING:
+            # One span for all polls: a job is polled for minutes.
+            name, now = services.provider.name, time.monotonic()
+            self._trace.record("provider poll", self._polling_since, now, provider=name, polls=self._polls)
         if invocation.state is InvocationState.COMPLETED:
             self._finish(invocation_id)
             return None
@@ -196,8 +218,10 @@ class ProviderJob:
         """Store the clip, complete the job, then delete the provider's copy."""
         services = self._services
         self._stage, self._fraction = Stage.UPLOAD, max(self._fraction, _MAX_WAITING_FRACTION)
-        result = services.downloader.download(self.lease, invocation_id, self.check)
-        services.publisher.acknowledge(self.lease, result, self._log)
+        with self._trace.span("provider download", provider=services.provider.name):
+            result = services.downloader.download(self.lease, invocation_id, self.check)
+        with self._trace.span("publish", size_bytes=result.clip.size_bytes):
+            services.publisher.acknowledge(self.lease, result, self._log)
         try:
             services.provider.discard(invocation_id)
             services.invocations.set_state(self.lease.job.id, RecordState.CLOSED)
@@ -259,6 +283,7 @@ class ProviderJob:
 
         A job with the reason RETURNED is not sent to a provider again.
         """
+        self._failure = ProviderError(message)
         routing = replace(
             self.lease.job.routing,
             reason=reason,
@@ -273,6 +298,7 @@ class ProviderJob:
         self._log.warning("the job returns to our GPUs", state=job.state, route=job.route)
 
     def _fail_attempt(self, error: Exception) -> None:
+        self._failure = error
         if isinstance(error, Cancelled) and self._invocation_id is not None:
             self._cancel_at_provider(self._invocation_id)
         try:
