@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from filmgate.aws.policies import Deployment, TenantScope, role_policy
+from filmgate.aws.deployment import Deployment, TenantScope
+from filmgate.aws.policies import role_policy
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
@@ -74,6 +75,7 @@ def of_type(template, kind):
 
 
 def test_every_bucket_is_versioned_encrypted_private_and_kept(template):
+    """S1-29, S2-40, S2-42"""
     buckets = of_type(template, "AWS::S3::Bucket")
     assert set(buckets) == {"FilmsBucket", "ModelsBucket", "StagingBucket", "AuditBucket"}
     for name, bucket in buckets.items():
@@ -90,6 +92,7 @@ def test_every_bucket_is_versioned_encrypted_private_and_kept(template):
 
 
 def test_a_role_has_the_policy_that_filmgate_tests_and_stays_in_its_region(template):
+    """S1-27"""
     deployment = Deployment(
         S3Location("films", "clips/"), "123456789012", "eu-central-1", KeyTemplate("alias/filmgate-{tenant}"),
         staging=S3Location("staging", "clips/"), models=S3Location("weights", "models/"),
@@ -117,6 +120,7 @@ def test_the_managed_role_may_also_call_the_region_of_its_provider(monkeypatch):
 
 
 def test_only_the_service_account_of_the_role_may_assume_it(template):
+    """S0-53, S1-60"""
     for role in ("api", "worker", "managed"):
         trust = template["Resources"][f"{role.title()}Role"]["Properties"]["AssumeRolePolicyDocument"]
         identity, token = trust["Statement"]
@@ -146,6 +150,7 @@ def test_each_tenant_has_a_rotating_key_under_its_alias(template):
 
 
 def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):
+    """S2-43, S2-46"""
     queues = of_type(template, "AWS::SQS::Queue")
     assert {queue["QueueName"] for queue in queues.values()} == {"filmgate.fifo", "filmgate-dead.fifo"}
     assert queues["Queue0"]["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["Queue0Dead", "Arn"]}
@@ -153,8 +158,39 @@ def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):
         assert repository["ImageScanningConfiguration"] == {"ScanOnPush": True}
         (rule,) = json.loads(repository["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
         assert (rule["selection"]["tagStatus"], rule["selection"]["countNumber"]) == ("untagged", 14)
-    assert set(of_type(template, "AWS::EC2::FlowLog")) == {"FlowLog"}
-    assert len(of_type(template, "AWS::CloudWatch::Alarm")) == 2
+
+
+def test_flow_logs_go_to_the_audit_bucket_and_alarms_to_an_encrypted_topic(template):
+    """S1-59"""
+    flow_log = of_type(template, "AWS::EC2::FlowLog")["FlowLog"]
+    assert (flow_log["TrafficType"], flow_log["ResourceId"]) == ("ALL", {"Ref": "VpcId"})
+    assert flow_log["LogDestination"] == {"Fn::Sub": "${AuditBucket.Arn}/flow-logs/"}
+    alarms = of_type(template, "AWS::CloudWatch::Alarm").values()
+    assert {alarm["MetricName"] for alarm in alarms} == {
+        "ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage",
+    }  # fmt: skip
+    assert all(alarm["AlarmActions"] == [{"Ref": "AlarmTopic"}] for alarm in alarms)
+    assert of_type(template, "AWS::SNS::Topic")["AlarmTopic"]["KmsMasterKeyId"] == {"Ref": "DefaultKey"}
+    assert template["Resources"]["AlarmSubscription"]["Condition"] == "HasEmail"
+
+
+def test_postgresql_is_a_parameter_and_encrypted_in_two_zones(template):
+    assert template["Parameters"]["DatabaseInstanceClass"]["Default"] == ""
+    database = template["Resources"]["Database"]
+    assert (database["Condition"], database["DeletionPolicy"]) == ("HasDatabase", "Snapshot")
+    wanted = {"Engine": "postgres", "MultiAZ": True, "StorageEncrypted": True, "PubliclyAccessible": False}
+    assert wanted.items() <= database["Properties"].items()
+
+
+def test_a_key_of_your_own_for_models_is_used_and_not_created(monkeypatch):
+    """S1-29"""
+    arn = "arn:aws:kms:eu-central-1:123456789012:key/5"
+    monkeypatch.setenv("FILMGATE_MODELS__KMS_KEY", arn)
+    monkeypatch.setenv("FILMGATE_MODELS__URL", "s3://weights/models")
+    template = build(*BASE)
+    assert arn in json.dumps(template["Resources"]["ModelsBucket"]["Properties"]["BucketEncryption"])
+    assert arn in json.dumps(template["Resources"]["WorkerRole"])
+    assert "ModelsKey" not in template["Resources"]
 
 
 def test_the_state_machine_of_the_adr_has_no_dangling_state():

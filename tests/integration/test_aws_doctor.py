@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from filmgate.aws import clients
 from filmgate.aws.clients import ClientOptions
-from filmgate.aws.policies import Deployment, lifecycle
+from filmgate.aws.deployment import Deployment
+from filmgate.aws.resource_policies import lifecycle
 from filmgate.aws.s3_location import S3Location
 from filmgate.cli import app, doctor
 from filmgate.jobs import TenantId

@@ -14,11 +14,13 @@ from filmgate.cli.worker import worker
 from filmgate.errors import ModelError, UsageError
 from filmgate.models.names import shipped_folder
 from filmgate.models.weights import open_cache
+from filmgate.models.weights.bucket_doctor import check_models_bucket
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
 from filmgate.settings import ModelSettings
+from filmgate.telemetry.findings import Verdict
 from tests.integration.test_model_cache import flip_a_byte
 from tests.proxy import Proxy, s3_error
 from tests.sqs_pair import REGION
@@ -74,6 +76,33 @@ def folder(tmp_path):
         (model / path).parent.mkdir(parents=True, exist_ok=True)
         (model / path).write_bytes(data)
     return model
+
+
+def test_a_push_sends_the_key_and_the_doctor_looks_at_versions_and_encryption(site, tmp_path):
+    """S1-29, S2-40"""
+    key = boto3.client("kms", endpoint_url=site.settings.endpoint, region_name=REGION).create_key()
+    arn = key["KeyMetadata"]["Arn"]
+    settings = site.settings.model_copy(update={"kms_key": arn, "url": f"s3://{site.bucket}/models"})
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "model_index.json").write_text("{}")
+    push_folder(folder, open_remote(parse_location(site.url), settings))
+    for name in sorted(site.keys()):
+        head = site.client.head_object(Bucket=site.bucket, Key=f"models/tiny/v1/{name}")
+        assert (head["ServerSideEncryption"], head["SSEKMSKeyId"]) == ("aws:kms", arn)
+    versions, encryption = check_models_bucket(settings)
+    assert (versions.verdict, "put-bucket-versioning" in versions.remedy) == (Verdict.WARN, True)
+    assert encryption.verdict is Verdict.OK
+    site.client.put_bucket_versioning(Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"})
+    versions, encryption = check_models_bucket(settings.model_copy(update={"kms_key": ""}))
+    assert (versions.verdict, encryption.verdict) == (Verdict.OK, Verdict.WARN)
+    default = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": arn}}
+    site.client.put_bucket_encryption(
+        Bucket=site.bucket, ServerSideEncryptionConfiguration={"Rules": [default]}
+    )
+    _, encryption = check_models_bucket(settings.model_copy(update={"kms_key": ""}))
+    assert (encryption.verdict, arn in encryption.message) == (Verdict.OK, True)
+    assert list(check_models_bucket(ModelSettings())) == []
 
 
 def test_a_push_uploads_files_and_manifest_and_a_second_one_uploads_nothing(site, folder):

@@ -1,114 +1,15 @@
-"""Least-privilege IAM, key and bucket policies for each role and tenant, as pure values.
+"""Least-privilege IAM policies for each role and tenant, as pure values.
 
 Every Allow names its resources, and AWS lists every condition key for its action (docs/aws.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from filmgate.aws.deployment import Deployment, TenantScope, alias_of
+from filmgate.aws.resource_policies import CONTEXT
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
-from filmgate.aws.tenant_key import CONTEXT_KEY, KeyTemplate
-
-Document = dict[str, object]
-Conditions = Mapping[str, Mapping[str, str | Sequence[str]]]
-
-VERSION = "2012-10-17"
-# Stands for the tenant id in a policy; the caller that assumes the role sets it as a session tag.
-TENANT_TAG = "${aws:PrincipalTag/tenant}"
-CONTEXT = f"kms:EncryptionContext:{CONTEXT_KEY}"
-_PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
-_ENCRYPTION = "s3:x-amz-server-side-encryption"
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """The AWS resources of one installation: bucket, keys and queues in one account and region."""
-
-    objects: S3Location
-    account: str
-    region: str
-    key: KeyTemplate
-    has_kms_keyring: bool = True
-    staging: S3Location | None = None
-    queues: tuple[str, ...] = ()  # names of SQS queues, with dead-letter queues; `*` for a model's name
-    models: S3Location | None = None
-    has_comprehend: bool = False
-    models_key: str = "alias/filmgate-models"  # encrypts the weights: an alias or the ARN of a key
-    staging_key: str = ""  # ARN of the key with which a provider encrypts clips in the staging bucket
-
-    @property
-    def partition(self) -> str:
-        return next((name for start, name in _PARTITIONS.items() if self.region.startswith(start)), "aws")
-
-    @property
-    def s3_service(self) -> str:
-        """S3's name in `kms:ViaService`, which includes the region."""
-        suffix = ".cn" if self.partition == "aws-cn" else ""
-        return f"s3.{self.region}.amazonaws.com{suffix}"
-
-    @property
-    def bucket_arn(self) -> str:
-        return f"arn:{self.partition}:s3:::{self.objects.bucket}"
-
-    @property
-    def prefix(self) -> str:
-        return self.objects.prefix
-
-    def role_arn(self, role: Role) -> str:
-        return f"arn:{self.partition}:iam::{self.account}:role/filmgate-{role}"
-
-    def key_arn(self, name: str) -> str:
-        """The ARN of a key; of all keys if it is named by an alias, which a condition must then name."""
-        if name.startswith("arn:") and ":key/" in name:
-            return name
-        key_id = "*" if alias_of(name) else name
-        return f"arn:{self.partition}:kms:{self.region}:{self.account}:key/{key_id}"
-
-
-def alias_of(key_name: str) -> str:
-    """The alias in the name of a key; empty if the key is named by id or ARN."""
-    _, found, alias = key_name.rpartition("alias/")
-    return found + alias if found else ""
-
-
-@dataclass(frozen=True, slots=True)
-class TenantScope:
-    """The part of a deployment that belongs to one tenant, or to all (`*`)."""
-
-    deployment: Deployment
-    tenant: str = "*"
-
-    def objects(self, part: str = "*") -> str:
-        return f"{self.deployment.bucket_arn}/{self.deployment.prefix}{self.tenant}/{part}"
-
-    @property
-    def list_prefix(self) -> str:
-        """The prefixes that may be listed."""
-        prefix = self.deployment.prefix
-        return f"{prefix}*" if self.tenant == "*" else f"{prefix}{self.tenant}/*"
-
-    @property
-    def keys(self) -> str:
-        """The ARN of the tenant's key; of all keys if it has an alias, which a condition then names."""
-        return self.deployment.key_arn(self._key_name)
-
-    @property
-    def alias(self) -> str:
-        """The alias of the tenant's key; empty if the key is named by id or ARN."""
-        return alias_of(self._key_name)
-
-    @property
-    def _key_name(self) -> str:
-        return self.deployment.key.text.replace("{tenant}", self.tenant)
-
-
-def allow(
-    sid: str, actions: Sequence[str], resource: str | Sequence[str], when: Conditions | None = None
-) -> Document:
-    """One Allow statement."""
-    statement: Document = {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": resource}
-    return statement | ({"Condition": when} if when else {})
+from filmgate.aws.statements import Conditions, Document, allow, policy_document
 
 
 def _list(scope: TenantScope) -> list[Document]:
@@ -130,7 +31,8 @@ def _read(scope: TenantScope) -> list[Document]:
 
 
 def _delete(scope: TenantScope) -> list[Document]:
-    actions = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:AbortMultipartUpload"]
+    """Filmgate deletes versions by their ids, so it never needs s3:DeleteObject, which leaves a marker."""
+    actions = ["s3:DeleteObjectVersion", "s3:AbortMultipartUpload"]
     return [allow("DeleteObjects", actions, scope.objects())]
 
 
@@ -144,9 +46,9 @@ def _write_sources(scope: TenantScope) -> list[Document]:
 
 
 def _use_key_through_s3(scope: TenantScope) -> list[Document]:
-    via = {"kms:ViaService": scope.deployment.s3_service}
     # S3 needs Decrypt to complete a multipart upload.
-    return [_use_key("UseKeyThroughS3", ["kms:GenerateDataKey", "kms:Decrypt"], scope, via)]
+    actions = ["kms:GenerateDataKey", "kms:Decrypt"]
+    return [_use_key("UseKeyThroughS3", actions, scope, scope.deployment.s3_service)]
 
 
 def _seal_prompts(scope: TenantScope) -> list[Document]:
@@ -159,13 +61,18 @@ def _open_prompts(scope: TenantScope) -> list[Document]:
 
 def _use_key_for_prompts(scope: TenantScope, actions: list[str]) -> list[Document]:
     """Filmgate itself encrypts the prompts in the database, with data keys from KMS."""
-    return [_use_key("UseKeyForPrompts", actions, scope, {})] if scope.deployment.has_kms_keyring else []
+    return [_use_key("UseKeyForPrompts", actions, scope)] if scope.deployment.has_kms_keyring else []
 
 
-def _use_key(sid: str, actions: list[str], scope: TenantScope, exact: Mapping[str, str]) -> Document:
-    conditions: dict[str, dict[str, str]] = {"StringEquals": dict(exact)}
+def _use_key(sid: str, actions: list[str], scope: TenantScope, service: str = "") -> Document:
+    """Use of the tenants' keys by a service for this role, or by the role itself."""
+    conditions: dict[str, dict[str, str]] = {"StringEquals": {}, "Null": {}}
+    if service:
+        conditions["StringEquals"]["kms:ViaService"] = service
+    else:
+        conditions["Null"]["kms:ViaService"] = "true"
     if scope.tenant == "*":
-        conditions["Null"] = {CONTEXT: "false"}
+        conditions["Null"][CONTEXT] = "false"
     else:
         conditions["StringEquals"][CONTEXT] = scope.tenant
     if scope.alias:
@@ -180,7 +87,8 @@ def _use_provider(scope: TenantScope) -> list[Document]:
     models = f"arn:{deployment.partition}:bedrock:*::foundation-model/*"
     invocations = f"arn:{deployment.partition}:bedrock:*:{deployment.account}:async-invoke/*"
     statements = [
-        allow("StartProviderJobs", ["bedrock:InvokeModel"], models),
+        # StartAsyncInvoke asks for InvokeModel.
+        allow("StartProviderJobs", ["bedrock:InvokeModel", "bedrock:GetFoundationModel"], models),
         allow("ReadProviderJobs", ["bedrock:GetAsyncInvoke", "bedrock:ListAsyncInvokes"], invocations),
     ]
     if deployment.staging is not None:
@@ -193,7 +101,7 @@ def _use_provider(scope: TenantScope) -> list[Document]:
 
 def _move_staged_clips(partition: str, staging: S3Location) -> list[Document]:
     bucket, prefix = f"arn:{partition}:s3:::{staging.bucket}", staging.prefix
-    actions = ["s3:PutObject", "s3:GetObject", "s3:DeleteObject", "s3:DeleteObjectVersion"]
+    actions = ["s3:PutObject", "s3:GetObject", "s3:DeleteObjectVersion"]
     # The doctor lists the prefix without its trailing slash.
     listed: Conditions = {"StringLike": {"s3:prefix": sorted({prefix.rstrip("/"), f"{prefix}*"})}}
     return [
@@ -202,20 +110,23 @@ def _move_staged_clips(partition: str, staging: S3Location) -> list[Document]:
     ]
 
 
-def _wake_workers(scope: TenantScope) -> list[Document]:
-    """SQS messages that wake workers. Every sender also sweeps, so the API reads dead letters too."""
+def _send_wakeups(scope: TenantScope) -> list[Document]:
+    """SQS messages that wake workers. Every sender also sweeps, so it receives dead letters."""
+    actions = ["SendMessage", "ReceiveMessage", "DeleteMessage", "GetQueueUrl", "GetQueueAttributes"]
+    return _use_queues(scope, actions)
+
+
+def _receive_wakeups(scope: TenantScope) -> list[Document]:
+    """A worker hides the message of its job, and sends it again when it hands the job back."""
+    actions = ["SendMessage", "ReceiveMessage", "DeleteMessage", "GetQueueUrl", "GetQueueAttributes"]
+    return _use_queues(scope, [*actions, "ChangeMessageVisibility"])
+
+
+def _use_queues(scope: TenantScope, actions: Sequence[str]) -> list[Document]:
     deployment = scope.deployment
     where = f"arn:{deployment.partition}:sqs:{deployment.region}:{deployment.account}"
-    actions = [
-        "sqs:SendMessage",
-        "sqs:ReceiveMessage",
-        "sqs:DeleteMessage",
-        "sqs:ChangeMessageVisibility",
-        "sqs:GetQueueUrl",
-        "sqs:GetQueueAttributes",
-    ]
     queues = [f"{where}:{name}" for name in deployment.queues]
-    return [allow("WakeWorkers", actions, queues)] if queues else []
+    return [allow("WakeWorkers", [f"sqs:{action}" for action in actions], queues)] if queues else []
 
 
 def _classify_prompts(scope: TenantScope) -> list[Document]:
@@ -228,13 +139,35 @@ def _pull_models(scope: TenantScope) -> list[Document]:
     deployment = scope.deployment
     if deployment.models is None:
         return []
-    bucket = f"arn:{deployment.partition}:s3:::{deployment.models.bucket}"
-    listed: Conditions = {"StringLike": {"s3:prefix": f"{deployment.models.prefix}*"}}
     return [
-        allow("PullModels", ["s3:GetObject"], f"{bucket}/{deployment.models.prefix}*"),
+        *_read_models(deployment, deployment.models, ["s3:GetObject"]),
+        _use_bucket_key("UseModelsKey", ["kms:Decrypt"], deployment, deployment.models_key),
+    ]
+
+
+def _push_models(scope: TenantScope) -> list[Document]:
+    """Nothing deletes a model. An upload that fails is aborted."""
+    deployment = scope.deployment
+    if deployment.models is None:
+        return []
+    bucket = f"arn:{deployment.partition}:s3:::{deployment.models.bucket}"
+    checks = ["s3:GetBucketVersioning", "s3:GetEncryptionConfiguration"]
+    actions = ["s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"]
+    key_actions = ["kms:Decrypt", "kms:GenerateDataKey"]
+    return [
+        *_read_models(deployment, deployment.models, actions),
+        allow("CheckModelsBucket", checks, bucket),
+        _use_bucket_key("UseModelsKey", key_actions, deployment, deployment.models_key),
+    ]
+
+
+def _read_models(deployment: Deployment, models: S3Location, actions: Sequence[str]) -> list[Document]:
+    bucket = f"arn:{deployment.partition}:s3:::{models.bucket}"
+    listed: Conditions = {"StringLike": {"s3:prefix": f"{models.prefix}*"}}
+    return [
+        allow("UseModels", actions, f"{bucket}/{models.prefix}*"),
         # Without ListBucket, S3 answers 403 instead of 404 for a model that does not exist.
         allow("ListModels", ["s3:ListBucket"], bucket, listed),
-        _use_bucket_key("DecryptModels", ["kms:Decrypt"], deployment, deployment.models_key),
     ]
 
 
@@ -275,7 +208,15 @@ def _administer(scope: TenantScope) -> list[Document]:
 
 
 Grant = Callable[[TenantScope], list[Document]]
-_WORK: tuple[Grant, ...] = (_list, _read, _write, _delete, _use_key_through_s3, _open_prompts, _wake_workers)
+_WORK: tuple[Grant, ...] = (
+    _list,
+    _read,
+    _write,
+    _delete,
+    _use_key_through_s3,
+    _open_prompts,
+    _receive_wakeups,
+)
 GRANTS: Mapping[Role, tuple[Grant, ...]] = {
     Role.API: (
         _list,
@@ -284,95 +225,24 @@ GRANTS: Mapping[Role, tuple[Grant, ...]] = {
         _delete,
         _use_key_through_s3,
         _seal_prompts,
-        _wake_workers,
+        _send_wakeups,
         _classify_prompts,
     ),
     Role.WORKER: (*_WORK, _pull_models),
     Role.MANAGED: (*_WORK, _use_provider),
-    Role.OPERATOR: (_list, _administer),
+    # An operator deletes what a tenant stored, but cannot read it.
+    Role.OPERATOR: (_list, _delete, _administer, _push_models),
 }
 
 
 def role_policy(role: Role, scope: TenantScope) -> Document:
     """The identity policy of a role, for one tenant or for all."""
-    return _document([statement for grant in GRANTS[role] for statement in grant(scope)])
-
-
-_KEY_ADMINISTRATION = (
-    "kms:CancelKeyDeletion",
-    "kms:CreateAlias",
-    "kms:DeleteAlias",
-    "kms:DescribeKey",
-    "kms:DisableKey",
-    "kms:EnableKey",
-    "kms:EnableKeyRotation",
-    "kms:GetKeyPolicy",
-    "kms:GetKeyRotationStatus",
-    "kms:PutKeyPolicy",
-    "kms:ScheduleKeyDeletion",
-    "kms:UpdateAlias",
-)
-
-
-def key_policy(scope: TenantScope, users: Sequence[str]) -> Document:
-    """The policy of a tenant's key: `users` may use it, only with the tenant as encryption context."""
-    use = ["kms:Decrypt", "kms:GenerateDataKey"]
-    root = f"arn:{scope.deployment.partition}:iam::{scope.deployment.account}:root"
-    statements: list[Document] = [
-        # The account must be able to administer the key, or it can become unmanageable.
-        allow("AdministerKey", _KEY_ADMINISTRATION, "*") | {"Principal": {"AWS": root}},
-        allow("UseKeyForTenant", use, "*", {"StringEquals": {CONTEXT: scope.tenant}})
-        | {"Principal": {"AWS": list(users)}},
-        {
-            "Sid": "DenyOtherTenants",
-            "Effect": "Deny",
-            "Principal": "*",
-            "Action": [*use, "kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"],
-            "Resource": "*",
-            "Condition": {"StringNotEquals": {CONTEXT: scope.tenant}},
-        },
-    ]
-    return _document(statements)
-
-
-def bucket_policy(deployment: Deployment) -> Document:
-    """What the bucket denies to every caller, whatever the caller's own policy allows."""
-    bucket = deployment.bucket_arn
-    return _document(
-        [
-            _deny(
-                "DenyPlainHttp", "s3:*", [bucket, f"{bucket}/*"], {"Bool": {"aws:SecureTransport": "false"}}
-            ),
-            # Only if the header is present: UploadPart never sends it and would always be denied.
-            _deny(
-                "DenyOtherEncryption",
-                "s3:PutObject",
-                f"{bucket}/{deployment.prefix}*",
-                {"Null": {_ENCRYPTION: "false"}, "StringNotEquals": {_ENCRYPTION: "aws:kms"}},
-            ),
-        ]
-    )
-
-
-def lifecycle(deployment: Deployment) -> Document:
-    """A fallback for Filmgate's own sweep: S3 aborts unfinished uploads and deletes old versions."""
-    return {
-        "Rules": [
-            {
-                "ID": "filmgate-orphans",
-                "Status": "Enabled",
-                "Filter": {"Prefix": deployment.prefix},
-                "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2},
-                "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
-                "Expiration": {"ExpiredObjectDeleteMarker": True},
-            }
-        ]
-    }
+    return policy_document([statement for grant in GRANTS[role] for statement in grant(scope)])
 
 
 def region_policy(regions: Sequence[str]) -> Document:
     """Denies every call to another region, whatever other policies of the role allow."""
-    return _document(
+    return policy_document(
         [
             {
                 "Sid": "DenyOtherRegions",
@@ -383,18 +253,3 @@ def region_policy(regions: Sequence[str]) -> Document:
             }
         ]
     )
-
-
-def _deny(sid: str, action: str, resource: str | Sequence[str], when: Conditions) -> Document:
-    return {
-        "Sid": sid,
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": action,
-        "Resource": resource,
-        "Condition": when,
-    }
-
-
-def _document(statements: Sequence[Document]) -> Document:
-    return {"Version": VERSION, "Statement": list(statements)}

@@ -6,10 +6,12 @@ stack exists; CloudFormation needs CAPABILITY_NAMED_IAM for it.
 
 from dataclasses import dataclass, replace
 
-from filmgate.aws.policies import Deployment, Document, TenantScope, alias_of, key_policy, lifecycle
-from filmgate.aws.policies import bucket_policy as films_bucket_policy
+from filmgate.aws.deployment import Deployment, TenantScope, alias_of
+from filmgate.aws.resource_policies import bucket_policy as films_bucket_policy
+from filmgate.aws.resource_policies import key_policy, lifecycle
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
+from filmgate.aws.statements import Document
 from filmgate.aws.template_operations import dead_letter_queue, operation_resources, parameters
 from filmgate.aws.template_roles import Cluster, role_resources
 
@@ -18,6 +20,7 @@ KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
 CHECKPOINT_FOLDER = "checkpoints/"
 _GLACIER_DAYS = 30
 _AUDIT_DAYS = 365
+_DEFAULT_KEY = {"Fn::GetAtt": ["DefaultKey", "Arn"]}
 _KEEP = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
 
 
@@ -77,8 +80,9 @@ def _key_resources(stack: Stack) -> Document:
         name = f"TenantKey{logical(tenant)}"
         resources[name] = _key(f"Filmgate clips and prompts of {tenant}", policy) | {"DependsOn": roles}
         resources[f"TenantAlias{logical(tenant)}"] = _alias(scope.alias, name)
-    resources["ModelsKey"] = _key("Filmgate model weights", _account_key_policy(deployment))
-    resources["ModelsAlias"] = _alias(alias_of(deployment.models_key) or "alias/filmgate-models", "ModelsKey")
+    if deployment.models is not None and alias_of(deployment.models_key):
+        resources["ModelsKey"] = _key("Filmgate model weights", _account_key_policy(deployment))
+        resources["ModelsAlias"] = _alias(alias_of(deployment.models_key), "ModelsKey")
     resources["DefaultKey"] = _key("Filmgate bucket defaults and alarms", _service_key_policy(deployment))
     return resources
 
@@ -126,20 +130,22 @@ def _service_key_policy(deployment: Deployment) -> Document:
 
 def _bucket_resources(stack: Stack) -> Document:
     deployment = stack.deployment
-    resources = _bucket("Films", deployment.objects, "DefaultKey", _rules(lifecycle(deployment)))
+    resources = _bucket("Films", deployment.objects, _DEFAULT_KEY, _rules(lifecycle(deployment)))
     resources["FilmsBucketPolicy"] = _policy_of("Films", films_bucket_policy(deployment))
     if deployment.models is not None:
-        resources |= _bucket("Models", deployment.models, "ModelsKey", _model_rules())
+        is_created = bool(alias_of(deployment.models_key))
+        key = {"Fn::GetAtt": ["ModelsKey", "Arn"]} if is_created else deployment.models_key
+        resources |= _bucket("Models", deployment.models, key, _model_rules())
         resources["ModelsBucketPolicy"] = _policy_of("Models", _https_only(deployment, deployment.models))
     if deployment.staging is not None and not stack.provider_region:
-        resources |= _bucket("Staging", deployment.staging, "DefaultKey", _staging_rules())
+        resources |= _bucket("Staging", deployment.staging, _DEFAULT_KEY, _staging_rules())
         resources["StagingBucketPolicy"] = _policy_of("Staging", _https_only(deployment, deployment.staging))
     audit = S3Location(stack.audit_bucket or f"filmgate-audit-{deployment.account}-{deployment.region}")
     return resources | _audit_resources(deployment, audit)
 
 
-def _bucket(name: str, location: S3Location, key: str, rules: list[Document]) -> Document:
-    encryption = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": {"Fn::GetAtt": [key, "Arn"]}}
+def _bucket(name: str, location: S3Location, key: object, rules: list[Document]) -> Document:
+    encryption = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
     properties: Document = {
         "BucketName": location.bucket,
         "VersioningConfiguration": {"Status": "Enabled"},
@@ -202,7 +208,7 @@ def _audit_resources(deployment: Deployment, audit: S3Location) -> Document:
     rules: list[Document] = [
         {"Id": "flow-logs", "Status": "Enabled", "Prefix": "flow-logs/", "ExpirationInDays": _AUDIT_DAYS + 1}
     ]
-    resources = _bucket("Audit", audit, "DefaultKey", rules)
+    resources = _bucket("Audit", audit, _DEFAULT_KEY, rules)
     bucket = resources["AuditBucket"]
     assert isinstance(bucket, dict)
     bucket["Properties"] |= {

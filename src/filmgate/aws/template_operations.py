@@ -2,7 +2,7 @@
 
 import json
 
-from filmgate.aws.policies import Document
+from filmgate.aws.statements import Document
 
 IMAGES = ("server", "worker")
 _UNTAGGED_DAYS = 14

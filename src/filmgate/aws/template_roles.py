@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from filmgate.aws.policies import Deployment, Document, TenantScope, region_policy, role_policy
+from filmgate.aws.deployment import Deployment, TenantScope
+from filmgate.aws.policies import region_policy, role_policy
 from filmgate.aws.roles import Role
+from filmgate.aws.statements import Document
 
 AUDIENCE = "sts.amazonaws.com"
 _PROCESSES = (Role.API, Role.WORKER, Role.MANAGED)

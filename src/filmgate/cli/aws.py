@@ -13,7 +13,8 @@ from filmgate.errors import UsageError
 from filmgate.jobs import TENANT_ID_PATTERN
 
 if TYPE_CHECKING:
-    from filmgate.aws.policies import Deployment, Document, TenantScope
+    from filmgate.aws.deployment import Deployment, TenantScope
+    from filmgate.aws.statements import Document
     from filmgate.settings import StoreSettings
 
 aws = typer.Typer(help="Policy documents for an installation on AWS.", no_args_is_help=True)
@@ -57,17 +58,20 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
             help="SQS queue, repeatable, with dead-letter queues; the one of queue.waker if not given."
         ),
     ] = None,
-    models: Annotated[str, typer.Option(help="BUCKET/PREFIX that workers pull models from.")] = "",
+    models: Annotated[str, typer.Option(help="BUCKET/PREFIX of the models, instead of models.url.")] = "",
     models_key: Annotated[
-        str, typer.Option(help="Alias or ARN of the KMS key of the model bucket.")
-    ] = "alias/filmgate-models",
+        str,
+        typer.Option(
+            help="Alias or ARN of the KMS key of the model bucket; models.kms_key or alias/filmgate-models."
+        ),
+    ] = "",
     user: Annotated[
         list[str] | None,
         typer.Option(help="Role ARN that may use the key, repeatable; filmgate-* if not given."),
     ] = None,
 ) -> None:
     """Print one least-privilege policy document as JSON."""
-    from filmgate.aws.policies import TENANT_TAG, TenantScope
+    from filmgate.aws.deployment import TENANT_TAG, TenantScope
     from filmgate.settings import load_settings
 
     settings = load_settings()
@@ -81,11 +85,11 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         account,
         queues=tuple(queue or queue_names(settings.queue.waker)),
         staging=staging,
-        models=models,
+        models=models or settings.models.url.removeprefix("s3://"),
     )
     deployment = replace(
         deployment,
-        models_key=models_key,
+        models_key=models_key or settings.models.kms_key or deployment.models_key,
         staging_key=settings.provider.kms_key,
         has_comprehend=settings.classifier.kind == "comprehend",
     )
@@ -96,7 +100,8 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
 def _render(
     kind: DocumentKind, role: Role | None, scope: "TenantScope", users: list[str] | None
 ) -> "Document":
-    from filmgate.aws.policies import bucket_policy, key_policy, lifecycle, role_policy
+    from filmgate.aws.policies import role_policy
+    from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle
 
     match kind:
         case DocumentKind.IAM:
@@ -117,7 +122,7 @@ def open_deployment(
     settings: "StoreSettings", account: str, *, queues: tuple[str, ...], staging: str, models: str
 ) -> "Deployment":
     """The installation on AWS that settings and options describe. Raises UsageError."""
-    from filmgate.aws.policies import Deployment
+    from filmgate.aws.deployment import Deployment
     from filmgate.aws.s3_location import S3Location
     from filmgate.aws.tenant_key import KeyTemplate
 

@@ -21,7 +21,7 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     tenant: Annotated[list[str] | None, typer.Option(help="Tenant that gets a KMS key, repeatable.")] = None,
     bucket: Annotated[str, typer.Option(help="BUCKET/PREFIX, instead of store.url.")] = "",
     region: Annotated[str, typer.Option(help="Region, instead of store.region.")] = "",
-    models: Annotated[str, typer.Option(help="BUCKET/PREFIX that workers pull models from.")] = "",
+    models: Annotated[str, typer.Option(help="BUCKET/PREFIX of the models, instead of models.url.")] = "",
     staging: Annotated[str, typer.Option(help="BUCKET/PREFIX that a managed provider writes to.")] = "",
     queue: Annotated[
         list[str] | None,
@@ -32,7 +32,7 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     ] = "",
 ) -> None:
     """Print one CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""
-    from filmgate.aws.policies import TenantScope
+    from filmgate.aws.deployment import TenantScope
     from filmgate.aws.template import Stack, build_template
     from filmgate.aws.template_roles import Cluster
     from filmgate.settings import load_settings
@@ -48,14 +48,19 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
         account,
         queues=tuple(queue or queue_names(settings.queue.waker)),
         staging=staging,
-        models=models,
+        models=models or settings.models.url.removeprefix("s3://"),
     )
     tenants = tuple(_check_one(name) for name in tenant or ())
     if tenants and not TenantScope(deployment, tenants[0]).alias:
         raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
     provider_region = settings.provider.region if settings.provider.region != deployment.region else ""
     stack = Stack(
-        replace(deployment, staging_key=settings.provider.kms_key),
+        replace(
+            deployment,
+            staging_key=settings.provider.kms_key,
+            models_key=settings.models.kms_key or deployment.models_key,
+            has_comprehend=settings.classifier.kind == "comprehend",
+        ),
         Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
         tenants,
         audit_bucket,

@@ -76,6 +76,16 @@ def _model_cache(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding
     return check_cache(settings.models)
 
 
+def _models_bucket(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
+    if not settings.models.url:
+        return []
+    if not has_boto3():
+        return [missing_aws("models")]
+    from filmgate.models.weights.bucket_doctor import check_models_bucket
+
+    return check_models_bucket(settings.models)
+
+
 def _site(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     from filmgate.scheduling.site_doctor import examine_site
 
@@ -92,6 +102,7 @@ EXAMINERS: tuple[Examiner, ...] = (
     _keyring,
     _sqs,
     _model_cache,
+    _models_bucket,
     _site,
 )
 

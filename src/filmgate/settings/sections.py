@@ -341,6 +341,14 @@ class ModelSettings(Section):
         default="", description="comma-separated folders whose model folders `filmgate models` lists"
     )
     cache_bytes: int = Field(default=0, ge=0, description="maximum size of the cache; 0: limited by the disk")
+    url: str = Field(
+        default="",
+        description="bucket and prefix of the models, s3://BUCKET/PREFIX, for the doctor and `filmgate aws`",
+    )
+    kms_key: str = Field(
+        default="",
+        description="KMS key with which a push encrypts, such as alias/filmgate-models; empty: the bucket's",
+    )
     region: str = Field(default="", description="AWS region of the model bucket; empty: from the environment")
     endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")
     connections: int = Field(default=16, ge=1, le=256, description="parallel range requests of a pull")

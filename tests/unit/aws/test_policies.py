@@ -4,15 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.aws.policies import (
-    TENANT_TAG,
-    Deployment,
-    TenantScope,
-    bucket_policy,
-    key_policy,
-    lifecycle,
-    role_policy,
-)
+from filmgate.aws.deployment import TENANT_TAG, Deployment, TenantScope
+from filmgate.aws.policies import role_policy
+from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
@@ -68,23 +62,27 @@ def test_only_the_api_classifies_prompts_and_only_where_comprehend_is_configured
     assert not is_allowed(policy_of(Role.API), action, "*")
 
 
-def test_only_workers_read_models_and_no_role_writes_them():
+def test_workers_read_models_operators_push_them_and_nobody_deletes_them():
+    """S1-29"""
     deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
     policies = {role: policy_of(role, deployment=deployment) for role in Role}
     file = "arn:aws:s3:::weights/models/wan/v1/model.safetensors"
-    assert [role for role in Role if is_allowed(policies[role], "s3:GetObject", file)] == [Role.WORKER]
-    assert not any(is_allowed(policies[role], "s3:PutObject", file) for role in Role)
+    readers = [role for role in Role if is_allowed(policies[role], "s3:GetObject", file)]
+    assert readers == [Role.WORKER, Role.OPERATOR]
+    assert [role for role in Role if is_allowed(policies[role], "s3:PutObject", file)] == [Role.OPERATOR]
+    assert not any(is_allowed(policies[role], "s3:DeleteObjectVersion", file) for role in Role)
     assert not is_allowed(policies[Role.WORKER], "s3:GetObject", "arn:aws:s3:::weights/else")
 
 
-def test_workers_decrypt_models_with_their_key_through_s3_alone():
+def test_models_are_decrypted_with_their_key_through_s3_alone():
+    """S1-29"""
     deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
     through_s3 = {"kms:ViaService": S3, "kms:ResourceAliases": ["alias/filmgate-models"]}
 
     def may_decrypt(role, context):
         return is_allowed(policy_of(role, deployment=deployment), "kms:Decrypt", KEY, **context)
 
-    assert [role for role in Role if may_decrypt(role, through_s3)] == [Role.WORKER]
+    assert [role for role in Role if may_decrypt(role, through_s3)] == [Role.WORKER, Role.OPERATOR]
     assert not may_decrypt(Role.WORKER, through_s3 | {"kms:ViaService": "sqs.eu-central-1.amazonaws.com"})
     assert not may_decrypt(Role.WORKER, through_s3 | {"kms:ResourceAliases": ["alias/filmgate-globex"]})
 
@@ -152,7 +150,7 @@ def test_a_role_for_all_tenants_still_needs_a_tenant_context():
     assert not is_allowed(policy, "s3:GetObject", f"{BUCKET}/models/x")
 
 
-def test_the_operator_manages_keys_and_bucket_and_reads_nothing():
+def test_the_operator_manages_keys_and_bucket_deletes_tenants_and_reads_nothing():
     policy = policy_of(Role.OPERATOR)
     alias = {"kms:ResourceAliases": ["alias/filmgate-acme"]}
     assert is_allowed(policy, "kms:ScheduleKeyDeletion", KEY, **alias)
@@ -160,7 +158,8 @@ def test_the_operator_manages_keys_and_bucket_and_reads_nothing():
         policy, "kms:ScheduleKeyDeletion", KEY, **{"kms:ResourceAliases": ["alias/payroll"]}
     )
     assert is_allowed(policy, "s3:PutLifecycleConfiguration", BUCKET)
-    for action in ("s3:GetObject", "s3:PutObject", "s3:DeleteObject"):
+    assert is_allowed(policy, "s3:DeleteObjectVersion", f"{MINE}/clip-1.mp4")
+    for action in ("s3:GetObject", "s3:PutObject"):
         assert not is_allowed(policy, action, f"{MINE}/clip-1.mp4")
     assert not is_allowed(policy, "kms:Decrypt", KEY, **with_key("acme"))
 
@@ -175,7 +174,7 @@ def test_only_the_managed_role_may_call_a_provider():
     for role in (Role.API, Role.WORKER, Role.OPERATOR):
         assert not is_allowed(policy_of(role), "bedrock:InvokeModel", model)
     policy = policy_of(Role.MANAGED, deployment=replace(DEPLOYMENT, staging=S3Location("stage", "in/")))
-    assert is_allowed(policy, "s3:DeleteObject", "arn:aws:s3:::stage/in/x/output.mp4")
+    assert is_allowed(policy, "s3:DeleteObjectVersion", "arn:aws:s3:::stage/in/x/output.mp4")
     assert not is_allowed(policy, "s3:GetObject", "arn:aws:s3:::stage/out/x")
 
 

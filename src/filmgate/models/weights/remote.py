@@ -63,7 +63,7 @@ class Remote:
             self._client.upload_file(
                 str(folder / file.path),
                 **self._object(file.path),
-                ExtraArgs={"Metadata": {_DIGEST_KEY: file.sha256}},
+                ExtraArgs={"Metadata": {_DIGEST_KEY: file.sha256}, **self._encryption()},
                 Config=upload_config(self.settings.connections, part_bytes),
             )
         return True
@@ -76,6 +76,7 @@ class Remote:
                 Body=manifest.to_json().encode(),
                 ContentType="application/json",
                 IfNoneMatch="*",
+                **self._encryption(),
             )
 
     def require_new(self, manifest: Manifest) -> bool:
@@ -99,6 +100,12 @@ class Remote:
         with _s3_errors(is_missing_ok=True):
             metadata = self._client.head_object(**self._object(file.path))["Metadata"]
         return metadata.get(_DIGEST_KEY)
+
+    def _encryption(self) -> Any:
+        """Without a key, the bucket's default applies."""
+        if not self.settings.kms_key:
+            return {}
+        return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.settings.kms_key}
 
     def _object(self, path: str) -> Any:
         return {"Bucket": self.location.bucket, "Key": self.location.key(path)}

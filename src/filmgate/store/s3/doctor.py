@@ -27,7 +27,7 @@ def check_bucket(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Findi
     except SettingsError as exc:
         yield Finding("S3", Verdict.FAIL, str(exc), remedy_for(exc))
         return
-    found = check("S3 bucket", lambda: _list_objects(client, location))
+    found = check("S3 bucket", lambda: _list_objects(client, location, tenant_id))
     yield found
     if found.verdict is Verdict.OK:
         yield check("S3 objects", lambda: _probe(S3Store(client, location, key), tenant_id))
@@ -38,9 +38,10 @@ def check_bucket(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Findi
         yield _check_setting("S3 lifecycle", lambda: _check_lifecycle(client, bucket))
 
 
-def _list_objects(client: "S3Client", location: S3Location) -> str:
+def _list_objects(client: "S3Client", location: S3Location, tenant_id: TenantId) -> str:
+    """The role of a dedicated tenant may list the objects of this tenant alone."""
     with s3_errors():
-        client.list_objects_v2(Bucket=location.bucket, Prefix=location.prefix, MaxKeys=1)
+        client.list_objects_v2(Bucket=location.bucket, Prefix=f"{location.prefix}{tenant_id}/", MaxKeys=1)
     return f"{location.bucket} answers in {client.meta.region_name}"
 
 

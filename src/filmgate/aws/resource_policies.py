@@ -1,0 +1,91 @@
+"""Policies of keys and buckets, which bind every caller, and the lifecycle of the bucket of clips."""
+
+from collections.abc import Sequence
+
+from filmgate.aws.deployment import Deployment, TenantScope
+from filmgate.aws.statements import Conditions, Document, allow, policy_document
+from filmgate.aws.tenant_key import CONTEXT_KEY
+
+CONTEXT = f"kms:EncryptionContext:{CONTEXT_KEY}"
+_ENCRYPTION = "s3:x-amz-server-side-encryption"
+_KEY_ADMINISTRATION = (
+    "kms:CancelKeyDeletion",
+    "kms:CreateAlias",
+    "kms:DeleteAlias",
+    "kms:DescribeKey",
+    "kms:DisableKey",
+    "kms:EnableKey",
+    "kms:EnableKeyRotation",
+    "kms:GetKeyPolicy",
+    "kms:GetKeyRotationStatus",
+    "kms:PutKeyPolicy",
+    "kms:ScheduleKeyDeletion",
+    "kms:UpdateAlias",
+)
+
+
+def key_policy(scope: TenantScope, users: Sequence[str]) -> Document:
+    """The policy of a tenant's key: `users` may use it, only with the tenant as encryption context."""
+    use = ["kms:Decrypt", "kms:GenerateDataKey"]
+    root = f"arn:{scope.deployment.partition}:iam::{scope.deployment.account}:root"
+    statements: list[Document] = [
+        # The account must be able to administer the key, or it can become unmanageable.
+        allow("AdministerKey", _KEY_ADMINISTRATION, "*") | {"Principal": {"AWS": root}},
+        allow("UseKeyForTenant", use, "*", {"StringEquals": {CONTEXT: scope.tenant}})
+        | {"Principal": {"AWS": list(users)}},
+        {
+            "Sid": "DenyOtherTenants",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": [*use, "kms:Encrypt", "kms:ReEncryptFrom", "kms:ReEncryptTo"],
+            "Resource": "*",
+            "Condition": {"StringNotEquals": {CONTEXT: scope.tenant}},
+        },
+    ]
+    return policy_document(statements)
+
+
+def bucket_policy(deployment: Deployment) -> Document:
+    """What the bucket denies to every caller, whatever the caller's own policy allows."""
+    bucket = deployment.bucket_arn
+    return policy_document(
+        [
+            _deny(
+                "DenyPlainHttp", "s3:*", [bucket, f"{bucket}/*"], {"Bool": {"aws:SecureTransport": "false"}}
+            ),
+            # Only if the header is present: UploadPart never sends it and would always be denied.
+            _deny(
+                "DenyOtherEncryption",
+                "s3:PutObject",
+                f"{bucket}/{deployment.prefix}*",
+                {"Null": {_ENCRYPTION: "false"}, "StringNotEquals": {_ENCRYPTION: "aws:kms"}},
+            ),
+        ]
+    )
+
+
+def lifecycle(deployment: Deployment) -> Document:
+    """A fallback for Filmgate's own sweep: S3 aborts unfinished uploads and deletes old versions."""
+    return {
+        "Rules": [
+            {
+                "ID": "filmgate-orphans",
+                "Status": "Enabled",
+                "Filter": {"Prefix": deployment.prefix},
+                "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2},
+                "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+                "Expiration": {"ExpiredObjectDeleteMarker": True},
+            }
+        ]
+    }
+
+
+def _deny(sid: str, action: str, resource: str | Sequence[str], when: Conditions) -> Document:
+    return {
+        "Sid": sid,
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": action,
+        "Resource": resource,
+        "Condition": when,
+    }
