@@ -87,9 +87,10 @@ siege: $(STAMP)
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200
 
-# Every verdict of 300 random questions is simulated again; the test suite asks a few of them.
+# Every verdict of 300 random questions is simulated again and compared with harder questions; the test suite
+# asks a few of them. Writes the page with the figures.
 plan-check: $(STAMP)
-	FILMGATE_TEST_PLANS=300 $(PY) -m pytest -q tests/unit/planner/test_properties.py --timeout 1200
+	$(VENV)/bin/filmgate plan validate --questions 300 --docs docs/planner-validation.md
 
 eval: $(STAMP)
 	$(PY) -m training.flipbook.evaluate

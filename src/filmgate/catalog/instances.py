@@ -37,7 +37,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """USD per hour of one instance type in one region: Linux, shared tenancy, spot over all zones."""
+    """USD per hour of one instance type in one region: Linux, shared tenancy, spot over all zones.
+
+    `savings_1y` and `savings_3y` are the rates of Compute Savings Plans without payment in advance.
+    """
 
     instance: str
     region: str
@@ -48,6 +51,8 @@ class Price:
     spot_median: Amount | None = None
     spot_max: Amount | None = None
     zones: PositiveCount | None = None
+    savings_1y: Positive | None = None
+    savings_3y: Positive | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ COLUMNS = (
     "spot_median",
     "spot_max",
     "zones",
+    "savings_1y",
+    "savings_3y",
     "source",
     "as_of",
 )

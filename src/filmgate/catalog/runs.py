@@ -59,7 +59,8 @@ class MemoryRun:
 class LlmRun:
     """One figure of a language-model benchmark. With `requests`, all of them are sent at once.
 
-    `token_ms` includes a share of new prompts in every step, `decode_token_ms` does not.
+    `token_ms` includes a share of new prompts in every step, `decode_token_ms` does not. Runs of the kind
+    "load" validate the simulation of first tokens under load; no constant is fitted to them.
     """
 
     id: str
@@ -70,6 +71,7 @@ class LlmRun:
     precision: str
     metric: Literal[
         "first_token_ms",
+        "loaded_first_token_ms",
         "token_ms",
         "decode_token_ms",
         "latency_ms",
@@ -79,7 +81,7 @@ class LlmRun:
     ]
     value: Positive
     kv_precision: str
-    kind: Literal["time", "unknown"]
+    kind: Literal["time", "load", "unknown"]
     source: str
     as_of: IsoDate
     input_tokens: Count | None = None

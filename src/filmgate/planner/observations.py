@@ -7,6 +7,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
 from filmgate.jobs import Size
 from filmgate.planner.calibration import Constants, Observation
+from filmgate.planner.llm.loaded import Load, loaded_first_token
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.step_time import (
     Serving,
@@ -23,6 +24,7 @@ from filmgate.planner.video.rates import Software, decode_time, forward_time, ra
 from filmgate.planner.video.work import decode_work, forward_work
 
 MAX_BATCH = 2048
+NO_SAFETY = 1.0  # a published run used the memory that it had
 
 
 def clip_of(run: VideoRun | MemoryRun | MeasuredRun, catalog: Catalog) -> ClipShape:
@@ -84,11 +86,14 @@ def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
 def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) -> float:
     prompt, answer = float(run.input_tokens or 0), float(run.output_tokens or 0)
     if run.requests:
-        limit = min(run.batch or MAX_BATCH, cache_capacity(serving, prompt + answer))
+        limit = min(run.batch or MAX_BATCH, cache_capacity(serving, prompt + answer, NO_SAFETY))
         total = burst_seconds(serving, run.requests, prompt, answer, limit, constants)
         per_request = {"requests_per_second": 1.0, "total_tokens_per_second": prompt + answer}
         return total / (run.requests * per_request.get(run.metric, answer))
-    batch = run.batch or min(cache_capacity(serving, prompt + answer / 2), MAX_BATCH)
+    batch = run.batch or min(cache_capacity(serving, prompt + answer / 2, NO_SAFETY), MAX_BATCH)
+    if run.metric == "loaded_first_token_ms":
+        load = Load(int(prompt), int(answer), int(batch))
+        return loaded_first_token(serving, load, constants).mean
     if run.metric == "first_token_ms":
         return first_token_seconds(serving, prompt, constants, batch)
     if run.metric == "latency_ms":

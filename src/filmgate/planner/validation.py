@@ -44,6 +44,7 @@ class ValidationRow:
     source: str
     note: str = ""
     predicted_strict: float | None = None
+    generation: str = ""
 
     @property
     def error(self) -> float:
@@ -78,6 +79,18 @@ class Validation:
     def median_error(self, *groups: str) -> float:
         return median(abs(row.error) for row in self.counted(*groups))
 
+    def coverage(self, *groups: str) -> float:
+        """The share of rows that lie within an 80 % interval made without them.
+
+        Both the constants and the width leave out every run of the row's model and GPU.
+        """
+        rows = [row for row in self.counted(*groups) if row.strict_error is not None]
+        inside = 0
+        for row in rows:
+            others = [o for o in rows if (o.model, o.gpu) != (row.model, row.gpu)]
+            inside += _log_error(row) <= percentile([_log_error(o) for o in others], INTERVAL)
+        return inside / len(rows)
+
     def worst_single_gpu(self, *groups: str) -> ValidationRow:
         return max((row for row in self.counted(*groups) if row.gpus == 1), key=lambda row: abs(row.error))
 
@@ -105,11 +118,11 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
     llm, llm_constants = _llm_rows(catalog)
     rows = (*video, *llm, *memory_rows(catalog))
     video_counted = [row for row in video if row.is_counted]
-    llm_counted = [row for row in llm if row.is_counted]
+    llm_counted = [row for row in llm if row.is_counted and row.group == "llm"]
     calibration = Calibration(
         constants={name: round(value, 5) for name, value in (video_constants | llm_constants).items()},
         video_spread=_strict_spread(video_counted),
-        llm_spread=_spread(llm_counted),
+        llm_spread=_strict_spread(llm_counted),
         seen_gpus=tuple(sorted({row.gpu for row in video_counted})),
         source=f"fitted to {len(video_counted)} video and {len(llm_counted)} language-model figures",
         as_of=as_of,
@@ -119,12 +132,12 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
 
 def _strict_spread(rows: Iterable[ValidationRow]) -> float:
     """The spread of runs whose model and GPU the fit has not seen together: those of a fresh question."""
-    errors = [abs(log(1 + row.strict_error)) for row in rows if row.strict_error is not None]
+    errors = [_log_error(row) for row in rows if row.strict_error is not None]
     return round(percentile(errors, INTERVAL), 4)
 
 
-def _spread(rows: Iterable[ValidationRow]) -> float:
-    return round(percentile([abs(log(1 + row.error)) for row in rows], INTERVAL), 4)
+def _log_error(row: ValidationRow) -> float:
+    return abs(log(1 + (row.strict_error or 0.0)))
 
 
 def _missing_runs(catalog: Catalog, constants: Constants) -> list[MissingRun]:
@@ -150,7 +163,7 @@ def _video_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]
     held_out = predict_held_out(counted, VIDEO_PRIORS, full, lambda o: o.id)
     strict = predict_held_out(counted, VIDEO_PRIORS, full, lambda o: machine[o.id])
     rows = [_video_row(run, catalog, full, held_out, strict) for run in runs.video]
-    rows += [_measured_row(run, held_out, strict) for run in runs.measured]
+    rows += [_measured_row(run, catalog, held_out, strict) for run in runs.measured]
     return rows, full
 
 
@@ -173,11 +186,12 @@ def _video_row(
         source=run.source,
         note=run.note or "",
         predicted_strict=strict.get(run.id),
+        generation=catalog.gpu(run.gpu).generation,
     )
 
 
 def _measured_row(
-    run: MeasuredRun, held_out: Mapping[str, float], strict: Mapping[str, float]
+    run: MeasuredRun, catalog: Catalog, held_out: Mapping[str, float], strict: Mapping[str, float]
 ) -> ValidationRow:
     key = measured_id(run)
     return ValidationRow(
@@ -192,33 +206,59 @@ def _measured_row(
         source=run.source,
         note=run.note or "",
         predicted_strict=strict[key],
+        generation=catalog.gpu(run.gpu).generation,
     )
 
 
 def _llm_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:
     timed = [run for run in catalog.runs.llm if run.kind == "time"]
     observations = [of_llm(run, catalog) for run in timed]
+    machine = {run.id: (run.model, run.gpu) for run in timed}
     full = fit(observations, LLM_PRIORS)
     held_out = predict_held_out(observations, LLM_PRIORS, full, lambda o: o.id)
+    strict = predict_held_out(observations, LLM_PRIORS, full, lambda o: machine[o.id])
     rows = [
-        _llm_row(run, seen.seconds, held_out[run.id]) for run, seen in zip(timed, observations, strict=True)
+        _llm_row(run, catalog, (seen.seconds, held_out[run.id], strict[run.id]))
+        for run, seen in zip(timed, observations, strict=True)
     ]
-    rows += [_llm_row(run, 1.0, 1.0) for run in catalog.runs.llm if run.kind != "time"]
+    rows += _loaded_rows(catalog, observations, full, machine)
+    rows += [_llm_row(run, catalog, (1.0, 1.0, None)) for run in catalog.runs.llm if run.kind == "unknown"]
     return rows, full
 
 
-def _llm_row(run: LlmRun, published: float, predicted: float) -> ValidationRow:
+def _loaded_rows(
+    catalog: Catalog,
+    observations: Sequence[Observation],
+    full: Constants,
+    machine: Mapping[str, tuple[str, str]],
+) -> list[ValidationRow]:
+    """First tokens under load. No constant is fitted to them; `strict` also leaves out their machine."""
+    rows, fits = [], {}
+    for run in (run for run in catalog.runs.llm if run.kind == "load"):
+        key = (run.model, run.gpu)
+        if key not in fits:
+            fits[key] = fit([o for o in observations if machine[o.id] != key], LLM_PRIORS, full)
+        seen = of_llm(run, catalog)
+        rows.append(_llm_row(run, catalog, (seen.seconds, seen.predict(full), seen.predict(fits[key]))))
+    return rows
+
+
+def _llm_row(run: LlmRun, catalog: Catalog, times: tuple[float, float, float | None]) -> ValidationRow:
+    """A row of published seconds, the prediction, and the strict one."""
+    published, predicted, strict = times
     return ValidationRow(
         id=run.id,
-        group="llm",
+        group="llm-load" if run.kind == "load" else "llm",
         model=run.model,
         gpu=run.gpu,
         gpus=run.gpus,
         published=published,
         predicted=predicted,
-        is_counted=run.kind == "time",
+        is_counted=run.kind != "unknown",
         source=run.source,
         note=run.note or "",
+        predicted_strict=strict,
+        generation=catalog.gpu(run.gpu).generation,
     )
 
 

@@ -18,6 +18,7 @@ from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 from filmgate.jobs import Size
 from filmgate.models.names import SHIPPED, shipped_folder
+from filmgate.planner.fleet.money import YEARS
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
 from filmgate.planner.machines import jurisdiction_of
 from filmgate.planner.video.question import VideoQuestion
@@ -96,6 +97,12 @@ def check_share(value: float | None, option: str) -> None:
         raise UsageError(f"must be a share of at least 0 and less than 1, got {value:g}", option=option)
 
 
+def check_years(years: int) -> int:
+    if years not in YEARS:
+        raise UsageError(f"a Savings Plan has a term of 1 or 3 years, got {years}", option="--commit-years")
+    return years
+
+
 def check_precision(
     precision: str, allowed: tuple[str, ...] = tuple(BITS_PER_VALUE), option: str = "--precision"
 ) -> str:
@@ -118,6 +125,7 @@ def check_numbers(question: VideoQuestion) -> None:
     check_safety_factor(question.safety_factor)
     check_share(question.commit_discount, "--commit-discount")
     check_share(question.interruptible_share, "--interruptible")
+    check_positive(question.interruptions_per_day, "--interruptions-per-day")
 
 
 def check_residency(residency: str | None, catalog: Catalog) -> str | None:

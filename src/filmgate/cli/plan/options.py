@@ -58,10 +58,15 @@ ArrivalsFile = Annotated[
 ]
 Adapters = Annotated[int, typer.Option("--adapters", min=1, help="Number of adapters on one base model.")]
 Discount = Annotated[
-    float | None, typer.Option("--commit-discount", help="Discount for committed instances, e.g. 0.4.")
+    float | None,
+    typer.Option("--commit-discount", help="Discount of a Savings Plan that the catalog lacks, e.g. 0.3."),
 ]
+CommitYears = Annotated[int, typer.Option("--commit-years", help="Term of the Savings Plan: 1 or 3.")]
 Interruptible = Annotated[
     float, typer.Option("--interruptible", help="Share of the work that may run on spot instances.")
+]
+Interruptions = Annotated[
+    float, typer.Option("--interruptions-per-day", help="How often a spot machine is taken back.")
 ]
 SafetyFactor = Annotated[float, typer.Option("--safety-factor", help="Factor on estimated memory.")]
 Residency = Annotated[

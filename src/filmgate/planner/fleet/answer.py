@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 from filmgate.planner.fleet.isolation import Isolation
 from filmgate.planner.fleet.money import Purchase
+from filmgate.planner.fleet.purchase import Way
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.starts import ColdStart
 
@@ -289,5 +290,7 @@ class CostAnswer:
     warm_usd_per_day: float | None = None
     by_volume: tuple[VolumeCost, ...] = ()
     purchase: tuple[Purchase, ...] = ()
+    ways_to_buy: tuple[Way, ...] = ()
+    warnings: tuple[str, ...] = ()
     spot_range: tuple[float | None, float | None] | None = None
     currency: str = "USD"

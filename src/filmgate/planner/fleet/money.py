@@ -11,19 +11,34 @@ DAYS_PER_MONTH = 365 / 12
 HOURS_PER_MONTH = 730
 MAX_CLIPS_PER_DAY = 10_000_000.0
 INTERRUPTIONS_PER_DAY = 1.0  # of each spot machine; no rate is published per instance type
-NO_RATE = "a one-year Compute Savings Plan fits; the catalog has no rate, give --commit-discount"
-NOT_THREE_YEARS = "commit to one year: in three, GPUs and prices change"
+YEARS = (1, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How machines may be bought. `interruptible_share` of them may be spot instances."""
+    """How machines may be bought. `interruptible_share` of them may be spot instances.
+
+    `commit_discount` replaces the catalog's rate of a Savings Plan of `commit_years`.
+    """
 
     commit_discount: float | None = None
     interruptible_share: float = 0.0
+    commit_years: int = 1
+    interruptions_per_day: float = INTERRUPTIONS_PER_DAY
+
+    def committed_rate(self, price: Price) -> float | None:
+        """USD per hour of a Compute Savings Plan; None where neither catalog nor question has a rate."""
+        if self.commit_discount is not None:
+            return (price.on_demand or 0.0) * (1 - self.commit_discount)
+        return savings_rate(price, self.commit_years)
 
 
 ON_DEMAND = Terms()
+
+
+def savings_rate(price: Price, years: int) -> float | None:
+    """The catalog's rate of a Compute Savings Plan of this many years."""
+    return {1: price.savings_1y, 3: price.savings_3y}.get(years)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +99,38 @@ def purchase_mix(
 
     Each interruption of a spot machine costs `redo_seconds`: a start and the work since the last checkpoint.
     """
-    on_demand = price.on_demand or 0.0
     parts = ((fleet.instances - fleet.warm_instances, traffic.busy_hours), (fleet.warm_instances, 24.0))
-    may_be_spot = int(fleet.instances * terms.interruptible_share + 1e-9) if price.spot_median else 0
+    may_be_spot = spot_machines(fleet, price, terms)
     mix = []
     for instances, hours in parts:
-        bought, spot = _bought(1, hours, on_demand, terms), _spot(1, hours, price, redo_seconds)
+        bought, spot = _bought(hours, price, terms), _spot(hours, price, terms, redo_seconds)
         count = min(may_be_spot, instances) if spot.usd_per_day < bought.usd_per_day else 0
         may_be_spot -= count
         mix += [replace(bought, instances=instances - count), replace(spot, instances=count)]
     return [part for part in mix if part.instances]
 
 
-def _bought(instances: int, hours: float, on_demand: float, terms: Terms) -> Purchase:
-    """Committed where paying for 24 hours at the discount is cheaper than `hours` on demand."""
+def spot_machines(fleet: Fleet, price: Price, terms: Terms) -> int:
+    """Whole machines that may be spot instances."""
+    return int(fleet.instances * terms.interruptible_share + 1e-9) if price.spot_median else 0
+
+
+def _bought(hours: float, price: Price, terms: Terms) -> Purchase:
+    """One machine, committed where paying for 24 hours at that rate is cheaper than `hours` on demand."""
+    on_demand, rate = price.on_demand or 0.0, terms.committed_rate(price)
     when = "runs all day" if hours >= 24 else f"runs {hours:g} hours a day"
-    discount = terms.commit_discount
-    if discount and 24 * (1 - discount) < hours:
-        note = f"{when}; {discount:.0%} discount, as given; {NOT_THREE_YEARS}"
-        return Purchase("committed", instances, on_demand * (1 - discount), note)
-    note = f"{when}; {NO_RATE}" if hours >= 24 and discount is None else when
-    return Purchase("on demand", instances, on_demand, note, hours)
+    if rate is not None and 24 * rate < hours * on_demand:
+        plan = f"Compute Savings Plan, {terms.commit_years} year{'s' if terms.commit_years > 1 else ''}"
+        origin = "the catalog's rate" if terms.commit_discount is None else "your rate, not a published one"
+        return Purchase("committed", 1, rate, f"{when}; {plan}, {1 - rate / on_demand:.0%} off; {origin}")
+    return Purchase("on demand", 1, on_demand, when, hours)
 
 
-def _spot(instances: int, hours: float, price: Price, redo_seconds: float) -> Purchase:
-    again = INTERRUPTIONS_PER_DAY * redo_seconds / 3600 * hours / 24
+def _spot(hours: float, price: Price, terms: Terms, redo_seconds: float) -> Purchase:
+    again = terms.interruptions_per_day * redo_seconds / 3600 * hours / 24
     spread = f"spot {price.spot_min or 0:.2f} to {price.spot_max or 0:.2f} over {price.zones or '?'} zones"
     note = f"{spread}; {again:.2g} h a day repeat interrupted work; clips checkpoint their latents"
-    return Purchase("spot", instances, price.spot_median or 0.0, note, min(24.0, hours + again))
+    return Purchase("spot", 1, price.spot_median or 0.0, note, min(24.0, hours + again))
 
 
 def scaled_bill(instance_hours: float, usd_per_hour: float, busy_hours: float) -> Bill:

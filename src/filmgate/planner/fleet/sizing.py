@@ -1,15 +1,18 @@
 """Replicas for a latency target, at the upper end of the interval and with machines lost."""
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
-from filmgate.planner.fleet.simulation import latency_percentile
+from filmgate.planner.fleet.simulation import latency_percentile, sorted_latencies
 from filmgate.planner.fleet.traffic import Traffic
 
 MAX_UTILISATION = 0.85  # in the busiest hour, at the upper end of the interval: capacity to catch up
 MAX_SIMULATED_REPLICAS = 400  # a larger fleet has almost no queue; the formula is enough
-LATENCY_MARGIN = 0.98  # the sampling error of a simulated percentile
+LATE_MARGIN = 0.9  # of the clips that may be late: the sampling error of a simulated percentile
+CONFIRMING_SEEDS = tuple(range(21, 37))  # arrivals that no fleet is sized with
+MAX_LATE = 0.05
 ROUNDING = 1e-9  # a clip that does not wait may seem to take longer than its service time
 
 
@@ -46,7 +49,8 @@ class Fleet:
     """Replicas of one machine type; every GPU of a machine runs one. Waits and latencies are seconds.
 
     `needed_replicas` meet the target at the upper end of the interval. `latency_p95` and `latency_p99` are
-    expected with all machines; `worst_p95` is at the upper end with the spare machines lost.
+    expected with all machines; `worst_p95` is at the upper end with the spare machines lost. `late_runs` of
+    `confirming_runs` further simulations of that case miss the target.
     """
 
     replicas: int
@@ -64,6 +68,8 @@ class Fleet:
     pools: int = 1
     worst_p95: float | None = None
     is_simulated: bool = False
+    confirming_runs: int = 0
+    late_runs: int = 0
 
 
 def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> Fleet | None:
@@ -111,13 +117,16 @@ def fewest_replicas(demand: Demand, share: float, *, is_simulated: bool) -> int 
     if service > slo:
         return None
 
-    target = max(slo * LATENCY_MARGIN, service) * (1 + ROUNDING)
+    target = slo * (1 + ROUNDING)
+    stricter = 1 - (1 - share) * LATE_MARGIN
 
     def is_quick(replicas: int) -> bool:
-        return wait_percentile(traffic.peak_rate, service, replicas, share, traffic.batch) <= target - service
+        return (
+            wait_percentile(traffic.peak_rate, service, replicas, stricter, traffic.batch) <= target - service
+        )
 
     def is_quick_when_simulated(replicas: int) -> bool:
-        return latency_percentile(traffic, service, replicas, share) <= target
+        return latency_percentile(traffic, service, replicas, stricter) <= target
 
     found = stable if is_quick(stable) else fewest_servers(is_quick, stable)
     if found is None or not is_simulated or found > MAX_SIMULATED_REPLICAS:
@@ -135,6 +144,20 @@ def worst_latency(demand: Demand, replicas: int, *, is_simulated: bool = True) -
     """p95 at the upper end of the interval when only `replicas` of one pool are left."""
     high = Demand(demand.traffic, demand.service_high, demand.service_high, demand.slo)
     return _latency(high, replicas, 0.95, is_simulated=is_simulated)
+
+
+def confirm(fleet: Fleet, demand: Demand) -> Fleet:
+    """The fleet with the number of further simulations that miss the target although the sizing met it."""
+    if demand.slo is None or demand.traffic.given or not fleet.is_simulated:
+        return fleet
+    traffic, limit = _per_pool(demand.traffic, fleet.pools), demand.slo * (1 + ROUNDING)
+    late = 0
+    for seed in CONFIRMING_SEEDS:
+        ordered = sorted_latencies(
+            traffic, demand.service_high, fleet.needed_replicas // fleet.pools, (seed,)
+        )
+        late += 1 - bisect_right(ordered, limit) / len(ordered) > MAX_LATE
+    return replace(fleet, confirming_runs=len(CONFIRMING_SEEDS), late_runs=late)
 
 
 def _latency(demand: Demand, replicas: int, share: float, *, is_simulated: bool) -> float:

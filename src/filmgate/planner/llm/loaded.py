@@ -1,19 +1,32 @@
 """The time to the first token of a replica under load: a simulation of its clients.
 
 Each of the sequences is a client that sends a prompt, waits for the prompts before it, reads its answer and
-sends the next prompt. Prompts are prefilled one at a time, in steps that also decode the other sequences.
+sends the next prompt. Prompts are prefilled one after another, in chunks of at most `step_tokens`; each step
+with a chunk also decodes the other sequences.
 """
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
-from filmgate.planner.llm.step_time import Serving, decode_step, first_token_seconds, steady_token_seconds
+from filmgate.planner.llm.memory import step_tokens
+from filmgate.planner.llm.step_time import Serving, decode_step, steady_token_seconds
 from filmgate.planner.percentiles import percentile
 
 REQUESTS = 1500
 SEED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Sequences that are always in progress. `cached` tokens of a prompt are in the prefix cache."""
+
+    prompt: int
+    answer: int
+    sequences: int
+    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +39,25 @@ class FirstToken:
     p99: float
 
 
-def loaded_first_token(
-    serving: Serving, prompt: int, answer: int, sequences: int, constants: Mapping[str, float]
-) -> FirstToken:
-    """The time to the first token when `sequences` are always in progress."""
-    prefill = first_token_seconds(serving, prompt, constants)
-    if sequences <= 1:
-        return FirstToken(prefill, prefill, prefill, prefill)
-    busy = prefill + decode_step(serving, sequences, prompt + answer / 2, constants).seconds
-    reading = answer * steady_token_seconds(serving, sequences, prompt, answer, constants)
-    waits = _simulate(busy, reading, sequences)
+def prefill_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) -> float:
+    """Seconds of the steps that prefill one prompt while the other sequences decode."""
+    new = max(1, load.prompt - load.cached)
+    others = load.sequences - 1
+    chunks = math.ceil(new / max(1, step_tokens(serving.gpu) - others))
+    context = load.prompt + load.answer / 2 if others else float(load.prompt)
+    step = decode_step(serving, others, context, constants, prompt_tokens=new / chunks)
+    return chunks * step.seconds
+
+
+def loaded_first_token(serving: Serving, load: Load, constants: Mapping[str, float]) -> FirstToken:
+    """The time to the first token when `load.sequences` are always in progress."""
+    busy = prefill_seconds(serving, load, constants)
+    if load.sequences <= 1:
+        return FirstToken(busy, busy, busy, busy)
+    reading = load.answer * steady_token_seconds(
+        serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
+    )
+    waits = _simulate(busy, reading, load.sequences)
     return FirstToken(
         sum(waits) / len(waits), percentile(waits, 0.5), percentile(waits, 0.95), percentile(waits, 0.99)
     )

@@ -1,12 +1,18 @@
 """Memory of a served language model, and the number of sequences that its KV cache can hold."""
 
+from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.planner.llm.step_time import Serving, kv_bytes, weight_bytes
 from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, MemoryLine
 
 USABLE_SHARE = 0.9  # the share of device memory that engines allocate
-ENGINE_BYTES = 1.8e9  # CUDA graphs and workspaces per GPU
-STEP_TOKENS = 8192  # the most tokens that an engine processes in one step by default
-BYTES_PER_HIDDEN = 32.0  # activations of a token per hidden unit: residual, attention and feed-forward
+# Figures from start-up logs and the source of vLLM, none of them a run of the validation:
+# 0.12 GiB outside torch (Llama 3.1 8B on 80 GB, vLLM 0.7) and 0.36 GiB of CUDA graphs (gpustack/runner 251).
+ENGINE_BYTES = 0.48 * GIB
+# 1.26 GiB of activations for 8192 tokens of Llama 3 8B, on one GPU and on each of two (vllm 10511).
+BYTES_PER_HIDDEN = 1.26 * GIB / (8192 * 4096)
+# The most tokens in one step: vllm/engine/arg_utils.py, get_batch_defaults, of an API server.
+STEP_TOKENS, SMALL_GPU_STEP_TOKENS = 8192, 2048
+LARGE_GPU_BYTES = 70 * GIB
 STAGES = ("decode",)
 
 
@@ -26,10 +32,15 @@ def llm_budget(serving: Serving, context: float, concurrency: float, safety_fact
     )
 
 
+def step_tokens(gpu: Gpu) -> int:
+    """The most tokens that an engine processes in one step; longer prompts are split into chunks."""
+    is_large = gpu.memory_bytes >= LARGE_GPU_BYTES and not gpu.name.startswith("A100")
+    return STEP_TOKENS if is_large else SMALL_GPU_STEP_TOKENS
+
+
 def engine_bytes(serving: Serving) -> float:
     """Activations of a full step, graphs and workspaces of one GPU. They grow with the model."""
-    activations = BYTES_PER_HIDDEN * STEP_TOKENS * serving.model.hidden / serving.gpus
-    return ENGINE_BYTES + activations
+    return ENGINE_BYTES + BYTES_PER_HIDDEN * step_tokens(serving.gpu) * serving.model.hidden
 
 
 def usable_bytes(serving: Serving) -> float:
@@ -37,8 +48,8 @@ def usable_bytes(serving: Serving) -> float:
     return serving.gpu.memory_bytes * USABLE_SHARE
 
 
-def cache_capacity(serving: Serving, context: float) -> float:
+def cache_capacity(serving: Serving, context: float, safety_factor: float = SAFETY_FACTOR) -> float:
     """Sequences of `context` tokens that the group can hold at once; at least one."""
-    reserve = engine_bytes(serving) * SAFETY_FACTOR
+    reserve = engine_bytes(serving) * safety_factor
     free = serving.gpus * (usable_bytes(serving) - reserve) - weight_bytes(serving.model, serving.precision)
     return max(1.0, free / kv_bytes(serving.model, context, serving.kv_precision))

@@ -11,7 +11,7 @@ from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
 from filmgate.planner.llm.arrivals import BatchLimits, largest_batch, pace_of, size_llm_fleet
-from filmgate.planner.llm.loaded import FirstToken, loaded_first_token
+from filmgate.planner.llm.loaded import FirstToken, Load, loaded_first_token
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
 from filmgate.planner.machines import Machine
@@ -126,7 +126,7 @@ def _evaluate_group(
     idle = first_token_seconds(serving, question.prompt, constants)
     first = FirstToken(idle, idle, idle, idle)
     if question.traffic is None:  # with arrivals, the fleet's queue is the load
-        first = loaded_first_token(serving, question.prompt, question.answer, batch, constants)
+        first = loaded_first_token(serving, Load(question.prompt, question.answer, batch), constants)
     late = _late(question, machine, gpus, first.p95 * 1e3, between * 1e3)
     if late is not None:
         return late

@@ -125,10 +125,19 @@ def first_token_seconds(
 
 
 def steady_token_seconds(
-    serving: Serving, batch: float, prompt: float, answer: float, constants: Mapping[str, float]
+    serving: Serving,
+    batch: float,
+    prompt: float,
+    answer: float,
+    constants: Mapping[str, float],
+    *,
+    cached: float = 0.0,
 ) -> float:
-    """Time between tokens with a full batch. Each step also processes a share of the new prompts."""
-    arriving = batch * prompt / max(answer, 1.0)
+    """Time between tokens with a full batch. Each step also processes a share of the new prompts.
+
+    `cached` tokens of each prompt are in the prefix cache.
+    """
+    arriving = batch * max(prompt - cached, 1.0) / max(answer, 1.0)
     return decode_step(serving, batch, prompt + answer / 2, constants, prompt_tokens=arriving).seconds
 
 

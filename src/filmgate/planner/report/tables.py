@@ -209,6 +209,14 @@ def _cost(answer: Answer) -> Table | None:
         for part in cost.purchase
     ]
     rows += [
+        (
+            f"all of it: {way.name}",
+            way.note if way.usd_per_month is None else f"{usd(way.usd_per_month)} per month; {way.note}",
+        )
+        for way in cost.ways_to_buy
+    ]
+    rows += [("before you sign", warning) for warning in cost.warnings]
+    rows += [
         (f"with {lever.name}", f"saves {lever.saving:.0%}" + (f"; {lever.note}" if lever.note else ""))
         for lever in cost.levers
     ]

@@ -7,11 +7,12 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.instances import Price
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill, bill, scaled_bill
+from filmgate.planner.fleet.money import Bill, scaled_bill
 from filmgate.planner.fleet.pattern import Pattern
+from filmgate.planner.fleet.purchase import Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.simulation import Operation, Outcome, day_arrivals, simulate
-from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, size_fleet
+from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, confirm, size_fleet
 from filmgate.planner.fleet.starts import Startup, start_seconds
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
@@ -93,7 +94,16 @@ def decide(question: VideoQuestion, candidates: list[Candidate]) -> list[Candida
         if exact.fleet is not None:
             found.append(exact)
             best = min(best, exact.usd_per_clip(question) or math.inf)
-    return rank(question, found)
+    return [
+        _confirmed(question, candidate) if i == 0 else candidate
+        for i, candidate in enumerate(rank(question, found))
+    ]
+
+
+def _confirmed(question: VideoQuestion, candidate: Candidate) -> Candidate:
+    if candidate.fleet is None:
+        return candidate
+    return replace(candidate, fleet=confirm(candidate.fleet, demand_of(question, candidate.split)))
 
 
 def rank(question: VideoQuestion, candidates: list[Candidate]) -> list[Candidate]:
@@ -185,12 +195,17 @@ def new_replica_seconds(question: VideoQuestion, machine: Machine, split: Split)
     return start_seconds(startup_of(question, machine, split), machine.instance, machine.gpu)
 
 
-def _bill(question: VideoQuestion, machine: Machine, split: Split, fleet: Fleet) -> Bill | None:
+def order_of(question: VideoQuestion, machine: Machine, split: Split, fleet: Fleet) -> Order | None:
+    """What has to be bought; None without a volume or a price."""
     traffic, price = question.traffic(), machine.price
     if traffic is None or price is None or price.on_demand is None:
         return None
-    start = new_replica_seconds(question, machine, split)
-    return bill(fleet, traffic, price, question.terms, service=split.seconds, start_seconds=start)
+    return Order(fleet, traffic, price, split.seconds, new_replica_seconds(question, machine, split))
+
+
+def _bill(question: VideoQuestion, machine: Machine, split: Split, fleet: Fleet) -> Bill | None:
+    order = order_of(question, machine, split, fleet)
+    return order.bill(question.terms) if order else None
 
 
 def with_price(question: VideoQuestion, candidate: Candidate, price: Price) -> Candidate:

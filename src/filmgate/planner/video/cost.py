@@ -8,9 +8,10 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Curve, Plots
 from filmgate.planner.fleet.answer import ClipQuote, CostAnswer, CostLever, VolumeCost
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.fleet.purchase import warnings, ways_to_buy
 from filmgate.planner.fleet.queueing import wait_percentile
 from filmgate.planner.machines import prices_by_region
-from filmgate.planner.video.candidates import Candidate, daily_cost
+from filmgate.planner.video.candidates import Candidate, daily_cost, order_of
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import machine_time
 
@@ -25,6 +26,7 @@ def cost_answer(
     quotes: Sequence[ClipQuote],
 ) -> CostAnswer:
     per_clip, bill, price = best.usd_per_clip(question), best.bill, best.machine.price
+    order = order_of(question, best.machine, best.split, best.fleet) if best.fleet else None
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=best.machine.usd_per_hour,
@@ -40,6 +42,8 @@ def cost_answer(
         warm_usd_per_day=bill.warm_usd_per_day if bill else None,
         by_volume=tuple(_by_volume(question, best)) if bill else (),
         purchase=bill.purchases if bill else (),
+        ways_to_buy=ways_to_buy(order, question.terms) if order else (),
+        warnings=warnings(order, question.terms) if order else (),
         spot_range=(price.spot_min, price.spot_max) if best.fleet and price else None,
     )
 

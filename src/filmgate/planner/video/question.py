@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.capabilities import FILMGATE, Capabilities, pipeline_class
-from filmgate.planner.fleet.money import Terms
+from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY, Terms
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, recorded_traffic, traffic_of
 from filmgate.planner.memory import SAFETY_FACTOR
@@ -33,7 +33,9 @@ class VideoQuestion:
     instances: tuple[str, ...] = ()
     residency: str | None = None
     commit_discount: float | None = None
+    commit_years: int = 1
     interruptible_share: float = 0.0
+    interruptions_per_day: float = INTERRUPTIONS_PER_DAY
     tenants: int = 1
     tenancy: Tenancy = Tenancy.SHARED
     adapters: int = 1
@@ -58,7 +60,9 @@ class VideoQuestion:
 
     @property
     def terms(self) -> Terms:
-        return Terms(self.commit_discount, self.interruptible_share)
+        return Terms(
+            self.commit_discount, self.interruptible_share, self.commit_years, self.interruptions_per_day
+        )
 
     def not_with_filmgate(self) -> list[str]:
         """What the question asks for and the runtime does not do."""

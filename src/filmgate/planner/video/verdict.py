@@ -10,6 +10,7 @@ from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import Rejected, closest
 from filmgate.planner.fleet.answer import ClipQuote
 from filmgate.planner.fleet.pattern import Choice, Pattern
+from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.machines import machines_for, no_machine, not_in_region
 from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import frame_limits
@@ -46,7 +47,17 @@ def video_verdict(
     cost = f"${per_clip:.3g} per clip, ${best.bill.usd_per_month:,.0f} per month"
     tenants = f", {fleet.pools} tenants on separate hardware" if fleet.pools > 1 else ""
     machines = f"Run {fleet.instances} x {where}, {choice.pattern}{tenants}"
-    return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}."
+    return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}.{tight(fleet)}"
+
+
+def tight(fleet: Fleet) -> str:
+    """A warning about a fleet that misses its target in some further simulations; empty for others."""
+    if not fleet.late_runs:
+        return ""
+    return (
+        f" Tight: with the spare machines lost and clips at the upper end, {fleet.late_runs} of "
+        f"{fleet.confirming_runs} further simulations miss the limit; --spare-machines adds margin."
+    )
 
 
 def brief(value: float) -> str:

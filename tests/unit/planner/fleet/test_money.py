@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from filmgate.planner.fleet.money import ON_DEMAND, Terms, bill, break_even
+from filmgate.planner.fleet.purchase import Order, warnings, ways_to_buy
 from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
@@ -82,11 +83,47 @@ def test_interruptions_of_spot_machines_are_paid(price):
     assert slow > quick
 
 
-def test_without_a_discount_the_bill_is_on_demand_and_says_what_is_missing(price):
+def test_without_a_rate_the_bill_is_on_demand_and_says_what_is_missing(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
-    (part,) = bill(fleet_for(traffic), traffic, price, ON_DEMAND, service=60).purchases
+    order = Order(fleet_for(traffic), traffic, price, 60, 0)
+    (part,) = order.bill(ON_DEMAND).purchases
     assert (part.how, part.usd_per_hour) == ("on demand", 2.0)
-    assert "--commit-discount" in part.note
+    plans = [way for way in ways_to_buy(order, ON_DEMAND) if "Savings Plan" in way.name]
+    assert all(way.usd_per_month is None and "--commit-discount" in way.note for way in plans)
+
+
+def test_a_savings_plan_of_the_catalog_is_bought_by_its_term(price):
+    """S0-11, S0-74, S1-46: rates by term, one year by default, a warning against three, no reservations."""
+    traffic = traffic_of(500, TrafficShape.STEADY)
+    known = replace(price, savings_1y=1.5, savings_3y=1.1)
+    order = Order(fleet_for(traffic), traffic, known, 60, 0)
+    (part,) = order.bill(ON_DEMAND).purchases
+    assert (part.how, part.usd_per_hour) == ("committed", 1.5)
+    assert "1 year, 25% off; the catalog's rate" in part.note
+    (longer,) = order.bill(Terms(commit_years=3)).purchases
+    assert longer.usd_per_hour == 1.1
+    one, three = warnings(order, ON_DEMAND), warnings(order, Terms(commit_years=3))
+    assert "no Reserved Instances" in one[0]
+    assert len(one) == 1
+    assert "three years" in three[1]
+    ways = {way.name: way.usd_per_month for way in ways_to_buy(order, ON_DEMAND)}
+    assert ways["Compute Savings Plan, 3 years"] < ways["the bill"] < ways["on demand"]
+
+
+def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_the_share(price):
+    """S1-45: 10 % of a few machines rounds to none."""
+    traffic = traffic_of(500, TrafficShape.STEADY)
+    order = Order(fleet_for(traffic), traffic, price, 60, 0)
+    assert order.bill(Terms(None, 0.1)).usd_per_day == order.bill(ON_DEMAND).usd_per_day
+    text = warnings(order, Terms(None, 0.1))[-1]
+    share = float(text.rpartition("--interruptible ")[2].rstrip("."))
+    assert order.bill(Terms(None, share + 0.01)).usd_per_day < order.bill(ON_DEMAND).usd_per_day
+
+
+def test_more_interruptions_cost_more(price):
+    order = Order(fleet_for(BUSINESS), BUSINESS, price, 60, 600)
+    rare, often = (order.bill(Terms(None, 0.5, 1, per_day)).usd_per_day for per_day in (0.1, 8))
+    assert rare < often
 
 
 def test_break_even_is_the_volume_at_which_fleet_and_api_cost_the_same():

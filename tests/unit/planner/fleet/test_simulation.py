@@ -7,6 +7,7 @@ import pytest
 from filmgate.planner.fleet.simulation import (
     Operation,
     day_arrivals,
+    fixed_fleet_latencies,
     latency_percentile,
     simulate,
     unit_arrivals,
@@ -80,3 +81,26 @@ def test_the_formulas_size_a_fleet_within_a_quarter_of_the_simulation(batch, loa
     demand = Demand(traffic, 60, 60, 60 * slack)
     screened, simulated = (fewest_replicas(demand, 0.95, is_simulated=exact) for exact in (False, True))
     assert abs(screened - simulated) <= max(1, math.ceil(0.25 * simulated))
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 17])
+def test_the_recursion_of_a_fixed_fleet_is_the_simulation(replicas):
+    arrivals = [time / 0.05 for time in unit_arrivals(4.0, 1500, 3)]
+    whole = simulate(arrivals, 45.0, Operation(replicas, replicas)).latencies
+    assert fixed_fleet_latencies(arrivals, 45.0, replicas) == pytest.approx(whole)
+
+
+def test_a_clip_that_waits_takes_the_first_replica_that_is_free_even_if_it_was_started_later():
+    rule = iter([1, 1, 2])
+    fleet = Operation(0, 2, start_seconds=10, scaling=lambda waiting, replicas: next(rule))
+    outcome = simulate([0, 1, 2], 100, fleet)
+    assert outcome.latencies == (
+        110,
+        111,
+        208,
+    )  # the second clip starts on the replica that the third one started
+
+
+def test_clips_of_a_fleet_that_never_starts_wait_for_ever():
+    outcome = simulate([0, 1], 10, Operation(0, 4, scaling=lambda waiting, replicas: 0))
+    assert outcome.latencies == (math.inf, math.inf)
