@@ -76,8 +76,8 @@ def run_worker(
     configure_logs()
     health, registry = WorkerHealth(GPU_PARTS, on_ready), new_registry()
     with (
-        running_management(settings.management, registry, health.readiness()),
         opened_services(settings, "worker") as services,
+        running_management(settings.management, registry, health.readiness()),
     ):
         runner = make_runner()
         instance_id = read_instance_id(settings.worker) or socket.gethostname()
@@ -104,8 +104,8 @@ def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Pr
     configure_logs()
     health, registry = WorkerHealth(MANAGED_PARTS), new_registry()
     with (
-        running_management(settings.management, registry, health.readiness()),
         opened_services(settings, "managed-worker") as services,
+        running_management(settings.management, registry, health.readiness()),
     ):
         worker = build_managed_worker(services, settings, models, provider, health)
         with announced(services, worker):

@@ -166,7 +166,8 @@ def test_a_corrupt_checkpoint_is_deleted_and_the_job_denoises_again(site, tmp_pa
     checkpoint = ObjectName(ACME, job.id, CHECKPOINT_PART)
     site.store.put(checkpoint, [b"x" * 1024])
     path = tmp_path / "objects" / str(checkpoint)
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    stored = path.read_bytes()
+    path.write_bytes(stored[:-1] + bytes([stored[-1] ^ 1]))
     with site.worker(PatternRunner()):
         done = site.wait_for(job)
     assert (done.state, done.attempt) == (JobState.COMPLETED, 2)
