@@ -87,7 +87,7 @@ def names(client):
 @pytest.mark.parametrize(
     ("arguments", "environ", "message"),
     [
-        (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=FOLDER"),
+        (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=LOCATION"),
         ((), {"FILMGATE_QUEUE__URL": "mysql://x/y"}, "queue.url"),
         (("--managed",), {}, "--managed: no provider is configured; set provider.kind"),
         (("--managed",), {"FILMGATE_PROVIDER__KIND": "http"}, "provider.url: expected http(s)://HOST/v1"),
