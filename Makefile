@@ -62,6 +62,7 @@ deploy-check: $(STAMP) $(HELM)
 docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
 	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
+	$(PY) -m filmgate.cli.reference docs/reference
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py
 
 # The files of the console in the package, from console/. Needs Node 20; users do not.

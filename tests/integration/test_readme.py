@@ -1,5 +1,6 @@
 """Every code block of the README runs, and every link in the docs has a target."""
 
+import os
 import re
 import runpy
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from filmgate.models.names import shipped_folder
 from tests.server_process import ServerProcess
 from tests.zoo import build_pipeline
 
@@ -64,9 +66,9 @@ def model(tmp_path_factory):
     return str(folder)
 
 
-@pytest.fixture
-def server(tmp_path):
-    process = ServerProcess(tmp_path, model="flipbook")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    process = ServerProcess(tmp_path_factory.mktemp("server"), model="flipbook")
     yield process
     process.stop()
 
@@ -119,12 +121,13 @@ def test_each_command_runs(command, tmp_path):
 
 
 @pytest.mark.parametrize("snippet", [text for text in PYTHON if text not in SDK])
-def test_each_diffusers_snippet_runs(snippet, model, tmp_path, monkeypatch, capsys):
+def test_each_diffusers_snippet_runs(snippet, tmp_path, monkeypatch, capsys):
+    """With the model in the package, on the device the snippet chooses; tests/gpu runs it on a GPU."""
     monkeypatch.chdir(tmp_path)
     small = snippet.replace("num_frames=33", "num_frames=9, height=64, width=64, num_inference_steps=2")
-    exec(compile(small.replace(HUB_ID, model), "README.md", "exec"), {})
+    exec(compile(small.replace(HUB_ID, str(shipped_folder("flipbook"))), "README.md", "exec"), {})
     assert (tmp_path / "clip.mp4").stat().st_size > 0
-    assert "(1, 64, 64, 3)" in capsys.readouterr().out
+    assert "64, 64, 3)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("snippet", SDK)
@@ -136,6 +139,23 @@ def test_the_sdk_snippet_runs_against_a_server(snippet, server):
     )
     assert done.returncode == 0, done.stderr
     assert (server.folder / "ball.mp4").read_bytes()[4:8] == b"ftyp"
+
+
+def test_the_first_service_of_the_tutorial_runs(server):
+    """Only the port differs, and the clip of the OpenAI SDK is shorter."""
+    environ = os.environ | {"FILMGATE_CLIENT__URL": server.url}
+    blocks = read_blocks((ROOT / "docs/tutorial/first-service.md").read_text())
+    for block in (each for each in blocks if not each.reason):
+        text = block.text.replace("Filmgate.local()", f"Filmgate.local(url='{server.url}')")
+        text = text.replace(SERVER_URL, server.url).replace('seconds="4"', 'seconds="1", size="64x64"')
+        is_python = block.language == "python"
+        for arguments in [["-c", text]] if is_python else [["-m", *shlex.split(c)] for c in block.commands]:
+            command = [sys.executable, *arguments]
+            done = subprocess.run(
+                command, cwd=server.folder, env=environ, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+    assert (server.folder / "sora.mp4").read_bytes()[4:8] == b"ftyp"
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)

@@ -32,6 +32,7 @@ from filmgate.api.watch import Watch
 from filmgate.errors import RateLimited
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER
 
+PARTS = (estimates, videos, content, live, events, models, operators, plan, tenants, health, console)
 _MAX_DELAY_SECONDS = 0.5
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
 
@@ -59,7 +60,7 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
     edge = Edge(services.limits, registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
     app.state.edge = edge
-    for part in (estimates, videos, content, live, events, models, operators, plan, tenants, health, console):
+    for part in PARTS:
         app.include_router(part.router)
     install_problems(app)
     app.add_middleware(AddressLimit, edge=edge)

@@ -1,0 +1,21 @@
+"""docs/reference is what the code says, and every error has a remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from filmgate.api.remedies import REMEDIES
+from filmgate.cli.reference import PAGES, _subclasses
+from filmgate.errors import FilmgateError
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_reference_page_is_up_to_date(name):
+    assert (FOLDER / name).read_text() == PAGES[name](), "run `make docs`"
+
+
+def test_every_error_has_a_remedy_and_no_remedy_is_left_over():
+    codes = {kind.code for kind in _subclasses(FilmgateError)} | {FilmgateError.code}
+    assert set(REMEDIES) == codes
