@@ -14,7 +14,18 @@ ROOMS = ("api", "admission", "worker", "scheduling", "pipeline", "store")
 """The rooms on the path, from top to bottom. Calls of rooms beside the path are not recorded."""
 
 CALLBACKS = frozenset(
-    {"GpuRunner._produce", "_report", "ClipSpool.follow", "ClipSpool.head", "ClipSpool.chunks"}
+    {
+        "GpuRunner._produce",
+        "_Steps.on_progress",
+        "_Steps.take_turn",
+        "_Steps.announce_clip",
+        "_Steps.emit_decoded",
+        "DeviceTurn.leave",
+        "Worker._is_stopping",
+        "ClipSpool.follow",
+        "ClipSpool.head",
+        "ClipSpool.chunks",
+    }
 )
 """Functions and generators that a room passes down, and a room below runs."""
 
