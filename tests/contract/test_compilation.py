@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled
-from filmgate.pipeline.canary import canary_request
+from filmgate.pipeline.canary import canary_request, check_canary
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.doctor import examine_compiler
 from filmgate.pipeline.loading import compilation
 from filmgate.pipeline.loading.compilation import (
     CACHE_VARIABLE,
-    MIN_PASSES,
     BlockCompiler,
     find_missing_tool,
     open_compiler,
@@ -22,7 +21,6 @@ from filmgate.pipeline.loading.compilation import (
 from filmgate.pipeline.loading.families import FAMILIES, family_of
 from filmgate.pipeline.loading.memory import Offload, Placement
 from filmgate.pipeline.render import Renderer
-from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.findings import Verdict
@@ -47,8 +45,8 @@ def on_a_gpu(model):
     return place
 
 
-def decide(model, settings=CPU, passes=100, *, is_reused=True):
-    return should_compile(model, settings, passes, is_reused=is_reused)
+def decide(model, settings=CPU, *, is_reused=True):
+    return should_compile(model, settings, is_reused=is_reused)
 
 
 def compiler_for(pipe, settings=CPU):
@@ -74,23 +72,24 @@ def test_auto_compiles_only_proven_families_at_full_quality(on_a_gpu):
     assert not decide(on_a_gpu(), CPU.model_copy(update={"quality": "draft"}))
 
 
-def test_auto_does_not_compile_for_clips_of_few_passes(on_a_gpu):
-    assert decide(on_a_gpu(), passes=MIN_PASSES)
-    assert not decide(on_a_gpu(), passes=MIN_PASSES - 1)
+def test_the_canary_and_single_clips_are_not_compiled_in_a_worker(model, monkeypatch):
+    asked = []
 
+    def decide(_model, _settings, *, is_reused):
+        asked.append(is_reused)
+        return False
 
-def test_auto_does_not_compile_for_the_canary(model):
-    assert canary_request(model("wan2.1")).passes < MIN_PASSES
-
-
-def test_guidance_takes_two_passes_per_step():
-    request = ClipRequest(64, 64, 5, 16, steps=10, seed=0, guidance=5.0)
-    assert (request.passes, replace(request, guidance=1.0).passes) == (20, 10)
+    monkeypatch.setattr("filmgate.pipeline.render.should_compile", decide)
+    wan = model("wan2.1")
+    renderer = Renderer(wan, CPU, is_reused=True)
+    check_canary(wan, renderer)
+    renderer.denoise(Prompt("a cat"), canary_request(wan), Control())
+    assert asked == [False, False, True]
 
 
 @pytest.mark.parametrize("offload", [Offload.NONE, Offload.MODEL])
 def test_on_compiles_on_every_device_and_family(on_a_gpu, offload):
-    assert decide(on_a_gpu("ltx", offload, device="cpu"), ON, passes=1, is_reused=False)
+    assert decide(on_a_gpu("ltx", offload, device="cpu"), ON, is_reused=False)
 
 
 def test_off_and_offloaded_layers_never_compile(on_a_gpu):

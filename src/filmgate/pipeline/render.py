@@ -48,7 +48,8 @@ class Renderer:
 
     One clip may be prepared (`queue_denoising`, up to its first pass) while another is decoded (`finish`).
 
-    `is_reused` means that this process renders many clips, so one-time costs such as compiling pay off.
+    `is_reused` means that this process renders many clips, so one-time costs such as compiling pay off. They
+    do not for `render`, which renders a single clip: for the command line, or the canary.
     """
 
     def __init__(self, model: VideoModel, settings: PipelineSettings, *, is_reused: bool = False) -> None:
@@ -65,20 +66,25 @@ class Renderer:
     def render(
         self, prompt: Prompt, request: ClipRequest, path: Path | None, outputs: ClipOutputs, control: Control
     ) -> RenderReport:
-        """Render one clip to `path`, or into memory. A RunError leaves no file behind."""
+        """Render a single clip to `path`, or into memory. A RunError leaves no file behind."""
         if path is not None:
             check_target(path)
-        denoised = self.denoise(prompt, request, control)
+        denoised = self._denoise(prompt, request, control, is_reused=False)
         return self.finish(denoised, request, path, outputs, control)
 
     def denoise(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
         """The first two stages, from a prompt to latents that a checkpoint can store."""
+        return self._denoise(prompt, request, control, is_reused=self._is_reused)
+
+    def _denoise(
+        self, prompt: Prompt, request: ClipRequest, control: Control, *, is_reused: bool
+    ) -> DenoisedClip:
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         started = time.perf_counter()
         text = self._encode_text(prompt, control)
         encoded = time.perf_counter()
-        denoised = self._run_denoiser(text, request, control)
+        denoised = self._run_denoiser(text, request, control, is_reused=is_reused)
         denoised.wait()
         seconds: dict[str, float] = {
             Stage.TEXT: encoded - started,
@@ -88,7 +94,8 @@ class Renderer:
 
     def queue_denoising(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
         """The same without waiting for the last steps: decode can be queued behind them at once."""
-        return self._run_denoiser(self._encode_text(prompt, control), request, control)
+        text = self._encode_text(prompt, control)
+        return self._run_denoiser(text, request, control, is_reused=self._is_reused)
 
     def finish(
         self,
@@ -118,9 +125,11 @@ class Renderer:
         control.check()
         return text
 
-    def _run_denoiser(self, text: TextEmbedding, request: ClipRequest, control: Control) -> DenoisedClip:
+    def _run_denoiser(
+        self, text: TextEmbedding, request: ClipRequest, control: Control, *, is_reused: bool
+    ) -> DenoisedClip:
         work = partial(denoise, self._model, text, request, control)
-        is_compiled = should_compile(self._model, self._settings, request.passes, is_reused=self._is_reused)
+        is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
         return self._compiler.run(work, is_compiled=is_compiled)
 
     def _writer_for(self, fps: int) -> ClipWriter:

@@ -25,11 +25,6 @@ class ClipRequest:
     image: Image.Image | None = None
     scaled_to: Size | None = None
 
-    @property
-    def passes(self) -> int:
-        """Passes through the denoiser; guidance doubles them."""
-        return self.steps * (2 if self.guidance > 1 else 1)
-
 
 def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
     """The clip that a spec describes. `image`, the first frame, is cropped and resized to the spec's size."""

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from filmgate.catalog.video_models import VideoModel
 
-MIN_COMPILED_PASSES = 8
-"""`pipeline.compile = auto` compiles only clips of at least this many passes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -31,10 +28,9 @@ class Capabilities:
         """Whether the runtime has a family for the model; assumed where the pipeline is not known."""
         return model.pipeline is None or pipeline_class(model) in self.pipelines
 
-    def is_compiled(self, model: VideoModel, passes: int) -> bool:
-        """Whether a worker compiles this model's blocks by default for a clip of this many passes."""
-        is_proven = model.pipeline is not None and pipeline_class(model) in self.compiled_pipelines
-        return is_proven and passes >= MIN_COMPILED_PASSES
+    def is_compiled(self, model: VideoModel) -> bool:
+        """Whether a worker compiles this model's blocks by default."""
+        return model.pipeline is not None and pipeline_class(model) in self.compiled_pipelines
 
 
 def pipeline_class(model: VideoModel) -> str:

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 import filmgate
-from filmgate.planner.capabilities import FILMGATE, MIN_COMPILED_PASSES
+from filmgate.planner.capabilities import FILMGATE
 from filmgate.settings import PipelineSettings
 
 SOURCE = Path(filmgate.__file__).parent
@@ -43,10 +43,6 @@ def test_the_pipelines_are_those_of_the_families():
     assert {name for pipelines, _ in families() for name in pipelines} == FILMGATE.pipelines
     compiled = {name for pipelines, is_proven in families() if is_proven for name in pipelines}
     assert compiled == FILMGATE.compiled_pipelines
-
-
-def test_clips_of_few_passes_are_not_compiled_in_either():
-    assert assigned("pipeline/loading/compilation.py", "MIN_PASSES") == [MIN_COMPILED_PASSES]
 
 
 def test_the_offload_levels_are_those_of_the_setting():

@@ -17,8 +17,6 @@ from filmgate.pipeline.loading.memory import Offload
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import Log
 
-MIN_PASSES = 8
-"""Shorter clips (the canary, distilled models) do not save enough time to pay for compiling."""
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 Network = Any
@@ -91,11 +89,12 @@ def set_cache_folder(settings: PipelineSettings) -> None:
         os.environ[CACHE_VARIABLE] = settings.compile_cache  # torch reads only this variable
 
 
-def should_compile(model: VideoModel, settings: PipelineSettings, passes: int, *, is_reused: bool) -> bool:
-    """Whether a clip of this many passes runs on compiled blocks.
+def should_compile(model: VideoModel, settings: PipelineSettings, *, is_reused: bool) -> bool:
+    """Whether a clip runs on compiled blocks.
 
-    `auto` compiles in a process that renders many clips, on CUDA, for proven families. Offloaded layers are
-    never compiled: copying them over PCIe takes most of the time.
+    `auto` compiles in a process that renders many clips, on CUDA, for proven families: over the life of a
+    worker it pays for clips of one step too. Offloaded layers are never compiled: copying them over PCIe
+    takes most of the time.
     """
     if settings.compile == "off" or model.placement.offload is Offload.LAYERS:
         return False
@@ -106,7 +105,6 @@ def should_compile(model: VideoModel, settings: PipelineSettings, passes: int, *
         and model.placement.device.type == "cuda"
         and model.family.is_compilation_proven
         and settings.quality == "full"
-        and passes >= MIN_PASSES
     )
 
 

@@ -46,8 +46,7 @@ class VideoQuestion:
 
     def software(self, offload: str = "none") -> Software:
         """The software of a worker. Offloaded layers are never compiled."""
-        passes = self.clip.steps * self.clip.forwards_per_step
-        is_compiled = self.runtime.is_compiled(self.model, passes)
+        is_compiled = self.runtime.is_compiled(self.model)
         mode = self.mode or ("compiled" if is_compiled else "eager")
         mode = "eager" if offload == "layers" else mode
         return Software(mode=mode, precision=self.precision, has_fast_decoder=True)

@@ -60,7 +60,7 @@ def test_a_worker_compiles_wan_and_so_does_the_plan(question, plan, catalog):
     assert plan(question).time.seconds_per_clip < eager.time.seconds_per_clip
     assert question.software().mode == "compiled"
     few = replace(question, clip=replace(question.clip, steps=3))
-    assert few.software().mode == "eager"
+    assert few.software().mode == "compiled", "over the life of a worker it pays for short clips too"
     other = replace(question, model=catalog.video_model("cogvideox-2b"))
     assert other.software().mode == "eager"
 
