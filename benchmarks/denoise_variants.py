@@ -22,6 +22,7 @@ from benchmarks.denoisers import (
     check_shape,
     draw_inputs,
     forward_flops,
+    recipe_of,
 )
 from filmgate.errors import DeviceError, UsageError
 from filmgate.pipeline.loading.compilation import BlockCompiler, set_cache_folder
@@ -202,7 +203,7 @@ class DenoiseBench:
     def _encode_text(self) -> Callable[[], object]:
         """Encodes a prompt and a negative prompt, one after the other, as the pipelines do."""
         device, dtype = self._device_and_dtype
-        encoder = build_text_encoder(self._case.model, device, dtype)
+        encoder = build_text_encoder(recipe_of(self._case.model).text_encoder, device, dtype)
         tokens = torch.randint(0, encoder.config.vocab_size, (1, TEXT_TOKENS), device=device)
         return lambda: [encoder(tokens, torch.ones_like(tokens)) for _ in range(2)]
 

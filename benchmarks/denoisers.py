@@ -96,7 +96,7 @@ def build_denoiser(name: str, device: torch.device, dtype: torch.dtype) -> Any:
     return network.requires_grad_(False).eval()
 
 
-def build_text_encoder(name: str, device: torch.device, dtype: torch.dtype) -> Any:
+def build_text_encoder(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
     """The text encoder, built on its device: building eleven GiB on a CPU is slow."""
     import transformers
 
@@ -104,7 +104,7 @@ def build_text_encoder(name: str, device: torch.device, dtype: torch.dtype) -> A
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            encoder = transformers.UMT5EncoderModel(transformers.UMT5Config(**recipe_of(name).text_encoder))
+            encoder = transformers.UMT5EncoderModel(transformers.UMT5Config(**config))
     finally:
         torch.set_default_dtype(default)
     return encoder.requires_grad_(False).eval()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate import __version__
+from filmgate.cli.bench_service import bench_service
 
 if TYPE_CHECKING:
     from filmgate.pipeline.bench.decode import Measured, Pair
@@ -23,6 +24,9 @@ bench = typer.Typer(
 @bench.callback()
 def _root() -> None:
     pass
+
+
+bench.command("service")(bench_service)
 
 
 @bench.command("decode")

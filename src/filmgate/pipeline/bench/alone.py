@@ -1,0 +1,101 @@
+"""Seconds that the device needs for one clip and nothing else: its denoising steps and its decode.
+
+`filmgate bench service` runs it as a child process, so that its memory is free before the server starts.
+Reads a JSON list of requests from stdin and prints a JSON list of results.
+"""
+
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from filmgate.jobs import Size
+from filmgate.models.checks import check_request
+from filmgate.models.requests import VideoRequest
+from filmgate.pipeline.clip_writer import prepare
+from filmgate.pipeline.control import Control
+from filmgate.pipeline.decode.ladder import decode_frames
+from filmgate.pipeline.loading.loader import VideoModel, load_model
+from filmgate.pipeline.loading.memory import name_device, release
+from filmgate.pipeline.render import CPU_LATENTS_PER_CHUNK, Renderer
+from filmgate.pipeline.requests import ClipRequest, to_clip_request
+from filmgate.pipeline.text.encode import Prompt
+from filmgate.pipeline.transfer.streams import open_streams
+from filmgate.settings import Settings, load_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The median seconds of one kind of clip."""
+
+    device: str
+    size: str
+    frames: int
+    fps: int
+    steps: int
+    guidance: float
+    denoise_seconds: float
+    decode_seconds: float
+
+
+def measure_alone(location: str, options: dict[str, Any], rounds: int, settings: Settings) -> Alone:
+    """Render one kind of clip without copies, encoder and files, after a warm-up."""
+    model = load_model(location, settings.pipeline)
+    try:
+        size = Size.parse(options["size"]) if "size" in options else None
+        numbers = {name: options[name] for name in ("steps", "guidance") if name in options}
+        seconds = float(options["seconds"]) if "seconds" in options else None
+        asked = VideoRequest("a red ball rolls over the grass", size=size, seconds=seconds, seed=1, **numbers)
+        request = to_clip_request(check_request(asked, model.name, model.limits, settings.admission))
+        times = _measure(model, request, rounds, settings)
+    finally:
+        release(model.pipe, model.placement.device)
+    shape = Size(request.width, request.height)
+    name = name_device(settings.pipeline)
+    guidance = request.guidance
+    return Alone(name, str(shape), request.frames, request.fps, request.steps, guidance, *times)
+
+
+def _measure(model: VideoModel, request: ClipRequest, rounds: int, settings: Settings) -> tuple[float, float]:
+    renderer = Renderer(model, settings.pipeline, is_reused=True)
+    times = [_run_once(model, renderer, request, settings) for _ in range(rounds + 1)][1:]
+    denoise, decode = zip(*times, strict=True)
+    return median(denoise), median(decode)
+
+
+def _run_once(
+    model: VideoModel, renderer: Renderer, request: ClipRequest, settings: Settings
+) -> tuple[float, float]:
+    device, first_pass = model.placement.device, [0.0]
+    streams = open_streams(device)
+
+    def start() -> None:
+        streams.drain()
+        first_pass[0] = time.perf_counter()
+
+    prompt = Prompt("a red ball rolls over the grass", "", request.guidance)
+    denoised = renderer.denoise(prompt, request, Control(enter_device=start))
+    denoised_at = time.perf_counter()
+    together = CPU_LATENTS_PER_CHUNK if device.type == "cpu" else 1
+    decoder, latents = prepare(model.pipe.vae, denoised.latents, together, settings.pipeline.decoder)
+    with torch.inference_mode():
+        for _ in decode_frames(decoder, latents):
+            pass
+    streams.drain()
+    return denoised_at - first_pass[0], time.perf_counter() - denoised_at
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    settings = load_settings()
+    rounds = asked["rounds"]
+    found = [measure_alone(each["location"], each["options"], rounds, settings) for each in asked["clips"]]
+    json.dump([asdict(each) for each in found], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
