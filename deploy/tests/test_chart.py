@@ -100,6 +100,7 @@ def test_filmgate_accepts_the_environment_of_every_container(path):
 
 @by_values
 def test_selectors_find_the_pods_and_disruption_budgets_leave_all_but_one(path):
+    """S0-29, S0-72"""
     rendered = render("--values", path)
     labels = {name: pod["metadata"]["labels"] for name, pod in rendered.pods.items()}
     for budget in rendered.of("PodDisruptionBudget"):
@@ -113,6 +114,7 @@ def test_selectors_find_the_pods_and_disruption_budgets_leave_all_but_one(path):
 
 
 def test_a_worker_has_one_gpu_with_equal_request_and_limit_and_time_to_drain():
+    """S0-28, S0-31, S2-23, S2-26"""
     pod = render_values("one-tenant").pods["films-worker-wan"]
     pull, worker = containers(pod)
     assert pull["args"] == ["models", "pull", "s3://weights/models/wan2.1-t2v-14b/v1/"]
@@ -129,6 +131,7 @@ def test_a_worker_has_one_gpu_with_equal_request_and_limit_and_time_to_drain():
 
 
 def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_for():
+    """S0-26, S0-45, S2-22"""
     rendered = render_values("one-tenant")
     pool = rendered.one("NodePool")["spec"]
     requirements = {r["key"]: r["values"] for r in pool["template"]["spec"]["requirements"]}
@@ -140,6 +143,7 @@ def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_fo
 
 
 def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
+    """S0-30, S2-8, S2-9, S2-28"""
     rendered = render_values("one-tenant")
     assert "replicas" not in rendered.one("Deployment", "worker")["spec"]
     spec = rendered.one("ScaledObject")["spec"]
@@ -164,31 +168,41 @@ def test_scaling_queries_name_metrics_and_labels_that_filmgate_exports():
 
 
 def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
+    """S0-61, S2-20"""
     spec = render_values("office-hours").one("ScaledObject")["spec"]
     (cron,) = [trigger["metadata"] for trigger in spec["triggers"] if trigger["type"] == "cron"]
     assert (spec["minReplicaCount"], cron["desiredReplicas"]) == (0, "2")
     assert spec["fallback"]["behavior"] == "currentReplicasIfHigher"
 
 
-def test_twenty_dedicated_tenants_share_no_node_role_or_name():
+def test_twenty_dedicated_tenants_share_no_node_role_or_name(tmp_path):
+    """S1-25: one release with dedicated workers for twenty tenants."""
+    tenants = [f"tenant-{number}" for number in range(20)]
+    base = yaml.safe_load((ROOT / "deploy/values/dedicated-workers.yaml").read_text())
+    worker, pool = base["workers"].pop("wan-acme"), base["karpenter"]["nodePools"].pop("g7e-acme")
+    for tenant in tenants:
+        base["workers"][tenant] = worker | {"nodePool": tenant, "tenant": tenant}
+        base["karpenter"]["nodePools"][tenant] = pool | {"tenant": tenant}
+    role = "arn:aws:iam::123456789012:role/filmgate-worker-"
+    base["identity"]["tenantRoleArns"] = {tenant: role + tenant for tenant in tenants}
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(base))
+    rendered = render("--values", values)
+    assert faults([one for one in rendered.manifests if not is_custom(one)], None) == []
+    metadata = [account["metadata"] for account in rendered.of("ServiceAccount")]
+    accounts = {one["name"]: one["annotations"] for one in metadata}
     seen = set()
-    for number in range(20):
-        tenant = f"tenant-{number}"
-        role = f"arn:aws:iam::123456789012:role/filmgate-{tenant}-worker"
-        options = ["--set", f"dedicatedTenant={tenant},identity.roleArns.worker={role}"]
-        rendered = render_values("dedicated-tenant", *options, release=tenant)
-        pool = rendered.one("NodePool")
-        taint = {"key": "filmgate/tenant", "value": tenant, "effect": "NoSchedule"}
-        assert taint in pool["spec"]["template"]["spec"]["taints"]
-        worker = rendered.pods[f"{tenant}-worker-wan"]
-        assert {**taint, "operator": "Equal"} in worker["spec"]["tolerations"]
-        account = rendered.one("ServiceAccount", "worker")["metadata"]
-        assert account["annotations"]["eks.amazonaws.com/role-arn"] == role
-        seen |= {pool["metadata"]["name"], rendered.one("EC2NodeClass")["metadata"]["name"], account["name"]}
-    assert len(seen) == 60
+    for tenant in tenants:
+        pod = rendered.pods[f"films-worker-{tenant}"]["spec"]
+        toleration = {"key": "filmgate/tenant", "operator": "Equal", "value": tenant, "effect": "NoSchedule"}
+        assert toleration in pod["tolerations"]
+        seen.add(accounts[pod["serviceAccountName"]]["eks.amazonaws.com/role-arn"])
+        seen.add(pod["nodeSelector"]["filmgate/node-pool"])
+    assert len(seen) == 40
 
 
 def test_only_workers_that_ask_the_metadata_service_can_reach_it():
+    """S1-40"""
     asks, relies = render_values("spot-imds"), render_values("spot")
     hops = [
         r.one("EC2NodeClass")["spec"]["metadataOptions"]["httpPutResponseHopLimit"] for r in (asks, relies)
@@ -200,15 +214,68 @@ def test_only_workers_that_ask_the_metadata_service_can_reach_it():
     assert environment(worker)["FILMGATE_WORKER__INTERRUPTION"] == "imds"
 
 
-def test_probes_use_the_api_port_until_there_is_a_management_port():
-    api = render_values("one-tenant").pods["films-api"]["spec"]["containers"][0]
-    assert api["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
-    later = render_values("management-port").pods
+def test_probes_and_metrics_are_on_the_management_port_of_every_process():
+    rendered = render_values("two-zones")
     for name in ("films-api", "films-worker-wan", "films-managed"):
-        container = later[name]["spec"]["containers"][0]
+        container = rendered.pods[name]["spec"]["containers"][0]
+        assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "management"}
         assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "management"}
-    startup = later["films-worker-wan"]["spec"]["containers"][0]["startupProbe"]
+        settings, _ = read_settings(environment(container))
+        (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == "management"]
+        assert (settings.management.host, settings.management.port) == ("0.0.0.0", port)
+    startup = rendered.pods["films-worker-wan"]["spec"]["containers"][0]["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] == 900
+    monitor = rendered.one("PodMonitor")["spec"]
+    assert monitor["podMetricsEndpoints"] == [{"port": "management", "path": "/metrics", "interval": "15s"}]
+    selector = monitor["selector"]["matchLabels"].items()
+    pods = {name: pod for name, pod in rendered.pods.items() if "migrate" not in name}
+    assert all(selector <= pod["metadata"]["labels"].items() for pod in pods.values())
+
+
+def test_the_api_accepts_jobs_of_models_whose_workers_scale_to_zero_and_of_no_others():
+    """S2-20, S2-48"""
+
+    def accepted(name, *options):
+        container = render_values(name, *options).pods["films-api"]["spec"]["containers"][0]
+        return read_settings(environment(container))[0].admission.scale_from_zero
+
+    assert accepted("office-hours") == "wan2.1-t2v-14b"
+    assert accepted("one-tenant") == ""
+    assert accepted("spot") == ""  # two workers on demand stay
+    assert accepted("many-models", "--set", "workers.ltx.minReplicas=0") == "ltx-video"
+    assert accepted("office-hours", "--set", "settings.admission.scale_from_zero=*") == "*"
+
+
+def test_dedicated_workers_of_a_tenant_have_a_role_nodes_and_scaling_of_their_own():
+    """S1-25, S1-26"""
+    rendered = render_values("dedicated-workers", "--set", "keda.enabled=true")
+    shared, own = (rendered.pods[f"films-worker-{name}"] for name in ("wan", "wan-acme"))
+    assert own["spec"]["containers"][0]["args"][-2:] == ["--tenant", "acme"]
+    assert "--tenant" not in shared["spec"]["containers"][0]["args"]
+    accounts = [pod["spec"]["serviceAccountName"] for pod in (shared, own)]
+    assert accounts == ["films-worker", "films-worker-acme"]
+    account = rendered.one("ServiceAccount", "films-worker-acme")["metadata"]["annotations"]
+    assert account["eks.amazonaws.com/role-arn"].endswith("/filmgate-worker-acme")
+    taint = {"key": "filmgate/tenant", "value": "acme", "effect": "NoSchedule"}
+    assert taint in rendered.one("NodePool", "g7e-acme")["spec"]["template"]["spec"]["taints"]
+    assert {**taint, "operator": "Equal"} in own["spec"]["tolerations"]
+    assert not any(one["key"] == "filmgate/tenant" for one in shared["spec"]["tolerations"])
+    queries = {
+        scaled["spec"]["scaleTargetRef"]["name"]: scaled["spec"]["triggers"][0]["metadata"]["query"]
+        for scaled in rendered.of("ScaledObject")
+    }
+    assert 'tenant="acme"' in queries["films-worker-wan-acme"]
+    assert 'tenant!~"acme"' in queries["films-worker-wan"]
+
+
+def test_a_worker_has_settings_of_its_own():
+    options = ["--set", "settings.pipeline.offload=none,workers.wan.settings.pipeline.offload=layers"]
+    pods = render_values("two-zones", *options).pods
+    offload = [
+        read_settings(environment(pods[name]["spec"]["containers"][0]))[0].pipeline.offload
+        for name in ("films-worker-wan", "films-managed")
+    ]
+    assert offload == ["layers", "none"]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +301,11 @@ def test_probes_use_the_api_port_until_there_is_a_management_port():
         (["workers.wan.cache.kind=claim"], "kind claim needs the name of a claim"),
         (["keda.scaleInSeconds=5"], "scaleInSeconds"),
         (["managementPort=8000"], "managementPort and api.port must differ"),
+        (["managementPort=null"], "managementPort"),
+        (["settings.management.port=9000"], "management"),
+        (["workers.wan.tenant=acme"], "identity.tenantRoleArns.acme is required"),
+        (["karpenter.nodePools.g7e.tenant=acme"], "the nodes of g7e are for the tenant acme alone"),
+        (["dedicatedTenant=globex", "workers.wan.tenant=acme"], "the release serves globex alone"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -5,9 +5,10 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from deploy.tests.charts import ROOT, render
+from deploy.tests.charts import ROOT, environment, render
 from filmgate.cli import app
 from filmgate.errors import UsageError
+from filmgate.settings import read_settings
 from tests.server_process import ServerProcess
 
 PLAN_OPTIONS = [
@@ -56,6 +57,10 @@ def test_the_chart_accepts_the_values_of_a_plan(plan, tmp_path):
     family = fleet["machine"].partition(".")[0]
     planned = int(limits[f"films-{family}"]) + int(limits.get(f"films-{family}-spot", 0))
     assert planned == fleet["replicas_p99"]
+    worker = rendered.pods["films-worker-wan2-1-t2v-1-3b"]
+    settings, _ = read_settings(environment(worker["spec"]["containers"][0]))
+    assert settings.pipeline.offload == fleet["deployment"]["offload"]
+    assert settings.admission.slo_seconds == fleet["deployment"]["slo_seconds"] == 300
     names = {scaled["spec"]["scaleTargetRef"]["name"] for scaled in rendered.of("ScaledObject")}
     assert {name for name in rendered.pods if "worker" in name} == names
 

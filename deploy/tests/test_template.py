@@ -32,6 +32,7 @@ FULL = [
     *BASE, "--oidc-issuer", f"https://{ISSUER}", "--tenant", "acme", "--tenant", "globex",
     "--models", "weights/models", "--staging", "staging/clips", "--queue", "filmgate.fifo",
 ]  # fmt: skip
+DEDICATED = [*FULL, "--dedicated-tenant", "initech"]
 
 
 def build(*options):
@@ -54,7 +55,7 @@ def lint(template, folder):
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("options", [BASE, FULL], ids=["smallest", "full"])
+@pytest.mark.parametrize("options", [BASE, DEDICATED], ids=["smallest", "full"])
 def test_cfn_lint_accepts_the_template(options, tmp_path):
     assert lint(build(*options), tmp_path) == ""
 
@@ -147,6 +148,28 @@ def test_each_tenant_has_a_rotating_key_under_its_alias(template):
     assert key["Properties"]["EnableKeyRotation"] is True
     assert key["DependsOn"] == ["ApiRole", "WorkerRole", "ManagedRole"]
     assert "globex" not in json.dumps(key)
+
+
+def test_dedicated_workers_have_a_role_that_reaches_their_tenant_alone():
+    """S1-25: neither the shared workers nor another tenant's workers can use the tenant's key."""
+    template = build(*FULL, "--dedicated-tenant", "initech", "--dedicated-tenant", "acme")
+    role = template["Resources"]["WorkerRoleinitech"]["Properties"]
+    assert role["RoleName"] == "filmgate-worker-initech"
+    policy = role["Policies"][0]["PolicyDocument"]
+    reads = [
+        is_allowed(policy, "s3:GetObject", f"arn:aws:s3:::films/clips/{tenant}/job/clip-1.mp4")
+        for tenant in ("initech", "acme")
+    ]
+    assert reads == [True, False]
+    (token,) = [one for one in role["AssumeRolePolicyDocument"]["Statement"] if one["Sid"] != "PodIdentity"]
+    subject = token["Condition"]["StringEquals"][f"{ISSUER}:sub"]
+    assert subject == "system:serviceaccount:filmgate:filmgate-worker-initech"
+    key = template["Resources"]["TenantKeyacme"]
+    users = key["Properties"]["KeyPolicy"]["Statement"][1]["Principal"]["AWS"]
+    assert [user.rpartition("/")[2] for user in users] == [
+        "filmgate-api", "filmgate-worker-acme", "filmgate-managed",
+    ]  # fmt: skip
+    assert "WorkerRoleacme" in key["DependsOn"]
 
 
 def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):

@@ -13,7 +13,7 @@ from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.statements import Document
 from filmgate.aws.template_operations import dead_letter_queue, operation_resources, parameters
-from filmgate.aws.template_roles import Cluster, role_resources
+from filmgate.aws.template_roles import Cluster, dedicated_role, logical, role_resources
 
 KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
 # S3 deletes nothing of these folders before a person does; old checkpoints of trainings become cheap.
@@ -31,6 +31,7 @@ class Stack:
     deployment: Deployment
     cluster: Cluster
     tenants: tuple[str, ...] = ()
+    dedicated: tuple[str, ...] = ()  # tenants with workers of their own
     audit_bucket: str = ""
     provider_region: str = ""
 
@@ -40,7 +41,9 @@ def build_template(stack: Stack) -> Document:
     resources: Document = {
         **_key_resources(stack),
         **_bucket_resources(stack),
-        **role_resources(_with_dead_letters(stack.deployment), stack.cluster, stack.provider_region),
+        **role_resources(
+            _with_dead_letters(stack.deployment), stack.cluster, stack.provider_region, stack.dedicated
+        ),
         **operation_resources(stack.deployment.queues),
     }
     return {
@@ -64,21 +67,20 @@ def _with_dead_letters(deployment: Deployment) -> Deployment:
     return replace(deployment, queues=tuple(queues))
 
 
-def logical(name: str) -> str:
-    """A name as a logical id, which has letters and digits only; distinct names stay distinct."""
-    return "".join(letter if letter.isalnum() else f"{ord(letter):02X}x" for letter in name)
-
-
 def _key_resources(stack: Stack) -> Document:
     deployment = stack.deployment
     resources: Document = {}
     roles = [f"{role.title()}Role" for role in KEY_USERS]
-    for tenant in stack.tenants:
+    for tenant in dict.fromkeys((*stack.tenants, *stack.dedicated)):
         scope = TenantScope(deployment, tenant)
-        policy = key_policy(scope, [deployment.role_arn(role) for role in KEY_USERS])
+        users, depends = [deployment.role_arn(role) for role in KEY_USERS], list(roles)
+        if tenant in stack.dedicated:
+            # The shared workers do not render for this tenant.
+            users[1], depends[1] = f"{users[1]}-{tenant}", dedicated_role(tenant)
+        policy = key_policy(scope, users)
         # KMS refuses a policy that names roles which do not exist.
         name = f"TenantKey{logical(tenant)}"
-        resources[name] = _key(f"Filmgate clips and prompts of {tenant}", policy) | {"DependsOn": roles}
+        resources[name] = _key(f"Filmgate clips and prompts of {tenant}", policy) | {"DependsOn": depends}
         resources[f"TenantAlias{logical(tenant)}"] = _alias(scope.alias, name)
     if deployment.models is not None and alias_of(deployment.models_key):
         resources["ModelsKey"] = _key("Filmgate model weights", _account_key_policy(deployment))

@@ -1,5 +1,6 @@
 """The roles of the CloudFormation template: their policies, and who may assume them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filmgate.aws.deployment import Deployment, TenantScope
@@ -20,41 +21,66 @@ class Cluster:
     namespace: str = "filmgate"
     release: str = "filmgate"
 
-    def service_account(self, role: Role) -> str:
-        """The ServiceAccount that the chart creates for a role."""
-        return f"{self.release}-{role}"
+    def service_account(self, role: Role, tenant: str = "") -> str:
+        """The ServiceAccount that the chart creates for a role, or for a tenant's dedicated workers."""
+        return f"{self.release}-{role}-{tenant}" if tenant else f"{self.release}-{role}"
 
 
-def role_resources(deployment: Deployment, cluster: Cluster, provider_region: str) -> Document:
-    """One role for each process and one for operators; Pod Identity associations for the processes."""
+def role_resources(
+    deployment: Deployment, cluster: Cluster, provider_region: str, dedicated: Sequence[str] = ()
+) -> Document:
+    """One role for each process and one for operators; Pod Identity associations for the processes.
+
+    The dedicated workers of a tenant have a role that reaches nothing of other tenants.
+    """
     resources: Document = {}
     for role in _PROCESSES:
         regions = [deployment.region]
         if role is Role.MANAGED and provider_region:
             regions.append(provider_region)
         trust = process_trust(deployment, cluster, role)
-        resources[f"{role.title()}Role"] = _role(deployment, role, trust, regions)
-        resources[f"{role.title()}PodIdentity"] = {
-            "Type": "AWS::EKS::PodIdentityAssociation",
-            "Properties": {
-                "ClusterName": cluster.name,
-                "Namespace": cluster.namespace,
-                "ServiceAccount": cluster.service_account(role),
-                "RoleArn": {"Fn::GetAtt": [f"{role.title()}Role", "Arn"]},
-            },
-        }
+        name = f"{role.title()}Role"
+        resources[name] = _role(TenantScope(deployment), role, trust, regions)
+        account = cluster.service_account(role)
+        resources[f"{role.title()}PodIdentity"] = _pod_identity(cluster, account, name)
+    for tenant in dedicated:
+        trust = process_trust(deployment, cluster, Role.WORKER, tenant)
+        name = dedicated_role(tenant)
+        resources[name] = _role(TenantScope(deployment, tenant), Role.WORKER, trust, [deployment.region])
+        account = cluster.service_account(Role.WORKER, tenant)
+        resources[f"{name}PodIdentity"] = _pod_identity(cluster, account, name)
     trust = _operator_trust(deployment)
-    resources["OperatorRole"] = _role(deployment, Role.OPERATOR, trust, [deployment.region])
+    resources["OperatorRole"] = _role(TenantScope(deployment), Role.OPERATOR, trust, [deployment.region])
     return resources
 
 
-def _role(deployment: Deployment, role: Role, trust: Document, regions: list[str]) -> Document:
+def dedicated_role(tenant: str) -> str:
+    """The logical id of the role of a tenant's dedicated workers."""
+    return f"WorkerRole{logical(tenant)}"
+
+
+def logical(name: str) -> str:
+    """A name as a logical id, which has letters and digits only; distinct names stay distinct."""
+    return "".join(letter if letter.isalnum() else f"{ord(letter):02X}x" for letter in name)
+
+
+def _pod_identity(cluster: Cluster, service_account: str, role: str) -> Document:
+    properties = {
+        "ClusterName": cluster.name,
+        "Namespace": cluster.namespace,
+        "ServiceAccount": service_account,
+        "RoleArn": {"Fn::GetAtt": [role, "Arn"]},
+    }
+    return {"Type": "AWS::EKS::PodIdentityAssociation", "Properties": properties}
+
+
+def _role(scope: TenantScope, role: Role, trust: Document, regions: list[str]) -> Document:
     policies = [
-        {"PolicyName": "filmgate", "PolicyDocument": role_policy(role, TenantScope(deployment))},
+        {"PolicyName": "filmgate", "PolicyDocument": role_policy(role, scope)},
         {"PolicyName": "regions", "PolicyDocument": region_policy(regions)},
     ]
     properties = {
-        "RoleName": f"filmgate-{role}",
+        "RoleName": f"filmgate-{role}" if scope.tenant == "*" else f"filmgate-{role}-{scope.tenant}",
         "AssumeRolePolicyDocument": trust,
         "Policies": policies,
         "MaxSessionDuration": 3600,
@@ -62,7 +88,7 @@ def _role(deployment: Deployment, role: Role, trust: Document, regions: list[str
     return {"Type": "AWS::IAM::Role", "Properties": properties}
 
 
-def process_trust(deployment: Deployment, cluster: Cluster, role: Role) -> Document:
+def process_trust(deployment: Deployment, cluster: Cluster, role: Role, tenant: str = "") -> Document:
     """Only the ServiceAccount of the role, in its namespace of this cluster."""
     partition, account = deployment.partition, deployment.account
     cluster_arn = f"arn:{partition}:eks:{deployment.region}:{account}:cluster/{cluster.name}"
@@ -79,7 +105,7 @@ def process_trust(deployment: Deployment, cluster: Cluster, role: Role) -> Docum
         }
     ]
     if cluster.oidc_issuer:
-        subject = f"system:serviceaccount:{cluster.namespace}:{cluster.service_account(role)}"
+        subject = f"system:serviceaccount:{cluster.namespace}:{cluster.service_account(role, tenant)}"
         provider = f"arn:{partition}:iam::{account}:oidc-provider/{cluster.oidc_issuer}"
         equal = {f"{cluster.oidc_issuer}:aud": AUDIENCE, f"{cluster.oidc_issuer}:sub": subject}
         statements.append(

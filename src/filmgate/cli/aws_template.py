@@ -19,6 +19,10 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     namespace: Annotated[str, typer.Option(help="Namespace of the Helm release.")] = "filmgate",
     release: Annotated[str, typer.Option(help="Name of the Helm release.")] = "filmgate",
     tenant: Annotated[list[str] | None, typer.Option(help="Tenant that gets a KMS key, repeatable.")] = None,
+    dedicated_tenant: Annotated[
+        list[str] | None,
+        typer.Option(help="Tenant with workers of its own, which get a role for it alone, repeatable."),
+    ] = None,
     bucket: Annotated[str, typer.Option(help="BUCKET/PREFIX, instead of store.url.")] = "",
     region: Annotated[str, typer.Option(help="Region, instead of store.region.")] = "",
     models: Annotated[str, typer.Option(help="BUCKET/PREFIX of the models, instead of models.url.")] = "",
@@ -63,6 +67,7 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
         ),
         Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
         tenants,
+        tuple(_check_one(name) for name in dedicated_tenant or ()),
         audit_bucket,
         provider_region,
     )

@@ -1,7 +1,8 @@
 """The parts of a plan (`filmgate plan video --json`) that a deployment depends on."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ class Plan:
     seconds_per_clip_high: float
     wait_p95_seconds: float
     latency_p95_seconds: float
+    pipeline: Mapping[str, str] = field(default_factory=dict)  # settings of the section `pipeline`
+    slo_seconds: float | None = None
 
 
 def read_plan(path: Path) -> Plan:
@@ -67,4 +70,6 @@ def _parse(fleet: dict[str, Any], cost: dict[str, Any], time: dict[str, Any]) ->
         seconds_per_clip_high=time["high"],
         wait_p95_seconds=fleet["wait_p95"] or 0.0,
         latency_p95_seconds=fleet["latency_p95"] or 0.0,
+        pipeline={name: fleet["deployment"][name] for name in ("offload", "compile", "dtype")},
+        slo_seconds=fleet["deployment"]["slo_seconds"],
     )

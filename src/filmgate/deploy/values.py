@@ -42,8 +42,11 @@ def build_values(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
             worker | drain | {"nodePool": f"{family}-spot", "minReplicas": 0, "maxReplicas": spot_workers}
         )
         pools[f"{family}-spot"] = _pool(plan, machine, "spot", spot_workers)
+    settings: dict[str, Values] = {"api": {"usd_per_gpu_hour": round(plan.usd_per_hour / machine.gpus, 4)}}
+    if plan.slo_seconds:
+        settings["admission"] = {"slo_seconds": plan.slo_seconds}
     return {
-        "settings": {"api": {"usd_per_gpu_hour": round(plan.usd_per_hour / machine.gpus, 4)}},
+        "settings": settings,
         "workers": workers,
         "karpenter": {"enabled": True, "nodePools": pools},
         "keda": {"enabled": True},
@@ -60,6 +63,7 @@ def _worker(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
         "model": model.location,
         "modelName": model.name,
         "gpus": 1,
+        "settings": {"pipeline": dict(plan.pipeline)} if plan.pipeline else {},
         "drainSeconds": min(_MAX_DRAIN_SECONDS, math.ceil(plan.seconds_per_clip_high)),
         "resources": resources,
         # A backlog that one worker clears within the planned waiting time needs no second worker.

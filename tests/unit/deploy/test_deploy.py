@@ -43,6 +43,13 @@ def test_workers_and_nodes_have_the_size_of_the_plan():
     assert values["settings"]["api"] == {"usd_per_gpu_hour": 3.36}
 
 
+def test_workers_run_as_the_plan_assumed_and_jobs_have_its_deadline():
+    values = values_of(replace(PLAN, pipeline={"offload": "layers", "dtype": "float16"}, slo_seconds=300.0))
+    (worker,) = values["workers"].values()
+    assert worker["settings"] == {"pipeline": {"offload": "layers", "dtype": "float16"}}
+    assert values["settings"]["admission"] == {"slo_seconds": 300.0}
+
+
 def test_a_worker_requests_less_than_its_node_has():
     machine = load_catalog().instances["g6e.xlarge"]
     worker = values_of(replace(PLAN, machine="g6e.xlarge"))["workers"]["wan2-1-t2v-1-3b"]

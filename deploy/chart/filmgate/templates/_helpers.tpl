@@ -25,7 +25,8 @@ filmgate/tenant: {{ . }}
 
 {{/* Every setting as a variable. `own` overrides `settings`. */}}
 {{- define "filmgate.env" -}}
-{{- $all := mustMergeOverwrite (deepCopy .root.Values.settings) (.own | default dict) -}}
+{{- $management := dict "host" .root.Values.api.listenAddress "port" .root.Values.managementPort -}}
+{{- $all := mustMergeOverwrite (deepCopy .root.Values.settings) (.own | default dict) (dict "management" $management) -}}
 {{- range $section, $values := $all }}
 {{- range $name, $value := $values }}
 - name: FILMGATE_{{ upper $section }}__{{ upper $name }}
@@ -91,7 +92,7 @@ topologySpreadConstraints:
 {{- end -}}
 
 {{- define "filmgate.tenantToleration" -}}
-{{- with .Values.dedicatedTenant }}
+{{- with .tenant }}
 - {key: filmgate/tenant, operator: Equal, value: {{ . | quote }}, effect: NoSchedule}
 {{- end }}
 {{- end -}}
@@ -117,9 +118,30 @@ startupProbe:
   failureThreshold: {{ .startupFailures }}
 {{- end -}}
 
-{{/* The port of probes and metrics. */}}
-{{- define "filmgate.healthPort" -}}
-{{- if .Values.managementPort }}management{{ else }}http{{ end -}}
+{{/* The models that may have no worker, comma-separated: the API accepts their jobs while none serves them. */}}
+{{- define "filmgate.scaleFromZero" -}}
+{{- $warm := dict -}}
+{{- $names := list -}}
+{{- range $name, $own := .Values.workers -}}
+{{- $worker := include "filmgate.worker" (dict "root" $ "own" $own) | fromYaml -}}
+{{- if $worker.modelName -}}
+{{- $names = append $names $worker.modelName -}}
+{{- $isScaled := and $.Values.keda.enabled $worker.scaling.enabled -}}
+{{- if and (gt (int $worker.minReplicas) 0) (not (and $isScaled $worker.scaling.zeroOutsideSchedule)) -}}
+{{- $_ := set $warm $worker.modelName true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $cold := list -}}
+{{- range $name := $names | uniq | sortAlpha -}}
+{{- if not (hasKey $warm $name) -}}{{- $cold = append $cold $name -}}{{- end -}}
+{{- end -}}
+{{- join "," $cold -}}
+{{- end -}}
+
+{{/* The component of a worker's ServiceAccount: dedicated workers have one for their tenant. */}}
+{{- define "filmgate.workerAccount" -}}
+{{- if .tenant }}worker-{{ .tenant }}{{ else }}worker{{ end -}}
 {{- end -}}
 
 {{- define "filmgate.keyringMount" -}}
