@@ -53,7 +53,7 @@ def database_url(request, tmp_path):
     with database.write() as connection:
         connection.exec_driver_sql(
             "TRUNCATE accounts, job_counts, durations, jobs, events, invocations, tenants, api_keys,"
-            " breakers, workers, site, removed_invocations"
+            " breakers, workers, site, removed_invocations, audit_records, audit_heads"
         )
     database.close()
     return url

@@ -17,6 +17,10 @@ from filmgate.api.health import api_readiness
 from filmgate.api.http_server import check_exposure, listen, uvicorn_config
 from filmgate.api.services import Services
 from filmgate.api.stream_links import StreamLinks
+from filmgate.audit.checkpoints import Checkpoints
+from filmgate.audit.installation import open_checkpoints, open_installation_signer
+from filmgate.audit.log import AuditLog
+from filmgate.audit.signing import identify
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
 from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
@@ -34,7 +38,9 @@ from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import AdmissionSettings, ProviderSettings, Settings
 from filmgate.store import open_store
+from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
+from filmgate.store.keys.cache import DataKeys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import FailureCounter, Periodic
@@ -59,6 +65,7 @@ class ServerServices:
     api: Services
     queue: SqlQueue
     router: Router | None
+    checkpoints: Checkpoints | None = None
 
 
 def open_services(
@@ -77,8 +84,10 @@ def open_services(
     tenants = open_tenants(database)
     ensure_local_tenant(tenants, settings.data)
     store = open_store(settings.store, settings.data, keys)
-    Site(database, {"store.url": store.identity, "store.keyring": keys.identity}).record()
-    queue, reader = open_queue(database, keys, settings.queue), open_reader(database, keys)
+    record_site(database, settings, store, keys)
+    queue = open_queue(database, keys, settings.queue, usd_per_gpu_hour=settings.api.usd_per_gpu_hour)
+    reader = open_reader(database, keys)
+    audit = AuditLog(database)
     forecast = LiveForecast(reader)
     router = open_router(database, provider, settings) if provider is not None else None
     models = open_models(database, settings.admission, read_starting)
@@ -93,6 +102,7 @@ def open_services(
             screener,
             queue.digests,
             router,
+            audit,
             read_starting,
             tracer,
         ),
@@ -112,11 +122,21 @@ def open_services(
         stream_links=StreamLinks(keys, link_seconds),
         enabled=EnabledTenants(tenants),
         offboarding=Offboarding(database, queue, store, keys, tenants),
+        audit=audit,
         limits=settings.limits,
         spool_folder=settings.data,
         tracer=tracer,
     )
-    return ServerServices(api, queue, router)
+    return ServerServices(api, queue, router, open_checkpoints(database, settings))
+
+
+def record_site(database: Database, settings: Settings, store: ObjectStore, keys: DataKeys) -> None:
+    """Record what all processes must agree on. Raises SettingsError if this process has something else."""
+    own = {"store.url": store.identity, "store.keyring": keys.identity}
+    # A signing key that is not part of the keyring must be the same on all servers, too.
+    if settings.audit.signing_key and (signer := open_installation_signer(settings)) is not None:
+        own["audit.signing_key"] = identify(signer.public_key)
+    Site(database, own).record()
 
 
 def open_models(
@@ -206,7 +226,10 @@ def embedded_workers(
 def background_tasks(
     services: ServerServices, settings: Settings, failures: FailureCounter | None = None
 ) -> Iterator[None]:
-    """Retention, orphans, lost wake-ups and the spill. Every replica may run them: they are idempotent."""
+    """Retention, orphans, lost wake-ups, audit checkpoints and the spill.
+
+    Every replica may run them: they are idempotent.
+    """
     api, router = services.api, services.router
     retention = Retention(api.queue, api.reader, api.store, api.tenants, failures=failures)
     sweep_seconds = max(settings.queue.sweep_seconds, _MIN_SWEEP_SECONDS)
@@ -215,6 +238,9 @@ def background_tasks(
         Periodic("orphans", retention.delete_orphans, _ORPHANS_SECONDS, failures),
         Periodic("wake-up sweep", services.queue.sweep, sweep_seconds, failures),
     ]
+    if services.checkpoints is not None:
+        seconds = settings.audit.checkpoint_seconds
+        tasks.append(Periodic("audit checkpoint", services.checkpoints.run, seconds, failures))
     if router is not None:
         spiller = Spiller(router, api.queue, api.reader, api.forecast, api.tenants)
         tasks.append(Periodic("spill", spiller.run, router.settings.spill_seconds, failures))

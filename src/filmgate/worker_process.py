@@ -135,7 +135,8 @@ def opened_services(settings: Settings, service: str = "worker") -> Iterator[Wor
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
     site = Site(database, {"store.url": store.identity, "store.keyring": keys.identity})
-    queue = open_queue(database, keys, settings.queue, site.may_lease)
+    price = settings.api.usd_per_gpu_hour
+    queue = open_queue(database, keys, settings.queue, site.may_lease, price)
     try:
         site.require()
         yield WorkerServices(database, queue, store, tracer)

@@ -13,6 +13,8 @@ from filmgate.admission.quotes import Estimate, to_estimate
 from filmgate.admission.screening import Screener
 from filmgate.admission.uploads import ReferenceImages
 from filmgate.admission.uploads.images import Picture
+from filmgate.audit.log import AuditLog
+from filmgate.audit.records import SYSTEM, Action, Actor, Entry
 from filmgate.errors import (
     BacklogGrown,
     InvalidField,
@@ -69,11 +71,13 @@ class RequestContext:
     tenant: Tenant
     idempotency: Idempotency
     trace_id: TraceId
+    actor: Actor = SYSTEM
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionServices:
-    """What admission reads and writes. `router` is None where no provider is configured.
+    """What admission reads and writes. `router` is None where no provider is configured; without `audit`,
+    rejected prompts are only logged.
 
     `read_starting` returns the models that workers of this process are loading.
     """
@@ -86,6 +90,7 @@ class AdmissionServices:
     screener: Screener
     digests: BodyDigests
     router: Router | None = None
+    audit: AuditLog | None = None
     read_starting: Callable[[], frozenset[str]] = frozenset
     tracer: Tracer = NO_TRACER
 
@@ -201,6 +206,7 @@ class Admission:
                 prompt_digest=self._services.digests.digest_prompt(context.tenant.id, spec.prompt),
             )
         if screening.action is ScreeningAction.REJECT:
+            self._record_rejection(context, spec, screening)
             categories, rules = ", ".join(screening.categories), ", ".join(screening.rules)
             raise PromptRejected(
                 f"the prompt was rejected for {categories} (rule {rules}); change the prompt",
@@ -209,6 +215,19 @@ class Admission:
                 categories=screening.categories,
             )
         return screening
+
+    def _record_rejection(self, context: RequestContext, spec: VideoSpec, screening: Screening) -> None:
+        if (audit := self._services.audit) is None:
+            return
+        tenant_id = context.tenant.id
+        details = {
+            "prompt_hmac": self._services.digests.digest_prompt(tenant_id, spec.prompt),
+            "screening": screening.action.value,
+            "rules": list(screening.rules),
+            "model": spec.model,
+            "trace": context.trace_id,
+        }
+        audit.record(tenant_id, Entry(Action.REJECTED, None, context.actor, details=details))
 
     def _route(
         self, context: RequestContext, request: VideoRequest, ticket: Ticket, forecast: Forecast
@@ -301,10 +320,10 @@ class Admission:
         """Enqueue under the forecast the ticket was routed by; forecast again when the queue has grown."""
         for _ in range(_MAX_FORECASTS):
             try:
-                return self._services.queue.enqueue(ticket)
+                return self._services.queue.enqueue(ticket, context.actor)
             except BacklogGrown:
                 ticket = self._route(context, request, ticket, self._services.forecast.refresh())
-        return self._services.queue.enqueue(ticket)
+        return self._services.queue.enqueue(ticket, context.actor)
 
 
 def _to_arrival(ticket: Ticket, now: float) -> Arrival:

@@ -12,6 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filmgate.api import (
+    audit,
     console,
     content,
     estimates,
@@ -32,7 +33,7 @@ from filmgate.api.watch import Watch
 from filmgate.errors import RateLimited
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER
 
-PARTS = (estimates, videos, content, live, events, models, operators, plan, tenants, health, console)
+PARTS = (estimates, videos, content, live, events, models, operators, audit, plan, tenants, health, console)
 _MAX_DELAY_SECONDS = 0.5
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
 

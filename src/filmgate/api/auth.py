@@ -1,7 +1,7 @@
 """Identifies the caller: by API key, by client certificate, or on an open loopback server by neither."""
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -10,10 +10,14 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from filmgate.api.edge import address_of, edge_of
 from filmgate.api.services import Services, services_of
-from filmgate.errors import InvalidKey, ScopeMissing
-from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant
+from filmgate.audit.records import Actor, ActorKind
+from filmgate.errors import InvalidField, InvalidKey, ScopeMissing
+from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant, key_id_of
 
 CERTIFICATE_EXTENSION = "filmgate.certificate"
+USER_HEADER = "Filmgate-User"
+MAX_USER_CHARS = 256
+_LINK = Actor(ActorKind.LINK)
 
 # For the OpenAPI document; `credentials_of` reads the header.
 _bearer = HTTPBearer(auto_error=False, description="An API key, created by `filmgate tenant add`.")
@@ -36,6 +40,13 @@ class Credentials:
             raise ScopeMissing(f"this API key does not have the scope {scope}")
         return tenant
 
+    @property
+    def actor(self) -> Actor:
+        """Who these credentials name, once they are verified."""
+        if self.secret is not None and self.secret.isascii():
+            return Actor(ActorKind.KEY, key_id_of(self.secret))
+        return Actor(ActorKind.CERTIFICATE, self.subject) if self.subject else Actor(ActorKind.OPEN)
+
     def _authenticate(self) -> Tenant:
         tenants = self.services.tenants
         if self.secret is not None and self.secret.isascii():
@@ -57,7 +68,10 @@ def credentials_of(request: Request) -> Credentials:
 
 
 async def identify(request: Request, scope: Scope) -> Tenant:
-    """The tenant of a request, if it has the scope. Raises InvalidKey, ScopeMissing and RateLimited."""
+    """The tenant of a request, if it has the scope. Raises InvalidKey, ScopeMissing and RateLimited.
+
+    Afterwards `actor_of` says who it is, for the audit log.
+    """
     credentials, edge, address = credentials_of(request), edge_of(request), address_of(request.scope)
     edge.check_login(address, credentials.secret)
     try:
@@ -67,7 +81,24 @@ async def identify(request: Request, scope: Scope) -> Tenant:
         raise
     edge.record_login(address, credentials.secret, is_valid=True)
     edge.take_tenant(tenant.id)
+    request.state.actor = replace(credentials.actor, user=_user_of(request))
     return tenant
+
+
+def actor_of(request: Request) -> Actor:
+    """Who sends the request: the identified caller, or the holder of a link."""
+    actor: Actor = getattr(request.state, "actor", _LINK)
+    return actor
+
+
+def _user_of(request: Request) -> str | None:
+    """The end user as the client names it. Raises InvalidField."""
+    user = request.headers.get(USER_HEADER)
+    if user is not None and not (0 < len(user) <= MAX_USER_CHARS and user.isascii() and user.isprintable()):
+        raise InvalidField(
+            f"{USER_HEADER} must have 1 to {MAX_USER_CHARS} printable ASCII characters", option=USER_HEADER
+        )
+    return user
 
 
 @dataclass(frozen=True, slots=True)

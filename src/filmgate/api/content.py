@@ -9,12 +9,13 @@ from typing import Literal
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 
-from filmgate.api.auth import Reader
+from filmgate.api.auth import Reader, actor_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
 from filmgate.api.services import Services, services_of
 from filmgate.api.videos import VideoId, to_job_id
+from filmgate.audit.records import Action, Actor, Entry
 from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound, TenantNotFound
 from filmgate.jobs import Job, JobState, TenantId
 from filmgate.store.base import ObjectName
@@ -56,17 +57,22 @@ async def download_content(
 
     job, asset = await services.call(find)
     if services.settings.content == "redirect":
-        link = await services.call(_link, services, job, asset)
+        link = await services.call(_link, services, job, asset, actor_of(request))
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
     return await serve(services, request, asset)
 
 
-def _link(services: Services, job: Job, asset: Asset) -> str:
-    """A signed link. Its span ends the trace of the job, and names the request that asked for it."""
+def _link(services: Services, job: Job, asset: Asset, actor: Actor) -> str:
+    """A signed link. It is in the audit log, because reads through it may never reach this server.
+
+    Its span ends the trace of the job, and names the request that asked for it.
+    """
     asked = current_trace()
     span = services.tracer.start("link", trace_of(job), links=(asked,) if asked is not None else ())
     span.set(job_id=job.id, tenant_id=job.tenant_id, size_bytes=asset.size_bytes)
     link = services.store.link(asset.name, services.link_seconds)
+    details = {"part": asset.name.part, "seconds": services.link_seconds}
+    services.audit.record(job.tenant_id, Entry(Action.LINKED, job.id, actor, details=details))
     span.end()
     return link
 
@@ -138,7 +144,7 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=asset.media_type)
     # Open the object before the headers are sent: a missing object is a proper 404.
-    chunks = await services.call(services.store.read, asset.name, span.start, span.stop)
+    chunks = await services.call(_open_recorded, services, asset, span, actor_of(request))
     served = while_enabled(services, asset.name.tenant_id, chunks)
     return StreamingResponse(services.pull(served), status, headers, asset.media_type)
 
@@ -148,6 +154,15 @@ def while_enabled(services: Services, tenant_id: TenantId, chunks: Iterator[byte
     for chunk in chunks:
         services.enabled.require(tenant_id)
         yield chunk
+
+
+def _open_recorded(services: Services, asset: Asset, span: ByteRange, actor: Actor) -> Iterator[bytes]:
+    """The bytes of the range. The read is in the audit log before the first byte leaves."""
+    name = asset.name
+    chunks = services.store.read(name, span.start, span.stop)
+    details = {"part": name.part, "start": span.start, "stop": span.stop, "of": asset.size_bytes}
+    services.audit.record(name.tenant_id, Entry(Action.READ, name.job_id, actor, details=details))
+    return chunks
 
 
 def _wanted(request: Request, asset: Asset) -> ByteRange | None:

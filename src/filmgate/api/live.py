@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from filmgate.api.auth import Bearer, Reader, identify
+from filmgate.api.auth import Bearer, Reader, actor_of, identify
 from filmgate.api.content import asset_of, serve
 from filmgate.api.disconnects import while_connected
 from filmgate.api.edge import edge_of
@@ -20,6 +20,7 @@ from filmgate.api.services import Services, services_of
 from filmgate.api.streams import HeldStream
 from filmgate.api.videos import VideoId, to_job_id
 from filmgate.api.watch import EventQueue, Watch
+from filmgate.audit.records import Action, Entry
 from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound, TenantNotFound
 from filmgate.jobs import Job, JobId, JobState
 from filmgate.store.base import ObjectName, live_part
@@ -67,11 +68,13 @@ def _find_by_link(services: Services, token: str, job_id: JobId) -> Job:
 @router.post("/v1/videos/{video_id}/stream-link", response_model=StreamLink)
 async def link_stream(request: Request, video_id: VideoId, caller: Reader) -> Response:
     """Create a link for <video src> that plays the stream without an API key until it expires."""
-    services, job_id = services_of(request), to_job_id(video_id)
+    services, job_id, actor = services_of(request), to_job_id(video_id), actor_of(request)
 
     def issue() -> StreamLink:
         job = services.reader.find(caller.id, job_id)
         issued = services.stream_links.issue(caller.id, job.id)
+        details = {"part": "stream", "seconds": services.link_seconds}
+        services.audit.record(caller.id, Entry(Action.LINKED, job.id, actor, details=details))
         url = f"/v1/videos/{job.id}/stream?link={issued.token}"
         return StreamLink(id=job.id, url=url, expires_at=issued.expires_at)
 
@@ -96,6 +99,8 @@ async def stream_video(request: Request, job: Viewed) -> Response:
             job, first = await while_connected(request, _first_fragment(services, watch, job))
         if first is None:
             return await serve(services, request, await services.call(asset_of, services, job, "video"))
+        read = Entry(Action.READ, job.id, actor_of(request), details={"part": "stream", "fence": job.fence})
+        await services.call(services.audit.record, job.tenant_id, read)
         headers = {"Cache-Control": "no-store"}
         fragments = LiveClip(services, job, first).fragments()
         return HeldStream(fragments, held.pop_all(), headers=headers, media_type="video/mp4")

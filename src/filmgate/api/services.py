@@ -15,6 +15,7 @@ from filmgate.admission.accept import Admission
 from filmgate.api.edge import SLOW_THREADS
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
+from filmgate.audit.log import AuditLog
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.live_forecast import LiveForecast
@@ -51,6 +52,7 @@ class Services:
     stream_links: StreamLinks
     enabled: EnabledTenants
     offboarding: Offboarding
+    audit: AuditLog
     limits: LimitSettings = field(default_factory=LimitSettings)
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER

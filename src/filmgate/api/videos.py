@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
-from filmgate.api.auth import Creator, Reader
+from filmgate.api.auth import Creator, Reader, actor_of
 from filmgate.api.disconnects import while_connected
 from filmgate.api.edge import edge_of
 from filmgate.api.forms import Body, BodyLimits, read_body
@@ -28,6 +28,7 @@ from filmgate.api.schemas import (
 )
 from filmgate.api.services import Services, services_of
 from filmgate.api.views import poll_after_ms, to_video
+from filmgate.audit.records import Actor
 from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedVerb
 from filmgate.jobs import JOB_ID_PATTERN, Idempotency, JobId, SourceKind, TenantId, TraceId
 from filmgate.models.requests import VideoRequest
@@ -121,10 +122,10 @@ async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> R
 @router.post("/{video_id}/cancel", response_model=Video)
 async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Cancel a video: a queued one at once, a running one within a step or a chunk. Idempotent."""
-    services = services_of(request)
+    services, actor = services_of(request), actor_of(request)
 
     def cancel() -> Video:
-        return to_video(services, services.queue.cancel(caller.id, to_job_id(video_id)))
+        return to_video(services, services.queue.cancel(caller.id, to_job_id(video_id), actor))
 
     return _to_response(await services.call(cancel))
 
@@ -132,15 +133,15 @@ async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> 
 @router.delete("/{video_id}", response_model=DeletedVideo)
 async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Delete a video and everything stored for it; a running one is cancelled first."""
-    services, job_id = services_of(request), to_job_id(video_id)
-    job = await services.call(services.queue.cancel, caller.id, job_id)
+    services, job_id, actor = services_of(request), to_job_id(video_id), actor_of(request)
+    job = await services.call(services.queue.cancel, caller.id, job_id, actor)
     deadline = time.monotonic() + DELETE_WAIT_SECONDS
     while not job.state.is_final:
         if time.monotonic() > deadline:
             raise JobActive("the video is still being cancelled; try again in a moment")
         await asyncio.sleep(_DELETE_POLL_SECONDS)
         job = await services.call(services.reader.find, caller.id, job_id)
-    await services.call(_delete, services, caller.id, job_id)
+    await services.call(_delete, services, caller.id, job_id, actor)
     return _json(DeletedVideo(id=job_id).model_dump_json())
 
 
@@ -170,7 +171,8 @@ async def reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
 async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoRequest) -> Response:
     """Admit the request on a thread; the response is the new job."""
     services = services_of(request)
-    context = RequestContext(tenant, to_idempotency(request, body), TraceId(request.state.trace_id))
+    idempotency, trace_id = to_idempotency(request, body), TraceId(request.state.trace_id)
+    context = RequestContext(tenant, idempotency, trace_id, actor_of(request))
 
     def accept() -> Video:
         return to_video(services, services.admission.accept(context, wanted))
@@ -192,10 +194,10 @@ def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest
     return VideoRequest(prompt=parsed.prompt, seconds=seconds, verb=verb, source_id=source_id)
 
 
-def _delete(services: Services, tenant_id: TenantId, job_id: JobId) -> None:
+def _delete(services: Services, tenant_id: TenantId, job_id: JobId, actor: Actor) -> None:
     # Objects first: a row without objects can be deleted again, objects without a row are hard to find.
     services.store.delete(tenant_id, job_id)
-    services.queue.remove(tenant_id, job_id)
+    services.queue.remove(tenant_id, job_id, actor)
 
 
 def to_idempotency(request: Request, body: Body) -> Idempotency:

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from filmgate import __version__
 from filmgate.cli import (
+    audit,
     aws,
     aws_template,
     backup,
@@ -74,6 +75,7 @@ app.add_typer(plan.app)
 app.command("doctor", short_help="Check this machine and print a remedy for every problem.")(doctor.doctor)
 app.command("config")(config.show_config)
 app.add_typer(bench.bench, name="bench")
+app.add_typer(audit.audit, name="audit")
 app.command("route", short_help="Print why a job is on its route.")(route.show_route)
 aws.aws.command("template")(aws_template.template)
 app.add_typer(aws.aws, name="aws")

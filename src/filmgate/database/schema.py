@@ -5,6 +5,7 @@ The index of each frequent query:
   enqueue    uq_jobs_idempotency, ix_jobs_body (retries of an SDK)
   forecast   ix_jobs_ready, ix_jobs_wake
   list       ix_jobs_tenant        retention   ix_jobs_expires        estimates   ix_jobs_finished
+  audit      ix_audit_job (records of a job), ix_audit_clip (records of a clip file)
 """
 
 from sqlalchemy import (
@@ -249,4 +250,35 @@ api_keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),  # set when a newer key replaces this one
     Index("ix_api_keys_tenant", "tenant_id"),
+)
+
+# The audit log. It has no foreign keys: it outlives jobs and tenants. `details` and `hash` are written once.
+audit_records = Table(
+    "audit_records",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("job_id", Text),
+    Column("clip_sha256", Text),
+    Column("details", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    _partial("ix_audit_job", "job_id", where="job_id IS NOT NULL"),
+    _partial("ix_audit_clip", "clip_sha256", where="clip_sha256 IS NOT NULL"),
+)
+
+# The end of each tenant's chain, the last signature over it, and what retention deleted before `base_number`.
+audit_heads = Table(
+    "audit_heads",
+    metadata,
+    Column("tenant_id", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("base_number", BigInteger, nullable=False, server_default="0"),
+    Column("base_hash", Text, nullable=False),
+    Column("signed_number", BigInteger, nullable=False, server_default="0"),
+    Column("signed_hash", Text, nullable=False),
+    Column("signed_at", Double, nullable=False, server_default="0"),
+    Column("signature", Text, nullable=False),
 )

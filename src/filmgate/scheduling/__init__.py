@@ -16,9 +16,13 @@ def open_queue(
     keys: DataKeys,
     settings: QueueSettings,
     may_lease: Callable[[], bool] = lambda: True,
+    usd_per_gpu_hour: float = 0.0,
 ) -> SqlQueue:
-    """The queue in this database, with the waker of `queue.waker`. Every lease asks `may_lease` first."""
-    return SqlQueue(database, keys, settings, open_waker(settings, database), may_lease)
+    """The queue in this database, with the waker of `queue.waker`. Every lease asks `may_lease` first.
+
+    The price of a GPU-hour is for the cost in the audit log.
+    """
+    return SqlQueue(database, keys, settings, open_waker(settings, database), may_lease, usd_per_gpu_hour)
 
 
 def open_reader(database: Database, keys: DataKeys) -> JobReader:

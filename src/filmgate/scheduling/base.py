@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from filmgate.audit.records import SYSTEM, Actor
 from filmgate.jobs import (
     Clip,
     Failure,
@@ -43,11 +44,20 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Provenance:
+    """Which GPU of which machine rendered a clip, as far as the worker knows."""
+
+    gpu_uuid: str | None = None
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptResult:
-    """The end of a successful attempt: the durable clip and the measured seconds."""
+    """The end of a successful attempt: the durable clip, the measured seconds and what rendered it."""
 
     clip: Clip
     measured: StageSeconds
+    provenance: Provenance = Provenance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +94,12 @@ class Move:
 
 
 class JobQueue(Protocol):
-    """The verbs that change a job. Every accepted job reaches COMPLETED or FAILED exactly once."""
+    """The verbs that change a job. Every accepted job reaches COMPLETED or FAILED exactly once.
 
-    def enqueue(self, ticket: Ticket) -> Job:
+    Every change writes its audit record in the same transaction; `actor` is who asked for it.
+    """
+
+    def enqueue(self, ticket: Ticket, actor: Actor = SYSTEM) -> Job:
         """Accept the ticket; the job is durable when this returns. Idempotent by `ticket.idempotency`: the
         same key, or a retry of the same body within the window, returns the first job, also for concurrent
         callers.
@@ -143,15 +156,16 @@ class JobQueue(Protocol):
         """
         ...
 
-    def cancel(self, tenant_id: TenantId, job_id: JobId) -> Job:
+    def cancel(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> Job:
         """Cancel the job: a queued job fails at once, a running one when its worker sends a heartbeat.
 
         Idempotent; a final job is returned unchanged. Raises JobNotFound.
         """
         ...
 
-    def remove(self, tenant_id: TenantId, job_id: JobId) -> None:
-        """Delete the row and the events of a final job. Delete its objects in the store first.
+    def remove(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> None:
+        """Delete the row and the events of a final job; its audit records stay. Delete its objects in the
+        store first.
 
         Idempotent. Raises JobActive while the job is queued or running.
         """

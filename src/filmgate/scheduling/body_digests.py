@@ -38,7 +38,7 @@ class BodyDigests:
         return replace(idempotency, body_digest=self._digest(tenant_id, idempotency.body_digest.encode()))
 
     def digest_prompt(self, tenant_id: TenantId, prompt: str) -> str:
-        """The digest of a prompt for logs: equal prompts of one tenant have equal digests."""
+        """The digest of a prompt, for both logs: equal prompts of one tenant have equal digests."""
         return self._digest(tenant_id, b"prompt\0" + prompt.encode())
 
     def _digest(self, tenant_id: TenantId, data: bytes) -> str:

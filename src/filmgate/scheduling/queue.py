@@ -7,6 +7,8 @@ from dataclasses import asdict, replace
 
 import sqlalchemy as sa
 
+from filmgate.audit.chain import append
+from filmgate.audit.records import SYSTEM, Actor, Entry
 from filmgate.database import Database
 from filmgate.database.schema import invocations, jobs, removed_invocations
 from filmgate.errors import (
@@ -28,7 +30,7 @@ from filmgate.jobs import (
     TenantId,
     Ticket,
 )
-from filmgate.scheduling import fair_share
+from filmgate.scheduling import auditing, fair_share
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
 from filmgate.scheduling.body_digests import BodyDigests
 from filmgate.scheduling.durations import observe_completion
@@ -96,8 +98,10 @@ class SqlQueue:
         settings: QueueSettings,
         waker: Waker,
         may_lease: Callable[[], bool] = lambda: True,
+        usd_per_gpu_hour: float = 0.0,
     ) -> None:
         self._may_lease = may_lease
+        self._usd_per_gpu_hour = usd_per_gpu_hour
         self._database = database
         self._sealer = Sealer(keys)
         self._settings = settings
@@ -107,13 +111,15 @@ class SqlQueue:
         self._transitions = Transitions(database, settings)
         self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
-    def enqueue(self, ticket: Ticket) -> Job:
+    def enqueue(self, ticket: Ticket, actor: Actor = SYSTEM) -> Job:
         sealed_prompt = seal_prompt(self._sealer, ticket)
         protected = self.digests.protect(ticket.tenant_id, ticket.idempotency)
+        prompt_hmac = self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt)
         ticket = replace(ticket, idempotency=protected)
+        entry = auditing.created(ticket, actor, prompt_hmac)
 
         def accept(connection: sa.Connection) -> Job | Row:
-            return self._accept(connection, ticket, sealed_prompt)
+            return self._accept(connection, ticket, sealed_prompt, entry)
 
         if self._database.is_sqlite:
             accepted = self._group.run(accept)
@@ -125,7 +131,9 @@ class SqlQueue:
         self._waker.notify(_to_ready(accepted))
         return accepted
 
-    def _accept(self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes) -> Job | Row:
+    def _accept(
+        self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes, entry: Entry
+    ) -> Job | Row:
         """The new job, or the row of the job that this request created before."""
         account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
         now = self._database.now(connection)
@@ -138,6 +146,7 @@ class SqlQueue:
         if row["routing"] is not None:
             key = fair_share.routed_key(row, ticket.route, ticket.routing.reason)
             fair_share.count(connection, key, 1, ticket.predicted.gpu_seconds)
+        append(connection, ticket.tenant_id, [entry], now)
         return first_job(ticket, now)
 
     def find_duplicate(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
@@ -216,7 +225,9 @@ class SqlQueue:
             "measured": json.dumps(asdict(measured)),
             "fraction": 1.0,
         }
-        return self._transitions.change(connection, row, JobState.COMPLETED, values)
+        rendered = {**row, **values}
+        entry = auditing.completed(connection, rendered, result.provenance, self._usd_per_gpu_hour)
+        return self._transitions.change(connection, row, JobState.COMPLETED, values, entry=entry)
 
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
         with self._released_if_lost(lease), self._database.write() as connection:
@@ -253,17 +264,19 @@ class SqlQueue:
         move_jobs(connection, [move], self._database.now(connection))
         return lock_job(connection, job.tenant_id, job.id)[1], delay
 
-    def cancel(self, tenant_id: TenantId, job_id: JobId) -> Job:
+    def cancel(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> Job:
         with self._database.write() as connection:
             _, row = lock_job(connection, tenant_id, job_id)
-            state = JobState(row["state"])
+            state, entry = JobState(row["state"]), auditing.cancelled(row, actor)
             if state is JobState.QUEUED:
+                self._transitions.audit(connection, row, entry)
                 row = self._transitions.fail(connection, row, CANCELLED)
             elif state is JobState.RUNNING and not row["is_cancelling"]:
-                row = self._transitions.change(connection, row, JobState.RUNNING, {"is_cancelling": True})
+                values = {"is_cancelling": True}
+                row = self._transitions.change(connection, row, JobState.RUNNING, values, entry=entry)
         return self._read(row)
 
-    def remove(self, tenant_id: TenantId, job_id: JobId) -> None:
+    def remove(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> None:
         with self._database.write() as connection:
             try:
                 _, row = lock_job(connection, tenant_id, job_id)
@@ -274,6 +287,7 @@ class SqlQueue:
             # The provider may still hold a copy: its record outlives the job until the copy is deleted.
             connection.execute(_KEEP_INVOCATION, {"the_seq": row["seq"], "the_id": job_id})
             connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
+            self._transitions.audit(connection, row, auditing.deleted(row, actor))
 
     def reroute(self, moves: Sequence[Move]) -> int:
         with self._database.write() as connection:

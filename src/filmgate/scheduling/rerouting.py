@@ -3,16 +3,20 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from filmgate.audit.chain import append
 from filmgate.database.schema import accounts, events, jobs
-from filmgate.jobs import JobState, RouteReason
-from filmgate.scheduling import fair_share
+from filmgate.jobs import JobState, RouteReason, TenantId
+from filmgate.scheduling import auditing, fair_share
 from filmgate.scheduling.base import Move
 from filmgate.scheduling.rows import Row, from_routing
 from filmgate.scheduling.snapshot_reader import IS_AT_PROVIDER
+
+if TYPE_CHECKING:
+    from filmgate.audit.records import Entry
 
 _IS_QUEUED = sa.text("jobs.state = 'queued'")
 _LOCK_ACCOUNTS = (
@@ -112,8 +116,18 @@ def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> i
         connection.execute(_NOTE[dialect], {"moves": those, "at": now})
     if moving:
         _shift(connection, moving)
+        _audit(connection, moving, now)
     _count_decisions(connection, pairs)
     return len(moving)
+
+
+def _audit(connection: sa.Connection, moving: Sequence[tuple[Row, Move]], now: float) -> None:
+    entries: defaultdict[TenantId, list[Entry]] = defaultdict(list)
+    for row, move in moving:
+        entries[move.tenant_id].append(auditing.moved(row, move))
+    # In the order of tenants, as the accounts: two moves cannot wait for each other's chains.
+    for tenant_id in sorted(entries):
+        append(connection, tenant_id, entries[tenant_id], now)
 
 
 def _to_json(pairs: Sequence[tuple[Row, Move]]) -> str:

@@ -5,11 +5,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from filmgate.audit.chain import append
+from filmgate.audit.records import Entry
 from filmgate.database import Database
 from filmgate.database.schema import events, jobs
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Failure, JobId, JobState, Reason, Stage, TenantId
-from filmgate.scheduling import fair_share
+from filmgate.scheduling import auditing, fair_share
 from filmgate.scheduling.ready import IS_DUE, time_terms
 from filmgate.scheduling.rows import Row, from_failure, to_predicted
 from filmgate.settings import QueueSettings
@@ -45,12 +47,17 @@ class Transitions:
         state: JobState,
         values: dict[str, Any],
         reason: Reason | None = None,
+        entry: Entry | None = None,
     ) -> Row:
-        """Move the job to `state`, count it there and write the event. Returns the new row."""
+        """Move the job to `state`, count it there, write the event and the audit record. Returns the new row.
+
+        `entry` is the audit record where the row and the reason do not say enough.
+        """
         fair_share.move(connection, row, state)
         values = values | {"state": state, "revision": row["revision"] + 1, "the_seq": row["seq"]}
         changed = connection.execute(_UPDATE, values).mappings().one()
         self._note(connection, changed, reason)
+        self.audit(connection, row, entry or auditing.changed(changed, state, reason))
         return changed
 
     def fail(
@@ -66,6 +73,10 @@ class Transitions:
         fair_share.count_end(connection, row, JobState.FAILED, failure.reason, used_gpu_seconds)
         values = self.final(now) | {"failure": from_failure(failure)}
         return self.change(connection, row, JobState.FAILED, values, failure.reason)
+
+    def audit(self, connection: sa.Connection, row: Row, entry: Entry) -> None:
+        """Append to the tenant's audit log, in the transaction of what it records."""
+        append(connection, TenantId(row["tenant_id"]), [entry], self._database.now(connection))
 
     def fail_abandoned(self, connection: sa.Connection, job_id: JobId, failure: Failure) -> bool:
         """Fail a job unless it has ended or a worker holds it."""

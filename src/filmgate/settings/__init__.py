@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, Field, ValidationError
 
 from filmgate.errors import SettingsError
+from filmgate.settings.audit import AuditSettings
 from filmgate.settings.limits import LimitSettings
 from filmgate.settings.management import ManagementSettings
 from filmgate.settings.sections import (
@@ -34,6 +35,7 @@ from filmgate.settings.traces import TraceSettings
 __all__ = [
     "AdmissionSettings",
     "ApiSettings",
+    "AuditSettings",
     "ClassifierSettings",
     "ClientSettings",
     "LimitSettings",
@@ -78,6 +80,7 @@ class Settings(Section):
     provider: ProviderSettings = ProviderSettings()
     routing: RoutingSettings = RoutingSettings()
     models: ModelSettings = ModelSettings()
+    audit: AuditSettings = AuditSettings()
     client: ClientSettings = ClientSettings()
     planner: PlannerSettings = PlannerSettings()
     management: ManagementSettings = ManagementSettings()

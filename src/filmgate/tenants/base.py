@@ -11,6 +11,14 @@ from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 LOCAL_TENANT = TenantId("local")
 
 
+KEY_PREFIX = "fg"
+
+
+def key_id_of(secret: str) -> str:
+    """The public id in an API key, `fg_<id>_<secret>`."""
+    return secret.removeprefix(f"{KEY_PREFIX}_").partition("_")[0]
+
+
 class Scope(StrEnum):
     """A permission of an API key."""
 

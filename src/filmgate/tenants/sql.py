@@ -15,9 +15,7 @@ from filmgate.database import Database
 from filmgate.database.schema import api_keys, jobs, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
-from filmgate.tenants.base import IssuedKey, Scope, Tenant
-
-KEY_PREFIX = "fg"
+from filmgate.tenants.base import KEY_PREFIX, IssuedKey, Scope, Tenant
 
 _FIND_KEY = (
     sa.select(tenants, api_keys.c.digest, api_keys.c.expires_at)

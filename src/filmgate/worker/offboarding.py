@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from filmgate.audit.chain import append
+from filmgate.audit.records import Action, Actor, ActorKind, Entry
 from filmgate.database import Database, open_database
 from filmgate.database.schema import accounts, jobs
 from filmgate.errors import JobActive
@@ -23,6 +25,8 @@ from filmgate.tenants.base import TenantRegistry
 
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
+_ACTOR = Actor(ActorKind.SYSTEM, "offboarding")
+_FORGOTTEN = Entry(Action.FORGOTTEN, None, _ACTOR)
 OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -56,9 +60,10 @@ class Offboarding:
         with self.database.write() as connection:
             own = sa.update(accounts).where(accounts.c.tenant_id == tenant_id)
             connection.execute(own.values(digest_key=None))
+            append(connection, tenant_id, [_FORGOTTEN], self.database.now(connection))
         objects = sum(self.store.delete(tenant_id, job_id) for job_id in list(self.store.jobs(tenant_id)))
         for job_id in ended:
-            self.queue.remove(tenant_id, job_id)
+            self.queue.remove(tenant_id, job_id, _ACTOR)
         return Offboarded(len(ended), objects)
 
     def delete(self, tenant_id: TenantId) -> Offboarded:
@@ -74,7 +79,7 @@ class Offboarding:
 
     def _end_jobs(self, tenant_id: TenantId) -> list[JobId]:
         for job_id in self._find_jobs(tenant_id, *OPEN_STATES):
-            self.queue.cancel(tenant_id, job_id)
+            self.queue.cancel(tenant_id, job_id, _ACTOR)
         deadline = time.monotonic() + self.wait_seconds
         while running := self._find_jobs(tenant_id, *OPEN_STATES):
             if time.monotonic() > deadline:

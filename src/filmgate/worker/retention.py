@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from filmgate.audit.records import Actor, ActorKind
 from filmgate.jobs import Job, JobId, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectStore
@@ -14,6 +15,7 @@ from filmgate.tenants.base import TenantRegistry
 # An upload is stored before its job is accepted: a younger object is not an orphan.
 ORPHAN_SECONDS = 3600.0
 _TASK = "retention"
+_ACTOR = Actor(ActorKind.SYSTEM, "retention")
 _BATCH = 100
 # A run ends after this many failures: then the store is down, and the next run tries again.
 _MAX_FAILURES = 1000
@@ -62,7 +64,7 @@ class Retention:
     def _delete(self, job: Job) -> None:
         # Objects first: after a crash in between, the row is found again.
         self._store.delete(job.tenant_id, job.id)
-        self._queue.remove(job.tenant_id, job.id)
+        self._queue.remove(job.tenant_id, job.id, _ACTOR)
 
     def delete_orphans(self) -> int:
         """Delete unpublished drafts and the objects of jobs that do not exist. Returns how many such jobs."""

@@ -31,7 +31,11 @@ class FileKeyring:
 
     @property
     def identity(self) -> str:
-        return identify_key(read_or_create_key(self._folder / _IDENTITY_FILE))
+        return identify_key(self.installation_secret())
+
+    def installation_secret(self) -> bytes:
+        """256 random bits that belong to no tenant: forgetting a tenant does not touch them."""
+        return read_or_create_key(self._folder / _IDENTITY_FILE)
 
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         plain, nonce = secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_NONCE_BYTES)

@@ -15,6 +15,7 @@ def upgrade() -> None:
     _create_job_records()
     _create_workers()
     _create_tenants()
+    _create_audit()
 
 
 def _create_accounts() -> None:
@@ -203,6 +204,34 @@ def _create_tenants() -> None:
         sa.Column("expires_at", sa.Double),
     )
     op.create_index("ix_api_keys_tenant", "api_keys", ["tenant_id"])
+
+
+def _create_audit() -> None:
+    op.create_table(
+        "audit_records",
+        sa.Column("tenant_id", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.Double, nullable=False),
+        sa.Column("action", sa.Text, nullable=False),
+        sa.Column("job_id", sa.Text),
+        sa.Column("clip_sha256", sa.Text),
+        sa.Column("details", sa.Text, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+    )
+    _index("ix_audit_job", "audit_records", ["job_id"], where="job_id IS NOT NULL")
+    _index("ix_audit_clip", "audit_records", ["clip_sha256"], where="clip_sha256 IS NOT NULL")
+    op.create_table(
+        "audit_heads",
+        sa.Column("tenant_id", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+        sa.Column("base_number", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("base_hash", sa.Text, nullable=False),
+        sa.Column("signed_number", sa.BigInteger, nullable=False, server_default="0"),
+        sa.Column("signed_hash", sa.Text, nullable=False),
+        sa.Column("signed_at", sa.Double, nullable=False, server_default="0"),
+        sa.Column("signature", sa.Text, nullable=False),
+    )
 
 
 def _job_key() -> sa.Column[int]:

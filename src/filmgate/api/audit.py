@@ -1,0 +1,100 @@
+"""The audit log: all of it for operators, and the records of one video for its tenant."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
+
+from filmgate.api.auth import Operator, Reader
+from filmgate.api.openapi import PROBLEMS
+from filmgate.api.services import services_of
+from filmgate.api.videos import VideoId, to_job_id
+from filmgate.audit.log import Query as AuditQuery
+from filmgate.audit.records import AuditRecord
+from filmgate.errors import InvalidField, JobNotFound
+from filmgate.jobs import JobId, TenantId
+
+router = APIRouter(tags=["audit"], responses=PROBLEMS)
+
+_MAX_OF_VIDEO = 1000
+Sha256 = Annotated[str | None, Query(description="SHA-256 of a clip file, as hex.", pattern="^[0-9a-f]{64}$")]
+
+
+class AuditEntry(BaseModel):
+    """One record. `hash` chains it to the record before it."""
+
+    object: Literal["audit.record"] = "audit.record"
+    tenant: str
+    number: int
+    at: float
+    action: str
+    video: str | None
+    clip_sha256: str | None
+    details: dict[str, Any]
+    hash: str
+
+
+class AuditPage(BaseModel):
+    """Records by tenant and number. Send `last` as `after` for the next page."""
+
+    object: Literal["list"] = "list"
+    data: list[AuditEntry]
+    last: str | None
+    has_more: bool
+
+
+@router.get("/v1/audit")
+async def list_audit(
+    request: Request,
+    _operator: Operator,
+    tenant: Annotated[str | None, Query(description="Records of this tenant.", max_length=63)] = None,
+    video: Annotated[str | None, Query(description="Records of this video.", max_length=200)] = None,
+    clip_sha256: Sha256 = None,
+    after: Annotated[str | None, Query(description="`last` of the previous page.", max_length=100)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> AuditPage:
+    """The audit log of all tenants. Needs the scope `admin`. Also finds the records of deleted videos."""
+    services = services_of(request)
+    query = AuditQuery(
+        TenantId(tenant) if tenant else None, JobId(video) if video else None, clip_sha256=clip_sha256
+    )
+    place = _parse_place(after)
+
+    def read() -> AuditPage:
+        found = services.audit.page(query, after=place, limit=limit + 1)
+        shown = found[:limit]
+        last = f"{shown[-1].tenant_id}:{shown[-1].number}" if shown else None
+        data = [_to_shape(record) for record in shown]
+        return AuditPage(data=data, last=last, has_more=len(found) > limit)
+
+    return await services.call(read)
+
+
+@router.get("/v1/videos/{video_id}/audit")
+async def list_video_audit(request: Request, video_id: VideoId, caller: Reader) -> AuditPage:
+    """The records of one of the caller's videos, oldest first, also after its deletion."""
+    services, job_id = services_of(request), to_job_id(video_id)
+
+    def read() -> AuditPage:
+        query = AuditQuery(caller.id, job_id)
+        if not (found := services.audit.page(query, limit=_MAX_OF_VIDEO)):
+            raise JobNotFound("no such video")
+        data = [_to_shape(record) for record in found]
+        return AuditPage(data=data, last=None, has_more=len(found) == _MAX_OF_VIDEO)
+
+    return await services.call(read)
+
+
+def _parse_place(after: str | None) -> tuple[TenantId, int] | None:
+    if after is None:
+        return None
+    tenant, _, number = after.partition(":")
+    if not (number.isascii() and number.isdecimal() and len(number) <= 18):
+        raise InvalidField("after is not the `last` of a page", option="after")
+    return TenantId(tenant), int(number)
+
+
+def _to_shape(record: AuditRecord) -> AuditEntry:
+    fields = record.to_fields()
+    return AuditEntry.model_validate(fields | {"details": json.loads(record.details)})

@@ -1,0 +1,150 @@
+"""`filmgate audit`: who made what from what, and whether the log is intact."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from filmgate.audit.log import AuditLog, Query
+    from filmgate.audit.records import AuditRecord
+    from filmgate.audit.verify import Verification
+
+audit = typer.Typer(help="Show, export and verify the audit log.", no_args_is_help=True)
+
+TenantName = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.", metavar="NAME")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+
+
+@audit.command("show")
+def show_audit(
+    tenant: TenantName = None,
+    video: Annotated[str | None, typer.Option(help="Only this video.", metavar="ID")] = None,
+    clip: Annotated[Path | None, typer.Option(help="Only the video of this clip file.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of records, the newest.")] = 50,
+    data: Data = None,
+    is_json: AsJson = False,
+) -> None:
+    """Print records, oldest first. A clip file alone is enough to find its video."""
+    from filmgate.audit.log import AuditLog
+
+    settings = settings_with(data)
+    with opened_database(settings) as database:
+        log = AuditLog(database)
+        records = log.newest(_find_video(log, clip) if clip else _to_query(tenant, video), limit=limit)
+    if is_json:
+        shapes = [r.to_fields() | {"details": json.loads(r.details)} for r in records]
+        typer.echo(json.dumps({"records": shapes}))
+        return
+    for record in records:
+        typer.echo(_to_line(record))
+
+
+@audit.command("export")
+def export_audit(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    tenant: TenantName = None,
+    data: Data = None,
+) -> None:
+    """Write records as JSON lines, which `verify --file` checks anywhere."""
+    from filmgate.audit.export import to_lines
+    from filmgate.audit.installation import open_installation_signer
+    from filmgate.audit.log import AuditLog
+
+    settings = settings_with(data)
+    signer = open_installation_signer(settings)
+    with opened_database(settings) as database, output.open("x", encoding="utf-8") as file:
+        log = AuditLog(database)
+        tenant_id = _to_query(tenant, None).tenant_id
+        heads = log.heads(tenant_id)
+        records = log.records_until(heads, tenant_id)
+        for line in to_lines(records, heads, signer.public_key if signer is not None else None):
+            file.write(line + "\n")
+    typer.echo(str(output))
+
+
+@audit.command("verify")
+def verify_audit(
+    tenant: TenantName = None,
+    file: Annotated[Path | None, typer.Option(help="Verify an export instead of the database.")] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="PEM file of the key you trust; by default the one in the export.")
+    ] = None,
+    data: Data = None,
+    is_json: AsJson = False,
+) -> None:
+    """Check every record, signed head and anchor. Names each record that was changed; exit code 1 then."""
+    from filmgate.audit.installation import verify_installation
+
+    if file is not None:
+        result = _verify_file(file, public_key)
+    else:
+        settings = settings_with(data)
+        with opened_database(settings) as database:
+            result = verify_installation(database, settings, _to_query(tenant, None).tenant_id)
+    _print_result(result, is_json=is_json)
+    if not result.is_intact:
+        raise typer.Exit(1)
+
+
+def _verify_file(file: Path, public_key: Path | None) -> "Verification":
+    from filmgate.audit.export import read_export
+    from filmgate.audit.verify import verify
+
+    export = read_export(file)
+    trusted = public_key.read_text() if public_key is not None else export.public_key
+    return verify(export.records, export.heads, public_key=trusted)
+
+
+def _print_result(result: "Verification", *, is_json: bool) -> None:
+    if is_json:
+        shape = {"is_intact": result.is_intact, "faults": [str(fault) for fault in result.faults]}
+        counts = {name: getattr(result, name) for name in ("records", "tenants", "unsigned", "anchored")}
+        typer.echo(json.dumps(shape | counts))
+        return
+    for fault in result.faults:
+        typer.echo(f"CHANGED  {fault}")
+    verdict = "intact" if result.is_intact else f"{len(result.faults)} faults"
+    typer.echo(
+        f"{result.records} records of {result.tenants} tenants: {verdict}; {result.unsigned} not signed yet; "
+        f"{result.anchored} anchored heads compared"
+    )
+
+
+def _find_video(log: "AuditLog", clip: Path) -> "Query":
+    from filmgate.audit.log import Query
+    from filmgate.jobs import JobId
+    from filmgate.models.weights.manifest import hash_file
+
+    try:
+        digest = hash_file(clip)
+    except OSError as exc:
+        raise UsageError(f"{clip} cannot be read: {exc.strerror}", option="--clip") from exc
+    found = log.newest(Query(clip_sha256=digest), limit=1)
+    if not found or found[0].job_id is None:
+        raise UsageError(f"no record has the digest of {clip}, {digest}", option="--clip")
+    return Query(found[0].tenant_id, JobId(found[0].job_id))
+
+
+def _to_query(tenant: str | None, video: str | None) -> "Query":
+    from filmgate.audit.log import Query
+    from filmgate.jobs import JobId, TenantId
+
+    return Query(TenantId(tenant) if tenant else None, JobId(video) if video else None)
+
+
+def _to_line(record: "AuditRecord") -> str:
+    at = datetime.fromtimestamp(record.at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    details = " ".join(f"{name}={_to_text(value)}" for name, value in json.loads(record.details).items())
+    return (
+        f"{record.tenant_id} {record.number:>6}  {at}  {record.action:<10} {record.job_id or '-'}  {details}"
+    )
+
+
+def _to_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,224 @@
+"""The audit log through the API and the command line (S0-57, DESIGN section 7)."""
+
+import hashlib
+import json
+import time
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from filmgate.audit.anchors import S3Anchor
+from filmgate.audit.checkpoints import Checkpoints
+from filmgate.audit.installation import open_checkpoints, open_installation_signer, verify_installation
+from filmgate.audit.log import AuditLog, Query
+from filmgate.audit.records import ORIGIN, Action, Entry, chain_hash
+from filmgate.audit.signing import KmsSigner, is_signed_by
+from filmgate.audit.verify import verify
+from filmgate.aws.s3_location import S3Location
+from filmgate.cli import app
+from filmgate.database.schema import audit_heads
+from filmgate.errors import StoreUnavailable
+from filmgate.jobs import TenantId
+from filmgate.settings import with_values
+from filmgate.tenants.base import Scope, key_id_of
+from filmgate.worker.offboarding import Offboarding
+from tests.aws import client as aws_client
+from tests.service import CLIP, running, settings_for
+
+BLOCKED = "a naked child"
+
+
+def filmgate(service, *arguments):
+    return CliRunner(env={"FILMGATE_DATA": str(service.settings.data)}).invoke(app, ["audit", *arguments])
+
+
+def create(client, **headers):
+    answer = client.post("/v1/videos", json={"prompt": "a red ball"}, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"]
+
+
+def actions(client, video_id):
+    return [entry["action"] for entry in client.get(f"/v1/videos/{video_id}/audit").json()["data"]]
+
+
+def test_every_step_of_a_video_is_recorded_with_its_actor(service, client):
+    video_id = create(client, **{"Filmgate-User": "alice"})
+    service.hand().make()
+    client.get(f"/v1/videos/{video_id}/content", headers={"Range": "bytes=0-99", "Filmgate-User": "bob"})
+    client.post(f"/v1/videos/{video_id}/stream-link")
+    assert client.delete(f"/v1/videos/{video_id}").status_code == 200
+    data = client.get(f"/v1/videos/{video_id}/audit").json()["data"]
+    assert [entry["action"] for entry in data] == [
+        "created", "started", "completed", "read", "linked", "deleted",
+    ]  # fmt: skip
+    created, completed, read = data[0]["details"], data[2], data[3]["details"]
+    assert (created["key"], created["user"]) == (key_id_of(service.key), "alice")
+    assert completed["clip_sha256"] == hashlib.sha256(CLIP).hexdigest()
+    assert (read["user"], read["start"], read["stop"]) == ("bob", 0, 100)
+
+
+def test_head_and_not_modified_are_not_reads(service, client):
+    create(client)
+    video_id = service.hand().make().id
+    etag = client.head(f"/v1/videos/{video_id}/content").headers["etag"]
+    assert client.get(f"/v1/videos/{video_id}/content", headers={"If-None-Match": etag}).status_code == 304
+    assert "read" not in actions(client, video_id)
+
+
+def test_another_tenants_video_and_an_unknown_one_answer_alike(service, client):
+    video_id = create(client)
+    key = service.add_tenant("eve")
+    with service.client(key) as eve:
+        answers = [eve.get(f"/v1/videos/{name}/audit") for name in (video_id, "video_" + "0" * 32)]
+        assert [answer.status_code for answer in answers] == [404, 404]
+        assert answers[0].json() == answers[1].json()
+        assert eve.get("/v1/audit").status_code == 403
+
+
+def test_an_operator_pages_through_all_tenants(service, client):
+    key = service.add_tenant("paged", scopes=frozenset(Scope))
+    with service.client(key) as paged:
+        ids = [create(paged) for _ in range(3)]
+        first = paged.get("/v1/audit", params={"tenant": "paged", "limit": 2}).json()
+        rest = paged.get("/v1/audit", params={"tenant": "paged", "after": first["last"]}).json()
+        for video_id in ids:
+            paged.delete(f"/v1/videos/{video_id}")
+    assert (first["has_more"], rest["has_more"]) == (True, False)
+    assert [entry["video"] for entry in first["data"] + rest["data"]] == ids
+    assert client.get("/v1/audit", params={"after": "x"}).status_code == 400
+    found = client.get("/v1/audit", params={"video": ids[0]}).json()["data"]
+    assert [entry["action"] for entry in found] == ["created", "cancelled", "failed", "deleted"]
+
+
+def test_a_rejected_prompt_is_recorded_without_its_text(service, client):
+    before = len(client.get("/v1/audit", params={"tenant": "local", "limit": 1000}).json()["data"])
+    assert client.post("/v1/videos", json={"prompt": BLOCKED}).status_code == 400
+    data = client.get("/v1/audit", params={"tenant": "local", "limit": 1000}).json()["data"]
+    assert len(data) == before + 1
+    assert data[-1]["action"] == "rejected"
+    assert data[-1]["details"]["screening"] == "reject"
+    assert BLOCKED not in json.dumps(data[-1])
+
+
+def test_a_user_name_that_is_not_printable_is_refused(service, client):
+    answer = client.post("/v1/videos", json={"prompt": "x"}, headers={"Filmgate-User": "a" * 257})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Filmgate-User")
+
+
+def test_a_clip_file_finds_its_record_and_verify_names_a_changed_one(service, client, tmp_path):
+    create(client)
+    clip = bytes(range(256)) * 7
+    video_id = service.hand().make(clip).id
+    file = tmp_path / "clip.mp4"
+    file.write_bytes(clip)
+    shown = filmgate(service, "show", "--clip", str(file), "--json")
+    records = json.loads(shown.stdout)["records"]
+    assert {record["video"] for record in records} == {video_id}
+    open_checkpoints(service.services.queue._database, service.settings).run()
+    assert json.loads(filmgate(service, "verify", "--json").stdout)["is_intact"]
+    exported = tmp_path / "audit.jsonl"
+    assert filmgate(service, "export", "-o", str(exported)).exit_code == 0
+    assert filmgate(service, "verify", "--file", str(exported)).exit_code == 0
+    lines = exported.read_text().splitlines()
+    number = next(n for n, line in enumerate(lines) if video_id in line and '"completed"' in line)
+    record = json.loads(lines[number])
+    lines[number] = lines[number].replace('\\"attempt\\":1', '\\"attempt\\":2')
+    exported.write_text("\n".join(lines) + "\n")
+    named = filmgate(service, "verify", "--file", str(exported))
+    assert named.exit_code == 1
+    assert f"local record {record['number']}: " in named.stdout
+    with service.services.queue._database.write() as connection:
+        connection.exec_driver_sql(
+            "UPDATE audit_records SET details = replace(details, 'flipbook', 'flipbo0k') "
+            f"WHERE job_id = '{video_id}' AND action = 'completed'"
+        )
+    broken = json.loads(filmgate(service, "verify", "--json").stdout)
+    assert [fault.partition(":")[0] for fault in broken["faults"]] == [f"local record {record['number']}"]
+
+
+def test_forgetting_a_tenant_leaves_a_log_that_verifies(tmp_path):
+    settings = settings_for(tmp_path)
+    with running(settings) as service:
+        key, services = service.add_tenant("acme"), service.services
+        database = services.queue._database
+        with service.client(key) as client:
+            video_id = create(client)
+            service.hand().make()
+        checkpoints = open_checkpoints(database, settings)
+        checkpoints.run()
+        signer = open_installation_signer(settings).public_key
+        keys = services.queue._sealer._keys
+        Offboarding(database, services.queue, services.store, keys, services.tenants).delete(TenantId("acme"))
+        checkpoints.run()
+        result = verify_installation(database, settings)
+        records = AuditLog(database).page(Query(TenantId("acme")))
+    assert result.is_intact
+    assert open_installation_signer(settings).public_key == signer
+    assert records[-1].action == "deleted"
+    assert {record.action for record in records} >= {"created", "completed", "forgotten"}
+    assert {record.job_id for record in records} == {video_id, None}
+
+
+@pytest.fixture
+def locked_bucket(aws_url):
+    s3, bucket = aws_client("s3", aws_url), "audit-heads"
+    s3.create_bucket(
+        Bucket=bucket,
+        ObjectLockEnabledForBucket=True,
+        CreateBucketConfiguration={"LocationConstraint": "eu-central-1"},
+    )
+    return bucket
+
+
+def test_heads_are_signed_by_kms_and_locked_in_s3(aws_url, locked_bucket, site):
+    s3, kms = aws_client("s3", aws_url), aws_client("kms", aws_url)
+    key = kms.create_key(KeyUsage="SIGN_VERIFY", KeySpec="ECC_NIST_P256")["KeyMetadata"]["KeyId"]
+    database = site.queue._database
+    signer, anchor = KmsSigner(kms, key), S3Anchor(s3, S3Location(locked_bucket, "heads/"), 86400.0)
+    log = AuditLog(database)
+    log.record(TenantId("acme"), Entry(Action.READ))
+    assert Checkpoints(database, signer, anchor, 1e9).run() == 1
+    anchored = list(anchor.heads())
+    result = verify(log.records(), log.heads(), public_key=signer.public_key, anchors=anchored)
+    assert (result.is_intact, result.anchored, result.unsigned) == (True, 1, 0)
+    assert is_signed_by(signer.public_key, anchored[0].payload, anchored[0].signature)
+    listed = s3.list_object_versions(Bucket=locked_bucket)["Versions"][0]
+    place = {"Bucket": locked_bucket, "Key": listed["Key"], "VersionId": listed["VersionId"]}
+    assert s3.head_object(**place)["ObjectLockMode"] == "COMPLIANCE"
+    with pytest.raises(s3.exceptions.ClientError, match="AccessDenied"):
+        s3.delete_object(**place)
+
+
+def test_a_head_that_cannot_be_anchored_is_not_signed_yet(aws_url, site):
+    anchor = S3Anchor(aws_client("s3", aws_url), S3Location("no-such-bucket", ""), 86400.0)
+    log = AuditLog(site.queue._database)
+    log.record(TenantId("acme"), Entry(Action.READ))
+    with pytest.raises(StoreUnavailable):
+        Checkpoints(site.queue._database, None, anchor, 1e9).run()
+    assert log.heads()[0].signed_number == 0
+
+
+def test_100_000_records_verify_in_under_10_seconds(tmp_path, site):
+    """CPU seconds, so that other work on the machine does not count."""
+    head = [ORIGIN]
+
+    def rows():
+        for number in range(1, 100_001):
+            fields = ("acme", number, 1e9 + number, "read", None, None, '{"by":"key","part":"clip-1.mp4"}')
+            head[0] = chain_hash(head[0], fields)
+            yield (*fields, head[0])
+
+    with site.queue._database.write() as connection:
+        connection.connection.executemany("INSERT INTO audit_records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows())
+        connection.execute(
+            sa.insert(audit_heads).values(
+                tenant_id="acme", number=100_000, hash=head[0], base_hash="", signed_hash="", signature=""
+            )
+        )
+    settings = with_values(settings_for(tmp_path), {"audit.anchor": f"file://{tmp_path}/heads.jsonl"})
+    began = time.process_time()
+    result = verify_installation(site.queue._database, settings)
+    assert (result.records, result.is_intact) == (100_000, True)
+    assert time.process_time() - began < 10
