@@ -1,13 +1,17 @@
 """`filmgate aws template`: prints the CloudFormation template of an installation."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from filmgate.cli.aws import check_tenant, open_deployment, queue_names
 from filmgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from filmgate.aws.deployment import Deployment
 
 
 def template(  # noqa: PLR0913, PLR0917 - one argument per flag
@@ -36,7 +40,6 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
     ] = "",
 ) -> None:
     """Print one CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""
-    from filmgate.aws.deployment import TenantScope
     from filmgate.aws.template import Stack, build_template
     from filmgate.aws.template_roles import Cluster
     from filmgate.settings import load_settings
@@ -54,27 +57,30 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
         staging=staging,
         models=models or settings.models.url.removeprefix("s3://"),
     )
-    tenants = tuple(_check_one(name) for name in tenant or ())
-    if tenants and not TenantScope(deployment, tenants[0]).alias:
-        raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
-    provider_region = settings.provider.region if settings.provider.region != deployment.region else ""
+    deployment = replace(
+        deployment,
+        staging_key=settings.provider.kms_key,
+        models_key=settings.models.kms_key or deployment.models_key,
+        has_comprehend=settings.classifier.kind == "comprehend",
+    )
     stack = Stack(
-        replace(
-            deployment,
-            staging_key=settings.provider.kms_key,
-            models_key=settings.models.kms_key or deployment.models_key,
-            has_comprehend=settings.classifier.kind == "comprehend",
-        ),
+        deployment,
         Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
-        tenants,
-        tuple(_check_one(name) for name in dedicated_tenant or ()),
+        _check_tenants(deployment, tenant or ()),
+        _check_tenants(deployment, dedicated_tenant or ()),
         audit_bucket,
-        provider_region,
+        settings.provider.region if settings.provider.region != deployment.region else "",
     )
     typer.echo(json.dumps(build_template(stack), indent=2))
 
 
-def _check_one(name: str) -> str:
-    if name == "*":
+def _check_tenants(deployment: "Deployment", names: Sequence[str]) -> tuple[str, ...]:
+    """Raises UsageError for a name that is no tenant, and for tenants without keys of their own."""
+    from filmgate.aws.deployment import TenantScope
+
+    if "*" in names:
         raise UsageError("expected the id of one tenant", option="--tenant")
-    return check_tenant(name)
+    tenants = tuple(check_tenant(name) for name in names)
+    if tenants and not TenantScope(deployment, tenants[0]).alias:
+        raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")
+    return tenants
