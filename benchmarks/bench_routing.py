@@ -31,9 +31,10 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.disabled import DisabledProvider
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
-from filmgate.scheduling.forecast import Forecast, Slot, forecast
+from filmgate.scheduling.forecast import Forecast, forecast
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.router import RoutedRequest, Router
+from filmgate.scheduling.simulation import Slot
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.scheduling.spill import Spiller
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus

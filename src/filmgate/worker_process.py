@@ -23,7 +23,7 @@ from filmgate.providers.managed.guarded import GuardedProvider
 from filmgate.providers.managed.provider_job import ManagedServices
 from filmgate.providers.managed.worker import ManagedWorker
 from filmgate.scheduling import open_queue
-from filmgate.scheduling.base import JobQueue
+from filmgate.scheduling.base import JobQueue, read_tenants
 from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry, WorkerStatus
 from filmgate.settings import Settings
 from filmgate.store import open_store
@@ -139,6 +139,8 @@ def opened_services(settings: Settings, service: str = "worker") -> Iterator[Wor
     queue = open_queue(database, keys, settings.queue, site.may_lease, price)
     try:
         site.require()
+        for tenant_id in read_tenants(settings.worker):
+            open_tenants(database).find(tenant_id)  # a misspelt name would lease nothing, silently
         yield WorkerServices(database, queue, store, tracer)
     finally:
         tracer.close()

@@ -2,6 +2,7 @@
 
 import heapq
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from math import inf
 
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Clip, Route, Share, WorkerId
+from filmgate.jobs import Clip, Route, Share, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult
 from filmgate.scheduling.forecast import forecast
 from filmgate.scheduling.live_forecast import LiveForecast, to_arrival
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
 from tests.tickets import make_offer, make_ticket
 
 CLIP = Clip("clip-1.mp4", 1000, "ab" * 32)
@@ -34,14 +37,43 @@ JOBS = st.lists(
     min_size=1,
     max_size=25,
 )
-WORKERS = st.lists(st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")]), min_size=1, max_size=4)
+MODELS = st.sampled_from([("wan",), ("flipbook",), ("wan", "flipbook")])
+# The numbers of the tenants that the worker serves alone; most workers are shared.
+OWN = st.sampled_from([(), (), (), (0,), (1,), (0, 2)])
+WORKERS = st.lists(st.tuples(MODELS, OWN), min_size=1, max_size=4)
+DEDICATED = st.sets(st.integers(0, 3), max_size=2)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The tenants of one example, and its workers."""
+
+    prefix: str
+    dedicated: set[int]
+    workers: list[tuple[tuple[str, ...], tuple[int, ...]]]
+
+    def tenant(self, number):
+        return TenantId(f"{self.prefix}-{number}")
+
+    def offer(self, number):
+        models, own = self.workers[number]
+        return make_offer(f"worker-{number}", models=models, tenants=tuple(map(self.tenant, own)))
+
+    def status(self, number):
+        offer = self.offer(number)
+        return WorkerStatus(offer.worker_id, Route.GPU, offer.models, tenants=offer.tenants)
+
+    def serves(self, worker, tenant, model):
+        """The rule of S0-13, written again."""
+        models, own = self.workers[worker]
+        return model in models and (tenant in own if own else tenant not in self.dedicated)
 
 
 class Simulation:
     """Workers that lease and complete real jobs; every job takes exactly its predicted seconds."""
 
-    def __init__(self, bench, models_of):
-        self.bench, self.models_of = bench, models_of
+    def __init__(self, bench, site):
+        self.bench, self.site = bench, site
         self.leases = {}
         self.starts = {}
         self.clock_start = bench.clocks.steady
@@ -65,9 +97,11 @@ class Simulation:
                 heapq.heappush(free, (ends_at, number))
 
     def lease(self, number):
-        lease = self.bench.queue.lease(make_offer(f"worker-{number}", models=self.models_of[number]))
+        lease = self.bench.queue.lease(self.site.offer(number))
         if lease is None:
             return None
+        tenant = int(lease.job.tenant_id.rpartition("-")[2])
+        assert self.site.serves(number, tenant, lease.job.spec.model)
         self.starts[lease.job.id] = self.now
         ends_at = self.now + lease.job.predicted.gpu_seconds
         self.leases[number] = (ends_at, lease)
@@ -87,41 +121,45 @@ class Simulation:
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(shares=TENANTS, jobs=JOBS, models_of=WORKERS, running=st.integers(0, 4), passed=st.integers(0, 20))
-def test_every_job_starts_when_the_forecast_says(bench, shares, jobs, models_of, running, passed):
-    with emptied(bench, models_of):
-        enqueue(bench, shares, jobs)
-        real = Simulation(bench, models_of)
-        busy = {number: end for number in range(min(running, len(models_of))) if (end := real.lease(number))}
+@given(TENANTS, DEDICATED, JOBS, WORKERS, st.integers(0, 4), st.integers(0, 20))
+def test_every_job_starts_when_the_forecast_says(bench, shares, dedicated, jobs, workers, running, passed):
+    """S0-13 too: shared workers never lease a dedicated tenant's job, workers with tenants only theirs."""
+    site = Site(f"t{next(NUMBERS)}", dedicated, workers)
+    with emptied(bench, site):
+        for number in dedicated:
+            open_tenants(bench.database).add(Tenant(site.tenant(number), is_dedicated=True))
+        enqueue(bench, shares, site, jobs)
+        real = Simulation(bench, site)
+        busy = {number: end for number in range(min(running, len(workers))) if (end := real.lease(number))}
         real.advance_to(min([passed, *busy.values()]))
-        for number, models in enumerate(models_of):
-            status = WorkerStatus(WorkerId(f"worker-{number}"), Route.GPU, models)
-            WorkerRegistry(bench.database).heartbeat(status)
+        for number in range(len(workers)):
+            WorkerRegistry(bench.database).heartbeat(site.status(number))
         started = set(real.starts)
 
         began, slots = real.now, forecast(bench.reader.snapshot()).slots
-        real.run(dict.fromkeys(range(len(models_of)), began) | busy)
+        real.run(dict.fromkeys(range(len(workers)), began) | busy)
 
         expected = {job_id: began + slot.starts_in for job_id, slot in slots.items() if slot.starts_in < inf}
         actual = {job_id: at for job_id, at in real.starts.items() if job_id not in started}
         assert actual == pytest.approx(expected)
-        served = {model for models in models_of for model in models}
         unserved = [slot for slot in slots.values() if slot.starts_in == inf]
-        assert len(unserved) == sum(1 for _, _, model, _ in jobs if model not in served)
+        assert len(unserved) == sum(
+            not any(site.serves(worker, tenant % len(shares), model) for worker in range(len(workers)))
+            for tenant, _, model, _ in jobs
+        )
 
 
-def enqueue(bench, shares, jobs):
-    prefix = f"t{next(NUMBERS)}"
+def enqueue(bench, shares, site, jobs):
     for tenant, seconds, model, slo in jobs:
         number = tenant % len(shares)
         ticket = make_ticket(
-            f"{prefix}-{number}", gpu_seconds=seconds, share=shares[number], model=model, slo_seconds=slo
+            site.tenant(number), gpu_seconds=seconds, share=shares[number], model=model, slo_seconds=slo
         )
         bench.queue.enqueue(ticket)
 
 
 @contextmanager
-def emptied(bench, models_of):
+def emptied(bench, site):
     """Leaves no jobs and no workers to the next example."""
     try:
         yield
@@ -129,9 +167,10 @@ def emptied(bench, models_of):
         for job in bench.reader.snapshot().queued:
             bench.queue.cancel(job.tenant_id, job.job_id)
         bench.clocks.pass_time(3600)
-        while bench.queue.lease(make_offer(models=("wan", "flipbook"))) is not None:
+        tenants = tuple(map(site.tenant, range(4)))
+        while bench.queue.lease(make_offer(models=("wan", "flipbook"), tenants=tenants)) is not None:
             pass
-        for number in range(len(models_of)):
+        for number in range(len(site.workers)):
             WorkerRegistry(bench.database).leave(WorkerId(f"worker-{number}"))
 
 

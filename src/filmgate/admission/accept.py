@@ -44,10 +44,11 @@ from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest, inherit, parse_sizes
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.body_digests import BodyDigests
-from filmgate.scheduling.forecast import Arrival, Forecast, Slot
+from filmgate.scheduling.forecast import Arrival, Forecast
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.router import RoutedRequest, Router, work_seconds
 from filmgate.scheduling.routes import ON_GPU, Choice
+from filmgate.scheduling.simulation import Slot
 from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.telemetry.logs import Log
@@ -131,7 +132,7 @@ class Admission:
         if services.store.room().is_low:
             raise StoreFull("the store has no space for new clips")
         # Routed before the image is decoded: a rejected request costs little.
-        routed = self._route(context, request, ticket, services.forecast.get())
+        routed = self._route(context, request, ticket, self._forecast_for(context.tenant))
         picture = self._images.read(request)
         spec = replace(routed.spec, source=_to_source(request, source, picture))
         job = self._enqueue(context, request, replace(routed, spec=spec), picture)
@@ -151,10 +152,16 @@ class Admission:
         Raises what `accept` raises, except for quotas, disk space and the content of images.
         """
         request, _source, ticket = self._prepare(context, request)
-        forecast = self._services.forecast.get()
+        forecast = self._forecast_for(context.tenant)
         routed = self._route(context, request, ticket, forecast)
         slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
         return to_estimate(routed, slot)
+
+    def _forecast_for(self, tenant: Tenant) -> Forecast:
+        """The current forecast; a new one where the tenant became dedicated, or shared, since it was made."""
+        forecast = self._services.forecast.get()
+        is_current = (tenant.id in forecast.snapshot.dedicated) is tenant.is_dedicated
+        return forecast if is_current else self._services.forecast.refresh()
 
     def _prepare(
         self, context: RequestContext, request: VideoRequest
@@ -245,8 +252,8 @@ class Admission:
         choice = self._choose(context, request, ticket, slot, forecast)
         limit = None
         if choice.route is Route.GPU:
-            self._check_served(ticket.spec.model, forecast)
-            limit = self._max_backlog(ticket.predicted, slot, forecast, ticket.spec.model)
+            self._check_served(context.tenant, ticket.spec.model, forecast)
+            limit = self._max_backlog(ticket, slot, forecast)
         if choice is not ON_GPU:
             log.info(
                 "routed",
@@ -272,26 +279,26 @@ class Admission:
         routed = RoutedRequest(context.tenant.managed, spec, ticket.predicted, ticket.slo_seconds, slot)
         return self._services.router.choose(routed, forecast)
 
-    def _check_served(self, model: str, forecast: Forecast) -> None:
+    def _check_served(self, tenant: Tenant, model: str, forecast: Forecast) -> None:
         """Raises ModelNotServed when nobody would render the job."""
-        if not self._scale_from_zero.isdisjoint({model, "*"}) or model in self._services.read_starting():
+        # The embedded worker, which may be starting, is a shared one.
+        is_starting = model in self._services.read_starting() and not tenant.is_dedicated
+        if not self._scale_from_zero.isdisjoint({model, "*"}) or is_starting:
             return
-        if forecast.count_workers(Route.GPU, model) == 0:
+        if forecast.count_workers(Route.GPU, model, tenant.id) == 0:
             # The forecast may be older than the first heartbeat of a worker.
-            if self._services.forecast.refresh().count_workers(Route.GPU, model) > 0:
+            if self._services.forecast.refresh().count_workers(Route.GPU, model, tenant.id) > 0:
                 return
-            raise ModelNotServed(
-                f"no worker serves {model}; start one with `filmgate worker --model {model}`, or list it in "
-                "admission.scale_from_zero to queue jobs until one starts"
-            )
+            raise _not_served(tenant, model)
 
-    def _max_backlog(self, predicted: StageSeconds, slot: Slot, forecast: Forecast, model: str) -> float:
+    def _max_backlog(self, ticket: Ticket, slot: Slot, forecast: Forecast) -> float:
         """The most queued work at which this job still meets the promise. Raises Overloaded.
 
         A job that starts at once is accepted however long it takes, unless another one is enqueued first.
         """
-        workers = max(forecast.count_workers(Route.GPU, model), 1)
-        backlog = forecast.backlog_seconds(Route.GPU)
+        predicted, tenant_id = ticket.predicted, ticket.tenant_id
+        workers = max(forecast.count_workers(Route.GPU, ticket.spec.model, tenant_id), 1)
+        backlog = forecast.backlog_seconds(Route.GPU, tenant_id)
         wait = slot.starts_in if math.isfinite(slot.starts_in) else backlog / workers
         spare = self._settings.promise_seconds - wait - work_seconds(predicted)
         if spare < 0 < wait:
@@ -333,6 +340,14 @@ def _to_arrival(ticket: Ticket, now: float) -> Arrival:
         ticket.spec.model,
         ticket.predicted.gpu_seconds,
         now + ticket.slo_seconds,
+    )
+
+
+def _not_served(tenant: Tenant, model: str) -> ModelNotServed:
+    option, whom = (f" --tenant {tenant.id}", " for this tenant") if tenant.is_dedicated else ("", "")
+    return ModelNotServed(
+        f"no worker serves {model}{whom}; start one with `filmgate worker --model {model}{option}`, or list "
+        "it in admission.scale_from_zero to queue jobs until one starts"
     )
 
 

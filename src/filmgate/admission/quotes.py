@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import isfinite
 
 from filmgate.jobs import Route, ScreeningAction, Ticket, VideoSpec
-from filmgate.scheduling.forecast import Slot
 from filmgate.scheduling.router import work_seconds
+from filmgate.scheduling.simulation import Slot
 
 
 @dataclass(frozen=True, slots=True)

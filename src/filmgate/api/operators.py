@@ -53,13 +53,17 @@ class Count(BaseModel):
 
 
 class QueuedVideo(BaseModel):
-    """A queued job and its forecast; seconds are null while no live worker serves it."""
+    """A queued job and its forecast; seconds are null while no live worker serves it.
+
+    A job of a dedicated tenant waits for the tenant's own workers.
+    """
 
     id: str
     tenant: str
     route: Route
     model: str
     waiting_seconds: float
+    is_dedicated: bool
     position: int | None
     starts_in_seconds: float | None
     ready_in_seconds: float | None
@@ -78,7 +82,7 @@ class QueueState(BaseModel):
 
 
 class LiveWorker(BaseModel):
-    """A worker that sent a heartbeat in the last 30 seconds."""
+    """A worker that sent a heartbeat in the last 30 seconds. It serves `tenants` alone; empty: shared."""
 
     id: str
     route: Route
@@ -86,6 +90,7 @@ class LiveWorker(BaseModel):
     device: str
     capacity: int
     running: int
+    tenants: list[str]
 
 
 class WorkerList(BaseModel):
@@ -183,6 +188,7 @@ def _queue(services: Services) -> QueueState:
                 route=job.route,
                 model=job.model,
                 waiting_seconds=round(max(now - job.created_at, 0.0), 1),
+                is_dedicated=job.tenant_id in forecast.snapshot.dedicated,
                 position=slot.position if slot else None,
                 starts_in_seconds=_finite(slot.starts_in) if slot else None,
                 ready_in_seconds=_finite(slot.ends_in) if slot else None,
@@ -212,6 +218,7 @@ def _workers(services: Services) -> WorkerList:
                 device=worker.device,
                 capacity=worker.capacity,
                 running=running.count(worker.worker_id),
+                tenants=list(worker.tenants),
             )
             for worker in alive
         ]

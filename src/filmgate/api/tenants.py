@@ -46,6 +46,7 @@ class ChangeTenant(Form):
     )
     managed: ManagedShape = ManagedShape()
     is_enabled: bool = True
+    is_dedicated: bool = Field(default=False, description="Render its jobs on its own GPU workers only.")
 
     def apply(self, tenant: Tenant) -> Tenant:
         """The tenant with the fields that were sent."""
@@ -56,7 +57,9 @@ class ChangeTenant(Form):
             changes["scopes"] = frozenset(self.scopes)
         if "managed" in sent:
             changes["managed"] = self.managed.to_policy()
-        changes |= {name: getattr(self, name) for name in {"certificate", "is_enabled"} & sent}
+        changes |= {
+            name: getattr(self, name) for name in {"certificate", "is_enabled", "is_dedicated"} & sent
+        }
         return replace(tenant, **changes)
 
 
@@ -88,6 +91,7 @@ class TenantShape(BaseModel):
     max_gpu_seconds_per_day: float | None
     certificate: str | None
     managed: ManagedShape
+    is_dedicated: bool
 
 
 class TenantWithKey(TenantShape):
@@ -183,4 +187,5 @@ def _fields(tenant: Tenant) -> dict[str, Any]:
         "scopes": sorted(tenant.scopes),
         "certificate": tenant.certificate,
         "managed": ManagedShape(**managed),
+        "is_dedicated": tenant.is_dedicated,
     }

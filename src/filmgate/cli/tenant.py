@@ -14,6 +14,7 @@ from filmgate.cli.tenant_options import (
     Certificate,
     Confirmed,
     GpuSeconds,
+    IsDedicated,
     IsManaged,
     MaxQueued,
     MaxRunning,
@@ -59,6 +60,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     may_resize: MayResize = None,
     may_relength: MayRelength = None,
     screening: ScreeningChoices = None,
+    is_dedicated: IsDedicated = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
@@ -80,6 +82,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         certificate=_subject(certificate),
         screening=read_screening({}, screening or []),
         managed=replace(ManagedPolicy(), **changes),
+        is_dedicated=bool(is_dedicated),
     )
     with opened_registry(data) as registry:
         issued = registry.add(wanted)
@@ -101,6 +104,7 @@ def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     may_resize: MayResize = None,
     may_relength: MayRelength = None,
     screening: ScreeningChoices = None,
+    is_dedicated: IsDedicated = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
@@ -114,14 +118,17 @@ def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         may_relength=may_relength,
     )
     wanted = read_scopes(scopes) if scopes is not None else None
-    if not (share or policy or wanted or screening or certificate is not None):
+    has_changes = share or policy or wanted or screening
+    if not has_changes and certificate is None and is_dedicated is None:
         raise UsageError("set at least one option; see `filmgate tenant set --help`", option="NAME")
 
     def change(old: "Tenant") -> "Tenant":
         subject = old.certificate if certificate is None else _subject(certificate)
         changed = replace(old, share=replace(old.share, **share), managed=replace(old.managed, **policy))
         actions = read_screening(old.screening, screening or [])
-        return replace(changed, scopes=wanted or old.scopes, certificate=subject, screening=actions)
+        apart = old.is_dedicated if is_dedicated is None else is_dedicated
+        changed = replace(changed, certificate=subject, screening=actions, is_dedicated=apart)
+        return replace(changed, scopes=wanted or old.scopes)
 
     with opened_registry(data) as registry:
         changed = registry.update(TenantId(name), change)
@@ -137,7 +144,7 @@ def list_tenants(data: Data = None, is_json: AsJson = False) -> None:
         typer.echo(json.dumps({"tenants": [as_dict(t) for t in tenants]}))
         return
     for t in tenants:
-        state = "" if t.is_enabled else "  disabled"
+        state = ("  dedicated" if t.is_dedicated else "") + ("" if t.is_enabled else "  disabled")
         scopes = ",".join(sorted(t.scopes))
         managed = describe_policy(t.managed)
         screening = f", screening ({describe_screening(t)})" if t.screening else ""
@@ -246,6 +253,7 @@ def describe(t: "Tenant") -> str:
         "certificate": t.certificate or "none",
         "screening": describe_screening(t) or "default",
         "provider": describe_policy(t.managed),
+        "workers": "its own (--tenant)" if t.is_dedicated else "shared",
         "created": datetime.fromtimestamp(t.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
     return "\n".join(f"{name:<13}{value}" for name, value in rows.items())
@@ -302,4 +310,5 @@ def as_dict(t: "Tenant") -> dict[str, object]:
         "certificate": t.certificate,
         "screening": dict(t.screening),
         "managed": asdict(t.managed),
+        "is_dedicated": t.is_dedicated,
     }

@@ -61,6 +61,14 @@ ScreeningChoices = Annotated[
         show_default=False,
     ),
 ]
+IsDedicated = Annotated[
+    bool | None,
+    typer.Option(
+        "--dedicated/--shared",
+        help="Render its jobs only on workers started with --tenant.",
+        show_default=False,
+    ),
+]
 Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 

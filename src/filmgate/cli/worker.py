@@ -30,6 +30,10 @@ def worker(
         bool,
         typer.Option("--managed", help="Render at the provider that provider.* configures. Needs no GPU."),
     ] = False,
+    tenant: Annotated[
+        list[str] | None,
+        typer.Option(help="Lease jobs of this tenant alone. Repeat it for more. Overrides worker.tenants."),
+    ] = None,
     failure_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Lease jobs, render them and store the clips, until SIGTERM."""
@@ -40,6 +44,9 @@ def worker(
         settings = load_settings()
         if data is not None:
             settings = settings.model_copy(update={"data": data})
+        if tenant:
+            chosen = settings.worker.model_copy(update={"tenants": ",".join(tenant)})
+            settings = settings.model_copy(update={"worker": chosen})
         if is_managed:
             run_managed(settings, model or [])
         else:

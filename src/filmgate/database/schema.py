@@ -20,6 +20,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -48,6 +49,9 @@ accounts = Table(
     Column("gpu_seconds_today", Double, nullable=False, server_default="0"),
     # The HMAC key of `jobs.body_digest`, encrypted with the tenant's key.
     Column("digest_key", LargeBinary),
+    # Copied from the tenant: only workers started with --tenant lease its jobs on our GPUs.
+    Column("is_dedicated", Boolean, nullable=False, server_default=false()),
+    _partial("ix_accounts_dedicated", "tenant_id", where="is_dedicated"),
     _partial("ix_accounts_share", "virtual_time", "tenant_id", where="queued > 0"),
 )
 
@@ -216,6 +220,7 @@ workers = Table(
     Column("models", Text, nullable=False),
     Column("device", Text, nullable=False),
     Column("capacity", BigInteger, nullable=False),
+    Column("tenants", Text, nullable=False, server_default="[]"),
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
 )
@@ -239,6 +244,7 @@ tenants = Table(
     Column("certificate", Text, unique=True),
     Column("screening", Text, nullable=False),
     Column("managed", Text, nullable=False, server_default="{}"),
+    Column("is_dedicated", Boolean, nullable=False, server_default=false()),
 )
 
 api_keys = Table(

@@ -26,12 +26,15 @@ from filmgate.jobs import (
 )
 from filmgate.scheduling.records import Backlog, JobEvent, Measurement, Page, Statistics, Usage
 from filmgate.scheduling.snapshot import Snapshot
+from filmgate.settings import WorkerSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """What a worker can lease: jobs of its route and models, except those of `excluded` tenants.
 
+    With `tenants` it leases their jobs alone. Without, it is a shared worker: on our GPUs it never leases a
+    job of a dedicated tenant.
     `versions` are the digests of the weights by model.
     """
 
@@ -40,7 +43,14 @@ class Offer:
     route: Route = Route.GPU
     device: str | None = None
     excluded: tuple[TenantId, ...] = ()
+    tenants: tuple[TenantId, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_tenants(settings: WorkerSettings) -> tuple[TenantId, ...]:
+    """The tenants that a worker serves alone; none for a shared worker."""
+    names = (name.strip() for name in settings.tenants.split(","))
+    return tuple(TenantId(name) for name in names if name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from filmgate.database.schema import accounts, jobs
-from filmgate.jobs import JobId, JobState, TenantId
+from filmgate.jobs import JobId, JobState, Route, TenantId
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.fair_share import lock_account
 from filmgate.scheduling.ready import IS_DUE, IS_READY, time_terms
@@ -21,13 +21,15 @@ _SUITS = (
 )
 
 
-# Added only where a worker excludes tenants.
-_IS_OTHER_JOB = jobs.c.tenant_id.not_in(sa.bindparam("excluded", expanding=True))
-_IS_OTHER_ACCOUNT = accounts.c.tenant_id.not_in(sa.bindparam("excluded", expanding=True))
-
-
-def _own_account(column: sa.Column[int]) -> sa.ScalarSelect[int]:
+def _own_account(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
     return sa.select(column).where(accounts.c.tenant_id == jobs.c.tenant_id).correlate(jobs).scalar_subquery()
+
+
+# Each is added only where it applies.
+_EXCLUDED: sa.BindParameter[Any] = sa.bindparam("excluded", expanding=True)
+_TENANTS: sa.BindParameter[Any] = sa.bindparam("tenants", expanding=True)
+_IS_SHARED_JOB = sa.not_(_own_account(accounts.c.is_dedicated))
+_IS_SHARED_ACCOUNT = sa.not_(accounts.c.is_dedicated)
 
 
 _PEEK_DUE = (
@@ -90,7 +92,8 @@ def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_no
     tenant_id = connection.execute(_NAMED.with_only_columns(jobs.c.tenant_id), named).scalar_one_or_none()
     if tenant_id is None or tenant_id in offer.excluded:
         return None
-    if (account := lock_account(connection, tenant_id)) is None:
+    account = lock_account(connection, tenant_id)
+    if account is None or not may_take(offer, account):
         return None
     row = connection.execute(_NAMED.with_for_update(), named).mappings().one_or_none()
     return None if row is None or _has_no_place(account, row) else row
@@ -98,13 +101,15 @@ def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_no
 
 def peek_due(connection: sa.Connection, offer: Offer, steady_now: float) -> Row | None:
     """A job whose lease or backoff is over, not locked yet. It bypasses fair share."""
-    statement = _PEEK_DUE.where(_IS_OTHER_JOB) if offer.excluded else _PEEK_DUE
+    statement = _PEEK_DUE.where(*_limits(offer, jobs.c.tenant_id, _IS_SHARED_JOB))
     return connection.execute(statement, _terms(offer) | time_terms(steady_now)).mappings().one_or_none()
 
 
-def take_due(connection: sa.Connection, peeked: Row, steady_now: float) -> Row | None:
+def take_due(connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float) -> Row | None:
     """The peeked job, locked; None when it was leased meanwhile or its tenant may not run more jobs."""
     account = lock_account(connection, peeked["tenant_id"])
+    if account is not None and not may_take(offer, account):
+        return None
     same = {"the_seq": peeked["seq"], "the_fence": peeked["fence"]}
     row = connection.execute(_TAKE_DUE, same | time_terms(steady_now)).mappings().one_or_none()
     return None if row is None or account is None or _has_no_place(account, row) else row
@@ -120,15 +125,16 @@ def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None)
     if awaited is not None:
         account = lock_account(connection, awaited)
         is_full = account is not None and (account["max_running"] or math.inf) <= account["running"]
-        return None if is_full else _first_of(connection, awaited, offer)
-    statement = _NEXT_FREE_TENANT.where(_IS_OTHER_ACCOUNT) if offer.excluded else _NEXT_FREE_TENANT
+        is_refused = account is not None and not may_take(offer, account)
+        return None if is_full or is_refused else _first_of(connection, awaited, offer)
+    statement = _NEXT_FREE_TENANT.where(*_limits(offer, accounts.c.tenant_id, _IS_SHARED_ACCOUNT))
     tenant_id = connection.execute(statement, _terms(offer)).scalar_one_or_none()
     return None if tenant_id is None else _first_of(connection, tenant_id, offer)
 
 
 def peek_fair(connection: sa.Connection, offer: Offer) -> TenantId | None:
     """The tenant that would be next if no account were locked."""
-    statement = _NEXT_TENANT.where(_IS_OTHER_ACCOUNT) if offer.excluded else _NEXT_TENANT
+    statement = _NEXT_TENANT.where(*_limits(offer, accounts.c.tenant_id, _IS_SHARED_ACCOUNT))
     return connection.execute(statement, _terms(offer)).scalar_one_or_none()
 
 
@@ -146,6 +152,27 @@ def _has_no_place(account: Row, row: Row) -> bool:
     return bool(is_full) and row["state"] == JobState.QUEUED
 
 
+def may_take(offer: Offer, account: Row) -> bool:
+    """Whether the worker serves the tenant of a locked account: `is_dedicated` cannot change meanwhile."""
+    if offer.tenants:
+        return account["tenant_id"] in offer.tenants
+    return offer.route is not Route.GPU or not account["is_dedicated"]
+
+
+def _limits(
+    offer: Offer, tenant_id: sa.Column[str], is_shared: sa.ColumnElement[bool]
+) -> list[sa.ColumnElement[bool]]:
+    """`may_take`, and the excluded tenants, as conditions of a query."""
+    found: list[sa.ColumnElement[bool]] = [tenant_id.not_in(_EXCLUDED)] if offer.excluded else []
+    if offer.tenants:
+        return [*found, tenant_id.in_(_TENANTS)]
+    return [*found, is_shared] if offer.route is Route.GPU else found
+
+
 def _terms(offer: Offer) -> dict[str, Any]:
     terms: dict[str, Any] = {"route": offer.route, "models": list(offer.models)}
-    return terms | {"excluded": list(offer.excluded)} if offer.excluded else terms
+    if offer.excluded:
+        terms["excluded"] = list(offer.excluded)
+    if offer.tenants:
+        terms["tenants"] = list(offer.tenants)
+    return terms

@@ -52,13 +52,19 @@ _CHARGE = (
 _SETTLE = (
     sa.update(accounts).where(_OWN).values(day=sa.bindparam("today"), gpu_seconds_today=sa.bindparam("used"))
 )
-# The lowest virtual time among those waiting; among all where nobody waits, the highest.
+# The lowest virtual time among those waiting; among all where nobody waits, the highest. Dedicated tenants
+# wait for other workers: they are compared with each other alone.
+_IS_ALIKE = accounts.c.is_dedicated == sa.bindparam("is_dedicated")
 _VIRTUAL_NOW = (
-    sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0")),
-    sa.select(sa.func.max(accounts.c.virtual_time)),
+    sa.select(sa.func.min(accounts.c.virtual_time)).where(sa.text("queued > 0"), _IS_ALIKE),
+    sa.select(sa.func.max(accounts.c.virtual_time)).where(_IS_ALIKE),
 )
 _BACKLOG = sa.select(sa.func.sum(job_counts.c.gpu_seconds)).where(
     job_counts.c.route == Route.GPU.value, job_counts.c.state == JobState.QUEUED.value
+)
+_OWN_BACKLOG = _BACKLOG.where(job_counts.c.tenant_id == sa.bindparam("own"))
+_SHARED_BACKLOG = _BACKLOG.where(
+    job_counts.c.tenant_id.not_in(sa.select(accounts.c.tenant_id).where(sa.text("is_dedicated")))
 )
 
 
@@ -103,12 +109,14 @@ def check_limits(connection: sa.Connection, account: Row, ticket: Ticket, now: f
     _check_quotas(account, ticket.share, ticket.predicted.gpu_seconds, now)
     if ticket.max_backlog_seconds is None or ticket.route is not Route.GPU:
         return
-    backlog = connection.execute(_BACKLOG).scalar() or 0.0
+    waiting = _OWN_BACKLOG if account["is_dedicated"] else _SHARED_BACKLOG
+    own = {"own": ticket.tenant_id} if account["is_dedicated"] else {}
+    backlog = connection.execute(waiting, own).scalar() or 0.0
     is_near = backlog + _MAX_CONCURRENT * ticket.predicted.gpu_seconds > ticket.max_backlog_seconds
     if is_near and connection.dialect.name == "postgresql":
         # Transactions of other tenants may be adding to the backlog: near the limit, one at a time.
         connection.execute(_LOCK_BACKLOG)
-        backlog = connection.execute(_BACKLOG).scalar() or 0.0
+        backlog = connection.execute(waiting, own).scalar() or 0.0
     if backlog > ticket.max_backlog_seconds:
         raise BacklogGrown("the queue is full; try again in a moment", retry_after_seconds=1.0)
 
@@ -138,7 +146,7 @@ def admit(connection: sa.Connection, account: Row, job: Row, now: float) -> None
     """Count a new queued job and reserve its GPU-seconds."""
     start = account["virtual_time"]
     if account["queued"] == 0:
-        start = max(start, _virtual_now(connection))
+        start = max(start, _virtual_now(connection, is_dedicated=account["is_dedicated"]))
     values = _used(account, job["predicted_gpu_seconds"], now) | {"own": account["tenant_id"], "start": start}
     connection.execute(_ADMIT, values)
     _count_open(connection, job, JobState.QUEUED, +1)
@@ -195,9 +203,9 @@ def _used(account: Row, gpu_seconds: float, now: float) -> dict[str, Any]:
     return {"today": int(now // DAY_SECONDS), "used": used}
 
 
-def _virtual_now(connection: sa.Connection) -> float:
+def _virtual_now(connection: sa.Connection, *, is_dedicated: bool) -> float:
     for statement in _VIRTUAL_NOW:
-        if (value := connection.execute(statement).scalar()) is not None:
+        if (value := connection.execute(statement, {"is_dedicated": is_dedicated}).scalar()) is not None:
             return float(value)
     return 0.0
 

@@ -54,7 +54,7 @@ class Leasing:
                 steady_now = self._database.steady_now(connection)
                 able = replace(offer, excluded=self._key_guard.blocked(steady_now))
                 if (peeked := peek_due(connection, able, steady_now)) is not None:
-                    row = take_due(connection, peeked, steady_now)
+                    row = take_due(connection, offer, peeked, steady_now)
                 elif (row := find_fair(connection, able, awaited)) is None:
                     if (awaited := peek_fair(connection, able)) is None:
                         return None

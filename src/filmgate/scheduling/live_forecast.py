@@ -7,7 +7,8 @@ from math import isinf
 
 from filmgate.jobs import Job, JobState, TenantId
 from filmgate.scheduling.base import JobReader
-from filmgate.scheduling.forecast import Arrival, Forecast, Slot, forecast
+from filmgate.scheduling.forecast import Arrival, Forecast, forecast
+from filmgate.scheduling.simulation import Slot
 from filmgate.scheduling.snapshot_reader import busy_seconds, remaining_seconds, whole_seconds
 from filmgate.scheduling.workers import TIMEOUT_SECONDS
 
@@ -74,10 +75,10 @@ class LiveForecast:
             return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
         if (slot := self.slot(job)) is None:  # leased, not started yet
             return whole
-        snapshot = self.get().snapshot
-        if not snapshot.is_served(job.route, job.spec.model):
+        current = self.get()
+        if current.count_workers(job.route, job.spec.model, job.tenant_id) == 0:
             return None
-        age = max(now - snapshot.now, 0.0)
+        age = max(now - current.snapshot.now, 0.0)
         not_busy = whole - busy_seconds(job.route, job.predicted, provider_seconds)
         ends_in = max(slot.ends_in - age, 0.0) + not_busy
         return None if isinf(ends_in) else ends_in

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, StageSeconds, VideoSpec
-from filmgate.scheduling.forecast import Forecast, Slot
+from filmgate.scheduling.forecast import Forecast
 from filmgate.scheduling.routes import (
     ON_GPU,
     Case,
@@ -18,6 +18,7 @@ from filmgate.scheduling.routes import (
     choose,
     reason_to_leave,
 )
+from filmgate.scheduling.simulation import Slot
 from filmgate.settings import RoutingSettings
 
 NO_MANAGED_WORKER = (RouteReason.PROVIDER_UNHEALTHY, "no managed worker is alive")

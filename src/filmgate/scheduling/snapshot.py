@@ -83,14 +83,12 @@ class Snapshot:
     running: tuple[RunningJob, ...] = ()
     shares: Mapping[TenantId, Share] = field(default_factory=dict)
     workers: tuple[WorkerStatus, ...] = ()
+    dedicated: frozenset[TenantId] = frozenset()  # tenants that shared GPU workers never serve
 
-    def is_served(self, route: Route, model: str) -> bool:
-        """Whether a live worker serves the model on this route."""
-        return any(worker.route is route and model in worker.models for worker in self.workers)
-
-    @property
-    def virtual_now(self) -> float:
-        """The virtual time at which a tenant without queued jobs joins."""
+    def virtual_now(self, tenant_id: TenantId) -> float:
+        """The virtual time at which a tenant without queued jobs joins those that share its GPUs."""
         waiting = {job.tenant_id for job in self.queued} | {tail.tenant_id for tail in self.tails}
-        times = (self.shares[tenant].virtual_time for tenant in waiting if tenant in self.shares)
+        is_dedicated = tenant_id in self.dedicated
+        alike = {tenant for tenant in waiting if (tenant in self.dedicated) is is_dedicated}
+        times = (self.shares[tenant].virtual_time for tenant in alike if tenant in self.shares)
         return min(times, default=0.0)

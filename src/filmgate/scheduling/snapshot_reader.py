@@ -32,6 +32,7 @@ _COLUMNS = tuple(
 _LANES = sa.select(job_counts).where(
     job_counts.c.state == JobState.QUEUED.value, job_counts.c.reason == "", job_counts.c.jobs > 0
 )
+_DEDICATED = sa.select(accounts.c.tenant_id).where(sa.text("is_dedicated"))
 _SHARES = sa.select(accounts).where(sa.or_(accounts.c.queued > 0, accounts.c.running > 0))
 
 
@@ -73,6 +74,7 @@ def read_snapshot(
         running=tuple(running),
         shares={TenantId(row["tenant_id"]): _to_share(row) for row in connection.execute(_SHARES).mappings()},
         workers=workers,
+        dedicated=frozenset(connection.execute(_DEDICATED).scalars()),
     )
 
 

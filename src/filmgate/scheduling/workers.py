@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import workers
-from filmgate.jobs import Route, WorkerId
+from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.models.cards import ModelCard, ServedModels
 from filmgate.telemetry.logs import Log
 
@@ -27,13 +27,17 @@ _CARDS = TypeAdapter(list[ModelCard])
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker."""
+    """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker.
+
+    `tenants` are those it serves alone; empty: a shared worker.
+    """
 
     worker_id: WorkerId
     route: Route
     models: tuple[str, ...]
     device: str = ""
     capacity: int = 1
+    tenants: tuple[TenantId, ...] = ()
 
 
 class WorkerRegistry:
@@ -50,6 +54,7 @@ class WorkerRegistry:
             "models": json.dumps(status.models),
             "device": status.device,
             "capacity": status.capacity,
+            "tenants": json.dumps(status.tenants),
             "cards": json.dumps([asdict(card) for card in cards], default=sorted),
         }
         insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
@@ -90,7 +95,12 @@ def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerS
     rows = connection.execute(_select_alive(steady_now).order_by(workers.c.id))
     return [
         WorkerStatus(
-            WorkerId(row.id), Route(row.route), tuple(json.loads(row.models)), row.device, row.capacity
+            WorkerId(row.id),
+            Route(row.route),
+            tuple(json.loads(row.models)),
+            row.device,
+            row.capacity,
+            tuple(json.loads(row.tenants)),
         )
         for row in rows
     ]

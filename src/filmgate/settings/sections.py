@@ -132,6 +132,10 @@ class StoreSettings(Section):
 class WorkerSettings(Section):
     """A worker process."""
 
+    tenants: str = Field(
+        default="",
+        description="tenants whose jobs it leases, comma-separated; empty: all but dedicated ones",
+    )
     heartbeat_seconds: float = Field(
         default=5.0, gt=0, le=600, description="interval between heartbeats, which renew the lease"
     )

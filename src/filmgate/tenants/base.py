@@ -42,6 +42,7 @@ class Tenant:
     certificate: str | None = None
     screening: Mapping[str, ScreeningAction] = field(default_factory=lambda: MappingProxyType({}))
     managed: ManagedPolicy = field(default_factory=ManagedPolicy)
+    is_dedicated: bool = False  # only workers started with --tenant render its jobs on our GPUs
 
     def may(self, scope: Scope) -> bool:
         return self.is_enabled and (scope in self.scopes or Scope.ADMIN in self.scopes)

@@ -10,9 +10,10 @@ from types import MappingProxyType
 
 import sqlalchemy as sa
 from sqlalchemy import exc as sa_exc
+from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
-from filmgate.database.schema import api_keys, jobs, tenants
+from filmgate.database.schema import accounts, api_keys, jobs, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import KEY_PREFIX, IssuedKey, Scope, Tenant
@@ -42,6 +43,7 @@ class SqlTenants:
                 connection.execute(sa.insert(tenants).values(_to_row(tenant)))
             except sa_exc.IntegrityError as exc:
                 raise TenantExists(f"tenant {tenant.id} or its certificate already exists") from exc
+            _mark_account(connection, tenant)
             return self._issue(connection, tenant)
 
     def authenticate(self, secret: str) -> Tenant:
@@ -92,6 +94,7 @@ class SqlTenants:
                 connection.execute(statement)
             except sa_exc.IntegrityError as exc:
                 raise TenantExists("another tenant has this certificate", option="certificate") from exc
+            _mark_account(connection, changed)
             return changed
 
     def check_unused(self, tenant_id: TenantId) -> None:
@@ -146,6 +149,20 @@ def _check_unused(connection: sa.Connection, tenant_id: TenantId) -> None:
         )
 
 
+def _mark_account(connection: sa.Connection, tenant: Tenant) -> None:
+    """Copy `is_dedicated` to the account. Every lease locks it: shared workers stop at this commit."""
+    changed = connection.execute(
+        sa.update(accounts).where(accounts.c.tenant_id == tenant.id).values(is_dedicated=tenant.is_dedicated)
+    )
+    if changed.rowcount == 0 and tenant.is_dedicated:
+        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        row = {"tenant_id": tenant.id, "weight": tenant.share.weight, "max_running": tenant.share.max_running}
+        # A first job may create the account at the same time.
+        statement = insert(accounts).values(row | {"is_dedicated": True})
+        flag = {"is_dedicated": True}
+        connection.execute(statement.on_conflict_do_update(index_elements=["tenant_id"], set_=flag))
+
+
 def _to_row(tenant: Tenant) -> dict[str, object]:
     return {
         "id": tenant.id,
@@ -156,6 +173,7 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
         "certificate": tenant.certificate,
         "screening": json.dumps(dict(tenant.screening)),
         "managed": json.dumps(asdict(tenant.managed)),
+        "is_dedicated": tenant.is_dedicated,
     }
 
 
@@ -169,6 +187,7 @@ def _to_tenant(row: sa.RowMapping) -> Tenant:
         certificate=row["certificate"],
         screening=_to_screening(row["screening"]),
         managed=_to_policy(row["managed"]),
+        is_dedicated=bool(row["is_dedicated"]),
     )
 
 

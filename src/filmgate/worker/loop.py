@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from filmgate.errors import DeviceError, KeyringUnavailable, LeaseLost, ObjectCorrupt, QueueUnavailable
 from filmgate.jobs import Lease, WorkerId
-from filmgate.scheduling.base import JobQueue, Offer
+from filmgate.scheduling.base import JobQueue, Offer, read_tenants
 from filmgate.scheduling.workers import WorkerStatus
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import ObjectStore
@@ -45,7 +45,8 @@ class Worker:
         self._store = store
         self._settings = settings
         self._publisher = Publisher(queue, store, settings)
-        self._offer = Offer(worker_id, runner.models, runner.route, runner.device)
+        tenants = read_tenants(settings)
+        self._offer = Offer(worker_id, runner.models, runner.route, runner.device, tenants=tenants)
         # Not an Event: a signal handler must not take its lock.
         self._is_draining = False
         self._drain_ends = float("inf")
@@ -59,7 +60,8 @@ class Worker:
     def status(self) -> WorkerStatus:
         """What the worker announces."""
         offer = self._offer
-        return WorkerStatus(offer.worker_id, offer.route, offer.models, offer.device or "")
+        device = offer.device or ""
+        return WorkerStatus(offer.worker_id, offer.route, offer.models, device, tenants=offer.tenants)
 
     def drain(self, within_seconds: float = math.inf) -> None:
         """Lease nothing more; finish the running job, or hand it back when the time is over.

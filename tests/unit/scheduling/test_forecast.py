@@ -164,7 +164,7 @@ def test_an_arrival_starts_when_a_new_simulation_with_it_would_start_it(
     slot = forecast(snapshot).arrive(Arrival(tenant, Route.GPU, "wan", seconds, 1000.0))
     share = shares[tenant]
     if not any(job.tenant_id == tenant for job in jobs):
-        share = replace(share, virtual_time=max(share.virtual_time, snapshot.virtual_now))
+        share = replace(share, virtual_time=max(share.virtual_time, snapshot.virtual_now(tenant)))
     joined = replace(
         snapshot,
         queued=(*jobs, queued(99, tenant, seconds, deadline=1000.0)),

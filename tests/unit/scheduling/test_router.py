@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from filmgate.jobs import JobId, ManagedPolicy, Route, RouteReason, StageSeconds, TenantId, WorkerId
-from filmgate.scheduling.forecast import Slot, forecast
+from filmgate.scheduling.forecast import forecast
 from filmgate.scheduling.router import RoutedRequest, Router
 from filmgate.scheduling.routes import ON_GPU, ProviderHealth, Quote
+from filmgate.scheduling.simulation import Slot
 from filmgate.scheduling.snapshot import QueuedJob, Snapshot
 from filmgate.scheduling.workers import WorkerStatus
 from filmgate.settings import RoutingSettings

@@ -11,7 +11,7 @@ from filmgate.jobs import Lease, Route, WorkerId
 from filmgate.providers.managed.heartbeats import Heartbeats
 from filmgate.providers.managed.orphans import OrphanSweep
 from filmgate.providers.managed.provider_job import ManagedServices, ProviderJob
-from filmgate.scheduling.base import JobQueue, Offer
+from filmgate.scheduling.base import JobQueue, Offer, read_tenants
 from filmgate.scheduling.workers import WorkerStatus
 from filmgate.settings import QueueSettings, WorkerSettings
 from filmgate.telemetry.logs import Log
@@ -42,7 +42,8 @@ class ManagedWorker:
         self._settings, queue_settings = settings
         self._poll_seconds = queue_settings.poll_seconds
         device = f"managed:{services.provider.name}"
-        self._offer = Offer(worker_id, models, Route.MANAGED, device)
+        tenants = read_tenants(self._settings)
+        self._offer = Offer(worker_id, models, Route.MANAGED, device, tenants=tenants)
         self._log = Log("worker", worker_id=worker_id)
         self._heartbeats = Heartbeats(queue, self._settings)
         self._pool = ThreadPoolExecutor(services.settings.threads, thread_name_prefix="managed")
@@ -65,7 +66,8 @@ class ManagedWorker:
     def status(self) -> WorkerStatus:
         """What the worker announces in the worker table."""
         offer = self._offer
-        return WorkerStatus(offer.worker_id, offer.route, offer.models, offer.device or "", self._capacity)
+        device = offer.device or ""
+        return WorkerStatus(offer.worker_id, offer.route, offer.models, device, self._capacity, offer.tenants)
 
     def drain(self) -> None:
         """Stop leasing, finish running steps and hand the other jobs back. Safe in a signal handler."""

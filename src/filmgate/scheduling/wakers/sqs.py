@@ -14,6 +14,7 @@ from filmgate.jobs import Failure, JobId, Lease, Reason
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.ready import Lane, ReadyJob
 from filmgate.scheduling.wakers.base import SweptQueue, Wakeup
+from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.scheduling.wakers.sqs_queues import Message, SqsQueue, SqsQueues
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.logs import Log
@@ -44,6 +45,7 @@ class SqsWaker:
     def __init__(self, queues: SqsQueues, settings: QueueSettings) -> None:
         self._queues = queues
         self._settings = settings
+        self._poll = PollWaker(settings.poll_seconds)
         self._held: dict[tuple[JobId, int], _Held] = {}
         self._guard = threading.Lock()
         self._lanes: set[Lane] = set()
@@ -65,6 +67,9 @@ class SqsWaker:
             log.warning("a wake-up was not sent; the sweep sends it", code=exc.code, job_id=job.job_id)
 
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:
+        if offer.tenants:
+            self._poll.wait(offer, is_stopping)
+            return
         if is_stopping() or self._is_look_due or self._pending is not None:
             return
         try:
@@ -77,6 +82,9 @@ class SqsWaker:
 
     def take(self, offer: Offer) -> Wakeup | None:
         self._lanes.update((offer.route, model) for model in offer.models)
+        if offer.tenants:
+            # Messages are for any worker of a model: this one would take those of other tenants from them.
+            return Wakeup()
         message, self._pending = self._pending, None
         has_waited, self._has_waited = self._has_waited, False
         if message is None and not has_waited:

@@ -30,7 +30,9 @@ def _create_accounts() -> None:
         sa.Column("day", sa.BigInteger, nullable=False, server_default="0"),
         sa.Column("gpu_seconds_today", sa.Double, nullable=False, server_default="0"),
         sa.Column("digest_key", sa.LargeBinary),
+        sa.Column("is_dedicated", sa.Boolean, nullable=False, server_default=sa.false()),
     )
+    _index("ix_accounts_dedicated", "accounts", ["tenant_id"], where="is_dedicated")
     _index("ix_accounts_share", "accounts", ["virtual_time", "tenant_id"], where="queued > 0")
     op.create_table(
         "job_counts",
@@ -160,6 +162,7 @@ def _create_workers() -> None:
         sa.Column("models", sa.Text, nullable=False),
         sa.Column("device", sa.Text, nullable=False),
         sa.Column("capacity", sa.BigInteger, nullable=False),
+        sa.Column("tenants", sa.Text, nullable=False, server_default="[]"),
         sa.Column("cards", sa.Text, nullable=False),
         sa.Column("seen_at", sa.Double, nullable=False),
     )
@@ -194,6 +197,7 @@ def _create_tenants() -> None:
         sa.Column("certificate", sa.Text, unique=True),
         sa.Column("screening", sa.Text, nullable=False),
         sa.Column("managed", sa.Text, nullable=False, server_default="{}"),
+        sa.Column("is_dedicated", sa.Boolean, nullable=False, server_default=sa.false()),
     )
     op.create_table(
         "api_keys",

@@ -1,0 +1,220 @@
+"""Simulates what `lease` does, from a snapshot on, until every job has started. The core of the forecast."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from math import inf
+
+from filmgate.jobs import JobId, TenantId
+from filmgate.scheduling.lanes import Lane, Lanes
+from filmgate.scheduling.snapshot import QueuedJob, Share, Snapshot
+
+TakesTurn = Callable[[QueuedJob, float], bool]
+
+_NEW_TENANT = Share()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A job's place in the forecast, in seconds from the snapshot on.
+
+    Both are infinite when no live worker serves the job. `position` counts from 1 among the queued jobs of
+    the same lane.
+    """
+
+    position: int
+    starts_in: float
+    ends_in: float
+
+
+def always(_job: QueuedJob, _starts_in: float) -> bool:
+    """Every job takes its turn."""
+    return True
+
+
+class SimulatedWorker:
+    """One slot of a worker: what it has started, and when it is free."""
+
+    __slots__ = ("_lanes", "free_at", "is_assumed", "served", "started")
+
+    def __init__(self, lanes: frozenset[Lane], free_at: float = 0.0, *, is_assumed: bool = False) -> None:
+        self._lanes = lanes
+        self.free_at = free_at
+        self.is_assumed = is_assumed
+        self.started: list[tuple[float, float, QueuedJob]] = []  # (start, start tag, job)
+        self.served: list[tuple[TenantId, float]] = []  # (tenant, end), running jobs included
+
+    def serves(self, lane: Lane) -> bool:
+        return lane in self._lanes
+
+    @property
+    def lanes(self) -> frozenset[Lane]:
+        return self._lanes
+
+    def run(self, job: QueuedJob, at: float, tag: float) -> float:
+        self.started.append((at, tag, job))
+        self.free_at = at + job.busy_seconds
+        self.served.append((job.tenant_id, self.free_at))
+        return self.free_at
+
+    def ends_of(self, tenant_id: TenantId) -> Iterator[float]:
+        return (end for tenant, end in self.served if tenant == tenant_id)
+
+
+class _Tenant:
+    """A tenant's queued jobs per lane, and its account as the simulation moves it on."""
+
+    def __init__(self, tenant_id: TenantId, share: Share) -> None:
+        self.id = tenant_id
+        self.weight = share.weight
+        self.virtual_time = share.virtual_time
+        self.running = share.running
+        self.max_running = inf if share.max_running is None else share.max_running
+        self.lanes: dict[Lane, deque[QueuedJob]] = {}
+
+    def add(self, job: QueuedJob, lane: Lane) -> None:
+        self.lanes.setdefault(lane, deque()).append(job)
+
+    def head(self, lanes: frozenset[Lane]) -> deque[QueuedJob] | None:
+        """The lane, among these, whose first job has the earliest deadline."""
+        ready = [jobs for lane, jobs in self.lanes.items() if lane in lanes and jobs]
+        return min(ready, key=lambda jobs: (jobs[0].deadline_at, jobs[0].seq), default=None)
+
+
+class Simulation:
+    """The queue of some workers: the jobs on their lanes, and the accounts of the tenants."""
+
+    def __init__(
+        self, snapshot: Snapshot, lanes: Lanes, takes_turn: TakesTurn, workers: list[SimulatedWorker]
+    ) -> None:
+        self._snapshot = snapshot
+        self._lanes = lanes
+        self._takes_turn = takes_turn
+        self._workers = workers
+        self._slots: dict[JobId, Slot] = {}
+        self._positions: dict[Lane, int] = {}
+        self._tenants: dict[TenantId, _Tenant] = {}
+        self._due: list[QueuedJob] = []
+        self._ends = [(job.free_in, job.tenant_id) for job in snapshot.running]
+        heapq.heapify(self._ends)
+        self._waiting = 0
+        self._queue_jobs({lane for worker in workers for lane in worker.lanes})
+        self._by_time = [(tenant.virtual_time, tenant.id) for tenant in self._tenants.values()]
+        heapq.heapify(self._by_time)
+
+    def _queue_jobs(self, lanes: set[Lane]) -> None:
+        listed = sorted(self._snapshot.queued, key=lambda job: (job.deadline_at, job.seq))
+        tails = (job for tail in self._snapshot.tails for job in tail.expand())
+        for job in chain(listed, tails):
+            if (lane := self._lane_of(job)) not in lanes:
+                continue
+            self._waiting += 1
+            if job.ready_in is None:
+                self._tenant(job.tenant_id).add(job, lane)
+            else:
+                self._due.append(job)
+        self._due.sort(key=lambda job: job.ready_in or 0.0)
+
+    def run(self) -> dict[JobId, Slot]:
+        """Start every job that can start; returns the slots of all."""
+        free = [(worker.free_at, number) for number, worker in enumerate(self._workers)]
+        heapq.heapify(free)
+        while free and self._waiting:
+            at, number = heapq.heappop(free)
+            self._release(at)
+            worker = self._workers[number]
+            if (job := self._next(worker, at)) is not None:
+                ends_at = self._start(worker, *job, at)
+                heapq.heappush(free, (ends_at, number))
+            elif (later := self._next_event(worker, at)) < inf:
+                heapq.heappush(free, (later, number))
+        # A lost job that no worker serves can hold its tenant's last place: the others never start.
+        lanes = (lane for tenant in self._tenants.values() for lane in tenant.lanes.values())
+        for blocked in chain(self._due, *lanes):
+            self._add_slot(blocked, inf)
+        return self._slots
+
+    def _lane_of(self, job: QueuedJob) -> Lane:
+        return self._lanes.of(job.route, job.model, job.tenant_id)
+
+    def _tenant(self, tenant_id: TenantId) -> _Tenant:
+        if tenant_id not in self._tenants:
+            share = self._snapshot.shares.get(tenant_id, _NEW_TENANT)
+            self._tenants[tenant_id] = _Tenant(tenant_id, share)
+        return self._tenants[tenant_id]
+
+    def _release(self, at: float) -> None:
+        while self._ends and self._ends[0][0] <= at:
+            _, tenant_id = heapq.heappop(self._ends)
+            self._tenant(tenant_id).running -= 1
+
+    def _next(self, worker: SimulatedWorker, at: float) -> tuple[QueuedJob, float] | None:
+        """The job `lease` would give this worker now, and its start tag."""
+        while (due := self._next_due(worker, at)) is not None:
+            self._due.remove(due)
+            if self._takes(worker, due, at):
+                return due, -inf
+        while (found := self._next_fair(worker)) is not None:
+            tenant, jobs = found
+            job = jobs.popleft()
+            tag, takes = tenant.virtual_time, self._takes(worker, job, at)
+            if takes:
+                tenant.virtual_time += job.share_seconds / tenant.weight
+            if any(tenant.lanes.values()):
+                heapq.heappush(self._by_time, (tenant.virtual_time, tenant.id))
+            if takes:
+                return job, tag
+        return None
+
+    def _next_due(self, worker: SimulatedWorker, at: float) -> QueuedJob | None:
+        for job in self._due:
+            if (job.ready_in or 0.0) > at:
+                return None
+            tenant = self._tenant(job.tenant_id)
+            has_room = job.was_running or tenant.running < tenant.max_running
+            if has_room and worker.serves(self._lane_of(job)):
+                return job
+        return None
+
+    def _next_fair(self, worker: SimulatedWorker) -> tuple[_Tenant, deque[QueuedJob]] | None:
+        skipped = []
+        found = None
+        while self._by_time and found is None:
+            entry = heapq.heappop(self._by_time)
+            tenant = self._tenants[entry[1]]
+            jobs = tenant.head(worker.lanes) if tenant.running < tenant.max_running else None
+            if jobs is None:
+                skipped.append(entry)
+            else:
+                found = tenant, jobs
+        for entry in skipped:
+            heapq.heappush(self._by_time, entry)
+        return found
+
+    def _takes(self, worker: SimulatedWorker, job: QueuedJob, at: float) -> bool:
+        takes = self._takes_turn(job, inf if worker.is_assumed else at)
+        self._waiting -= not takes
+        return takes
+
+    def _start(self, worker: SimulatedWorker, job: QueuedJob, tag: float, at: float) -> float:
+        self._waiting -= 1
+        tenant = self._tenant(job.tenant_id)
+        tenant.running += not job.was_running
+        ends_at = worker.run(job, at, tag)
+        heapq.heappush(self._ends, (ends_at, job.tenant_id))
+        self._add_slot(job, inf if worker.is_assumed else at)
+        return ends_at
+
+    def _add_slot(self, job: QueuedJob, starts_in: float) -> None:
+        lane = self._lane_of(job)
+        self._positions[lane] = self._positions.get(lane, 0) + 1
+        if job.job_id is not None:
+            self._slots[job.job_id] = Slot(self._positions[lane], starts_in, starts_in + job.busy_seconds)
+
+    def _next_event(self, worker: SimulatedWorker, at: float) -> float:
+        """When a worker that found nothing should look again: a job ends, or a backoff is over."""
+        ends = self._ends[0][0] if self._ends else inf
+        ready = (job.ready_in or 0.0 for job in self._due if worker.serves(self._lane_of(job)))
+        return min(ends, next((moment for moment in ready if moment > at), inf))
