@@ -23,6 +23,7 @@ import pytest
 from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
 from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
 from tests.fake_bedrock import clip_bucket, moto  # noqa: F401 - fixtures
+from tests.nvml import nvml, nvml_library  # noqa: F401 - fixtures
 from tests.sqs_pair import sqs  # noqa: F401 - fixtures
 
 # `make fuzz` searches this many times longer than the test suite.

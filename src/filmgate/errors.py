@@ -15,12 +15,14 @@ class FilmgateError(Exception):
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
 
 
 class UsageError(FilmgateError):
     """The caller's input cannot be used; `option` names the flag or field."""
 
     code: ClassVar[str] = "invalid_request"
+    exit_code: ClassVar[int] = 2
 
     def __init__(self, message: str, *, option: str | None = None) -> None:
         super().__init__(message)
@@ -69,6 +71,23 @@ class DeviceError(RunError):
     """The requested GPU is missing, or its driver failed."""
 
     code: ClassVar[str] = "device_unusable"
+
+
+class DeviceBroken(DeviceError):  # noqa: N818
+    """The GPU cannot be trusted: what it computed after `clean_until` (monotonic seconds) may be wrong."""
+
+    exit_code: ClassVar[int] = 3
+
+    def __init__(self, message: str, *, fault: str, clean_until: float) -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.clean_until = clean_until
+
+
+class DeviceDrifted(DeviceError):  # noqa: N818
+    """The canary clip or the weights in memory are not what they were: the process must start again."""
+
+    exit_code: ClassVar[int] = 4
 
 
 class OutOfMemory(RunError):  # noqa: N818 - the name everybody greps for

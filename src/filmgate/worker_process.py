@@ -1,18 +1,23 @@
 """Wires the worker processes: a GPU worker or a managed worker that drains on SIGTERM."""
 
+import os
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Protocol
 
+from prometheus_client import CollectorRegistry
+
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
-from filmgate.errors import QueueUnavailable, SettingsError
+from filmgate.errors import DeviceBroken, QueueUnavailable, SettingsError
 from filmgate.jobs import WorkerId
 from filmgate.models.cards import ModelCard
 from filmgate.providers.base import Provider
@@ -31,20 +36,25 @@ from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
+from filmgate.telemetry.metrics import WORKER_INFO
 from filmgate.telemetry.periodic import Periodic
 from filmgate.telemetry.tracing import Tracer, open_tracer
 from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants import open_tenants
-from filmgate.worker.base import Describes, Runner
-from filmgate.worker.health import GPU_PARTS, MANAGED_PARTS, WorkerHealth
+from filmgate.worker.base import ChecksItself, Describes, Runner
+from filmgate.worker.health import GPU_PARTS, MANAGED_PARTS, WorkerHealth, WorkerTelemetry
 from filmgate.worker.interruption import read_instance_id, watched_interruptions
 from filmgate.worker.loop import Worker
+from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.publisher import Publisher
-from filmgate.worker.tracing import StartUp, WorkerTracing
+from filmgate.worker.starts import StartRecorder
+from filmgate.worker.tracing import GpuHistory, NoGpuHistory, StartUp, WorkerTracing
 
 _READY_CHECK_SECONDS = 0.5
 # How long after the announced time an interrupted instance may still run.
 _INTERRUPTED_SECONDS = 300.0
+# How long the jobs of a broken GPU may take to be handed back.
+_BROKEN_SECONDS = 20.0
 
 
 class Drainable(Protocol):
@@ -61,9 +71,21 @@ class Drainable(Protocol):
     def drain(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerParts:
+    """What a runner may use of its worker process."""
+
+    database: Database
+    metrics: WorkerMetrics
+    registry: CollectorRegistry
+
+
+MakeRunner = Callable[[RunnerParts], Runner]
+
+
 def run_worker(
     settings: Settings,
-    make_runner: Callable[[], Runner],
+    make_runner: MakeRunner,
     on_ready: Callable[[], None] = lambda: None,
     start_up: StartUp | None = None,
 ) -> None:
@@ -75,11 +97,14 @@ def run_worker(
     """
     configure_logs()
     health, registry = WorkerHealth(GPU_PARTS, on_ready), new_registry()
+    health.export(registry)
     with (
         opened_services(settings, "worker") as services,
         running_management(settings.management, registry, health.readiness()),
     ):
-        runner = make_runner()
+        starts = StartRecorder(services.database)
+        metrics = WorkerMetrics(registry, starts.record_load)
+        runner = make_runner(RunnerParts(services.database, metrics, registry))
         instance_id = read_instance_id(settings.worker) or socket.gethostname()
         worker = Worker(
             worker_id=new_worker_id(),
@@ -87,27 +112,51 @@ def run_worker(
             queue=services.queue,
             store=services.store,
             settings=settings.worker,
-            health=health,
-            tracing=WorkerTracing(services.tracer, instance_id, start_up=start_up or StartUp()),
+            telemetry=WorkerTelemetry(health, metrics),
+            tracing=WorkerTracing(services.tracer, instance_id, _gpu_of(runner), start_up or StartUp()),
         )
+        status = worker.status
+        metrics.identify(status.worker_id, status.route, status.device, _gpu_of(runner).uuid or "")
+        health.on_ready(lambda: starts.record_cold_start(runner, metrics))
         read_cards = runner.cards if isinstance(runner, Describes) else tuple
         stop = Stop()
-        with watched_interruptions(settings.worker, worker.drain) as watch:
+        with (
+            runner.watched(partial(abandon, worker)) if isinstance(runner, ChecksItself) else nullcontext(),
+            watched_interruptions(settings.worker, worker.drain) as watch,
+        ):
             with announced(services, worker, read_cards):
                 run_until_drained(worker, stop)
             if watch is not None and watch.interrupted_at is not None:
                 wait_for_signal(stop, watch.interrupted_at + _INTERRUPTED_SECONDS)
 
 
+def _gpu_of(runner: Runner) -> GpuHistory:
+    return runner.gpu if isinstance(runner, ChecksItself) else NoGpuHistory()
+
+
+def abandon(worker: Worker, error: DeviceBroken) -> None:
+    """Discard the jobs of a worker whose GPU is broken, and end the process even if the GPU hangs.
+
+    The lease of a job that could not be handed back expires, and another worker takes it.
+    """
+    end = threading.Timer(_BROKEN_SECONDS, os._exit, (error.exit_code,))
+    end.daemon = True
+    end.start()
+    worker.abandon(error)
+
+
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
     """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
     configure_logs()
     health, registry = WorkerHealth(MANAGED_PARTS), new_registry()
+    health.export(registry)
     with (
         opened_services(settings, "managed-worker") as services,
         running_management(settings.management, registry, health.readiness()),
     ):
         worker = build_managed_worker(services, settings, models, provider, health)
+        status = worker.status
+        WORKER_INFO.live_gauge(registry).labels(status.worker_id, status.route, status.device, "").set(1)
         with announced(services, worker):
             run_until_drained(worker)
 

@@ -21,4 +21,4 @@ if __name__ == "__main__":
         step_clock(Path(clock_file))
     sizes = {"chunk_bytes": int(chunk_bytes[0])} if chunk_bytes else {}
     runner = PatternRunner(pace_seconds=float(pace_seconds), **sizes)
-    run_worker(load_settings(), lambda: runner)
+    run_worker(load_settings(), lambda _parts: runner)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import boto3
 import pytest
+from prometheus_client import CollectorRegistry
 
 from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
+from filmgate.database import open_database
 from filmgate.errors import ModelError, UsageError
 from filmgate.models.names import shipped_folder
 from filmgate.models.weights import open_cache
@@ -19,8 +21,10 @@ from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
-from filmgate.settings import ModelSettings
+from filmgate.settings import ModelSettings, QueueSettings
 from filmgate.telemetry.findings import Verdict
+from filmgate.worker.metrics import WorkerMetrics
+from filmgate.worker_process import RunnerParts
 from tests.integration.test_model_cache import flip_a_byte
 from tests.proxy import Proxy, s3_error
 from tests.sqs_pair import REGION
@@ -200,7 +204,9 @@ def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, t
 
     def check(_settings, make_runner, _on_ready):
         """Replaces the worker loop, which tests/integration/test_worker_command.py runs as a process."""
-        runner = make_runner()
+        registry = CollectorRegistry()
+        database = open_database(QueueSettings(), tmp_path)
+        runner = make_runner(RunnerParts(database, WorkerMetrics(registry), registry))
         assert runner.models == ("tiny",)
         runner.check()
         (model,) = site.cache(tmp_path).list_models()

@@ -183,6 +183,17 @@ def test_a_worker_that_cannot_start_is_reported_and_not_restarted_for_ever(
     assert (tmp_path / "starts").read_text().count("start") == starts
 
 
+def test_a_worker_whose_gpu_is_broken_is_not_restarted(tmp_path):
+    """S1-32: a restart would lease jobs for the same GPU again."""
+    failures = []
+    child = WorkerChild(tmp_path, [], failures.append)
+    child._command = ["bash", "-c", "exit 3"]
+    child.start()
+    child._thread.join(60)
+    assert child.has_failed
+    assert "GPU cannot be trusted" in failures[0]
+
+
 def test_a_worker_says_why_it_cannot_start(tmp_path):
     failures = []
     child = WorkerChild(tmp_path, ["--managed"], failures.append)

@@ -113,14 +113,18 @@ def main() -> None:
 
 
 def run_command(command: typer.Typer) -> None:
-    """Run a command line. Exit codes: 0 success, 1 failure, 2 bad usage; an error is one line on stderr."""
+    """Run a command line. An error is one line on stderr.
+
+    Exit codes: 0 success, 1 failure, 2 bad usage; of a worker also 3: its GPU is broken, 4: its GPU or its
+    weights have changed.
+    """
     try:
         command()
     except FilmgateError as exc:
         flag = name_flag(exc) if isinstance(exc, UsageError) else None
         option = f"{flag}: " if flag and not str(exc).startswith(flag) else ""
         typer.echo(f"error: {option}{exc}", err=True)
-        sys.exit(2 if isinstance(exc, UsageError) else 1)
+        sys.exit(exc.exit_code)
     except ModuleNotFoundError as exc:
         if exc.name not in WORKER_MODULES:
             raise

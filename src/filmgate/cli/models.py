@@ -214,3 +214,26 @@ def _open_cache(data: Path | None, *, is_written: bool = False) -> "ModelCache":
 
 def _size(size_bytes: int) -> str:
     return f"{size_bytes / 2**30:.2f} GiB" if size_bytes >= 2**30 else f"{size_bytes / 2**20:.1f} MiB"
+
+
+@models.command("forget-golden")
+def forget_golden(
+    version: Annotated[
+        str, typer.Argument(help="First digits of the SHA-256 of the weights, as in metrics.")
+    ],
+    data: Data = None,
+) -> None:
+    """Delete the golden clips of a version; the next worker that loads it makes new ones."""
+    from filmgate.database import open_database
+    from filmgate.worker.golden import SqlGoldenClips
+
+    settings = settings_with(data)
+    require_data_folder(settings)
+    database = open_database(settings.queue, settings.data)
+    try:
+        deleted = SqlGoldenClips(database).delete(version)
+    finally:
+        database.close()
+    if not deleted:
+        raise UsageError(f"no golden clip of a version that starts with {version!r}", option="VERSION")
+    typer.echo(f"deleted {deleted} golden clips")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from filmgate.settings import Settings
     from filmgate.worker.base import Runner
+    from filmgate.worker_process import RunnerParts
 
 DEFAULT_MODEL = "flipbook"
 
@@ -63,13 +64,19 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
     start_up = StartUp()
     with ExitStack() as held:
 
-        def make_runner() -> "Runner":
+        def make_runner(parts: "RunnerParts") -> "Runner":
+            from filmgate.telemetry.gpu_metrics import GpuCollector
+            from filmgate.worker.golden import SqlGoldenClips
             from filmgate.worker.gpu_runner import GpuRunner  # imports torch
 
             cache = open_cache(settings.models, settings.data)
             with start_up.phase("model download"):
                 folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
-            return GpuRunner(folders, settings.pipeline)
+            goldens = SqlGoldenClips(parts.database)
+            watch_seconds = settings.worker.gpu_watch_seconds
+            runner = GpuRunner(folders, settings.pipeline, parts.metrics, goldens, watch_seconds)
+            parts.registry.register(GpuCollector(lambda: runner.gpu_state))
+            return runner
 
         run_worker(settings, make_runner, on_ready, start_up)
 

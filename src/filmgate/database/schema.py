@@ -225,6 +225,18 @@ workers = Table(
     Column("seen_at", Double, nullable=False),
 )
 
+# What the canary of a model must look like on one kind of device; compressed luma, a few tens of kilobytes.
+golden_clips = Table(
+    "golden_clips",
+    metadata,
+    Column("version", Text, primary_key=True),
+    Column("setup", Text, primary_key=True),
+    Column("frames", LargeBinary, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("tolerance", Double, nullable=False),
+    Column("made_at", Double, nullable=False),
+)
+
 # The store and the keyring of the installation, by the name of their setting.
 site = Table(
     "site",

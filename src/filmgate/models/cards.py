@@ -45,6 +45,7 @@ class ModelCard:
     aliases: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()  # everything it can show; empty: anything
     is_distilled: bool = False
+    version: str = ""  # SHA-256 of the weights that a worker has loaded
 
     def warnings(self, spec: VideoSpec) -> list[str]:
         """What the clip will not show as the request expects, one sentence each."""

@@ -1,10 +1,18 @@
-"""The canary: a small clip that a device must render correctly, twice, before it takes jobs."""
+"""The canary: a small clip that a device must render as it did before.
 
+The first rendering on a kind of device becomes the golden clip of the model. Later ones, on this GPU and on
+others of its kind, are compared with it.
+"""
+
+import hashlib
+import zlib
 from contextlib import closing
+from dataclasses import dataclass
 from io import BytesIO
 
 import av
 import numpy as np
+import torch
 from PIL import Image
 
 from filmgate.errors import DecodeError
@@ -18,29 +26,50 @@ from filmgate.pipeline.text.encode import Prompt
 
 PROMPT, STEPS, SIDE, FPS = Prompt("a canary sings"), 2, 128, 8
 MAX_DIFFERENCE = 8.0
-"""Mean difference in luma levels between the two clips. Kernels may round differently from run to run; a
-faulty device differs by far more."""
+"""Mean difference in luma levels between two clips of one device. Kernels may round differently from run to
+run; a faulty device differs by far more."""
+_MIN_TOLERANCE, _NOISE_FACTOR = 2.0, 4.0
 
 
-def check_canary(model: VideoModel, renderer: Renderer) -> None:
+@dataclass(frozen=True, slots=True)
+class GoldenClip:
+    """What the canary must look like: compressed luma, its SHA-256 and the largest mean difference."""
+
+    frames: bytes
+    sha256: str
+    tolerance: float
+
+
+def make_golden(model: VideoModel, renderer: Renderer) -> GoldenClip:
     """Render the canary twice. Raises DecodeError unless both clips are complete and agree."""
-    request = canary_request(model)
-    first, second = (_render_luma(renderer, request) for _ in range(2))
-    expected = (request.frames, request.height, request.width)
-    if first.shape != expected or second.shape != expected:
-        raise DecodeError(f"the canary clips have shapes {first.shape} and {second.shape}, not {expected}")
-    difference = float(np.abs(first - second).mean())
+    first, second = (_render_luma(model, renderer) for _ in range(2))
+    difference = _compare(first, second)
     if difference > MAX_DIFFERENCE:
         raise DecodeError(
             f"the GPU gives inconsistent results: two canaries differ by {difference:.1f} levels"
         )
+    frames = first.astype(np.uint8).tobytes()
+    tolerance = max(_MIN_TOLERANCE, _NOISE_FACTOR * difference)
+    return GoldenClip(zlib.compress(frames), hashlib.sha256(frames).hexdigest(), tolerance)
 
 
-def _render_luma(renderer: Renderer, request: ClipRequest) -> np.ndarray:
-    spool = renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.spool
-    assert spool is not None
-    with closing(spool):
-        return read_luma(b"".join(spool.chunks()))
+def measure_drift(golden: GoldenClip, model: VideoModel, renderer: Renderer) -> float:
+    """Render the canary and return its mean difference from the golden clip, in luma levels.
+
+    Raises DecodeError if the clip is incomplete, contains NaN, or the golden clip is damaged.
+    """
+    frames = zlib.decompress(golden.frames)
+    if hashlib.sha256(frames).hexdigest() != golden.sha256:
+        raise DecodeError("the golden clip does not match its digest")
+    luma = _render_luma(model, renderer)
+    return _compare(np.frombuffer(frames, np.uint8).reshape(luma.shape).astype(np.float32), luma)
+
+
+def describe_setup(model: VideoModel) -> str:
+    """What a golden clip depends on beside the weights: the kind of device, data type and torch version."""
+    placement = model.placement
+    device = torch.cuda.get_device_name(placement.device) if placement.device.type == "cuda" else "cpu"
+    return f"{device}, {str(placement.dtype).removeprefix('torch.')}, torch {torch.__version__}"
 
 
 def canary_request(model: VideoModel) -> ClipRequest:
@@ -57,3 +86,19 @@ def read_luma(clip: bytes) -> np.ndarray:
     with av.open(BytesIO(clip), "r") as container:
         frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
     return np.stack(frames).astype(np.float32)
+
+
+def _render_luma(model: VideoModel, renderer: Renderer) -> np.ndarray:
+    request = canary_request(model)
+    spool = renderer.render(PROMPT, request, None, ClipOutputs(), Control()).clip.spool
+    assert spool is not None
+    with closing(spool):
+        luma = read_luma(b"".join(spool.chunks()))
+    expected = (request.frames, request.height, request.width)
+    if luma.shape != expected:
+        raise DecodeError(f"the canary clip has the shape {luma.shape}, not {expected}")
+    return luma
+
+
+def _compare(one: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(one - other).mean())

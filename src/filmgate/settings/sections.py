@@ -151,6 +151,16 @@ class WorkerSettings(Section):
     store_retry_seconds: float = Field(
         default=600.0, ge=0, le=86400, description="how long to retry storing a finished clip"
     )
+    canary_seconds: float = Field(
+        default=3600.0,
+        ge=0,
+        le=604800,
+        description="longest time between two canary clips; an idle worker renders one after half of it; "
+        "0: only at the start",
+    )
+    gpu_watch_seconds: float = Field(
+        default=1.0, gt=0, le=60, description="interval at which the GPU is asked for errors through NVML"
+    )
     interruption: Literal["off", "imds"] = Field(
         default="off",
         description="imds: ask the EC2 metadata service for spot notices, and drain when there is one",

@@ -22,7 +22,7 @@ FIELDS = frozenset(
         "frames", "client_address", "connections",
         "reason", "route", "model", "device", "method", "path", "status", "seconds", "gpu_seconds",
         "size_bytes", "jobs", "leftovers", "port", "pid", "signal", "code", "action", "rule",
-        "prompt_digest", "provider", "task", "rung", "frame", "relative_error",
+        "prompt_digest", "provider", "task", "rung", "frame", "relative_error", "node", "gpu", "xid",
     }
 )  # fmt: skip
 _ROOT = "filmgate"

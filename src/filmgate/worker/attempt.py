@@ -167,6 +167,7 @@ class Attempt:
             case Step():
                 self._step(output)
             case Latents(chunks):
+                self._turn.checkpoint_at = time.monotonic()
                 with self._timer.trace.span("checkpoint"):
                     self._try_to_store(CHECKPOINT_PART, chunks, is_durable=True)
             case Fragment(data):

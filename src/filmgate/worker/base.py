@@ -5,11 +5,14 @@ stream, which raises GeneratorExit in the runner at its next output, at most one
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from filmgate.errors import DeviceBroken
 from filmgate.jobs import JobId, Route, Stage, StillKind, TenantId, VideoSpec
 from filmgate.models.cards import ModelCard
+from filmgate.worker.tracing import GpuHistory
 
 
 class Turn(Protocol):
@@ -121,6 +124,30 @@ class ClipSource:
 
 
 Output = Step | Latents | EarlyClip | Fragment | Still | ClipSource
+
+
+@runtime_checkable
+class ChecksItself(Protocol):
+    """A runner that can find out whether its device and its weights are still what they were."""
+
+    @property
+    def gpu(self) -> GpuHistory:
+        """Recent readings of its GPU; empty on a CPU."""
+        ...
+
+    def recheck(self) -> None:
+        """Compare the loaded weights and a canary clip with what they were. Raises DeviceDrifted.
+
+        The worker calls it while no job is on the device.
+        """
+        ...
+
+    def watched(self, on_broken: Callable[[DeviceBroken], None]) -> AbstractContextManager[None]:
+        """Watch the device until the block ends. `on_broken` is called once, from another thread.
+
+        Raises DeviceBroken if the device cannot be trusted from the start.
+        """
+        ...
 
 
 @runtime_checkable

@@ -1,11 +1,20 @@
 """What an error means for the job it happened to."""
 
-from filmgate.errors import Cancelled, FilmgateError, KeyRefused, KeyringUnavailable, ObjectCorrupt
+from filmgate.errors import (
+    Cancelled,
+    DeviceBroken,
+    DeviceDrifted,
+    FilmgateError,
+    KeyRefused,
+    KeyringUnavailable,
+    ObjectCorrupt,
+)
 from filmgate.jobs import Failure, Job, Reason
 from filmgate.scheduling.base import AttemptFailure
 
 DRAINED = AttemptFailure(Failure(Reason.WORKER_LOST, "the worker was shut down"), uses_attempt=False)
 
+_BROKEN = "the GPU failed; another one renders the video"
 
 # A job whose tenant key fails after rendering waits longer each time, because it must be rendered again.
 _FIRST_KEY_SECONDS = 10.0
@@ -21,6 +30,9 @@ def to_failure(error: Exception, job: Job) -> AttemptFailure:
     match error:
         case Drained():
             return DRAINED
+        case DeviceBroken() | DeviceDrifted():
+            # Not the job's fault: another GPU renders it.
+            return AttemptFailure(Failure(Reason.DEVICE_UNUSABLE, _BROKEN), uses_attempt=False)
         case Cancelled():
             return AttemptFailure(Failure(Reason.CANCELLED, str(error)), is_retryable=False)
         case KeyringUnavailable() | KeyRefused():
@@ -29,10 +41,9 @@ def to_failure(error: Exception, job: Job) -> AttemptFailure:
             pause = min(_FIRST_KEY_SECONDS * 2.0**handed_back, _MAX_KEY_SECONDS)
             failure = Failure(Reason.KEY_REFUSED, message)
             return AttemptFailure(failure, uses_attempt=False, retry_seconds=pause)
-        case ObjectCorrupt():
-            return AttemptFailure(Failure(Reason.of(error), str(error)))
         case FilmgateError():
-            return AttemptFailure(Failure(Reason.of(error), str(error)), is_retryable=error.retryable)
+            is_retryable = error.retryable or isinstance(error, ObjectCorrupt)
+            return AttemptFailure(Failure(Reason.of(error), str(error)), is_retryable=is_retryable)
         case _:
             # The type only: the message may quote the request.
             return AttemptFailure(Failure(Reason.INTERNAL, f"internal error ({type(error).__name__})"))

@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Event
 
-from filmgate.errors import DeviceError, FilmgateError
+from prometheus_client import CollectorRegistry
+
+from filmgate.errors import DeviceBroken, DeviceError, FilmgateError
 from filmgate.jobs import Route, Stage
 from filmgate.models.cards import UNKNOWN_RATES, ModelCard
-from filmgate.pipeline.canary import check_canary
+from filmgate.models.weights.versions import weights_digest
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control, Progress
 from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.denoise.denoise import DenoisedClip
 from filmgate.pipeline.encode.spool import ClipSpool
-from filmgate.pipeline.loading.loader import VideoModel, load_model
+from filmgate.pipeline.loading.loader import VideoModel, load_model, source_folder
 from filmgate.pipeline.loading.memory import (
     budget_bytes,
     collect_and_freeze,
     estimate_bytes,
+    find_gpu_uuid,
     name_device,
     release,
 )
@@ -29,7 +32,10 @@ from filmgate.pipeline.requests import ClipRequest, to_clip_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.settings import PipelineSettings
+from filmgate.telemetry.gpu_metrics import GpuState
 from filmgate.telemetry.logs import adopt_loggers
+from filmgate.telemetry.nvml import find_gpu, opened_nvml
+from filmgate.telemetry.periodic import Periodic
 from filmgate.worker.base import (
     ClipSource,
     EarlyClip,
@@ -41,7 +47,11 @@ from filmgate.worker.base import (
     Still,
     Turn,
 )
+from filmgate.worker.golden import GoldenClips, MemoryGoldenClips
+from filmgate.worker.gpu_watch import GpuReadings, GpuWatch
 from filmgate.worker.loaded_models import LoadedModels
+from filmgate.worker.metrics import WorkerMetrics
+from filmgate.worker.self_check import SelfCheck
 
 Emit = Callable[[Output], None]
 Loaded = tuple[VideoModel, Renderer]
@@ -53,17 +63,31 @@ _UNLIMITED_BYTES = 1 << 62
 class GpuRunner:
     """Renders on one device. `models` maps the names clients use to shipped models, folders or hub ids."""
 
-    def __init__(self, models: Mapping[str, str], settings: PipelineSettings) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, str],
+        settings: PipelineSettings,
+        metrics: WorkerMetrics | None = None,
+        goldens: GoldenClips | None = None,
+        watch_seconds: float = 1.0,
+    ) -> None:
         self._locations = dict(models)
         self._settings = settings
+        self._metrics = metrics or WorkerMetrics(CollectorRegistry())
+        self._self_check = SelfCheck(goldens or MemoryGoldenClips(), self._metrics)
+        self._watch_seconds = watch_seconds
         self._device = name_device(settings)
+        self.gpu_uuid = find_gpu_uuid(settings)
+        self._watch: GpuWatch | None = None
+        self._readings = GpuReadings(self.gpu_uuid or None)
         self._cards: dict[str, ModelCard] = {}
+        self._names: dict[int, str] = {}  # of loaded models, by identity
         self._is_checked = False
         self._loaded: LoadedModels[Loaded] = LoadedModels(
             budget_bytes(settings) or _UNLIMITED_BYTES,
             estimate=lambda name: estimate_bytes(self._locations[name], settings),
             load=self._load,
-            unload=_unload,
+            unload=self._unload,
         )
 
     @property
@@ -87,9 +111,39 @@ class GpuRunner:
             # Loads each model once to read its limits. The default (the first) is last, so it stays loaded.
             for name in reversed(self.models):
                 self._loaded.get(name)
-            check_canary(*self._loaded.get(self.models[0]))
+            self._check_model(self.models[0], self._self_check.run)
         collect_and_freeze()
         self._is_checked = True
+
+    @property
+    def gpu(self) -> GpuReadings:
+        return self._readings
+
+    @property
+    def gpu_state(self) -> GpuState | None:
+        """The last reading of the GPU, for metrics; None on a CPU."""
+        return self._watch.state if self._watch is not None else None
+
+    def recheck(self) -> None:
+        with _device_errors():
+            for name in self._loaded.names:
+                self._check_model(name, self._self_check.run_again)
+
+    def _check_model(self, name: str, check: Callable[[str, str, VideoModel, Renderer], None]) -> None:
+        with self._loaded.using(name) as (model, renderer):
+            check(name, self._cards[name].version, model, renderer)
+
+    @contextmanager
+    def watched(self, on_broken: Callable[[DeviceBroken], None]) -> Iterator[None]:
+        with opened_nvml() as has_nvml:
+            gpu = find_gpu(self.gpu_uuid) if has_nvml and self.gpu_uuid else None
+            if gpu is None:
+                yield
+                return
+            watch = self._watch = GpuWatch(gpu, on_broken, self._readings)
+            watch.require_healthy()
+            with Periodic("GPU watch", watch.check, self._watch_seconds):
+                yield
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         stop = Event()
@@ -106,7 +160,8 @@ class GpuRunner:
                     steps.take_turn()
                 model.limits.check(task.spec)
                 request = to_clip_request(task.spec, _read_image(task))
-                control = Control(steps.on_progress, stop, steps.take_turn, task.turn.leave)
+                step_down = partial(self._metrics.stepped_down, task.spec.model)
+                control = Control(steps.on_progress, stop, steps.take_turn, task.turn.leave, step_down)
                 denoised = _read_checkpoint(task, model)
                 if denoised is not None:
                     steps.take_turn()
@@ -120,15 +175,27 @@ class GpuRunner:
                     _finish(renderer, denoised, request, steps, control)
 
     def _load(self, name: str) -> Loaded:
+        started = time.monotonic()
         model = load_model(self._locations[name], self._settings)
-        self._cards.setdefault(name, ModelCard(name, "worker", int(time.time()), model.limits, UNKNOWN_RATES))
+        card = self._cards.get(name)
+        # The files of a version do not change while a process runs: they are read once.
+        version = card.version if card is not None else weights_digest(source_folder(model))
+        self._cards.setdefault(
+            name,
+            ModelCard(name, "worker", int(time.time()), model.limits, UNKNOWN_RATES, version=version),
+        )
+        self._self_check.remember(name, model)
         adopt_loggers()
-        return model, Renderer(model, self._settings, is_reused=True)
+        renderer = Renderer(model, self._settings, is_reused=True)
+        self._names[id(model)] = name
+        self._metrics.loaded(name, version, time.monotonic() - started)
+        return model, renderer
 
-
-def _unload(loaded: Loaded) -> None:
-    model, _ = loaded
-    release(model.pipe, model.placement.device)
+    def _unload(self, loaded: Loaded) -> None:
+        model, _ = loaded
+        name = self._names.pop(id(model))
+        self._metrics.unloaded(name, self._cards[name].version)
+        release(model.pipe, model.placement.device)
 
 
 class _Steps:

@@ -4,7 +4,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
-from filmgate.telemetry.readiness import OK, Readiness
+from prometheus_client import CollectorRegistry
+
+from filmgate.telemetry.metrics import WORKER_READY
+from filmgate.telemetry.readiness import OK, Readiness, is_ready
+from filmgate.worker.metrics import WorkerMetrics
 
 
 class Part(StrEnum):
@@ -30,7 +34,7 @@ class WorkerHealth:
         self, parts: tuple[Part, ...] = GPU_PARTS, on_ready: Callable[[], None] = lambda: None
     ) -> None:
         self._parts = dict.fromkeys(parts, STARTING)
-        self._on_ready = on_ready
+        self._on_ready = [on_ready]
 
     def mark(self, part: Part, answer: str) -> None:
         """Set the answer of one part. Safe in a signal handler."""
@@ -41,7 +45,12 @@ class WorkerHealth:
         for part, answer in self._parts.items():
             if answer == STARTING:
                 self._parts[part] = OK
-        self._on_ready()
+        for callback in self._on_ready:
+            callback()
+
+    def on_ready(self, callback: Callable[[], None]) -> None:
+        """Also call this when the worker can lease jobs."""
+        self._on_ready.append(callback)
 
     def mark_draining(self) -> None:
         """The worker leases nothing more. Safe in a signal handler."""
@@ -50,3 +59,15 @@ class WorkerHealth:
     def readiness(self) -> Readiness:
         """The checks of /readyz."""
         return Readiness({part.value: partial(self._parts.__getitem__, part) for part in self._parts})
+
+    def export(self, registry: CollectorRegistry) -> None:
+        """Export whether the worker is ready."""
+        WORKER_READY.live_gauge(registry).set_function(lambda: float(is_ready(self.readiness().read())))
+
+
+class WorkerTelemetry:
+    """The health and the metrics of one worker."""
+
+    def __init__(self, health: WorkerHealth | None = None, metrics: WorkerMetrics | None = None) -> None:
+        self.health = health or WorkerHealth()
+        self.metrics = metrics or WorkerMetrics(CollectorRegistry())

@@ -58,8 +58,12 @@ class Heartbeat:
         """Whether the lease is known to be valid. In a database outage it may have expired."""
         return time.monotonic() < self._valid_until
 
+    def stop_work(self, error: Exception) -> None:
+        """Let `check` raise this error."""
+        self._end = error
+
     def check(self) -> None:
-        """Raises Cancelled or LeaseLost when the work must stop."""
+        """Raises Cancelled or LeaseLost when the work must stop, or what `stop_work` was called with."""
         if self._end is not None:
             raise self._end
 

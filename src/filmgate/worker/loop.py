@@ -7,8 +7,17 @@ encoded, stored and completed. Each job has its own thread, and `turns.py` says 
 import math
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
-from filmgate.errors import DeviceError, KeyringUnavailable, LeaseLost, ObjectCorrupt, QueueUnavailable
+from filmgate.errors import (
+    DeviceBroken,
+    DeviceDrifted,
+    DeviceError,
+    KeyringUnavailable,
+    LeaseLost,
+    ObjectCorrupt,
+    QueueUnavailable,
+)
 from filmgate.jobs import Lease, WorkerId
 from filmgate.scheduling.base import JobQueue, Offer, read_tenants
 from filmgate.scheduling.workers import WorkerStatus
@@ -16,9 +25,9 @@ from filmgate.settings import WorkerSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Attempt, Rendering
-from filmgate.worker.base import Runner
+from filmgate.worker.base import ChecksItself, Describes, Runner
 from filmgate.worker.failures import Drained, to_failure
-from filmgate.worker.health import WorkerHealth
+from filmgate.worker.health import Part, WorkerTelemetry
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.publisher import Publisher
 from filmgate.worker.tracing import AttemptTrace, WorkerTracing
@@ -35,10 +44,12 @@ class Worker:
         queue: JobQueue,
         store: ObjectStore,
         settings: WorkerSettings,
-        health: WorkerHealth | None = None,
+        telemetry: WorkerTelemetry | None = None,
         tracing: WorkerTracing | None = None,
     ) -> None:
-        self._health = health or WorkerHealth()
+        self._telemetry = telemetry or WorkerTelemetry()
+        self._health = self._telemetry.health
+        self._metrics = self._telemetry.metrics
         self._tracing = tracing or WorkerTracing()
         self._runner = runner
         self._queue = queue
@@ -50,7 +61,9 @@ class Worker:
         # Not an Event: a signal handler must not take its lock.
         self._is_draining = False
         self._drain_ends = float("inf")
-        self._device = Device()
+        self._broken: DeviceBroken | None = None
+        self._checked_at = time.monotonic()
+        self._device = Device(self._metrics.device)
         self._threads = ThreadPoolExecutor(MAX_JOBS, thread_name_prefix="job")
         self._jobs: dict[Future[None], Heartbeat] = {}
         self._log = Log("worker", worker_id=worker_id)
@@ -74,13 +87,23 @@ class Worker:
         self._is_draining = True
         self._health.mark_draining()
 
+    def abandon(self, error: DeviceBroken) -> None:
+        """The device cannot be trusted: lease nothing more, discard the jobs it has, and end with this error.
+
+        Called from the thread that watches the device.
+        """
+        self._broken = error
+        self.is_ready = False
+        self._health.mark(Part.GPU, error.fault)
+        self.drain(0.0)
+        for heartbeat in list(self._jobs.values()):
+            heartbeat.stop_work(error)
+
     def run(self) -> None:
         """Check the device with a canary clip, then work until drained. Raises DeviceError."""
         with self._tracing.start_up.phase("load"):
             self._runner.check()
-        self.is_ready = True
-        self._tracing.trace_start(self._offer.worker_id)
-        self._health.mark_ready()
+        self._mark_ready()
         self._log.info("ready", device=self._runner.device)
         try:
             while not self._is_draining:
@@ -91,19 +114,56 @@ class Worker:
             self._threads.shutdown(wait=True)
             self._publisher.delete_old_fragments(is_last=True)
         self._forget_ended_jobs()
+        self._require_whole_device()
         self._log.info("drained")
+
+    def _require_whole_device(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _mark_ready(self) -> None:
+        if isinstance(self._runner, Describes):
+            versions = {card.name: card.version for card in self._runner.cards()}
+            self._offer = replace(self._offer, versions=versions)
+        self._checked_at = time.monotonic()
+        self.is_ready = self._broken is None
+        self._tracing.trace_start(self._offer.worker_id)
+        self._health.mark_ready()
+        self._metrics.device.start()
+
+    def _recheck(self, after_seconds: float) -> bool:
+        """Render the canary again if the last one is this old; whether it did. Raises DeviceDrifted."""
+        is_due = self._settings.canary_seconds and time.monotonic() - self._checked_at >= after_seconds
+        if not (is_due and isinstance(self._runner, ChecksItself)):
+            return False
+        self._device.wait_until_left(self._is_stopping)
+        if self._is_draining:
+            return False
+        try:
+            self._runner.recheck()
+        except DeviceDrifted as exc:
+            age = round(time.monotonic() - self._checked_at)
+            self._log.error("the device has drifted since the last canary; check its clips", seconds=age)
+            self.is_ready = False
+            self._health.mark(Part.CANARY, exc.code)
+            self.drain()
+            raise
+        self._checked_at = time.monotonic()
+        return True
 
     def _work_once(self) -> None:
         """Lease the next job and start it, or wait for one."""
         self._device.wait_for_room(self._is_stopping)
         if self._is_draining:
             return
+        self._recheck(self._settings.canary_seconds)
         if (lease := self._lease()) is not None:
             self._start(lease)
         elif self._device.is_busy:
             # Once per clip: a job that arrives later belongs to a worker that is idle.
             self._device.wait_until_left(self._is_stopping)
-        else:
+        elif not self._recheck(self._settings.canary_seconds / 2):
+            self._metrics.device.wait()
             self._queue.wait(self._offer, self._is_stopping)
 
     def _is_stopping(self) -> bool:
@@ -139,6 +199,7 @@ class Worker:
 
     def _check(self, heartbeat: Heartbeat, turn: DeviceTurn) -> None:
         """Raise if the job must stop. A job that has not had the device yet stops as soon as we drain."""
+        self._require_whole_device()
         heartbeat.check()
         if self._is_draining and (not turn.is_taken or time.monotonic() > self._drain_ends):
             raise Drained
@@ -151,7 +212,7 @@ class Worker:
                 rendering = self._render(lease, heartbeat, turn, trace, log)
                 turn.leave()
                 if rendering is not None:
-                    self._publish(rendering, log)
+                    self._publish(rendering, turn, log)
         finally:
             turn.end()
 
@@ -165,7 +226,7 @@ class Worker:
         except DeviceError as exc:
             # The next job would fail on this device too: end the process, and hand back what is prepared.
             self.drain()
-            self._fail_attempt(lease, heartbeat, exc, log)
+            self._fail_attempt(lease, heartbeat, exc, log, turn)
             trace.end(exc)
             raise
         except Exception as exc:  # noqa: BLE001 - the boundary of a job: an error ends this attempt only
@@ -174,13 +235,14 @@ class Worker:
             trace.end(exc)
         return None
 
-    def _publish(self, rendering: Rendering, log: Log) -> None:
+    def _publish(self, rendering: Rendering, turn: DeviceTurn, log: Log) -> None:
         try:
+            self._require_whole_device()
             self._publisher.publish(rendering, log)
             rendering.heartbeat.close()
             rendering.trace.end()
         except Exception as exc:  # noqa: BLE001 - the boundary of a job
-            self._fail_attempt(rendering.lease, rendering.heartbeat, exc, log)
+            self._fail_attempt(rendering.lease, rendering.heartbeat, exc, log, turn)
             rendering.trace.end(exc)
 
     def _forget_ended_jobs(self) -> None:
@@ -189,17 +251,28 @@ class Worker:
             del self._jobs[job]
             job.result()
 
-    def _fail_attempt(self, lease: Lease, heartbeat: Heartbeat, error: Exception, log: Log) -> None:
+    def _fail_attempt(
+        self, lease: Lease, heartbeat: Heartbeat, error: Exception, log: Log, turn: DeviceTurn | None = None
+    ) -> None:
         heartbeat.close()
-        if isinstance(error, ObjectCorrupt):
-            # A corrupt checkpoint would fail every later attempt.
+        if isinstance(error, ObjectCorrupt) or _has_doubtful_checkpoint(error, turn):
+            # A corrupt checkpoint would fail every later attempt, a doubtful one would hide the damage.
             self._publisher.delete_checkpoint(lease)
         try:
             if isinstance(error, LeaseLost):
                 raise error
             failed = to_failure(error, lease.job)
             job = self._publisher.fail_attempt(lease, failed)
-            log.error("attempt failed", error=error, reason=failed.failure.reason, state=job.state)
+            reason = failed.failure.reason
+            self._metrics.attempt_failed(job.spec.model, job.version or "", reason)
+            log.error("attempt failed", error=error, reason=reason, state=job.state)
         except LeaseLost:
             log.warning("another worker has the job; discarding this attempt")
             self._publisher.discard(lease)
+
+
+def _has_doubtful_checkpoint(error: Exception, turn: DeviceTurn | None) -> bool:
+    """Whether the latents were stored after the last moment at which the device was known to be right."""
+    if not isinstance(error, DeviceBroken) or turn is None or turn.checkpoint_at is None:
+        return False
+    return turn.checkpoint_at > error.clean_until

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from filmgate.errors import DeviceBroken
 from filmgate.telemetry.logs import Log
 
 log = Log("serve")
@@ -104,16 +105,22 @@ class WorkerChild:
             code = self._process.wait()
             if self._is_stopping.is_set():
                 return
+            if code == DeviceBroken.exit_code:
+                self._give_up("its GPU cannot be trusted; the log names it. Replace it, then start again")
+                return
             failure = read_failure(report)
             failed_starts = failed_starts + 1 if failure else 0
             if failure and (not failure.is_retryable or failed_starts >= _MAX_FAILED_STARTS):
-                self.has_failed = True
-                self._on_failure(failure.message)
+                self._give_up(failure.message)
                 return
             is_stable = time.monotonic() - started > _STABLE_SECONDS
             delay = _RESTART_SECONDS[0] if is_stable else min(delay * 2, longest)
             log.warning("the worker process ended; restarting it", status=code, seconds=delay)
             self._is_stopping.wait(delay)
+
+    def _give_up(self, reason: str) -> None:
+        self.has_failed = True
+        self._on_failure(reason)
 
 
 @dataclass(frozen=True, slots=True)

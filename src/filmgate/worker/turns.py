@@ -4,6 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from filmgate.worker.metrics import DeviceMeter
+
 MAX_JOBS = 3
 """Jobs a worker holds: one that is stored, one on the device, one that is prepared for it."""
 # A signal handler cannot notify a condition, so every wait looks around this often.
@@ -15,7 +17,8 @@ Check = Callable[[], None]
 class Device:
     """Which job has the device, and which one is next."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: DeviceMeter | None = None) -> None:
+        self._meter = meter
         self.changed = threading.Condition()
         self.current: DeviceTurn | None = None
         self.next: DeviceTurn | None = None
@@ -40,10 +43,19 @@ class Device:
         with self.changed:
             self.jobs += 1
             if self.current is None and not is_alone:
-                self.current = turn
+                self.hand_to(turn)
             else:
                 self.next = turn
         return turn
+
+    def hand_to(self, turn: "DeviceTurn | None") -> None:
+        """Change which job has the device. The caller holds `changed`."""
+        self.current = turn
+        if self._meter is not None:
+            if turn is None:
+                self._meter.leave()
+            else:
+                self._meter.take()
 
     def _has_room(self) -> bool:
         is_ending = self.current is None or self.current.is_ending
@@ -69,6 +81,8 @@ class DeviceTurn:
         self.check: Check = lambda: None
         self.is_ending = False
         self.left_at: float | None = None
+        # When the latents of the checkpoint had left the device.
+        self.checkpoint_at: float | None = None
 
     @property
     def is_taken(self) -> bool:
@@ -81,7 +95,8 @@ class DeviceTurn:
             while not self.is_taken:
                 self.check()
                 if self._device.current is None and (not self._is_alone or self._device.jobs == 1):
-                    self._device.current, self._device.next = self, None
+                    self._device.next = None
+                    self._device.hand_to(self)
                 else:
                     self._device.changed.wait(_CHECK_SECONDS)
 
@@ -95,7 +110,7 @@ class DeviceTurn:
         """The last work for the device is queued: the next job can queue its first. Idempotent."""
         with self._device.changed:
             if self._device.current is self:
-                self._device.current = None
+                self._device.hand_to(None)
                 self.left_at = time.monotonic()
             if self._device.next is self:
                 self._device.next = None

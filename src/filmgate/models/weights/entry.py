@@ -114,6 +114,14 @@ class CacheEntry:
         return False
 
 
+def find_manifest(model: Path) -> Manifest | None:
+    """The manifest of a model folder in a cache; None for any other folder."""
+    entry = model.parent / _ENTRY_FILE
+    if model.name != "model" or not entry.is_file():
+        return None
+    return parse_manifest(json.dumps(json.loads(entry.read_text())["manifest"]), str(entry))
+
+
 def find_entries(cache: Path) -> Iterator[CacheEntry]:
     """All entries, least recently used first."""
     paths = [path for path in cache.glob(f"*/{_ENTRY_FILE}") if not path.parent.name.startswith(".")]

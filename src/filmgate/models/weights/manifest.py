@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
@@ -11,6 +12,7 @@ from filmgate.errors import ModelError, UsageError
 MANIFEST_FILE = "manifest.json"
 INDEX_FILE = "model_index.json"
 _FORMAT = 1
+_HASH_THREADS = 4
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -67,13 +69,21 @@ def build_manifest(folder: Path) -> Manifest:
     """The manifest of a diffusers folder, without hidden files, in which a hub keeps its metadata."""
     if not (folder / INDEX_FILE).is_file():
         raise UsageError(f"{folder} is not a diffusers pipeline: it has no {INDEX_FILE}", option="FOLDER")
-    records = []
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
-        is_hidden = any(part.startswith(".") for part in inside.parts)
-        if path.is_file() and not is_hidden and inside.as_posix() != MANIFEST_FILE:
-            records.append(FileRecord(inside.as_posix(), path.stat().st_size, hash_file(path)))
-    return Manifest(tuple(records))
+    paths = [path for path in sorted(folder.rglob("*")) if _is_listed(path, folder)]
+    with ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash") as threads:
+        digests = threads.map(hash_file, paths)
+        return Manifest(
+            tuple(
+                FileRecord(path.relative_to(folder).as_posix(), path.stat().st_size, digest)
+                for path, digest in zip(paths, digests, strict=True)
+            )
+        )
+
+
+def _is_listed(path: Path, folder: Path) -> bool:
+    inside = path.relative_to(folder)
+    is_hidden = any(part.startswith(".") for part in inside.parts)
+    return path.is_file() and not is_hidden and inside.as_posix() != MANIFEST_FILE
 
 
 def hash_file(path: Path) -> str:

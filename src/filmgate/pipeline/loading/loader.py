@@ -65,6 +65,11 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
     return VideoModel(name, family, pipe, Placement(device, dtype, offload), limits)
 
 
+def source_folder(model: VideoModel) -> Path:
+    """The folder that the model was loaded from; for a hub id, its folder in the hub's cache."""
+    return Path(str(model.pipe.config["_name_or_path"]))
+
+
 def use_channels_last(vae: torch.nn.Module) -> None:
     """Store convolution weights channels-last, which is faster on a CPU. The values do not change."""
     for layer in vae.modules():

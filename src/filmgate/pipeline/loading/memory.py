@@ -79,6 +79,12 @@ def name_device(settings: PipelineSettings) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
+def find_gpu_uuid(settings: PipelineSettings) -> str:
+    """The UUID of the GPU, as NVML knows it; "" on a CPU."""
+    device = choose_device(settings.device)
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
+
+
 def free_bytes(device: torch.device) -> int:
     """Memory that is free on the GPU now."""
     free, _total = torch.cuda.mem_get_info(device)

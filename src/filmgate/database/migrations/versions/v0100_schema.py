@@ -167,6 +167,15 @@ def _create_workers() -> None:
         sa.Column("seen_at", sa.Double, nullable=False),
     )
     op.create_table(
+        "golden_clips",
+        sa.Column("version", sa.Text, primary_key=True),
+        sa.Column("setup", sa.Text, primary_key=True),
+        sa.Column("frames", sa.LargeBinary, nullable=False),
+        sa.Column("sha256", sa.Text, nullable=False),
+        sa.Column("tolerance", sa.Double, nullable=False),
+        sa.Column("made_at", sa.Double, nullable=False),
+    )
+    op.create_table(
         "breakers",
         sa.Column("provider", sa.Text, primary_key=True),
         sa.Column("phase", sa.Text, nullable=False),

@@ -1,0 +1,135 @@
+"""Watches the GPU of a worker through NVML and stops the worker when the GPU cannot be trusted."""
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from filmgate.errors import DeviceBroken
+from filmgate.telemetry.gpu_metrics import GpuState
+from filmgate.telemetry.logs import Log
+from filmgate.telemetry.nvml import DeviceLost, Gpu, GpuSample
+from filmgate.worker import tracing
+
+log = Log("gpu")
+
+# XID events after which results cannot be trusted, or the GPU answers no more. Others are counted and logged.
+FATAL_XIDS = {
+    48: "double_bit_error",
+    64: "row_remap_failure",
+    79: "device_lost",
+    94: "double_bit_error",  # contained: only this process is affected
+    95: "double_bit_error",  # uncontained
+    119: "device_lost",  # the GPU's system processor does not answer
+    120: "device_lost",
+}
+_MAX_READINGS = 3600
+THERMAL_EVENTS = frozenset({"sw_thermal", "hw_thermal", "hw_slowdown", "power_brake"})
+
+
+class GpuReadings:
+    """The readings of the last minutes, for traces."""
+
+    def __init__(self, uuid: str | None) -> None:
+        self.uuid = uuid
+        self._readings: deque[tracing.GpuSample] = deque(maxlen=_MAX_READINGS)
+
+    def add(self, sample: GpuSample, at: float) -> None:
+        self._readings.append(
+            tracing.GpuSample(
+                at=at,
+                utilization=100 * (sample.utilization or 0.0),
+                sm_clock_mhz=(sample.sm_clock_hertz or 0.0) / 1e6,
+                temperature_celsius=sample.temperature_celsius or 0.0,
+                power_watts=sample.power_watts or 0.0,
+                memory_bytes=sample.memory_used_bytes or 0,
+            )
+        )
+
+    def between(self, start: float, stop: float) -> Sequence[tracing.GpuSample]:
+        """The readings of this interval, in Unix seconds."""
+        return [reading for reading in list(self._readings) if start <= reading.at <= stop]
+
+
+class GpuWatch:
+    """Reads the GPU at intervals. `on_broken` is called once, on the thread that reads."""
+
+    def __init__(
+        self, gpu: Gpu, on_broken: Callable[[DeviceBroken], None], readings: GpuReadings | None = None
+    ) -> None:
+        self._gpu = gpu
+        self._readings = readings or GpuReadings(gpu.uuid)
+        self._on_broken = on_broken
+        self._is_broken = False
+        self._was_slow = False
+        self._clean_until = time.monotonic()
+        self.state = GpuState(gpu.uuid)
+
+    def require_healthy(self) -> None:
+        """Before the first lease. Raises DeviceBroken for errors from before this process started."""
+        if (fault := self._read()) is not None:
+            raise self._to_error(fault)
+
+    def check(self) -> None:
+        """Read the GPU once."""
+        started = time.monotonic()
+        fault = self._read()
+        if fault is None:
+            self._clean_until = started
+        elif not self._is_broken:
+            self._is_broken = True
+            self._on_broken(self._to_error(fault))
+
+    @property
+    def speed(self) -> float:
+        """Current over highest clock while heat or power slows the GPU, 1 otherwise."""
+        sample = self.state.sample
+        if sample is None or not sample.clock_events & THERMAL_EVENTS:
+            return 1.0
+        if not sample.sm_clock_hertz or not sample.sm_clock_max_hertz:
+            return 1.0
+        return min(sample.sm_clock_hertz / sample.sm_clock_max_hertz, 1.0)
+
+    def _read(self) -> str | None:
+        """The fault of the GPU; None if it can be trusted."""
+        try:
+            sample = self.state.sample = self._gpu.read()
+            xid_fault = self._read_xids()
+        except DeviceLost:
+            self.state.sample = None
+            return "device_lost"
+        self._readings.add(sample, time.time())
+        self._note_slowdown(sample)
+        return find_fault(sample) or xid_fault
+
+    def _read_xids(self) -> str | None:
+        fault = None
+        while (xid := self._gpu.next_xid()) is not None:
+            self.state.xids[xid] += 1
+            log.warning("the driver reported an XID event", gpu=self._gpu.uuid, xid=xid)
+            fault = fault or FATAL_XIDS.get(xid)
+        return fault
+
+    def _note_slowdown(self, sample: GpuSample) -> None:
+        is_slow = bool(sample.clock_events & THERMAL_EVENTS)
+        if is_slow is not self._was_slow:
+            message = "heat or power slows the GPU" if is_slow else "the GPU is at full speed again"
+            log.warning(message, gpu=self._gpu.uuid, reason=",".join(sorted(sample.clock_events)))
+        self._was_slow = is_slow
+
+    def _to_error(self, fault: str) -> DeviceBroken:
+        self.state.is_healthy = False
+        node = socket.gethostname()
+        log.error("the GPU cannot be trusted; replace it", node=node, gpu=self._gpu.uuid, reason=fault)
+        return DeviceBroken(
+            f"GPU {self._gpu.uuid} of node {node} cannot be trusted ({fault}); drain the node and replace it",
+            fault=fault,
+            clean_until=self._clean_until,
+        )
+
+
+def find_fault(sample: GpuSample) -> str | None:
+    """Why a GPU with this reading must not render; None if it may."""
+    if sample.double_bit_errors > 0:
+        return "double_bit_error"
+    return "row_remap_failure" if sample.rows.has_failed else None
