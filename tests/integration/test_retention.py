@@ -180,3 +180,20 @@ def test_unpublished_drafts_of_killed_writers_are_deleted_with_the_orphans(site,
     for store in (site.store, cloud.open_store()):
         site.retention(store).delete_orphans()
     assert (draft.exists(), cloud.uploads()) == (False, [])
+
+
+def test_leftovers_of_an_ended_job_are_deleted_and_its_clip_is_kept(site):
+    job = site.complete_job()
+    for part in ("latents", "live/1/000000", "clip-10.mp4", "source"):
+        site.store.put(ObjectName(ACME, job.id, part), [b"x"])
+    running = site.queue.enqueue(make_ticket(ACME))
+    site.queue.lease(make_offer())
+    site.store.put(ObjectName(ACME, running.id, "latents"), [b"x"])
+
+    def parts(of):
+        return {stored.name.part for stored in site.store.parts(ACME, of.id)}
+
+    assert (site.retention().delete_orphans(), len(parts(job))) == (0, 5)
+    site.now += ORPHAN_SECONDS + 1
+    assert site.retention().delete_orphans() == 0
+    assert (parts(job), parts(running)) == ({"clip-1.mp4", "source"}, {"latents"})

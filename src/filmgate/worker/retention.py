@@ -7,7 +7,7 @@ from functools import partial
 from filmgate.audit.records import Actor, ActorKind
 from filmgate.jobs import Job, JobId, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader
-from filmgate.store.base import UNPUBLISHED_SECONDS, ObjectStore
+from filmgate.store.base import UNPUBLISHED_SECONDS, UPLOAD_PART, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import FailureCounter, attempt, attempt_each
 from filmgate.tenants.base import TenantRegistry
@@ -67,7 +67,10 @@ class Retention:
         self._queue.remove(job.tenant_id, job.id, _ACTOR)
 
     def delete_orphans(self) -> int:
-        """Delete unpublished drafts and the objects of jobs that do not exist. Returns how many such jobs."""
+        """Delete unpublished drafts, the objects of jobs that do not exist and leftovers of ended jobs.
+
+        Returns the number of jobs that do not exist.
+        """
         attempt(_TASK, self._delete_drafts, self._failures)
         deleted = 0
         for tenant in self._tenants.tenants():
@@ -86,13 +89,28 @@ class Retention:
         return list(self._store.jobs(tenant_id))
 
     def _delete_orphan(self, tenant_id: TenantId, deleted: list[JobId], job_id: JobId) -> None:
-        if self._is_orphan(tenant_id, job_id):
+        parts = list(self._store.parts(tenant_id, job_id))
+        newest = max((part.modified_at for part in parts), default=0.0)
+        if newest > self._clock() - ORPHAN_SECONDS:
+            return
+        # `changes` does not decrypt: an unusable key must not stop the sweep.
+        jobs = [job for job in self._reader.changes({job_id: -1}) if job.tenant_id == tenant_id]
+        if not jobs:
             self._store.delete(tenant_id, job_id)
             deleted.append(job_id)
+        elif jobs[0].state.is_final:
+            self._delete_leftovers(jobs[0], [part.name.part for part in parts])
 
-    def _is_orphan(self, tenant_id: TenantId, job_id: JobId) -> bool:
-        newest = max((part.modified_at for part in self._store.parts(tenant_id, job_id)), default=0.0)
-        if newest > self._clock() - ORPHAN_SECONDS:
-            return False
-        # `changes` does not decrypt: an unusable key must not stop the sweep.
-        return all(job.tenant_id != tenant_id for job in self._reader.changes({job_id: -1}))
+    def _delete_leftovers(self, job: Job, parts: Sequence[str]) -> None:
+        """Delete what a worker would have deleted that died right after the job had ended."""
+        leftovers = [part for part in parts if part not in _kept_parts(job)]
+        for part in leftovers:
+            self._store.delete(job.tenant_id, job.id, part)
+        if leftovers:
+            self._log.info("leftovers of an ended job deleted", job_id=job.id, leftovers=len(leftovers))
+
+
+def _kept_parts(job: Job) -> set[str]:
+    clip = job.clip
+    published = (clip.part, clip.thumbnail, clip.spritesheet) if clip is not None else ()
+    return {UPLOAD_PART, *(part for part in published if part is not None)}
