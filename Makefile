@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos siege plan-check site eval clean
+.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos siege soak fuzz plan-check site eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -85,8 +85,20 @@ SIEGE_SECONDS ?= 300
 siege: $(STAMP)
 	$(PY) -m benchmarks.bench_siege --seconds $(SIEGE_SECONDS)
 
+# The fuzzers and state machines of the test suite, many times longer and with new examples every time.
+FUZZ ?= 100
+fuzz: $(STAMP)
+	FILMGATE_TEST_FUZZ=$(FUZZ) FILMGATE_TEST_FUZZ_SEED=$$(date +%s) $(PY) -m pytest -q --timeout 86400 \
+		tests/integration/test_fuzz.py tests/integration/test_raw_fuzz.py \
+		tests/contract/test_queue_machine.py tests/contract/test_store_machine.py tests/unit/api tests/unit/admission
+
+# Random kills of server, workers and database, and as many jobs, on SQLite and on PostgreSQL.
+SOAK_KILLS ?= 500
+soak: $(STAMP)
+	FILMGATE_TEST_SOAK_KILLS=$(SOAK_KILLS) $(PY) -m pytest -q -s tests/chaos/test_random_kills.py --timeout 86400
+
 chaos: $(STAMP)
-	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_CHAOS_JOBS=200 $(PY) -m pytest -q tests/chaos --timeout 1200
+	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_SOAK_KILLS=200 $(PY) -m pytest -q tests/chaos --timeout 1200
 
 # Every verdict of 300 random questions is simulated again and compared with harder questions; the test suite
 # asks a few of them. Writes the page with the figures.

@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import psycopg
 
 from tests.waiting import wait_until
@@ -57,6 +59,19 @@ class PostgresServer:
             self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
+
+    def crash(self):
+        """kill -9 of the server and all of its processes."""
+        server = psutil.Process(self._process.pid)
+        server.suspend()  # it starts no more processes
+        processes = [server, *server.children()]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait(60)
+        # The next server waits for none of them, and refuses to start beside them.
+        psutil.wait_procs(processes, timeout=60)
+        self._process = None
 
     def remove(self):
         self.stop()
