@@ -43,12 +43,8 @@ def postgres_url(postgres_server_url):
     server.dispose()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request, tmp_path):
-    """Both databases in turn, empty, at the newest schema."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'filmgate.db'}"
-    url = request.getfixturevalue("postgres_url")
+def empty_tables(url):
+    """Delete everything in a PostgreSQL database at the newest schema."""
     database = Database(url)
     with database.write() as connection:
         connection.exec_driver_sql(
@@ -56,4 +52,13 @@ def database_url(request, tmp_path):
             " breakers, workers, site, removed_invocations, audit_records, audit_heads"
         )
     database.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request, tmp_path):
+    """Both databases in turn, empty, at the newest schema."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'filmgate.db'}"
+    url = request.getfixturevalue("postgres_url")
+    empty_tables(url)
     return url

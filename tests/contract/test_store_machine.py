@@ -15,6 +15,7 @@ from filmgate.store.base import ObjectName
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.files import FileKeyring
 from filmgate.store.local.store import LocalStore
+from tests.conftest import FUZZ
 
 TENANTS = [TenantId("acme"), TenantId("globex")]
 JOBS = [JobId("video_" + digit * 32) for digit in "12"]
@@ -106,9 +107,9 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    max_examples=10,
+    max_examples=10 * FUZZ,
     stateful_step_count=20,
     deadline=None,
-    derandomize=True,
+    derandomize=FUZZ == 1,
     suppress_health_check=list(HealthCheck),
 )
