@@ -1,9 +1,12 @@
 """Fuzzing by our own OpenAPI document: no 5xx, no leak, and every response matches its schema."""
 
+from collections import Counter
+
 import pytest
 import schemathesis
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
+from hypothesis.stateful import run_state_machine_as_test
 from hypothesis.strategies import booleans
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -14,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from filmgate.api import content, estimates, events, health, live, models, operators, plan, tenants, videos
+from tests.conftest import FUZZ
 from tests.service import running, settings_for
 
 CHECKS = [
@@ -22,7 +26,8 @@ CHECKS = [
     response_schema_conformance,
     status_code_conformance,
 ]
-EXAMPLES = 20
+EXAMPLES = 20 * FUZZ
+WORKFLOWS = 4 * FUZZ
 SECRET = "the prompt of another tenant"
 
 
@@ -81,3 +86,39 @@ def test_no_request_breaks_the_contract(fuzzed, document, path, method):
     fuzz()
     is_rejected = method == "DELETE" or path.endswith(("/edits", "/extensions", "/{token}", "/plan"))
     assert 2 in seen or is_rejected or "characters" in path
+
+
+def test_no_sequence_of_linked_requests_breaks_the_contract(fuzzed, document):
+    """Follows the links of the document: what is created is read, changed, cancelled and deleted."""
+    service, steps = fuzzed[0], Counter()
+
+    linked = document.include(path_regex="^/v1/(videos|tenants)").exclude(
+        path_regex="characters|stream|events"
+    )
+    linked.config.generation.update(modes=[GenerationMode.POSITIVE])
+
+    class Workflow(linked.as_state_machine()):
+        def before_call(self, case):
+            case.headers["Authorization"] = f"Bearer {service.key}"
+            if case.path_parameters.get("tenant_id") == "local":  # the owner of the key
+                case.path_parameters["tenant_id"] = "other"
+
+        def get_call_kwargs(self, _case):
+            return {"timeout": 60}
+
+        def validate_response(self, response, case, **options):
+            case.validate_response(response, checks=CHECKS)
+            assert SECRET.encode() not in response.content
+            steps[case.operation.label, response.status_code // 100] += 1
+
+    terms = settings(
+        max_examples=WORKFLOWS,
+        stateful_step_count=12,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        derandomize=FUZZ == 1,
+    )
+    run_state_machine_as_test(Workflow, settings=terms)
+    followed = {label for label, kind in steps if kind == 2 and "{" in label}
+    assert len(followed) > 2, steps

@@ -11,12 +11,12 @@ import time
 import httpx
 import pytest
 
+from tests.conftest import FUZZ
 from tests.raw_requests import damaged, valid_requests
 from tests.service import running, settings_for
 from tests.waiting import wait_until
 
-# FILMGATE_TEST_FUZZ is the number of batches of the long form.
-BATCHES = int(os.environ.get("FILMGATE_TEST_FUZZ", "10"))
+BATCHES = 10 * FUZZ
 BATCH = 40
 READ_SECONDS = 0.12
 SEED = int(os.environ.get("FILMGATE_TEST_FUZZ_SEED", "15"))

@@ -30,6 +30,16 @@ def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
     return expanded
 
 
+def links(status: int, parameter: str, **operations: str) -> dict[int | str, dict[str, Any]]:
+    """What can be done next with the id in a response: by name, the method and the path of an operation."""
+    found = {}
+    for name, operation in operations.items():
+        pointer = operation.partition(" ")[2].replace("/", "~1")
+        ref = f"#/paths/{pointer}/{operation.partition(' ')[0].lower()}"
+        found[name] = {"operationRef": ref, "parameters": {parameter: "$response.body#/id"}}
+    return {status: {"links": found}}
+
+
 def _problem(description: str) -> dict[str, Any]:
     schema = _inlined(ProblemBody.model_json_schema())
     return {"description": description, "content": {"application/json": {"schema": schema}}}

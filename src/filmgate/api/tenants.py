@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, Field
 
 from filmgate.api.auth import Operator
-from filmgate.api.openapi import PROBLEMS
+from filmgate.api.openapi import PROBLEMS, links
 from filmgate.api.schemas import Form
 from filmgate.api.services import services_of
 from filmgate.errors import TenantInUse
@@ -18,6 +18,14 @@ router = APIRouter(prefix="/v1/tenants", tags=["tenants"], responses=PROBLEMS)
 
 TenantName = Annotated[str, Path(description="The name of a tenant.", max_length=63)]
 MAX_OVERLAP_SECONDS = 30 * 86400.0
+_LINKS = links(
+    201,
+    "tenant_id",
+    retrieve="GET /v1/tenants/{tenant_id}",
+    change="PATCH /v1/tenants/{tenant_id}",
+    rotate="POST /v1/tenants/{tenant_id}/rotate",
+    delete="DELETE /v1/tenants/{tenant_id}",
+)
 
 
 class ManagedShape(Form):
@@ -125,7 +133,7 @@ async def list_tenants(request: Request, _operator: Operator) -> TenantList:
     return TenantList(data=[shape(each) for each in await services.call(services.tenants.tenants)])
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, responses=_LINKS)
 async def add_tenant(request: Request, wanted: AddTenant, _operator: Operator) -> TenantWithKey:
     """Create a tenant and its first API key."""
     services = services_of(request)

@@ -13,7 +13,7 @@ from filmgate.api.auth import Creator, Reader, actor_of
 from filmgate.api.disconnects import while_connected
 from filmgate.api.edge import edge_of
 from filmgate.api.forms import Body, BodyLimits, read_body
-from filmgate.api.openapi import PROBLEMS, form_body
+from filmgate.api.openapi import PROBLEMS, form_body, links
 from filmgate.api.schemas import (
     CreateVideo,
     DeletedVideo,
@@ -38,11 +38,22 @@ router = APIRouter(prefix="/v1/videos", tags=["videos"], responses=PROBLEMS)
 
 VideoId = Annotated[str, Path(description="The id of a video.", max_length=200)]
 DELETE_WAIT_SECONDS = 8.0
+_LINKS = links(
+    200,
+    "video_id",
+    retrieve="GET /v1/videos/{video_id}",
+    content="GET /v1/videos/{video_id}/content",
+    remix="POST /v1/videos/{video_id}/remix",
+    cancel="POST /v1/videos/{video_id}/cancel",
+    delete="DELETE /v1/videos/{video_id}",
+)
 _DELETE_POLL_SECONDS = 0.1
 _MAX_KEY_CHARS = 255
 
 
-@router.post("", response_model=Video, openapi_extra=form_body(CreateVideo, file="input_reference"))
+@router.post(
+    "", response_model=Video, responses=_LINKS, openapi_extra=form_body(CreateVideo, file="input_reference")
+)
 async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
     async with reading(request, caller) as body:
@@ -110,7 +121,7 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
     return _to_response(await services.call(read))
 
 
-@router.post("/{video_id}/remix", response_model=Video, openapi_extra=form_body(RemixVideo))
+@router.post("/{video_id}/remix", response_model=Video, responses=_LINKS, openapi_extra=form_body(RemixVideo))
 async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Render a completed video again with another prompt."""
     async with reading(request, caller) as body:
@@ -119,7 +130,7 @@ async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> R
         return await _accept(request, caller, body, wanted)
 
 
-@router.post("/{video_id}/cancel", response_model=Video)
+@router.post("/{video_id}/cancel", response_model=Video, responses=_LINKS)
 async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Cancel a video: a queued one at once, a running one within a step or a chunk. Idempotent."""
     services, actor = services_of(request), actor_of(request)
