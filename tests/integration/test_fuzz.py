@@ -16,7 +16,19 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from filmgate.api import content, estimates, events, health, live, models, operators, plan, tenants, videos
+from filmgate.api import (
+    audit,
+    content,
+    estimates,
+    events,
+    health,
+    live,
+    models,
+    operators,
+    plan,
+    tenants,
+    videos,
+)
 from tests.conftest import FUZZ
 from tests.service import running, settings_for
 
@@ -54,7 +66,7 @@ def document(fuzzed):
 
 def operations():
     """(path, method) of every route in the document."""
-    parts = (videos, content, live, events, models, health, estimates, operators, plan, tenants)
+    parts = (videos, content, live, events, models, health, estimates, operators, plan, tenants, audit)
     routes = [r for part in parts for r in part.router.routes if isinstance(r, APIRoute)]
     return sorted((r.path, m) for r in routes if r.include_in_schema for m in r.methods)
 
