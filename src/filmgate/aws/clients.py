@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from filmgate.errors import SettingsError
 from filmgate.telemetry.trace_context import current_trace, xray_header
@@ -12,6 +12,7 @@ from filmgate.telemetry.trace_context import current_trace, xray_header
 if TYPE_CHECKING:
     from boto3.s3.transfer import TransferConfig
     from botocore.config import Config
+    from botocore.credentials import RefreshableCredentials
     from mypy_boto3_kms import KMSClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
@@ -41,6 +42,8 @@ class ClientOptions:
     max_connections: int = 32
 
 
+# Credentials of a session that botocore renews; opaque outside of this package.
+SessionCredentials: TypeAlias = "RefreshableCredentials"
 DEFAULT_OPTIONS = ClientOptions()
 
 
@@ -70,6 +73,7 @@ def open_s3(
     is_signing_links: bool = False,
     is_anonymous: bool = False,
     is_verified_by_caller: bool = False,
+    credentials: "SessionCredentials | None" = None,
 ) -> "S3Client":
     """Opens an S3 client.
 
@@ -93,13 +97,22 @@ def open_s3(
         config = config.merge(Config(s3={"addressing_style": "virtual"}))
     if is_verified_by_caller:
         config = config.merge(Config(response_checksum_validation="when_required"))
-    client: S3Client = _open("s3", endpoint, config)
+    client: S3Client = _open("s3", endpoint, config, credentials)
     return client
 
 
-def open_kms(endpoint: Endpoint, options: ClientOptions | None = None) -> "KMSClient":
-    client: KMSClient = _open("kms", endpoint, _config(options))
+def open_kms(
+    endpoint: Endpoint,
+    options: ClientOptions | None = None,
+    credentials: "SessionCredentials | None" = None,
+) -> "KMSClient":
+    client: KMSClient = _open("kms", endpoint, _config(options), credentials)
     return client
+
+
+def open_sts(endpoint: Endpoint) -> Any:
+    """Opens a client for the sessions of tenants, with the credentials of this process."""
+    return _open("sts", endpoint, _config(None))
 
 
 def open_sqs(endpoint: Endpoint, options: ClientOptions) -> "SQSClient":
@@ -148,18 +161,41 @@ def _config(options: ClientOptions | None) -> "Config":
     )
 
 
-def _open(service: str, endpoint: Endpoint, config: "Config") -> Any:
-    from boto3 import Session
-
+def _open(
+    service: str,
+    endpoint: Endpoint,
+    config: "Config",
+    credentials: "SessionCredentials | None" = None,
+) -> Any:
     setting = endpoint.region_setting
     with _opening(setting or None):
-        session: Any = Session()
+        session = _open_session(credentials)
         region = endpoint.region or session.region_name
         if setting and not region:
             raise SettingsError(f"no AWS region is set; set {setting} or AWS_DEFAULT_REGION", option=setting)
         client = session.client(service, region_name=region, endpoint_url=endpoint.url or None, config=config)
         client.meta.events.register("before-call", _send_trace_id)
         return client
+
+
+def _open_session(credentials: "SessionCredentials | None") -> Any:
+    """A session with these credentials, or with those of this process."""
+    from boto3 import Session
+
+    if credentials is None:
+        return Session()
+    from botocore.credentials import CredentialProvider, CredentialResolver
+    from botocore.session import get_session
+
+    class Given(CredentialProvider):
+        METHOD = "given"
+
+        def load(self) -> "SessionCredentials":
+            return given
+
+    own, given = get_session(), credentials
+    own.register_component("credential_provider", CredentialResolver([Given()]))
+    return Session(botocore_session=own)
 
 
 def _send_trace_id(params: dict[str, Any], **_: object) -> None:

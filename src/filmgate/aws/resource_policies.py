@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from filmgate.aws.deployment import Deployment, TenantScope
 from filmgate.aws.statements import Conditions, Document, allow, policy_document
 from filmgate.aws.tenant_key import CONTEXT_KEY
+from filmgate.aws.tenant_sessions import TAG_KEY
 
 CONTEXT = f"kms:EncryptionContext:{CONTEXT_KEY}"
 _ENCRYPTION = "s3:x-amz-server-side-encryption"
@@ -43,6 +44,27 @@ def key_policy(scope: TenantScope, users: Sequence[str]) -> Document:
         },
     ]
     return policy_document(statements)
+
+
+def tenant_trust(deployment: Deployment, users: Sequence[str]) -> Document:
+    """Who may assume a by-tag role: `users`, only with the tag `tenant` and no other."""
+    statement: Document = {
+        "Sid": "AssumeForOneTenant",
+        "Effect": "Allow",
+        "Principal": {"AWS": list(users)},
+        "Action": ["sts:AssumeRole", "sts:TagSession"],
+        "Condition": {
+            "StringLike": {f"aws:RequestTag/{TAG_KEY}": "?*"},
+            "ForAllValues:StringEquals": {"aws:TagKeys": [TAG_KEY]},
+            "StringEquals": {"aws:PrincipalAccount": deployment.account},
+        },
+    }
+    return policy_document([statement])
+
+
+def assume_tenants(role_arn: str) -> Document:
+    """The policy of a process that touches objects and keys in tagged sessions alone."""
+    return policy_document([allow("AssumeForOneTenant", ["sts:AssumeRole", "sts:TagSession"], role_arn)])
 
 
 def bucket_policy(deployment: Deployment) -> Document:

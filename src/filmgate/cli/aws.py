@@ -29,6 +29,7 @@ class DocumentKind(StrEnum):
     KEY = "key"
     BUCKET = "bucket"
     LIFECYCLE = "lifecycle"
+    TRUST = "trust"
 
 
 @aws.callback()
@@ -42,7 +43,10 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     role: Annotated[Role | None, typer.Option(help="Role of the IAM policy.")] = None,
     document: Annotated[
         DocumentKind,
-        typer.Option(help="IAM policy of a role, key policy of a tenant, or bucket policy or lifecycle."),
+        typer.Option(
+            help="IAM policy of a role, key policy of a tenant, trust policy of store.tenant_role, or bucket "
+            "policy or lifecycle."
+        ),
     ] = DocumentKind.IAM,
     tenant: Annotated[str, typer.Option(help="Tenant; all tenants if not given.")] = "*",
     is_by_tag: Annotated[
@@ -101,7 +105,7 @@ def _render(
     kind: DocumentKind, role: Role | None, scope: "TenantScope", users: list[str] | None
 ) -> "Document":
     from filmgate.aws.policies import role_policy
-    from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle
+    from filmgate.aws.resource_policies import bucket_policy, key_policy, lifecycle, tenant_trust
 
     match kind:
         case DocumentKind.IAM:
@@ -112,6 +116,10 @@ def _render(
             if scope.tenant == "*":
                 raise UsageError("a key belongs to one tenant; name the tenant", option="--tenant")
             return key_policy(scope, users or [scope.deployment.role_arn(user) for user in _KEY_USERS])
+        case DocumentKind.TRUST:
+            return tenant_trust(
+                scope.deployment, users or [scope.deployment.role_arn(user) for user in _KEY_USERS]
+            )
         case DocumentKind.BUCKET:
             return bucket_policy(scope.deployment)
         case DocumentKind.LIFECYCLE:

@@ -123,6 +123,12 @@ class StoreSettings(Section):
     region: str = Field(default="", description="AWS region of bucket and keys; empty: AWS_DEFAULT_REGION")
     endpoint: str = Field(default="", description="endpoint URL of S3, such as http://minio:9000; empty: AWS")
     kms_endpoint: str = Field(default="", description="endpoint URL of KMS; empty: AWS")
+    tenant_role: str = Field(
+        default="",
+        description="ARN of a role to assume for each tenant, with the session tag `tenant`, for objects and "
+        "keys; empty: the process's own role",
+    )
+    sts_endpoint: str = Field(default="", description="endpoint URL of STS; empty: AWS")
     link_seconds: float = Field(default=900.0, ge=1, le=604800, description="how long a signed link is valid")
     min_free_bytes: int = Field(
         default=1 << 30, ge=0, description="free disk space below which no new work is accepted"

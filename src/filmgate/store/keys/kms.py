@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 from filmgate.aws.clients import Endpoint, open_kms
 from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context
+from filmgate.aws.tenant_sessions import TenantClients
 from filmgate.errors import FilmgateError, KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.keys.base import DataKey
+from filmgate.store.tenant_role import open_tenant_sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mypy_boto3_kms import KMSClient
 
 SCHEME = "kms://"
@@ -22,7 +26,11 @@ DELETION_DAYS = 7
 def open_kms_keyring(settings: StoreSettings) -> "KmsKeyring":
     """`kms://` uses the keys of store.kms_key, `kms://alias/other-{tenant}` other ones."""
     endpoint = Endpoint(settings.region, settings.kms_endpoint, "store.region")
-    return KmsKeyring(open_kms(endpoint), key_template(settings))
+    client_of = None
+    if settings.tenant_role:
+        sessions = open_tenant_sessions(settings)
+        client_of = TenantClients(sessions, lambda given: open_kms(endpoint, credentials=given)).of
+    return KmsKeyring(open_kms(endpoint), key_template(settings), client_of)
 
 
 def key_template(settings: StoreSettings) -> KeyTemplate:
@@ -32,10 +40,19 @@ def key_template(settings: StoreSettings) -> KeyTemplate:
 
 
 class KmsKeyring:
-    """A Keyring on AWS KMS. Operators create the keys, Filmgate never does: see docs/aws.md."""
+    """A Keyring on AWS KMS. Operators create the keys, Filmgate never does: see docs/aws.md.
 
-    def __init__(self, client: "KMSClient", key: KeyTemplate) -> None:
+    `client_of` returns the client that acts for a tenant; None: `client` acts for all of them.
+    """
+
+    def __init__(
+        self,
+        client: "KMSClient",
+        key: KeyTemplate,
+        client_of: "Callable[[TenantId], KMSClient] | None" = None,
+    ) -> None:
         self._client = client
+        self._client_of = client_of or (lambda _tenant_id: client)
         self._key = key
 
     @property
@@ -45,7 +62,7 @@ class KmsKeyring:
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         key_id = self._key_id(tenant_id)
         with _kms_errors(key_id):
-            answer = self._client.generate_data_key(
+            answer = self._client_of(tenant_id).generate_data_key(
                 KeyId=key_id, KeySpec="AES_256", EncryptionContext=encryption_context(tenant_id)
             )
         return DataKey(plain=answer["Plaintext"], wrapped=answer["CiphertextBlob"])
@@ -54,7 +71,7 @@ class KmsKeyring:
         key_id = self._key_id(tenant_id)
         with _kms_errors(key_id):
             # KeyId is given explicitly: otherwise KMS would use the key named in the ciphertext.
-            answer = self._client.decrypt(
+            answer = self._client_of(tenant_id).decrypt(
                 CiphertextBlob=wrapped, KeyId=key_id, EncryptionContext=encryption_context(tenant_id)
             )
         return answer["Plaintext"]

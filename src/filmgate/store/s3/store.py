@@ -7,12 +7,14 @@ import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from filmgate.aws.clients import Endpoint, open_s3
+from filmgate.aws.clients import Endpoint, SessionCredentials, open_s3
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context
+from filmgate.aws.tenant_sessions import TenantClients
 from filmgate.errors import LinkInvalid
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
@@ -22,6 +24,7 @@ from filmgate.store.s3.errors import s3_errors
 from filmgate.store.s3.multipart import PART_BYTES, LateHead, MultipartUpload, abort, split
 from filmgate.store.s3.ranged import open_range
 from filmgate.store.s3.versions import delete_versions
+from filmgate.store.tenant_role import open_tenant_sessions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -33,12 +36,16 @@ _MEDIA_TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
 def open_s3_store(settings: StoreSettings) -> "S3Store":
     """Opens the store of the settings. Sends no request. Raises SettingsError."""
     location, key = S3Location.parse(settings.url), key_template(settings)
-    return S3Store(open_client(settings), location, key)
+    client_of = None
+    if settings.tenant_role:
+        sessions = open_tenant_sessions(settings)
+        client_of = TenantClients(sessions, partial(open_client, settings)).of
+    return S3Store(open_client(settings), location, key, client_of=client_of)
 
 
-def open_client(settings: StoreSettings) -> "S3Client":
+def open_client(settings: StoreSettings, credentials: "SessionCredentials | None" = None) -> "S3Client":
     endpoint = Endpoint(settings.region, settings.endpoint, "store.region")
-    return open_s3(endpoint, is_signing_links=True)
+    return open_s3(endpoint, is_signing_links=True, credentials=credentials)
 
 
 def key_template(settings: StoreSettings) -> KeyTemplate | None:
@@ -47,7 +54,10 @@ def key_template(settings: StoreSettings) -> KeyTemplate | None:
 
 
 class S3Store:
-    """An ObjectStore on S3. Without a key template the bucket's default encryption applies."""
+    """An ObjectStore on S3. Without a key template the bucket's default encryption applies.
+
+    `client_of` returns the client that acts for a tenant; None: `client` acts for all of them.
+    """
 
     def __init__(
         self,
@@ -55,8 +65,10 @@ class S3Store:
         location: S3Location,
         key: KeyTemplate | None,
         clock: Callable[[], float] = time.time,
+        client_of: "Callable[[TenantId], S3Client] | None" = None,
     ) -> None:
         self._client = client
+        self._client_of = client_of or (lambda _tenant_id: client)
         self._bucket = location.bucket
         self._prefix = location.prefix
         self._key = key
@@ -81,7 +93,7 @@ class S3Store:
         if len(first) < PART_BYTES:
             self._put_small(name, head.read() + first)
         else:
-            upload = MultipartUpload(self._client, self._bucket, self._key_of(name))
+            upload = MultipartUpload(self._client_of(name.tenant_id), self._bucket, self._key_of(name))
             upload.publish(head.number(first, parts), self._headers(name))
         sha256 = meter.sha256 if late_head is None else None
         return StoredObject(name, meter.size_bytes + head.size_bytes, sha256, self._clock())
@@ -90,23 +102,26 @@ class S3Store:
         if stop is not None and stop <= start:
             self.stat(name)
             return iter(())
-        return open_range(self._client, self._bucket, self._key_of(name), start, stop)
+        return open_range(self._client_of(name.tenant_id), self._bucket, self._key_of(name), start, stop)
 
     def stat(self, name: ObjectName) -> StoredObject:
         with s3_errors():
-            head = self._client.head_object(Bucket=self._bucket, Key=self._key_of(name))
+            head = self._client_of(name.tenant_id).head_object(Bucket=self._bucket, Key=self._key_of(name))
         return StoredObject(name, head["ContentLength"], modified_at=head["LastModified"].timestamp())
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
         key_prefix = self._job_prefix(tenant_id, job_id) + prefix
-        deleted = delete_versions(self._client, self._bucket, key_prefix)
-        self._abort_uploads(key_prefix, started_before=float("inf"))
+        client = self._client_of(tenant_id)
+        deleted = delete_versions(client, self._bucket, key_prefix)
+        self._abort_uploads(client, key_prefix, started_before=float("inf"))
         return deleted
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         job_prefix = self._job_prefix(tenant_id, job_id)
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self._bucket, Prefix=job_prefix + prefix
+        pages = (
+            self._client_of(tenant_id)
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=self._bucket, Prefix=job_prefix + prefix)
         )
         with s3_errors():
             found = [item for page in pages for item in page.get("Contents", [])]
@@ -123,8 +138,10 @@ class S3Store:
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
         tenant_prefix = f"{self._prefix}{tenant_id}/"
         # Lists versions, because a job with only old versions or delete markers still uses storage.
-        pages = self._client.get_paginator("list_object_versions").paginate(
-            Bucket=self._bucket, Prefix=tenant_prefix, Delimiter="/"
+        pages = (
+            self._client_of(tenant_id)
+            .get_paginator("list_object_versions")
+            .paginate(Bucket=self._bucket, Prefix=tenant_prefix, Delimiter="/")
         )
         with s3_errors():
             found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", [])]
@@ -133,7 +150,7 @@ class S3Store:
 
     def link(self, name: ObjectName, seconds: float) -> str:
         with s3_errors():
-            return self._client.generate_presigned_url(
+            return self._client_of(name.tenant_id).generate_presigned_url(
                 "get_object",
                 Params={"Bucket": self._bucket, "Key": self._key_of(name)},
                 ExpiresIn=max(1, min(int(seconds), MAX_LINK_SECONDS)),
@@ -146,7 +163,9 @@ class S3Store:
         return Room(free_bytes=None, is_low=False)
 
     def sweep(self, older_than_seconds: float) -> int:
-        return self._abort_uploads(self._prefix, started_before=self._clock() - older_than_seconds)
+        return self._abort_uploads(
+            self._client, self._prefix, started_before=self._clock() - older_than_seconds
+        )
 
     def _key_of(self, name: ObjectName) -> str:
         return f"{self._prefix}{name}"
@@ -156,7 +175,7 @@ class S3Store:
 
     def _put_small(self, name: ObjectName, data: bytes) -> None:
         with s3_errors():
-            self._client.put_object(
+            self._client_of(name.tenant_id).put_object(
                 Bucket=self._bucket,
                 Key=self._key_of(name),
                 Body=data,
@@ -179,14 +198,12 @@ class S3Store:
             "BucketKeyEnabled": False,
         }
 
-    def _abort_uploads(self, prefix: str, *, started_before: float) -> int:
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self._bucket, Prefix=prefix
-        )
+    def _abort_uploads(self, client: "S3Client", prefix: str, *, started_before: float) -> int:
+        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
         with s3_errors():
             uploads = [upload for page in pages for upload in page.get("Uploads", [])]
         return sum(
-            abort(self._client, self._bucket, upload["Key"], upload["UploadId"])
+            abort(client, self._bucket, upload["Key"], upload["UploadId"])
             for upload in uploads
             if upload["Initiated"].timestamp() < started_before
         )
