@@ -10,7 +10,8 @@ from filmgate.catalog.records import Amount, IsoDate, Number
 class Calibration:
     """Logarithms of efficiencies and overheads.
 
-    The spreads are the 80 % quantile of the log error on held-out runs. `seen_gpus` have at least one run.
+    The spreads are the 80 % quantile of the log error on held-out runs. `seen_gpus` have at least one run
+    of a video model, `seen_llm_gpus` of a language model.
     """
 
     constants: Mapping[str, Number]
@@ -19,3 +20,4 @@ class Calibration:
     seen_gpus: tuple[str, ...]
     source: str
     as_of: IsoDate
+    seen_llm_gpus: tuple[str, ...] = ()

@@ -9,8 +9,8 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price, Region
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.managed import TextApi, VideoApi
-from filmgate.catalog.names import find_known_model, fold_name
-from filmgate.catalog.runs import Runs
+from filmgate.catalog.names import explain_unknown, find_known_model, fold_name
+from filmgate.catalog.runs import Runs, ServedRun
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 
@@ -30,6 +30,7 @@ class Catalog:
     video_models: Mapping[str, VideoModel]
     llms: Mapping[str, Llm]
     runs: Runs
+    served: tuple[ServedRun, ...] = ()
 
     def gpu(self, name: str) -> Gpu:
         """A GPU by its name or an alias."""
@@ -48,6 +49,8 @@ class Catalog:
             if fold_name(name) in {fold_name(model.id), fold_name(model.repo or model.id)}:
                 return model
         known = find_known_model(name)
+        if known is None and (mistake := explain_unknown(name)):
+            raise UsageError(mistake, option="--model")
         return _find(self.video_models, known.name if known else name, "--model")
 
     def llm(self, name: str) -> Llm:
@@ -72,6 +75,7 @@ class Catalog:
         prices: Iterable[Price] = (),
         video_models: Iterable[VideoModel] = (),
         llms: Iterable[Llm] = (),
+        served: Iterable[ServedRun] = (),
     ) -> "Catalog":
         """A copy with these entries added; an entry with the same name is replaced."""
         return replace(
@@ -81,6 +85,7 @@ class Catalog:
             prices=dict(self.prices) | {(p.instance, p.region): p for p in prices},
             video_models=dict(self.video_models) | {m.id: m for m in video_models},
             llms=dict(self.llms) | {m.id: m for m in llms},
+            served=(*self.served, *served),
         )
 
 

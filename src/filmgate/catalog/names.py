@@ -38,6 +38,18 @@ def canonical_name(name: str) -> str:
     return known.name if known else fold_name(name)
 
 
+_NO_MODEL = {
+    "svdxl": "Stable Video Diffusion XL does not exist; Stability AI released SVD and SVD-XT (25 frames of "
+    "1024x576 from an image); use --model svd-xt",
+    "stablevideodiffusionxl": "Stable Video Diffusion XL does not exist; use --model svd-xt",
+}
+
+
+def explain_unknown(name: str) -> str | None:
+    """What is wrong with a name that is often given and names no model; None for other names."""
+    return _NO_MODEL.get(fold_name(name.rpartition("/")[2]))
+
+
 @cache
 def _known_models() -> dict[str, KnownModel]:
     """Only names are read here, because the whole catalog takes longer to parse."""

@@ -111,6 +111,26 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedRun:
+    """A replica of a language model that a user measured, on `devices` accelerators of an instance type.
+
+    It makes a machine plannable that the roofline does not cover, such as one with Neuron devices.
+    """
+
+    instance: str
+    model: str
+    precision: str
+    devices: PositiveCount
+    sequences: PositiveCount
+    prompt_tokens: PositiveCount
+    answer_tokens: PositiveCount
+    first_token_ms: Positive
+    between_tokens_ms: Positive
+    source: str
+    as_of: IsoDate
+
+
+@dataclass(frozen=True, slots=True)
 class Runs:
     """All runs in the catalog."""
 

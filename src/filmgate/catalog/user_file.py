@@ -11,11 +11,12 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.records import parse_record, parse_rows
+from filmgate.catalog.runs import ServedRun
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
 
 OPTION = "--catalog"
-SECTIONS = ("gpus", "instances", "prices", "llms", "video_models")
+SECTIONS = ("gpus", "instances", "prices", "llms", "video_models", "served_runs")
 SHARED_COMPONENTS = ("vae", "text_encoders")
 Row = Mapping[str, Any]
 
@@ -46,6 +47,7 @@ class _Sections:
         return wider.with_entries(
             instances=self._instances(wider),
             prices=self._prices(),
+            served=self._served_runs(),
             llms=self._llms(),
             video_models=[
                 self._video_model(name, row, wider) for name, row in self._rows("video_models").items()
@@ -85,6 +87,11 @@ class _Sections:
     def _prices(self) -> list[Price]:
         rows = parse_rows(list[dict[str, Any]], self._tree.get("prices", []), self._where("prices"), OPTION)
         return parse_rows(list[Price], [self._source | row for row in rows], self._where("prices"), OPTION)
+
+    def _served_runs(self) -> list[ServedRun]:
+        where = self._where("served_runs")
+        rows = parse_rows(list[dict[str, Any]], self._tree.get("served_runs", []), where, OPTION)
+        return parse_rows(list[ServedRun], [self._source | row for row in rows], where, OPTION)
 
     def _llms(self) -> list[Llm]:
         rows = {name: {"id": name, "name": name, **row} for name, row in self._rows("llms").items()}

@@ -9,6 +9,7 @@ from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Answer, Option, Rejected, dated_source
+from filmgate.planner.intervals import llm_spread
 from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
 from filmgate.planner.video.candidates import Candidate, evaluate
@@ -109,7 +110,7 @@ def _llm(machine: Machine, model: Llm, calibration: Calibration) -> Option | Rej
     assert outcome is not None, "the loop runs at least once"
     if not isinstance(outcome, LlmCandidate):
         return replace(outcome, name=model.id, reason=f"{outcome.reason} in int4")
-    half = calibration.llm_spread
+    half, _ = llm_spread(machine.gpu, calibration)
     return Option(
         rank=0,
         name=model.id,

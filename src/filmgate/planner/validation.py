@@ -126,6 +126,7 @@ def validate(catalog: Catalog, as_of: str) -> Validation:
         seen_gpus=tuple(sorted({row.gpu for row in video_counted})),
         source=f"fitted to {len(video_counted)} video and {len(llm_counted)} language-model figures",
         as_of=as_of,
+        seen_llm_gpus=tuple(sorted({row.gpu for row in llm_counted})),
     )
     return Validation(rows, calibration, tuple(_missing_runs(catalog, video_constants)))
 

@@ -1,7 +1,9 @@
 """Turns option values into planner inputs, and rejects values that are out of range."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
+from importlib.util import find_spec
 from math import inf, nan
 from pathlib import Path
 
@@ -56,6 +58,8 @@ def gpu_or_none(name: str | None, catalog: Catalog) -> Gpu | None:
 def find_video_model(name: str, catalog: Catalog) -> VideoModel:
     """A catalog model, the model in a diffusers folder, or a model in the package."""
     folder = shipped_folder(name) if name in SHIPPED else Path(name)
+    if not folder.exists() and not find_known_model(name):
+        folder = cached_folder(name, "model_index.json") or folder
     if (folder / "model_index.json").exists():
         return read_video_folder(folder, catalog.video_models, today().isoformat())
     return catalog.video_model(name)
@@ -66,7 +70,23 @@ def find_llm(name: str, catalog: Catalog) -> Llm:
     path = Path(name)
     if path.suffix == ".json" or (path / "config.json").exists():
         return read_llm_config(path if path.suffix == ".json" else path / "config.json", today().isoformat())
+    if not catalog.has_llm(name) and (folder := cached_folder(name, "config.json")):
+        return replace(read_llm_config(folder / "config.json", today().isoformat()), id=name, name=name)
     return catalog.llm(name)
+
+
+def cached_folder(name: str, file: str) -> Path | None:
+    """The folder of a model in the cache of the Hugging Face hub. Nothing is downloaded."""
+    if name.count("/") != 1 or find_spec("huggingface_hub") is None:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, file)
+    except HFValidationError:
+        return None  # a path, not a hub id
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def is_video(name: str, catalog: Catalog) -> bool:
@@ -75,7 +95,11 @@ def is_video(name: str, catalog: Catalog) -> bool:
         return True
     if (Path(name) / "model_index.json").exists():
         return True
+    if cached_folder(name, "model_index.json"):
+        return True
     if catalog.has_llm(name) or name.endswith(".json") or (Path(name) / "config.json").exists():
+        return False
+    if cached_folder(name, "config.json"):
         return False
     similar = get_close_matches(name.lower(), [*catalog.video_models, *catalog.llms], n=3, cutoff=0.4)
     hint = f"similar names: {', '.join(similar)}" if similar else "`filmgate plan fit` lists every model"

@@ -20,7 +20,9 @@ from filmgate.planner.answer import (
     closest,
     dated_source,
 )
+from filmgate.planner.intervals import llm_spread, widening
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
+from filmgate.planner.llm.measured import measured_machines, without_measured
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
 from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
 from filmgate.planner.llm.step_time import (
@@ -39,6 +41,9 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
     """The complete answer to a language-model question."""
     elsewhere = check_residency(catalog, question.region, question.residency)
     machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    measured = measured_machines(question, catalog, calibration.constants)
+    machines = [*machines, *measured]
+    unusable = without_measured(unusable, measured)
     outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
     candidates = [o for o in outcomes if isinstance(o, LlmCandidate)]
     candidates.sort(key=lambda c: (c.usd_per_day or math.inf, c.between_tokens))
@@ -147,7 +152,10 @@ def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
 
 def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
     constants, serving = calibration.constants, best.serving
-    half = calibration.llm_spread
+    half, is_extrapolated = llm_spread(serving.gpu, calibration)
+    note = f"interval of the time between tokens: {math.expm1(half):.0%}, from held-out runs"
+    if is_extrapolated:
+        note += f"; wider because {widening(serving.gpu)}"
     prefill = prefill_step(serving, question.prompt, 1, constants)
     step = decode_step(serving, best.concurrency, question.context, constants)
     capacity = cache_capacity(serving, question.context)
@@ -164,8 +172,8 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
             for name, t in (("prefill", prefill), ("decode step", step))
         ),
         bound=step.bound.value,
-        is_extrapolated=serving.gpu.name not in calibration.seen_gpus,
-        note=f"interval of the time between tokens: {math.expm1(half):.0%}, from held-out runs",
+        is_extrapolated=is_extrapolated,
+        note=note,
         tokens=TokenTimes(
             best.first.mean * 1e3,
             best.between_tokens * 1e3,
@@ -180,7 +188,7 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
 
 
 def _option(candidate: LlmCandidate, position: int, calibration: Calibration) -> Option:
-    half, fleet = calibration.llm_spread, candidate.fleet
+    (half, _), fleet = llm_spread(candidate.serving.gpu, calibration), candidate.fleet
     return Option(
         rank=position,
         name=candidate.machine.name,

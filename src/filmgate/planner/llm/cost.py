@@ -15,7 +15,7 @@ from filmgate.planner.fleet.answer import (
     TokenQuote,
     price_isolation,
 )
-from filmgate.planner.fleet.isolation import isolation_levels
+from filmgate.planner.fleet.isolation import Clip, isolation_levels
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Startup, cold_starts
@@ -33,7 +33,7 @@ def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibratio
     startup = Startup(weight_bytes(question.model, question.precision))
     starts = cold_starts(startup, machine.instance, machine.gpu)
     slowest = max((start.total_seconds for start in starts), default=0.0)
-    levels = isolation_levels(machine.gpu, machine.instance, best.memory.peak_bytes)
+    levels = isolation_levels(machine.gpu, machine.instance, Clip(best.memory.peak_bytes))
     return LlmFleetAnswer(
         pattern=Pattern.WARM.value,
         reasons=(f"clients wait for tokens, and a cold replica takes up to {slowest:.0f} s to start",),

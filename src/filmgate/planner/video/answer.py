@@ -27,6 +27,7 @@ from filmgate.planner.fleet.starts import (
     NVME_BYTES_PER_SECOND,
     STORE_BYTES_PER_SECOND,
 )
+from filmgate.planner.intervals import video_spread, widening
 from filmgate.planner.machines import check_residency, machines_for, unpriced_region
 from filmgate.planner.video.candidates import Candidate, decide, evaluate
 from filmgate.planner.video.cost import cost_answer, video_plots
@@ -35,7 +36,7 @@ from filmgate.planner.video.managed import cheapest, quote_managed
 from filmgate.planner.video.memory import budget, placement_changes
 from filmgate.planner.video.plan_b import not_with_filmgate, plan_b
 from filmgate.planner.video.question import VideoQuestion
-from filmgate.planner.video.splits import machine_time, spread
+from filmgate.planner.video.splits import machine_time
 from filmgate.planner.video.verdict import impossible_video, video_verdict
 from filmgate.planner.video.work import token_count
 
@@ -162,11 +163,10 @@ def _memory_levers(question: VideoQuestion, best: Candidate, calibration: Calibr
 
 
 def _time(best: Candidate, calibration: Calibration) -> TimeAnswer:
-    half, is_extrapolated = spread(best.machine.gpu, calibration)
+    half, is_extrapolated = video_spread(best.machine.gpu, calibration)
     note = f"interval: {math.expm1(half):.0%}, from runs that the calibration did not use"
     if is_extrapolated:
-        missing = "no published rate of" if best.machine.gpu.is_rate_estimated else "no run on"
-        note += f"; wider because the catalog has {missing} {best.machine.gpu.name}"
+        note += f"; wider because {widening(best.machine.gpu)}"
     return TimeAnswer(
         seconds_per_clip=best.seconds,
         low=best.split.low,

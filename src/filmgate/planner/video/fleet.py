@@ -13,7 +13,7 @@ from filmgate.planner.fleet.answer import (
     VideoFleetAnswer,
     price_isolation,
 )
-from filmgate.planner.fleet.isolation import isolation_levels
+from filmgate.planner.fleet.isolation import Clip, isolation_levels
 from filmgate.planner.fleet.money import HOURS_PER_MONTH
 from filmgate.planner.fleet.pattern import Choice
 from filmgate.planner.fleet.sizing import worst_latency
@@ -30,7 +30,8 @@ def video_fleet(
 ) -> VideoFleetAnswer:
     machine, traffic = best.machine, question.traffic()
     gpu, hourly = machine.gpu, machine.usd_per_hour
-    levels = isolation_levels(gpu, machine.instance, best.split.fit.memory.peak_bytes)
+    need = Clip(best.split.fit.memory.peak_bytes, best.seconds, question.slo_seconds)
+    levels = isolation_levels(gpu, machine.instance, need)
     per_gpu_month = hourly * HOURS_PER_MONTH / machine.gpus if hourly is not None else None
     return VideoFleetAnswer(
         pattern=choice.pattern.value,

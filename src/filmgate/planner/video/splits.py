@@ -4,15 +4,14 @@ import math
 from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
-from filmgate.catalog.gpus import GIB, GIGA, Gpu
+from filmgate.catalog.gpus import GIB, GIGA
+from filmgate.planner.intervals import video_spread
 from filmgate.planner.machines import Machine
 from filmgate.planner.video.clip_time import ClipTime, clip_time
 from filmgate.planner.video.memory import Placement, PlacementFit, first_fit, layer_bytes, offloaded_bytes
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.rates import StageTime
 
-UNSEEN_GPU_FACTOR = 1.5
-UNPUBLISHED_RATE_FACTOR = 3.0
 HOST_RESERVE_GIB = 8.0
 
 
@@ -31,21 +30,13 @@ class Split:
         return self.time.seconds
 
 
-def spread(gpu: Gpu, calibration: Calibration) -> tuple[float, bool]:
-    """Half-width of the interval as a logarithm, and whether it is wider because the GPU has no runs."""
-    if gpu.is_rate_estimated:
-        return calibration.video_spread * UNPUBLISHED_RATE_FACTOR, True
-    is_seen = gpu.name in calibration.seen_gpus
-    return calibration.video_spread * (1.0 if is_seen else UNSEEN_GPU_FACTOR), not is_seen
-
-
 def try_split(question: VideoQuestion, machine: Machine, gpus: int, calibration: Calibration) -> Split | None:
     """A split over `gpus` GPUs, or None if it does not fit."""
     fit = fit_memory(question, machine, gpus)
     if fit is None:
         return None
     time = machine_time(question, machine, gpus, fit.placement, calibration)
-    half, _ = spread(machine.gpu, calibration)
+    half, _ = video_spread(machine.gpu, calibration)
     return Split(gpus, fit, time, time.seconds * math.exp(-half), time.seconds * math.exp(half))
 
 
