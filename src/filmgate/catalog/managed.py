@@ -52,7 +52,7 @@ class VideoApi:
 
 @dataclass(frozen=True, slots=True)
 class TextApi:
-    """A managed language model, billed per million tokens."""
+    """A managed language model, billed per million tokens. `model` is its id in the catalog."""
 
     id: str
     name: str
@@ -61,3 +61,4 @@ class TextApi:
     usd_per_million_output: Amount
     source: str
     as_of: IsoDate
+    model: str | None = None

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from math import isfinite
 
 from filmgate.planner.fleet.answer import Alternative, CostAnswer, FleetAnswer
+from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.memory import MemoryLine
 
 
@@ -65,6 +66,9 @@ class TokenTimes:
     first_token_ms_p50: float
     first_token_ms_p95: float
     first_token_ms_p99: float
+    between_tokens_ms_p50: float
+    between_tokens_ms_p95: float
+    between_tokens_ms_p99: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,7 @@ class Answer:
             "cost": rounded(asdict(self.cost)) if self.cost else None,
             "options": [rounded(asdict(option)) for option in self.options],
             "rejected": [rounded(asdict(rejected)) for rejected in self.rejected],
+            "serving_patterns": [asdict(workload) for workload in WORKLOADS],
             "plan_b": [rounded(asdict(alternative)) for alternative in self.plan_b],
             "assumptions": list(self.assumptions),
             "sources": list(self.sources),

@@ -116,6 +116,12 @@ def check_safety_factor(value: float) -> None:
         raise UsageError(f"must be at least 1, got {value:g}", option="--safety-factor")
 
 
+def check_margin(value: float) -> float:
+    if not 1 <= value < inf:
+        raise UsageError(f"must be at least 1, got {value:g}", option="--budget-margin")
+    return value
+
+
 def check_share(value: float | None, option: str) -> None:
     if value is not None and not 0 <= value < 1:
         raise UsageError(f"must be a share of at least 0 and less than 1, got {value:g}", option=option)
@@ -157,12 +163,17 @@ def check_residency(residency: str | None, catalog: Catalog) -> str | None:
     return jurisdiction_of(residency, catalog) if residency is not None else None
 
 
-def check_tokens(context: int, answer_tokens: int) -> None:
+def check_tokens(context: int, answer_tokens: int, cached_tokens: int = 0) -> None:
     if answer_tokens >= context:
         raise UsageError(
             f"an answer of {answer_tokens} tokens leaves no prompt in a context of {context}; give a longer "
             "--context or fewer tokens",
             option="--answer-tokens",
+        )
+    if cached_tokens >= context - answer_tokens:
+        raise UsageError(
+            f"a prompt has {context - answer_tokens} tokens, {cached_tokens} of them cannot be cached",
+            option="--cached-tokens",
         )
 
 

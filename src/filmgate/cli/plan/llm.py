@@ -31,7 +31,11 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     ttft_ms: options.TtftMs = None,
     tbt_ms: options.TbtMs = None,
     residency: options.Residency = None,
+    cached_tokens: options.CachedTokens = 0,
     safety_factor: options.SafetyFactor = 1.2,
+    budget_margin: options.BudgetMargin = 1.0,
+    commit_discount: options.Discount = None,
+    commit_years: options.CommitYears = 1,
     gpu: options.GpuName = None,
 ) -> "LlmQuestion":
     """The question that these options ask. Raises UsageError."""
@@ -51,7 +55,8 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     ):
         inputs.check_positive(value, option)
     inputs.check_safety_factor(safety_factor)
-    inputs.check_tokens(context, answer_tokens)
+    inputs.check_tokens(context, answer_tokens, cached_tokens)
+    inputs.check_share(commit_discount, "--commit-discount")
     volume = inputs.requests_per_day(requests_per_day, requests_per_second)
     return LlmQuestion(
         model=found,
@@ -65,6 +70,10 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         gpu=inputs.gpu_or_none(gpu, facts.catalog),
         safety_factor=safety_factor,
         answer_tokens=answer_tokens,
+        cached_tokens=cached_tokens,
+        budget_margin=inputs.check_margin(budget_margin),
+        commit_discount=commit_discount,
+        commit_years=inputs.check_years(commit_years),
         residency=inputs.check_residency(residency, facts.catalog),
         requests_per_day=volume,
         shape=traffic,

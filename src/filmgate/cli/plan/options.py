@@ -69,6 +69,12 @@ Interruptions = Annotated[
     float, typer.Option("--interruptions-per-day", help="How often a spot machine is taken back.")
 ]
 SafetyFactor = Annotated[float, typer.Option("--safety-factor", help="Factor on estimated memory.")]
+BudgetMargin = Annotated[
+    float, typer.Option("--budget-margin", help="Factor on the whole memory budget, weights included.")
+]
+CachedTokens = Annotated[
+    int, typer.Option("--cached-tokens", min=0, help="Tokens of each prompt that the prefix cache holds.")
+]
 Residency = Annotated[
     str | None,
     typer.Option("--residency", help="Jurisdiction or law that the data must stay in: EU, GDPR, LGPD ..."),

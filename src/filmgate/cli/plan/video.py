@@ -39,6 +39,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     interruptible: options.Interruptible = 0.0,
     interruptions_per_day: options.Interruptions = 1.0,
     safety_factor: options.SafetyFactor = 1.2,
+    budget_margin: options.BudgetMargin = 1.0,
     gpu: options.GpuName = None,
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
@@ -70,6 +71,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
         arrivals=inputs.read_arrivals(arrivals, clips_per_day),
         adapters=adapters,
         safety_factor=safety_factor,
+        budget_margin=inputs.check_margin(budget_margin),
     )
     inputs.check_numbers(question)
     return question

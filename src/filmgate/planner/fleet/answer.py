@@ -149,6 +149,7 @@ class RequestArrivals:
     instances: int
     warm_replicas: int
     utilisation: float
+    first_token_ms_p50: float
     first_token_ms_p95: float
     first_token_ms_p99: float
     between_tokens_ms: float
@@ -230,12 +231,17 @@ class ClipQuote:
 
 @dataclass(frozen=True, slots=True)
 class TokenQuote:
-    """A managed API's price for a million answer tokens together with their prompts."""
+    """A managed API's price for a million answer tokens together with their prompts.
+
+    `is_available`: it is offered in the jurisdiction of the question.
+    """
 
     id: str
     name: str
     usd_per_million_output_with_prompts: float
     break_even_tokens_per_day: float | None
+    is_same_model: bool
+    is_available: bool
     note: str
 
 

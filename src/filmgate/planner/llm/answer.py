@@ -20,8 +20,10 @@ from filmgate.planner.answer import (
     closest,
     dated_source,
 )
+from filmgate.planner.fleet.answer import CostAnswer, TokenQuote
 from filmgate.planner.intervals import llm_spread, widening
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
+from filmgate.planner.llm.loaded import token_percentiles
 from filmgate.planner.llm.measured import measured_machines, without_measured
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
 from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
@@ -60,13 +62,14 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
     if not candidates:
         return replace(answer, verdict=_impossible(question, rejected, catalog))
     best = candidates[0]
+    cost = llm_cost(question, best, catalog, calibration)
     return replace(
         answer,
-        verdict=_verdict(question, best),
+        verdict=f"{_verdict(question, best)}{_compared(best, cost)}",
         memory=_memory(question, best),
         time=_time(question, best, calibration),
         fleet=llm_fleet(question, best, calibration),
-        cost=llm_cost(question, best, catalog, calibration),
+        cost=cost,
         plots=llm_plots(question, best, catalog, calibration),
     )
 
@@ -105,6 +108,19 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
         f"{where}: first token within {best.first_token * 1e3:.0f} ms at p95, {between} at "
         f"{best.concurrency} sequence{'s' if best.concurrency > 1 else ''}{cost}; {held}"
     )
+
+
+def _compared(best: LlmCandidate, cost: CostAnswer) -> str:
+    """The same model at a managed API, if the catalog has it."""
+    same = next((q for q in cost.managed if isinstance(q, TokenQuote) and q.is_same_model), None)
+    own = best.usd_per_million
+    if same is None or own is None:
+        return ""
+    price = same.usd_per_million_output_with_prompts
+    if not same.is_available:
+        return f" {same.name} would cost ${price:.2f}: {same.note}."
+    side = "less" if price < own else "more"
+    return f" {same.name} costs {side}: ${price:.2f} per million answer tokens with their prompts."
 
 
 def _impossible(question: LlmQuestion, rejected: Sequence[Rejected], catalog: Catalog) -> str:
@@ -183,6 +199,7 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
             best.first.p50 * 1e3,
             best.first.p95 * 1e3,
             best.first.p99 * 1e3,
+            *(each * 1e3 for each in token_percentiles(serving, question.load(best.concurrency), constants)),
         ),
     )
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from filmgate.planner.fleet.queueing import fewest_servers, wait_percentile
 from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet
 from filmgate.planner.fleet.traffic import Traffic
-from filmgate.planner.llm.memory import cache_capacity, llm_budget, usable_bytes
-from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
+from filmgate.planner.llm.loaded import Load, prefill_seconds
+from filmgate.planner.llm.memory import llm_budget, usable_bytes
+from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 
 MAX_SEQUENCES = 256  # the usual default limit of engines
 
@@ -41,6 +42,7 @@ class BatchLimits:
     max_sequences: int
     tbt_seconds: float | None
     safety_factor: float
+    cached: int = 0
 
 
 def largest_batch(
@@ -49,25 +51,25 @@ def largest_batch(
     """The most sequences that fit the memory and keep the time between tokens; at least one."""
 
     def is_allowed(batch: int) -> bool:
-        held = llm_budget(serving, prompt + answer, batch, limits.safety_factor).peak_bytes
-        pace = steady_token_seconds(serving, batch, prompt, answer, constants)
+        held = llm_budget(serving, prompt + answer, batch, limits.safety_factor, limits.cached).peak_bytes
+        pace = steady_token_seconds(serving, batch, prompt, answer, constants, cached=limits.cached)
         is_quick = limits.tbt_seconds is None or pace <= limits.tbt_seconds
         return is_quick and held <= usable_bytes(serving)
 
-    low, high = 1, int(min(limits.max_sequences, cache_capacity(serving, prompt + answer))) + 1
+    low, high = 1, limits.max_sequences + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if is_allowed(middle) else (low, middle)
     return low
 
 
-def pace_of(
-    serving: Serving, prompt: int, answer: int, batch: int, constants: Mapping[str, float]
-) -> ReplicaPace:
-    """The pace of a replica whose batch is full."""
-    first = first_token_seconds(serving, prompt, constants)
-    between = steady_token_seconds(serving, batch, prompt, answer, constants)
-    return ReplicaPace(batch, first, between, first + answer * between)
+def pace_of(serving: Serving, load: Load, constants: Mapping[str, float]) -> ReplicaPace:
+    """The pace of a replica whose batch is full: its prompts are prefilled while the others decode."""
+    first = prefill_seconds(serving, load, constants)
+    between = steady_token_seconds(
+        serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
+    )
+    return ReplicaPace(load.sequences, first, between, first + load.answer * between)
 
 
 def first_token_percentile(traffic: Traffic, pace: ReplicaPace, replicas: int, share: float) -> float:

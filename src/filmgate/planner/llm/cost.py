@@ -23,7 +23,7 @@ from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.serving import ENGINE, LlmCandidate, LlmQuestion
 from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
-from filmgate.planner.machines import prices_by_region
+from filmgate.planner.machines import jurisdiction_of, prices_by_region
 
 
 def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
@@ -62,6 +62,7 @@ def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | No
         instances=fleet.instances,
         warm_replicas=fleet.warm_replicas,
         utilisation=fleet.utilisation,
+        first_token_ms_p50=best.first.p50 * 1e3,
         first_token_ms_p95=fleet.latency_p95 * 1e3,
         first_token_ms_p99=fleet.latency_p99 * 1e3,
         between_tokens_ms=best.between_tokens * 1e3,
@@ -83,7 +84,7 @@ def llm_cost(
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=hourly,
-        managed=tuple(_quote(question, api, hourly, capacity) for api in catalog.text_apis.values()),
+        managed=_quotes(question, catalog, hourly, capacity),
         levers=tuple(_levers(question, best, calibration)),
         regions=prices_by_region(best.machine, catalog),
         usd_per_million_tokens=best.usd_per_million,
@@ -91,6 +92,7 @@ def llm_cost(
         usd_per_month=daily * DAYS_PER_MONTH if daily is not None else None,
         idle_usd_per_day=best.bill.idle_usd_per_day if best.bill else None,
         warm_usd_per_day=best.bill.warm_usd_per_day if best.bill else None,
+        purchase=best.bill.purchases if best.bill else (),
         spot_range=(price.spot_min, price.spot_max) if price else None,
     )
 
@@ -101,12 +103,29 @@ def usd_with_prompts(question: LlmQuestion, api: TextApi) -> float:
     return api.usd_per_million_output + prompts
 
 
-def _quote(question: LlmQuestion, api: TextApi, hourly: float | None, capacity: float) -> TokenQuote:
+def _quotes(
+    question: LlmQuestion, catalog: Catalog, hourly: float | None, capacity: float
+) -> tuple[TokenQuote, ...]:
+    """Every text API, the one with the same model first."""
+    found = [_quote(question, catalog, api, hourly, capacity) for api in catalog.text_apis.values()]
+    return tuple(sorted(found, key=lambda quote: not quote.is_same_model))
+
+
+def _quote(
+    question: LlmQuestion, catalog: Catalog, api: TextApi, hourly: float | None, capacity: float
+) -> TokenQuote:
     usd = usd_with_prompts(question, api)
-    crossing = hourly * 24 / usd * 1e6 if hourly is not None else None
+    crossing = hourly * 24 / usd * 1e6 if hourly is not None and usd else None
     if crossing is not None and crossing > capacity:
         crossing = None  # the machine cannot serve that many; more machines cost more at the same rate
-    return TokenQuote(api.id, api.name, usd, crossing, "a different model, shown for its price")
+    is_same = api.model == question.model.id
+    note = "the same model" if is_same else "a different model, shown for its price"
+    wanted = question.residency or catalog.region(question.region).jurisdiction
+    offered = catalog.region(api.region).jurisdiction
+    is_available = jurisdiction_of(wanted, catalog) == offered
+    if not is_available:
+        note += f"; offered in {offered}, not in {wanted}"
+    return TokenQuote(api.id, api.name, usd, crossing, is_same, is_available, note)
 
 
 def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> list[CostLever]:

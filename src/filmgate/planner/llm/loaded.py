@@ -63,6 +63,17 @@ def loaded_first_token(serving: Serving, load: Load, constants: Mapping[str, flo
     )
 
 
+def token_percentiles(serving: Serving, load: Load, constants: Mapping[str, float]) -> tuple[float, ...]:
+    """Seconds between tokens at p50, p95 and p99. A step that also prefills a chunk takes longer."""
+    context = load.prompt + load.answer / 2
+    plain = decode_step(serving, load.sequences, context, constants).seconds
+    new = max(1, load.prompt - load.cached)
+    chunks = math.ceil(new / max(1, step_tokens(serving.gpu) - load.sequences))
+    slow = decode_step(serving, load.sequences, context, constants, prompt_tokens=new / chunks).seconds
+    with_chunk = min(1.0, (load.sequences - 1) * chunks / load.answer)
+    return tuple(slow if share > 1 - with_chunk else plain for share in (0.5, 0.95, 0.99))
+
+
 def _simulate(busy: float, reading: float, clients: int) -> list[float]:
     """Seconds from each prompt to its first token. Answers vary in length by half in both directions."""
     draw = random.Random(SEED)  # noqa: S311 - a simulation, not a secret

@@ -4,7 +4,6 @@ from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.planner.llm.step_time import Serving, kv_bytes, weight_bytes
 from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, MemoryLine
 
-USABLE_SHARE = 0.9  # the share of device memory that engines allocate
 # Figures from start-up logs and the source of vLLM, none of them a run of the validation:
 # 0.12 GiB outside torch (Llama 3.1 8B on 80 GB, vLLM 0.7) and 0.36 GiB of CUDA graphs (gpustack/runner 251).
 ENGINE_BYTES = 0.48 * GIB
@@ -16,11 +15,17 @@ LARGE_GPU_BYTES = 70 * GIB
 STAGES = ("decode",)
 
 
-def llm_budget(serving: Serving, context: float, concurrency: float, safety_factor: float) -> MemoryBudget:
-    """The budget of one GPU of the group. Weights and cache are exact, the rest is an estimate."""
+def llm_budget(
+    serving: Serving, context: float, concurrency: float, safety_factor: float, cached: float = 0.0
+) -> MemoryBudget:
+    """The budget of one GPU of the group. Weights and cache are exact, the rest is an estimate.
+
+    All sequences share the cache of their first `cached` tokens.
+    """
     gpus = serving.gpus
     weights = weight_bytes(serving.model, serving.precision) / gpus
-    cache = concurrency * kv_bytes(serving.model, context, serving.kv_precision) / gpus
+    own = concurrency * kv_bytes(serving.model, context - cached, serving.kv_precision)
+    cache = (own + kv_bytes(serving.model, cached, serving.kv_precision)) / gpus
     cache_name = f"KV cache, {concurrency:g} x {context:g} tokens, {serving.kv_precision}"
     return MemoryBudget(
         (
@@ -45,7 +50,7 @@ def engine_bytes(serving: Serving) -> float:
 
 def usable_bytes(serving: Serving) -> float:
     """The memory of one GPU that an engine may allocate."""
-    return serving.gpu.memory_bytes * USABLE_SHARE
+    return serving.gpu.memory_bytes * serving.usable_share
 
 
 def cache_capacity(serving: Serving, context: float, safety_factor: float = SAFETY_FACTOR) -> float:

@@ -6,18 +6,25 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import ON_DEMAND, Bill, bill
+from filmgate.planner.fleet.money import Bill, Terms, bill
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
-from filmgate.planner.llm.arrivals import BatchLimits, largest_batch, pace_of, size_llm_fleet
-from filmgate.planner.llm.loaded import FirstToken, Load, loaded_first_token
+from filmgate.planner.llm.arrivals import (
+    BatchLimits,
+    first_token_percentile,
+    largest_batch,
+    pace_of,
+    size_llm_fleet,
+)
+from filmgate.planner.llm.loaded import FirstToken, Load, loaded_first_token, prefill_seconds
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
-from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
+from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 from filmgate.planner.machines import Machine
 from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget
 
 ENGINE = "vllm"
+USABLE_SHARE = 0.9
 ANSWER_TOKENS = 256
 
 
@@ -26,7 +33,8 @@ class LlmQuestion:
     """What to plan for. `context` is the prompt and the answer together.
 
     Without `requests_per_day` the question is about one replica with `concurrency` sequences at once. With
-    `requests_per_day` a fleet is sized, and `concurrency` is the maximum per replica.
+    `requests_per_day` a fleet is sized, and `concurrency` is the maximum per replica. `cached_tokens` of each
+    prompt are in the prefix cache. The whole memory budget times `budget_margin` must fit.
     """
 
     model: Llm
@@ -41,6 +49,10 @@ class LlmQuestion:
     instances: tuple[str, ...] = ()
     safety_factor: float = SAFETY_FACTOR
     answer_tokens: int = ANSWER_TOKENS
+    cached_tokens: int = 0
+    budget_margin: float = 1.0
+    commit_discount: float | None = None
+    commit_years: int = 1
     residency: str | None = None
     requests_per_day: float | None = None
     shape: TrafficShape = TrafficShape.STEADY
@@ -48,6 +60,13 @@ class LlmQuestion:
     @property
     def traffic(self) -> Traffic | None:
         return traffic_of(self.requests_per_day, self.shape) if self.requests_per_day is not None else None
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.commit_discount, commit_years=self.commit_years)
+
+    def load(self, sequences: int) -> Load:
+        return Load(self.prompt, self.answer, sequences, min(self.cached_tokens, self.prompt - 1))
 
     @property
     def answer(self) -> int:
@@ -115,18 +134,27 @@ def _evaluate_group(
     question: LlmQuestion, machine: Machine, gpus: int, calibration: Calibration
 ) -> LlmCandidate | Rejected:
     constants = calibration.constants
-    serving = Serving(question.model, machine.gpu, gpus, question.precision, question.kv_precision, ENGINE)
+    serving = Serving(
+        question.model,
+        machine.gpu,
+        gpus,
+        question.precision,
+        question.kv_precision,
+        ENGINE,
+        USABLE_SHARE / question.budget_margin,
+    )
     batch = _batch(question, serving, calibration)
-    memory = llm_budget(serving, question.context, batch, question.safety_factor)
+    load = question.load(batch)
+    memory = llm_budget(serving, question.context, batch, question.safety_factor, load.cached)
     need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
     if memory.peak_bytes > usable_bytes(serving):
         reason = f"{need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}, {have:.1f} GiB usable"
         return Rejected(machine.name, reason, need, have, "GiB")
-    between = steady_token_seconds(serving, batch, question.prompt, question.answer, constants)
-    idle = first_token_seconds(serving, question.prompt, constants)
+    between = steady_token_seconds(serving, batch, load.prompt, load.answer, constants, cached=load.cached)
+    idle = prefill_seconds(serving, question.load(1), constants)
     first = FirstToken(idle, idle, idle, idle)
     if question.traffic is None:  # with arrivals, the fleet's queue is the load
-        first = loaded_first_token(serving, Load(question.prompt, question.answer, batch), constants)
+        first = loaded_first_token(serving, load, constants)
     late = _late(question, machine, gpus, first.p95 * 1e3, between * 1e3)
     if late is not None:
         return late
@@ -139,7 +167,8 @@ def _batch(question: LlmQuestion, serving: Serving, calibration: Calibration) ->
     if question.traffic is None:
         return question.concurrency
     tbt_seconds = question.tbt_ms / 1e3 if question.tbt_ms else None
-    limits = BatchLimits(question.concurrency, tbt_seconds, question.safety_factor)
+    cached = question.load(1).cached
+    limits = BatchLimits(question.concurrency, tbt_seconds, question.safety_factor, cached)
     return largest_batch(serving, question.prompt, question.answer, limits, calibration.constants)
 
 
@@ -149,14 +178,16 @@ def _with_fleet(
     """The candidate with the replicas that the arrivals need."""
     traffic, price = question.traffic, one.machine.price
     assert traffic is not None, "only a question with arrivals has a fleet"
-    pace = pace_of(one.serving, question.prompt, question.answer, one.concurrency, calibration.constants)
+    pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
     ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
     fleet = size_llm_fleet(traffic, pace, ttft, one.serving.gpus, one.machine.gpus // one.serving.gpus)
     if fleet is None:
         reason = f"more than {MAX_SERVERS} replicas for {traffic.peak_rate:.3g} requests per second"
         need = traffic.peak_rate * pace.replica_seconds
         return Rejected(one.machine.name, reason, need, MAX_SERVERS, "replicas")
-    cost = bill(fleet, traffic, price, ON_DEMAND, service=pace.replica_seconds) if price else None
+    cost = bill(fleet, traffic, price, question.terms, service=pace.replica_seconds) if price else None
+    median = first_token_percentile(traffic, pace, fleet.replicas, 0.5)
+    one = replace(one, first=FirstToken(median, median, fleet.latency_p95, fleet.latency_p99))
     return replace(one, fleet=fleet, bill=cost, tokens_per_day=traffic.per_day * question.answer)
 
 

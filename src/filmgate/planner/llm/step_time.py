@@ -30,6 +30,7 @@ class Serving:
     precision: str
     kv_precision: str
     engine: str
+    usable_share: float = 0.9  # of the device memory, that the engine allocates by default
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def _arrivals(arrivals: RequestArrivals) -> Iterator[Row]:
     yield "instances", str(arrivals.instances)
     yield "warm replicas", str(arrivals.warm_replicas)
     yield "sequences per replica", str(arrivals.sequences_per_replica)
+    yield "first token at p50", seconds(arrivals.first_token_ms_p50 / 1e3)
     yield "first token at p95", seconds(arrivals.first_token_ms_p95 / 1e3)
     yield "first token at p99", seconds(arrivals.first_token_ms_p99 / 1e3)
 

@@ -3,7 +3,13 @@
 from dataclasses import dataclass
 
 from filmgate.planner.answer import Answer
-from filmgate.planner.fleet.answer import Alternative, CostAnswer, TokenQuote, VideoFleetAnswer
+from filmgate.planner.fleet.answer import (
+    Alternative,
+    CostAnswer,
+    LlmFleetAnswer,
+    TokenQuote,
+    VideoFleetAnswer,
+)
 from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.report.fleet_rows import fleet_rows
 from filmgate.planner.report.numbers import count, gib, seconds, usd
@@ -34,6 +40,7 @@ def tables(answer: Answer) -> list[Table]:
         _memory,
         _memory_levers,
         _time,
+        _tokens,
         _fleet,
         _cost,
         _managed,
@@ -108,7 +115,7 @@ def _deployment(answer: Answer) -> Table | None:
 
 
 def _workloads(answer: Answer) -> Table | None:
-    if answer.unit != "clip" or not isinstance(answer.fleet, VideoFleetAnswer):
+    if not isinstance(answer.fleet, VideoFleetAnswer | LlmFleetAnswer):
         return None
     rows = tuple((work.name, work.aws, work.filmgate) for work in WORKLOADS)
     return Table("Serving patterns", ("workload", "AWS service", "with Filmgate"), rows)
@@ -193,6 +200,20 @@ def _time(answer: Answer) -> Table | None:
         for s in time.stages
     )
     return Table("Time by stage", header, rows, time.note)
+
+
+def _tokens(answer: Answer) -> Table | None:
+    """Latencies of a language model under load."""
+    if answer.time is None or answer.time.tokens is None:
+        return None
+    tokens = answer.time.tokens
+    first = (tokens.first_token_ms_p50, tokens.first_token_ms_p95, tokens.first_token_ms_p99)
+    between = (tokens.between_tokens_ms_p50, tokens.between_tokens_ms_p95, tokens.between_tokens_ms_p99)
+    rows = tuple(
+        (name, *(seconds(value / 1e3) for value in values))
+        for name, values in (("first token", first), ("between tokens", between))
+    )
+    return Table("Latency under load", ("", "p50", "p95", "p99"), rows)
 
 
 def _fleet(answer: Answer) -> Table | None:

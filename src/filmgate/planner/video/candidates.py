@@ -239,7 +239,7 @@ def _too_small(question: VideoQuestion, machine: Machine) -> Rejected:
     smallest = Placement(weights=question.precision, offload="layers", is_tiled=True)
     fit = first_fit(model, question.clip, smallest, math.inf, question.safety_factor)
     need = fit.memory.peak_bytes if fit else math.inf
-    have = float(machine.gpu.memory_bytes)
+    have = machine.gpu.memory_bytes / question.budget_margin
     if need <= have and machine.instance:
         host = offloaded_bytes(model, smallest) * machine.gpus / GIB
         ram = machine.instance.ram_gib
@@ -247,6 +247,7 @@ def _too_small(question: VideoQuestion, machine: Machine) -> Rejected:
         reason = f"offloading needs {host:.0f} GiB of host memory, {free:g} of {ram:g} GiB are free for it"
         return Rejected(machine.name, reason, host, ram, "GiB")
     stage = fit.memory.peak_stage if fit else "denoise"
-    held = f"{machine.gpu.name} has {have / GIB:.1f} GiB"
+    margin = f" after a margin of {question.budget_margin:g}" if question.budget_margin > 1 else ""
+    held = f"{machine.gpu.name} has {have / GIB:.1f} GiB{margin}"
     reason = f"{stage} needs {need / GIB:.1f} GiB per GPU even offloaded and tiled, {held}"
     return Rejected(machine.name, reason, need / GIB, have / GIB, "GiB")

@@ -18,7 +18,7 @@ class VideoQuestion:
     """What to plan for. Without `clips_per_day` the cost is that of a machine that is always busy.
 
     `mode` is None for what a worker does by default. `arrivals` are recorded arrival times in seconds; they
-    replace `clips_per_day` and `shape`.
+    replace `clips_per_day` and `shape`. The whole memory budget times `budget_margin` must fit a GPU.
     """
 
     model: VideoModel
@@ -41,6 +41,7 @@ class VideoQuestion:
     adapters: int = 1
     spare_machines: int = 1
     safety_factor: float = SAFETY_FACTOR
+    budget_margin: float = 1.0
     arrivals: tuple[float, ...] = ()
     runtime: Capabilities = FILMGATE
 

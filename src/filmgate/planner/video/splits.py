@@ -44,7 +44,7 @@ def fit_memory(question: VideoQuestion, machine: Machine, gpus: int) -> Placemen
     """The first placement that fits. Weights are sharded only where whole weights do not fit."""
     model, clip, factor = question.model, question.clip, question.safety_factor
     base = Placement(weights=question.precision, gpus=gpus)
-    capacity = machine.gpu.memory_bytes
+    capacity = machine.gpu.memory_bytes / question.budget_margin
     fit = first_fit(model, clip, base, capacity, factor)
     if fit is None and gpus > 1:
         fit = first_fit(model, clip, replace(base, is_sharded=True), capacity, factor)

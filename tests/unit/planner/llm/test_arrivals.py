@@ -17,6 +17,7 @@ from filmgate.planner.llm.arrivals import (
     pace_of,
     size_llm_fleet,
 )
+from filmgate.planner.llm.loaded import Load
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, steady_token_seconds
@@ -89,7 +90,7 @@ def test_the_batch_is_the_largest_that_memory_and_latency_allow(serving, constan
 
 
 def test_more_replicas_never_slow_the_first_token(serving, constants):
-    pace = pace_of(serving, PROMPT, ANSWER, 32, constants)
+    pace = pace_of(serving, Load(PROMPT, ANSWER, 32), constants)
     traffic = traffic_of(40 * 86_400, TrafficShape.BURSTY)
     times = [first_token_percentile(traffic, pace, n, 0.95) for n in range(1, 40)]
     assert times == sorted(times, reverse=True)

@@ -1,11 +1,14 @@
 """Language models: exact caches, latencies, and verdicts that name the missed limit."""
 
+from dataclasses import replace
+
 import pytest
 
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
+from filmgate.planner.report.tables import tables
 
 # GB of bf16 cache for one sequence of 8192 tokens
 CACHES = [
@@ -87,3 +90,63 @@ def test_a_model_that_fits_nothing_is_answered_with_the_options_to_lower(catalog
     answer = plan_llm(question, catalog, calibration)
     assert "Lower --precision" in answer.verdict
     assert answer.rejected[0].number > answer.rejected[0].limit
+
+
+def test_a_cached_prefix_makes_the_first_token_faster_and_the_cache_smaller(catalog, calibration):
+    model, gpu = catalog.llm("llama-3.1-8b"), catalog.gpu("H100")
+    cold, warm = (
+        plan_llm(LlmQuestion(model, concurrency=16, gpu=gpu, cached_tokens=n), catalog, calibration)
+        for n in (0, 6000)
+    )
+    assert warm.time.tokens.first_token_ms_p95 < 0.6 * cold.time.tokens.first_token_ms_p95
+    assert warm.memory.peak_bytes < cold.memory.peak_bytes
+
+
+def test_latencies_under_load_have_percentiles_in_order(catalog, calibration):
+    """S1-56: p99 of the first token and of the time between tokens."""
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=8, gpu=catalog.gpu("H100"))
+    tokens = plan_llm(question, catalog, calibration).time.tokens
+    assert tokens.first_token_ms_p50 < tokens.first_token_ms_p95 <= tokens.first_token_ms_p99
+    assert tokens.between_tokens_ms_p50 < tokens.between_tokens_ms_p99  # some steps also prefill a chunk
+    alone = LlmQuestion(catalog.llm("llama-3.1-8b"), gpu=catalog.gpu("H100"))
+    quiet = plan_llm(alone, catalog, calibration).time.tokens
+    assert quiet.between_tokens_ms_p50 == quiet.between_tokens_ms_p99
+
+
+def test_a_margin_on_the_whole_budget_can_be_asked_for(catalog, calibration):
+    """S3-13: (weights + cache + activations) x 1.2."""
+    card = catalog.gpu("RTX-PRO-6000-BSE")
+    question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=4, gpu=card)
+    assert plan_llm(question, catalog, calibration).is_possible
+    careful = plan_llm(replace(question, safety_factor=1.0, budget_margin=1.2), catalog, calibration)
+    assert not careful.is_possible
+    assert careful.rejected[0].limit == pytest.approx(95.6 * 0.9 / 1.2, abs=0.5)
+
+
+def test_the_managed_price_is_that_of_the_same_model_where_the_catalog_has_it(catalog, calibration):
+    model = catalog.llm("llama-3.3-70b")
+    answer = plan_llm(LlmQuestion(model, "fp8", concurrency=16), catalog, calibration)
+    same, *others = answer.cost.managed
+    assert same.is_same_model
+    assert not any(quote.is_same_model for quote in others)
+    assert same.usd_per_million_output_with_prompts == pytest.approx(0.72 * 8192 / 256, rel=0.01)
+    assert "Llama 3.3 70B on Bedrock costs" in answer.verdict
+    abroad = plan_llm(LlmQuestion(model, "fp8", region="eu-central-1"), catalog, calibration)
+    assert "offered in US, not in EU" in abroad.verdict
+
+
+def test_a_commitment_changes_the_bill_of_a_served_model(catalog, calibration):
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=64, requests_per_day=1e6)
+    full = plan_llm(question, catalog, calibration).cost
+    less = plan_llm(replace(question, commit_discount=0.3), catalog, calibration).cost
+    assert less.usd_per_day == pytest.approx(0.7 * full.usd_per_day)
+    assert {part.how for part in less.purchase} == {"committed"}
+
+
+def test_every_answer_with_a_fleet_has_the_six_serving_patterns(catalog, calibration):
+    """S2-31: the workload, the AWS service and the way of Filmgate."""
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b")), catalog, calibration)
+    patterns = answer.as_json()["serving_patterns"]
+    assert len(patterns) == 6
+    assert all(row["aws"] and row["filmgate"] for row in patterns)
+    assert "Serving patterns" in {table.title for table in tables(answer)}
