@@ -140,6 +140,11 @@ def open_pricing(region: str) -> Any:
     return _open("pricing", Endpoint(region), _config(ClientOptions(60.0, 60.0, max_attempts=5)))
 
 
+def open_cloudwatch(endpoint: Endpoint) -> Any:
+    """Opens a client for CloudWatch, whose metrics `plan rightsize` reads."""
+    return _open("cloudwatch", endpoint, _config(None))
+
+
 def upload_config(threads: int, part_bytes: int) -> "TransferConfig":
     """The `Config` argument of `upload_file`: parts of this size, sent on this many threads."""
     from boto3.s3.transfer import TransferConfig

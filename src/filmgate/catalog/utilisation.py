@@ -21,7 +21,7 @@ HIGHEST = {"gpu_util": 100.0, "memory_used_mib": inf, "sm_active": 1.0, "dram_ac
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """Samples of one or more GPUs. A column that is not in the file is empty."""
+    """Samples of one or more GPUs. What the source does not record is empty; `gpu_share` never is."""
 
     gpu_share: tuple[float, ...]
     memory_bytes: tuple[float, ...]

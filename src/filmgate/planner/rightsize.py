@@ -17,6 +17,7 @@ HIGH_MEMORY_SHARE = 0.92
 PREALLOCATED_SHARE = 0.70
 PREALLOCATED_CHANGE = 0.02  # engines reserve memory once; a load that needs it changes by more
 HEADROOM = 1.2
+NO_MEMORY = "memory is not recorded, so a replacement needs as much"
 OVERLOAD_HEADROOM = 1.5
 
 
@@ -27,6 +28,7 @@ def plan_rightsize(
     *,
     gpu: Gpu | None = None,
     instance: str | None = None,
+    source: str = "",
 ) -> Answer:
     """The verdict on the current machine, and the machines that can carry the same load."""
     machines, unusable = machines_for(catalog, region, gpu=gpu, names=[instance] if instance else [])
@@ -42,12 +44,17 @@ def plan_rightsize(
     options, rejected = _alternatives(catalog, region, now, load)
     best = next((o for o in options if o.name != now.name), None)
     line = MemoryLine("p99 of memory in use", load.held, ("serving",), False)
+    origin = f" of {source}" if source else ""
     return Answer(
-        question=f"is {now.name} the right size, by {len(samples.gpu_share)} samples",
+        question=f"is {now.name} the right size, by {len(samples.gpu_share)} samples{origin}",
         unit="hour",
         verdict=_verdict(now, judgement, reason, best),
         is_possible=True,
-        memory=MemoryAnswer((line,), load.held, "serving", load.capacity, HEADROOM, now.name),
+        memory=(
+            MemoryAnswer((line,), load.held, "serving", load.capacity, HEADROOM, now.name)
+            if load.is_memory_known
+            else None
+        ),
         fleet=UtilisationAnswer(
             samples=len(samples.gpu_share),
             gpu_p50=percentile(samples.gpu_share, 0.5),
@@ -77,6 +84,7 @@ class Load:
     held: float
     capacity: float
     is_preallocated: bool
+    is_memory_known: bool = True
 
     @property
     def activity(self) -> float:
@@ -90,7 +98,10 @@ class Load:
 
     @property
     def need_bytes(self) -> float:
-        """Memory that a replacement must have. What an engine reserves says nothing about its need."""
+        """Memory that a replacement must have. What an engine reserves says nothing about its need.
+
+        Without a record it is what the machine has.
+        """
         return self.capacity * 0.98 if self.is_preallocated else self.held * HEADROOM
 
     @property
@@ -99,7 +110,8 @@ class Load:
 
 
 def _load(samples: Utilisation, capacity: float) -> Load:
-    held, lowest = percentile(samples.memory_bytes, 0.99), percentile(samples.memory_bytes, 0.05)
+    memory = samples.memory_bytes
+    held, lowest = (percentile(memory, 0.99), percentile(memory, 0.05)) if memory else (0.0, 0.0)
     is_flat = held - lowest <= PREALLOCATED_CHANGE * held
     return Load(
         gpu=percentile(samples.gpu_share, 0.95),
@@ -107,12 +119,13 @@ def _load(samples: Utilisation, capacity: float) -> Load:
         dram=percentile(samples.dram_share, 0.95) if samples.dram_share else None,
         held=held,
         capacity=capacity,
-        is_preallocated=is_flat and held > PREALLOCATED_SHARE * capacity,
+        is_preallocated=not memory or (is_flat and held > PREALLOCATED_SHARE * capacity),
+        is_memory_known=bool(memory),
     )
 
 
 def _judge(load: Load) -> tuple[str, str]:
-    share = f"{load.memory_share:.0%} of memory is used"
+    share = f"{load.memory_share:.0%} of memory is used" if load.is_memory_known else NO_MEMORY
     what = f"p95 of GPU utilisation is {load.gpu:.0%}"
     if load.sm is not None or load.dram is not None:
         parts = (("SM", load.sm), ("DRAM", load.dram))
@@ -126,7 +139,7 @@ def _judge(load: Load) -> tuple[str, str]:
         return "starved", f"{what}: kernels wait for the host; look at the CPU and at batching"
     if max(load.gpu, load.activity) < LOW_UTILISATION:
         return "too big", f"{what} and {share}"
-    return "fine", f"{what}, memory {load.memory_share:.0%}"
+    return "fine", f"{what} and {share}"
 
 
 def _verdict(now: Machine, judgement: str, reason: str, best: Option | None) -> str:

@@ -100,6 +100,18 @@ RequestsPerSecond = Annotated[
 TtftMs = Annotated[float | None, typer.Option("--ttft-ms", help="Maximum time to first token.")]
 TbtMs = Annotated[float | None, typer.Option("--tbt-ms", help="Maximum time between tokens.")]
 MetricsFile = Annotated[
-    Path,
+    Path | None,
     typer.Option("--utilisation", help="CSV file with gpu_util and memory_used_mib, or their DCGM names."),
 ]
+MetricsPrometheus = Annotated[
+    str | None,
+    typer.Option("--prometheus", help="URL of a Prometheus with our GPU metrics or those of DCGM."),
+]
+Selector = Annotated[
+    str, typer.Option("--selector", help="Labels of the GPUs in Prometheus, e.g. '{instance=\"gpu-1\"}'.")
+]
+MetricsCloudWatch = Annotated[
+    str | None, typer.Option("--cloudwatch", help="sagemaker:ENDPOINT/VARIANT or ec2:INSTANCE_ID.")
+]
+CloudWatchUrl = Annotated[str, typer.Option("--cloudwatch-url", hidden=True)]
+Days = Annotated[int, typer.Option("--days", min=1, max=63, help="Days of metrics to read.")]

@@ -106,7 +106,8 @@ def _utilisation(fleet: UtilisationAnswer) -> Iterator[Row]:
     yield "samples", count(fleet.samples)
     yield "GPU utilisation, p50", f"{fleet.gpu_p50:.0%}"
     yield "GPU utilisation, p95", f"{fleet.gpu_p95:.0%}"
-    yield "memory in use, p99", f"{gib(fleet.memory_p99_bytes)}, {fleet.memory_share:.0%} of the device"
+    if fleet.memory_p99_bytes:
+        yield "memory in use, p99", f"{gib(fleet.memory_p99_bytes)}, {fleet.memory_share:.0%} of the device"
     if fleet.sm_p95 is not None:
         yield "SM active, p95", f"{fleet.sm_p95:.0%}"
     if fleet.dram_p95 is not None:

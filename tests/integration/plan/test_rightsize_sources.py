@@ -1,0 +1,168 @@
+"""`plan rightsize` from CloudWatch, from Prometheus, and from the jobs of this installation."""
+
+import json
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import sqlalchemy as sa
+
+from filmgate.catalog.cloudwatch import Device, MetricSource, read_cloudwatch
+from filmgate.catalog.gpus import GIB
+from filmgate.catalog.loader import load_catalog
+from filmgate.catalog.prometheus import read_prometheus
+from filmgate.database import open_database
+from filmgate.database.schema import jobs, workers
+from filmgate.errors import RunError, UsageError
+from filmgate.planner.rightsize import plan_rightsize
+from filmgate.scheduling.busy_hours import busy_hours, shares
+from filmgate.settings import QueueSettings
+from tests.aws import client
+
+NOW = datetime.now(UTC).replace(second=0, microsecond=0)
+
+
+def put(cloudwatch, namespace, metric, dimensions, value):
+    points = [
+        {
+            "MetricName": metric,
+            "Dimensions": [{"Name": name, "Value": text} for name, text in dimensions.items()],
+            "Timestamp": NOW - timedelta(minutes=5 * i),
+            "Value": value,
+        }
+        for i in range(1, 21)
+    ]
+    cloudwatch.put_metric_data(Namespace=namespace, MetricData=points)
+
+
+def test_an_idle_endpoint_is_too_big_and_the_refusals_of_smaller_machines_are_shown(aws_url):
+    """S2-36, S2-37: GPUUtilization of 15 % in /aws/sagemaker/Endpoints; g4dn and inf2 have an answer."""
+    cloudwatch, source = client("cloudwatch", aws_url), MetricSource.parse("sagemaker:clips/blue")
+    for metric, value in (("GPUUtilization", 15.0), ("GPUMemoryUtilization", 40.0)):
+        put(cloudwatch, source.namespace, metric, source.dimensions, value)
+    catalog = load_catalog()
+    card = catalog.gpu("A10G")
+    samples = read_cloudwatch(cloudwatch, source, Device(1, card.memory_bytes), NOW)
+    assert set(samples.gpu_share) == {0.15}
+    answer = plan_rightsize(samples, catalog, "us-east-1", instance="g5.2xlarge")
+    assert answer.fleet.judgement == "too big"
+    named = {one.name for one in (*answer.options, *answer.rejected)}
+    assert {"g4dn.xlarge", "inf2.xlarge"} <= named
+    assert "Neuron" in next(one.reason for one in answer.rejected if one.name == "inf2.xlarge")
+
+
+def test_the_metrics_of_the_agent_are_percent_and_mebibytes(aws_url):
+    cloudwatch, source = client("cloudwatch", aws_url), MetricSource.parse("ec2:i-0abc")
+    put(cloudwatch, "CWAgent", "nvidia_smi_utilization_gpu", source.dimensions, 85.0)
+    put(cloudwatch, "CWAgent", "nvidia_smi_memory_used", source.dimensions, 20_480.0)
+    samples = read_cloudwatch(cloudwatch, source, Device(1, 48 * GIB), NOW)
+    assert (samples.gpu_share[0], samples.memory_bytes[0]) == (0.85, 20 * GIB)
+    with pytest.raises(
+        UsageError, match="has no nvidia_smi_utilization_gpu in CWAgent for InstanceId i-none"
+    ):
+        read_cloudwatch(cloudwatch, MetricSource.parse("ec2:i-none"), Device(1, GIB), NOW)
+
+
+@pytest.mark.parametrize("text", ["", "ec2:", "lambda:x", "AWS/SageMaker"])
+def test_a_source_that_is_neither_is_refused_with_the_forms(text):
+    with pytest.raises(UsageError, match="sagemaker:ENDPOINT/VARIANT or ec2:INSTANCE_ID"):
+        MetricSource.parse(text)
+
+
+@contextmanager
+def prometheus(series, status=200):
+    """A server that answers query_range with these samples by metric name."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            query = parse_qs(urlsplit(self.path).query)["query"][0]
+            values = series.get(query.partition("{")[0], [])
+            found = [{"metric": {}, "values": [[i, str(value)] for i, value in enumerate(values)]}]
+            body = json.dumps({"status": "success", "data": {"result": found if values else []}})
+            if status != 200:
+                body = json.dumps({"status": "error", "error": "bad_data: parse error"})
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_activity_from_the_dcgm_exporter_decides():
+    """S1-22, S1-33: DRAM 90 % active is a load, whatever the utilisation says."""
+    series = {
+        "DCGM_FI_DEV_GPU_UTIL": [30, 31, 32],
+        "DCGM_FI_DEV_FB_USED": [8192, 9000, "NaN"],
+        "DCGM_FI_PROF_SM_ACTIVE": [0.2] * 3,
+        "DCGM_FI_PROF_DRAM_ACTIVE": [0.9] * 3,
+    }
+    with prometheus(series) as url:
+        samples = read_prometheus(url, '{gpu="0"}', NOW.timestamp())
+    assert samples.gpu_share == (0.30, 0.31, 0.32)
+    assert samples.memory_bytes == (8 * GIB, 9000 * (1 << 20))
+    answer = plan_rightsize(samples, load_catalog(), "us-east-1", instance="g7e.2xlarge")
+    assert answer.fleet.judgement == "too small"
+
+
+def test_the_metrics_of_our_own_workers_come_first():
+    series = {"filmgate_gpu_utilization_ratio": [0.5], "DCGM_FI_DEV_GPU_UTIL": [90]}
+    with prometheus(series) as url:
+        assert read_prometheus(url, "", NOW.timestamp()).gpu_share == (0.5,)
+
+
+def test_a_prometheus_without_samples_or_with_an_error_is_reported():
+    with prometheus({}) as url, pytest.raises(UsageError, match="no samples of filmgate_gpu_utilization"):
+        read_prometheus(url, "", NOW.timestamp())
+    with prometheus({}, status=400) as url, pytest.raises(UsageError, match="bad_data"):
+        read_prometheus(url, "{", NOW.timestamp())
+    with pytest.raises(RunError, match="does not answer as Prometheus"):
+        read_prometheus("http://127.0.0.1:1", "", NOW.timestamp())
+
+
+def insert_job(connection, number, started, finished):
+    empty = {sa.Text: "", sa.Double: 0.0, sa.BigInteger: 0, sa.Boolean: False, sa.LargeBinary: b""}
+    row = {
+        column.name: next(value for kind, value in empty.items() if isinstance(column.type, kind))
+        for column in jobs.columns
+        if not column.nullable and column.name != "seq"
+    }
+    row |= {"id": f"video_{number}", "route": "gpu", "started_at": started, "finished_at": finished}
+    connection.execute(sa.insert(jobs).values(**row))
+
+
+def test_the_jobs_of_this_installation_are_enough(tmp_path):
+    database = open_database(QueueSettings(), tmp_path)
+    with database.write() as connection:
+        now = database.now(connection)
+        for hour in range(6):
+            start = now - (6 - hour) * 3600
+            insert_job(connection, hour, start, start + 900)
+        connection.execute(
+            sa.insert(workers).values(
+                id="w1", route="gpu", models="[]", device="cuda", capacity=1, cards="[]", seen_at=now
+            )
+        )
+    hours = busy_hours(database)
+    database.close()
+    assert sum(hours) * 3600 == pytest.approx(6 * 900, rel=0.01)
+    assert max(hours) == pytest.approx(0.25, abs=0.01)
+
+
+def test_a_job_that_spans_hours_is_busy_in_each_of_them():
+    found = shares([(1800.0, 3600.0 * 2.5)], now=3 * 3600.0, gpus=2, days=7)
+    assert found == [0.25, 0.5, 0.25]
+    assert shares([], 0.0, 1, 7) == []
