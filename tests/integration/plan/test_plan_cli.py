@@ -11,7 +11,7 @@ from filmgate.cli import app, name_flag
 from filmgate.errors import UsageError
 
 KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet", "cost", "options",
-        "rejected", "plan_b", "assumptions", "sources"]  # fmt: skip
+        "rejected", "serving_patterns", "plan_b", "assumptions", "sources"]  # fmt: skip
 VIDEO = ["video", "--model", "wan2.1-t2v-14b", "--size", "1280x720", "--seconds", "5", "--steps", "50"]
 QUESTIONS = {
     "video": [*VIDEO, "--clips-per-day", "5000", "--slo-seconds", "3600"],

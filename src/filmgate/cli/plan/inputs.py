@@ -141,21 +141,26 @@ def check_precision(
     return precision
 
 
-def check_length(seconds: float | None, frames: int | None) -> None:
-    """Positive numbers, and not both."""
+def check_length(seconds: float | None, frames: int | None) -> int | None:
+    """The frames. Raises UsageError unless both are positive numbers, and for both together."""
     if seconds is not None and frames is not None:
         raise UsageError("give --seconds or --frames, not both", option="--frames")
     check_positive(seconds, "--seconds")
     check_positive(frames, "--frames")
+    return frames
 
 
-def check_numbers(question: VideoQuestion) -> None:
+def check_numbers(question: VideoQuestion) -> VideoQuestion:
+    """The question. Raises UsageError for a number that is out of range."""
     check_positive(question.clips_per_day, "--clips-per-day")
     check_positive(question.slo_seconds, "--slo-seconds")
     check_safety_factor(question.safety_factor)
     check_share(question.commit_discount, "--commit-discount")
     check_share(question.interruptible_share, "--interruptible")
     check_positive(question.interruptions_per_day, "--interruptions-per-day")
+    check_years(question.commit_years)
+    check_margin(question.budget_margin)
+    return question
 
 
 def check_residency(residency: str | None, catalog: Catalog) -> str | None:

@@ -44,16 +44,9 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     from filmgate.planner.llm.serving import LlmQuestion
 
     found = inputs.find_llm(model, facts.catalog)
-    for value, option in (
-        (context, "--context"),
-        (answer_tokens, "--answer-tokens"),
-        (concurrency, "--concurrency"),
-        (requests_per_day, "--requests-per-day"),
-        (requests_per_second, "--requests-per-second"),
-        (ttft_ms, "--ttft-ms"),
-        (tbt_ms, "--tbt-ms"),
-    ):
-        inputs.check_positive(value, option)
+    _check_positive(context=context, answer_tokens=answer_tokens, concurrency=concurrency)
+    _check_positive(requests_per_day=requests_per_day, requests_per_second=requests_per_second)
+    _check_positive(ttft_ms=ttft_ms, tbt_ms=tbt_ms)
     inputs.check_safety_factor(safety_factor)
     inputs.check_tokens(context, answer_tokens, cached_tokens)
     inputs.check_share(commit_discount, "--commit-discount")
@@ -78,6 +71,13 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         requests_per_day=volume,
         shape=traffic,
     )
+
+
+def _check_positive(**values: float | None) -> None:
+    from filmgate.cli.plan import inputs
+
+    for name, value in values.items():
+        inputs.check_positive(value, f"--{name.replace('_', '-')}")
 
 
 def answer_llm(facts: Facts, **given: Any) -> "Answer":

@@ -48,33 +48,32 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     from filmgate.planner.video.question import VideoQuestion
 
     found = inputs.find_video_model(model, facts.catalog)
-    inputs.check_length(seconds, frames)
-    clip = clip_for(found, size=inputs.parse_size(size), seconds=seconds, frames=frames, fps=fps, steps=steps)
-    question = VideoQuestion(
-        model=found,
-        clip=clip,
-        region=facts.region,
-        clips_per_day=clips_per_day,
-        slo_seconds=slo_seconds,
-        shape=traffic,
-        precision=inputs.check_precision(precision or "bf16", WEIGHTS),
-        mode=None if compiled is None else "compiled" if compiled else "eager",
-        gpu=inputs.gpu_or_none(gpu, facts.catalog),
-        residency=inputs.check_residency(residency, facts.catalog),
-        commit_discount=commit_discount,
-        commit_years=inputs.check_years(commit_years),
-        interruptible_share=interruptible,
-        interruptions_per_day=interruptions_per_day,
-        tenants=tenants,
-        tenancy=isolation,
-        spare_machines=spare_machines,
-        arrivals=inputs.read_arrivals(arrivals, clips_per_day),
-        adapters=adapters,
-        safety_factor=safety_factor,
-        budget_margin=inputs.check_margin(budget_margin),
+    frames, box = inputs.check_length(seconds, frames), inputs.parse_size(size)
+    return inputs.check_numbers(
+        VideoQuestion(
+            model=found,
+            clip=clip_for(found, size=box, seconds=seconds, frames=frames, fps=fps, steps=steps),
+            region=facts.region,
+            clips_per_day=clips_per_day,
+            slo_seconds=slo_seconds,
+            shape=traffic,
+            precision=inputs.check_precision(precision or "bf16", WEIGHTS),
+            mode=None if compiled is None else "compiled" if compiled else "eager",
+            gpu=inputs.gpu_or_none(gpu, facts.catalog),
+            residency=inputs.check_residency(residency, facts.catalog),
+            commit_discount=commit_discount,
+            commit_years=commit_years,
+            interruptible_share=interruptible,
+            interruptions_per_day=interruptions_per_day,
+            tenants=tenants,
+            tenancy=isolation,
+            spare_machines=spare_machines,
+            arrivals=inputs.read_arrivals(arrivals, clips_per_day),
+            adapters=adapters,
+            safety_factor=safety_factor,
+            budget_margin=budget_margin,
+        )
     )
-    inputs.check_numbers(question)
-    return question
 
 
 def answer_video(facts: Facts, **given: Any) -> "Answer":

@@ -12,7 +12,7 @@ from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
 
 KEYS = ["verdict", "question", "is_possible", "unit", "memory", "time", "fleet", "cost", "options",
-        "rejected", "plan_b", "assumptions", "sources"]  # fmt: skip
+        "rejected", "serving_patterns", "plan_b", "assumptions", "sources"]  # fmt: skip
 
 
 @pytest.fixture
