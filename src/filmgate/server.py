@@ -5,13 +5,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from prometheus_client import CollectorRegistry
 
 from filmgate.admission.accept import Admission, AdmissionServices
 from filmgate.admission.screening import open_screener
 from filmgate.api.app import build_app
+from filmgate.api.certificates import export_expiry
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.health import api_readiness
 from filmgate.api.http_server import check_exposure, listen, uvicorn_config
@@ -27,6 +30,7 @@ from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, pa
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
+from filmgate.providers.metrics import BreakerCollector
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.live_forecast import LiveForecast
@@ -66,6 +70,7 @@ class ServerServices:
     queue: SqlQueue
     router: Router | None
     checkpoints: Checkpoints | None = None
+    database: Database | None = None
 
 
 def open_services(
@@ -127,7 +132,7 @@ def open_services(
         spool_folder=settings.data,
         tracer=tracer,
     )
-    return ServerServices(api, queue, router, open_checkpoints(database, settings))
+    return ServerServices(api, queue, router, open_checkpoints(database, settings), database)
 
 
 def record_site(database: Database, settings: Settings, store: ObjectStore, keys: DataKeys) -> None:
@@ -184,8 +189,7 @@ def serve(
 
     tracer = open_tracer(settings.traces, "api")
     services = open_services(settings, open_configured(settings.provider), read_starting, tracer)
-    registry = new_registry()
-    registry.register(QueueCollector(services.api.reader, time.time, QueueTerms.of(settings)))
+    registry = open_metrics(services, settings)
     app = build_app(services.api, registry)
     listener = listen(settings.api)
     # uvicorn raises the signal that stopped it again when it is done: it must run our `finally`.
@@ -199,6 +203,17 @@ def serve(
     finally:
         listener.close()
         tracer.close()
+
+
+def open_metrics(services: ServerServices, settings: Settings) -> CollectorRegistry:
+    """The metrics of the service and of this process."""
+    registry = new_registry()
+    registry.register(QueueCollector(services.api.reader, time.time, QueueTerms.of(settings)))
+    if services.database is not None:
+        registry.register(BreakerCollector(services.database))
+    if settings.api.tls_certificate:
+        export_expiry(Path(settings.api.tls_certificate), registry)
+    return registry
 
 
 def _exit(_number: int, _frame: FrameType | None) -> None:

@@ -7,10 +7,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Route, RouteReason, Routing, TenantId, WorkerId
+from filmgate.providers.breaker import Breaker
+from filmgate.providers.circuit import Outcome, Signal
+from filmgate.providers.metrics import BreakerCollector
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, record_start
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
+from filmgate.settings import RoutingSettings
 from filmgate.telemetry.metrics import METRICS
 from tests.tickets import PROMPT, RESULT, make_offer, make_ticket
 
@@ -112,6 +116,22 @@ def test_with_many_tenants_the_histograms_have_no_tenant(queue, reader, clocks):
         queue.complete(queue.lease(make_offer()), RESULT)
     counted = values(scrape(reader, clocks), "filmgate_job_seconds_count")
     assert counted == {("flipbook", "gpu", "", ""): 3.0}
+
+
+def test_the_phase_of_a_breaker_is_exported(bench):
+    """S2-60."""
+    breaker = Breaker(bench.database, "bedrock", RoutingSettings(failures_to_open=1))
+    registry = CollectorRegistry()
+    registry.register(BreakerCollector(bench.database))
+
+    def phases():
+        samples = values(generate_latest(registry).decode(), "filmgate_breaker_phase")
+        return {phase for (phase, _provider), value in samples.items() if value}
+
+    breaker.record(Outcome(Signal.ANSWERED))
+    assert phases() == {"closed"}
+    breaker.record(Outcome(Signal.FAILED))
+    assert phases() == {"open"}
 
 
 def test_everything_that_is_exported_is_in_the_list(queue, reader, clocks):

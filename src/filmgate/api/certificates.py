@@ -2,12 +2,15 @@
 
 import asyncio
 import ssl
+from pathlib import Path
 
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 from starlette.types import Receive, Scope, Send
 
 from filmgate.api.auth import CERTIFICATE_EXTENSION
 from filmgate.api.connections import EdgeProtocol
+from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY
 
 
 class CertificateProtocol(EdgeProtocol):
@@ -24,6 +27,16 @@ class CertificateProtocol(EdgeProtocol):
             await app(scope, receive, send)
 
         self.app = with_subject
+
+
+def export_expiry(certificate: Path, registry: CollectorRegistry) -> None:
+    """Export when the server's certificate expires. The file is read at each scrape: it may be renewed."""
+
+    def read_expiry() -> float:
+        first, *_ = x509.load_pem_x509_certificates(certificate.read_bytes())
+        return first.not_valid_after_utc.timestamp()
+
+    CERTIFICATE_EXPIRY.live_gauge(registry).set_function(read_expiry)
 
 
 def subject_of(channel: ssl.SSLObject) -> str | None:

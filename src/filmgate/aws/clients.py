@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from filmgate.aws.errors import AwsFailure, FailureKind
 from filmgate.errors import SettingsError
+from filmgate.telemetry.throttles import count_throttle
 from filmgate.telemetry.trace_context import current_trace, xray_header
 
 if TYPE_CHECKING:
@@ -180,6 +183,7 @@ def _open(
             raise SettingsError(f"no AWS region is set; set {setting} or AWS_DEFAULT_REGION", option=setting)
         client = session.client(service, region_name=region, endpoint_url=endpoint.url or None, config=config)
         client.meta.events.register("before-call", _send_trace_id)
+        client.meta.events.register("needs-retry", partial(_count_throttle, service))
         return client
 
 
@@ -201,6 +205,13 @@ def _open_session(credentials: "SessionCredentials | None") -> Any:
     own, given = get_session(), credentials
     own.register_component("credential_provider", CredentialResolver([Given()]))
     return Session(botocore_session=own)
+
+
+def _count_throttle(service: str, response: "tuple[Any, dict[str, Any]] | None" = None, **_: object) -> None:
+    """Called by botocore after every attempt, before it decides whether to try again."""
+    code = str(response[1].get("Error", {}).get("Code", "")) if response is not None else ""
+    if code and AwsFailure.from_code(service, "", code).kind is FailureKind.THROTTLED:
+        count_throttle(service)
 
 
 def _send_trace_id(params: dict[str, Any], **_: object) -> None:

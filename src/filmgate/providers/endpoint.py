@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from filmgate.errors import ProviderError, ProviderRefused, ProviderThrottled, ProviderUnusable
+from filmgate.telemetry.throttles import count_throttle
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER, current_trace, trace_headers
 
 _CHUNK_BYTES = 256 << 10
@@ -108,6 +109,7 @@ def _to_error(answer: httpx.Response) -> ProviderError:
         case 401 | 403:
             return ProviderUnusable(f"the provider rejected the API key: {status}; check provider.key_file")
         case 429:
+            count_throttle("provider")
             after = answer.headers.get("retry-after", "")
             return ProviderThrottled(
                 f"the provider has no capacity: {status}",

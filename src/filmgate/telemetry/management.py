@@ -20,6 +20,7 @@ from filmgate.errors import SettingsError
 from filmgate.settings import ManagementSettings
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.readiness import OK, Readiness, is_ready
+from filmgate.telemetry.throttles import THROTTLE_COUNTER
 
 log = Log("management")
 
@@ -32,11 +33,12 @@ _JSON = "application/json"
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry with the metrics that every process has: CPU, memory and open files."""
+    """A registry with the metrics that every process has: CPU, memory, open files, throttled calls."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     GCCollector(registry=registry)
+    registry.register(THROTTLE_COUNTER)
     return registry
 
 

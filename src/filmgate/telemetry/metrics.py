@@ -184,7 +184,7 @@ TASK_FAILURES = _counter(Source.PROCESS, "task_failures", "Failed runs of a back
 THROTTLES = _counter(
     Source.PROCESS,
     "downstream_throttles",
-    "Calls that a service refused because there were too many: s3, kms, sqs, bedrock or the provider. "
+    "Calls that a service refused because there were too many: s3, kms, sqs, bedrock-runtime or provider. "
     "Every attempt counts, repeated or not.",
     "service",
 )

@@ -19,7 +19,7 @@ from filmgate.errors import (
     QueueUnavailable,
 )
 from filmgate.jobs import Lease, WorkerId
-from filmgate.scheduling.base import JobQueue, Offer, read_tenants
+from filmgate.scheduling.base import JobQueue, Offer, Provenance, read_tenants
 from filmgate.scheduling.workers import WorkerStatus
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import ObjectStore
@@ -55,7 +55,8 @@ class Worker:
         self._queue = queue
         self._store = store
         self._settings = settings
-        self._publisher = Publisher(queue, store, settings)
+        provenance = Provenance(self._tracing.gpu.uuid, self._tracing.instance_id)
+        self._publisher = Publisher(queue, store, settings, provenance)
         tenants = read_tenants(settings)
         self._offer = Offer(worker_id, runner.models, runner.route, runner.device, tenants=tenants)
         # Not an Event: a signal handler must not take its lock.

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from filmgate.errors import FilmgateError, KeyringUnavailable, QueueUnavailable, StoreUnavailable
 from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage, StillKind
-from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
+from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue, Provenance
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import (
     CHECKPOINT_PART,
@@ -32,8 +32,15 @@ _FRAGMENT_GRACE_SECONDS = 3.0
 class Publisher:
     """Stores clips and ends jobs. A job is completed only after its clip is durable in the store."""
 
-    def __init__(self, queue: JobQueue, store: ObjectStore, settings: WorkerSettings) -> None:
+    def __init__(
+        self,
+        queue: JobQueue,
+        store: ObjectStore,
+        settings: WorkerSettings,
+        provenance: Provenance | None = None,
+    ) -> None:
         self._queue = queue
+        self._provenance = provenance or Provenance()
         self._store = store
         self._settings = settings
         self._old_fragments: deque[tuple[float, Lease]] = deque()
@@ -56,7 +63,9 @@ class Publisher:
             raise
         timer.open(None)
         with rendering.trace.span("publish", size_bytes=clip.size_bytes):
-            return self.acknowledge(lease, AttemptResult(clip, timer.seconds), log, has_viewers=True)
+            return self.acknowledge(
+                lease, AttemptResult(clip, timer.seconds, self._provenance), log, has_viewers=True
+            )
 
     def acknowledge(self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False) -> Job:
         """Complete the job with a stored clip and delete its intermediate objects. Raises LeaseLost.
