@@ -5,6 +5,14 @@ from collections.abc import Iterator
 import torch
 
 from filmgate.pipeline.encode.encoder import HARDWARE, SOFTWARE, probe_encoder
+from filmgate.pipeline.loading.compatibility import (
+    TorchBuild,
+    explain_unused_gpu,
+    find_facts,
+    find_mismatches,
+    read_gpus,
+    read_torch_build,
+)
 from filmgate.pipeline.loading.compilation import find_missing_tool
 from filmgate.telemetry.findings import Finding, Verdict
 
@@ -19,21 +27,37 @@ def examine() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    if torch.version.cuda is None:
-        yield Finding(
-            "GPU",
-            Verdict.WARN,
-            "this torch is a CPU build; it can run only small models",
-            "install a CUDA build of torch",
-        )
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            yield from _gpu(index)
+        yield from examine_drivers(read_torch_build())
+        yield examine_compiler()
         return
-    if not torch.cuda.is_available():
-        remedy = "check that nvidia-smi lists a GPU and that the driver is recent enough for this torch"
-        yield Finding("GPU", Verdict.WARN, f"CUDA {torch.version.cuda} finds no usable GPU", remedy)
+    if (problem := explain_unused_gpu()) is not None:
+        message, _, remedy = problem.rpartition("; ")
+        yield Finding("GPU", Verdict.FAIL, message, remedy)
+        yield from examine_drivers(read_torch_build())
         return
-    for index in range(torch.cuda.device_count()):
-        yield from _gpu(index)
-    yield examine_compiler()
+    yield Finding(
+        "GPU",
+        Verdict.WARN,
+        f"this machine has no NVIDIA GPU (torch {torch.__version__}); it can run only small models",
+        "use a machine with an NVIDIA GPU and a CUDA build of torch for larger models",
+    )
+
+
+def examine_drivers(build: TorchBuild) -> Iterator[Finding]:
+    """Whether driver, CUDA and compute capability of each GPU are what torch and the catalog need."""
+    for index, gpu in enumerate(read_gpus()):
+        subject, mismatches = f"driver of GPU {index}", list(find_mismatches(gpu, build, find_facts(gpu)))
+        if not mismatches:
+            yield Finding(
+                subject, Verdict.OK, f"{gpu.driver}, CUDA up to {'.'.join(map(str, gpu.cuda_driver))}"
+            )
+        for found in mismatches:
+            yield Finding(
+                subject, Verdict.FAIL if found.is_fatal else Verdict.WARN, found.message, found.remedy
+            )
 
 
 def examine_compiler() -> Finding:
@@ -48,7 +72,6 @@ def _gpu(index: int) -> Iterator[Finding]:
     properties = torch.cuda.get_device_properties(index)
     capability = f"{properties.major}.{properties.minor}"
     yield Finding(f"GPU {index}", Verdict.OK, f"{properties.name}, compute capability {capability}")
-    yield _driver()
     free, total = torch.cuda.mem_get_info(index)
     is_enough = free >= RECOMMENDED_FREE_BYTES
     yield Finding(
@@ -57,17 +80,6 @@ def _gpu(index: int) -> Iterator[Finding]:
         f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
         "" if is_enough else "stop other programs on this GPU, or decoding above 480p is tiled and slower",
     )
-
-
-def _driver() -> Finding:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        version = str(pynvml.nvmlSystemGetDriverVersion())
-    except pynvml.NVMLError as exc:
-        return Finding("driver", Verdict.WARN, f"NVML failed: {exc}", "reinstall the NVIDIA driver")
-    return Finding("driver", Verdict.OK, version)
 
 
 def _encoders() -> Iterator[Finding]:

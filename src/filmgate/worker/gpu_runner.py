@@ -21,6 +21,7 @@ from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.pipeline.loading.loader import VideoModel, load_model, source_folder
 from filmgate.pipeline.loading.memory import (
     budget_bytes,
+    check_gpu,
     collect_and_freeze,
     estimate_bytes,
     find_gpu_uuid,
@@ -76,6 +77,7 @@ class GpuRunner:
         self._metrics = metrics or WorkerMetrics(CollectorRegistry())
         self._self_check = SelfCheck(goldens or MemoryGoldenClips(), self._metrics)
         self._watch_seconds = watch_seconds
+        check_gpu(settings)
         self._device = name_device(settings)
         self.gpu_uuid = find_gpu_uuid(settings)
         self._watch: GpuWatch | None = None

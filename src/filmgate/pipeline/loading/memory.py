@@ -13,8 +13,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from filmgate.errors import DeviceError, ModelError
+from filmgate.pipeline.loading.compatibility import (
+    explain_unused_gpu,
+    find_facts,
+    find_mismatches,
+    read_gpus,
+    read_torch_build,
+)
 from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.settings import PipelineSettings
+from filmgate.telemetry.logs import Log
+
+log = Log("device")
 
 HEADROOM = 1.2  # weights times this: allocator rounding and fragmentation
 ACTIVATION_BYTES = 4 << 30  # activations at 480p; above that, decoding uses smaller tiles
@@ -48,16 +58,24 @@ def choose_offload(component_bytes: Mapping[str, int], free_bytes: int) -> Offlo
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of the setting; `auto` is the first GPU, or the CPU. Raises DeviceError."""
+    """The device of the setting; `auto` is the first GPU, or the CPU of a machine without one.
+
+    Raises DeviceError, also for `auto` on a machine with an NVIDIA GPU that torch cannot use.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        if (problem := explain_unused_gpu()) is not None:
+            raise DeviceError(f"{problem}. To render on the CPU anyway, set pipeline.device to cpu")
+        return torch.device("cpu")
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise DeviceError(f"pipeline.device is {name!r}; use auto, cpu, cuda or cuda:N")
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        problem = explain_unused_gpu() or "run `filmgate doctor`, or set pipeline.device to auto or cpu"
         raise DeviceError(
             f"pipeline.device is {name}, but torch {torch.__version__} finds {torch.cuda.device_count()} "
-            "GPUs; run `filmgate doctor`, or set pipeline.device to auto or cpu"
+            f"GPUs; {problem}"
         )
     return device
 
@@ -77,6 +95,18 @@ def name_device(settings: PipelineSettings) -> str:
     """The name of the device in job records: `NVIDIA H200`, or `cpu`."""
     device = choose_device(settings.device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def check_gpu(settings: PipelineSettings) -> None:
+    """Compare driver, CUDA, torch and the GPU. Raises DeviceError if the GPU cannot run; may warn."""
+    uuid = find_gpu_uuid(settings)
+    for gpu in read_gpus():
+        if gpu.uuid != uuid:
+            continue
+        for found in find_mismatches(gpu, read_torch_build(), find_facts(gpu)):
+            if found.is_fatal:
+                raise DeviceError(f"{gpu.name}: {found.message}; {found.remedy}")
+            log.warning("the driver is older than this GPU needs; run `filmgate doctor`", gpu=gpu.uuid)
 
 
 def find_gpu_uuid(settings: PipelineSettings) -> str:
