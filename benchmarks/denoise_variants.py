@@ -25,7 +25,8 @@ from benchmarks.denoisers import (
     recipe_of,
 )
 from filmgate.errors import DeviceError, UsageError
-from filmgate.pipeline.loading.compilation import BlockCompiler, set_cache_folder
+from filmgate.pipeline.kernel_cache import set_cache_folder
+from filmgate.pipeline.loading.compilation import BlockCompiler
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
 from filmgate.pipeline.text.cache import TextCache
 from filmgate.settings import PipelineSettings

@@ -10,9 +10,9 @@ from filmgate.errors import Cancelled
 from filmgate.pipeline.canary import canary_request, check_canary
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.doctor import examine_compiler
+from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
 from filmgate.pipeline.loading import compilation
 from filmgate.pipeline.loading.compilation import (
-    CACHE_VARIABLE,
     BlockCompiler,
     find_missing_tool,
     open_compiler,

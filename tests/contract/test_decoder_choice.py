@@ -1,4 +1,4 @@
-"""Which decoder `open_decoder` returns: support, measured GPUs, the self-test, and failures to build."""
+"""Which decoder `open_decoder` returns: support, the timed trial, the self-test, and failures to build."""
 
 import pytest
 import torch
@@ -6,8 +6,10 @@ from diffusers import AutoencoderKLCogVideoX
 
 from filmgate.errors import UsageError
 from filmgate.pipeline.decode import is_fast_decoder, open_decoder
-from filmgate.pipeline.decode.fast import passes
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_measured, unsupported_reason
+from filmgate.pipeline.decode.fast import passes, trial
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, unsupported_reason
+from filmgate.pipeline.decode.fast.trial import FILE_NAME, Trial, may_be_fast, read_trials
+from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
 from filmgate.pipeline.render import Renderer
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import JsonFormatter
@@ -15,10 +17,17 @@ from tests.zoo_vaes import COGVIDEOX, build_vae
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """The fast decoder counts as measured on this machine."""
+def supported(monkeypatch, tmp_path):
+    """A machine whose device may use the fast decoder; results of trials go to an empty folder."""
     monkeypatch.setattr("filmgate.pipeline.decode.unsupported_reason", lambda _: None)
-    monkeypatch.setattr("filmgate.pipeline.decode.is_measured", lambda _: True)
+    monkeypatch.setattr("filmgate.pipeline.decode.may_be_fast", lambda _: True)
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+
+
+@pytest.fixture
+def measured(supported, monkeypatch):
+    """The fast decoder is the faster one on this machine."""
+    monkeypatch.setattr("filmgate.pipeline.decode.wins_trial", lambda *_: True)
 
 
 @pytest.mark.usefixtures("measured")
@@ -114,17 +123,43 @@ def test_an_unsupported_cogvideox_layer_is_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "capability", "expected"),
-    [
-        ("wan2.1", (9, 0), True),
-        ("wan2.1", (8, 0), False),
-        ("cogvideox", (9, 0), True),
-        ("cogvideox", (8, 9), False),
-    ],
+    ("capability", "expected"),
+    [((7, 5), False), ((8, 0), True), ((8, 9), True), ((9, 0), True), ((12, 0), True)],
 )
-def test_auto_uses_the_fast_decoder_on_measured_gpus_only(name, capability, expected, monkeypatch):
+def test_auto_tries_the_fast_decoder_from_compute_capability_8(capability, expected, monkeypatch):
+    """A100, L40S and G7e too (S4-17)."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert is_measured(build_vae(name)) is expected
+    assert may_be_fast(build_vae("wan2.1")) is expected
+
+
+@pytest.mark.usefixtures("supported")
+@pytest.mark.parametrize(("fast", "is_used"), [(0.1, True), (0.3, False)])
+def test_auto_uses_the_decoder_that_wins_the_trial_and_keeps_the_result(fast, is_used, monkeypatch, tmp_path):
+    runs = []
+
+    def run(decoder, _vae):
+        runs.append(decoder)
+        return Trial(fast_seconds=fast, exact_seconds=0.2)
+
+    monkeypatch.setattr(trial, "run_trial", run)
+    chosen = [is_fast_decoder(open_decoder(build_vae("wan2.1").to(torch.bfloat16))) for _ in range(2)]
+    assert (chosen, len(runs)) == ([is_used] * 2, 1)
+    other = build_vae("wan2.1")  # another dtype is another trial
+    assert is_fast_decoder(open_decoder(other)) is is_used
+    assert len(runs) == 2
+    assert set(read_trials(tmp_path / FILE_NAME).values()) == {Trial(fast, 0.2)}
+    assert is_fast_decoder(open_decoder(other, choice="exact")) is False
+
+
+@pytest.mark.usefixtures("supported")
+def test_a_trial_times_both_decoders_and_a_damaged_file_is_replaced(tmp_path, caplog):
+    (tmp_path / FILE_NAME).write_text("{not json")
+    vae = build_vae("wan2.1").to(torch.bfloat16)
+    is_fast = is_fast_decoder(open_decoder(vae))
+    assert "timing again" in caplog.text
+    (kept,) = read_trials(tmp_path / FILE_NAME).values()
+    assert min(kept.fast_seconds, kept.exact_seconds) > 0
+    assert kept.is_fast_faster is is_fast
 
 
 def test_an_unavailable_fast_decoder_is_refused_before_denoising(model):

@@ -1,4 +1,7 @@
-"""The kernels compile for Hopper, without a GPU. The interpreter accepts code that the compiler rejects."""
+"""The kernels compile for every generation that may use them, without a GPU (S4-17).
+
+The interpreter accepts code that the compiler rejects.
+"""
 
 import json
 import os
@@ -27,14 +30,14 @@ def type_of(kernel_name, name):
     return "*fp16" if halves else "*fp32"
 
 
-for module, kernel_name, warps, constants in json.loads(sys.argv[1]):
+for capability, module, kernel_name, warps, constants in json.loads(sys.argv[1]):
     kernel = getattr(import_module(f"filmgate.pipeline.{module}"), kernel_name)
     names = kernel.arg_names
     signature = {name: "constexpr" if name in constants else type_of(kernel_name, name) for name in names}
     constexprs = {(names.index(name),): value for name, value in constants.items()}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constexprs)
-    built = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
-    print(kernel_name, len(built.asm["cubin"]))
+    built = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": warps})
+    print(capability, kernel_name, len(built.asm["cubin"]))
 """
 FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "transfer.colour_kernel"
 COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "has_norm": True, "has_cache": True}
@@ -57,11 +60,16 @@ KERNELS = [
 ]  # fmt: skip
 
 
-def test_the_kernels_compile_for_hopper(tmp_path):
+# Every variant for Hopper, every kernel once for A100, L40S and G7e.
+ONCE = list({kernel[1]: kernel for kernel in KERNELS}.values())
+CASES = [(90, *kernel) for kernel in KERNELS] + [(arch, *kernel) for arch in (80, 89, 120) for kernel in ONCE]
+
+
+def test_the_kernels_compile_for_every_generation(tmp_path):
     environment = os.environ | {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
-    command = [sys.executable, "-c", COMPILE, json.dumps(KERNELS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    command = [sys.executable, "-c", COMPILE, json.dumps(CASES)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
-    sizes = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, _ in sizes] == [name for _, name, *_ in KERNELS]
-    assert all(int(size) > 0 for _, size in sizes)
+    built = [line.split() for line in done.stdout.splitlines()]
+    assert [(int(arch), name) for arch, name, _ in built] == [(arch, name) for arch, _, name, *_ in CASES]
+    assert all(int(size) > 0 for *_, size in built)

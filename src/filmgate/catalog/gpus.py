@@ -8,6 +8,13 @@ MIB = 1 << 20
 GIB = 1 << 30
 TERA = 1e12
 GIGA = 1e9
+FAST_DECODER_FROM = (8, 0)
+"""The fast decoder is tried from this compute capability on. Kernels compile for 8.0, 8.9, 9.0 and 12.0."""
+
+
+def can_decode_fast(capability: tuple[int, int]) -> bool:
+    """Whether a worker on such a GPU times the fast decoder: the one rule of planner and decoder."""
+    return capability >= FAST_DECODER_FROM
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,14 @@ class Gpu:
     karpenter_name: str | None = None
     aliases: tuple[str, ...] = ()
     note: str | None = None
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """The compute capability as CUDA reports it."""
+        if self.compute_capability is None:
+            return None
+        major, _, minor = self.compute_capability.partition(".")
+        return int(major), int(minor or 0)
 
     @property
     def memory_bytes(self) -> int:

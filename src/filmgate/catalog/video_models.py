@@ -52,7 +52,7 @@ class TiledDecode:
 
 @dataclass(frozen=True, slots=True)
 class FastDecode:
-    """Filmgate's own kernels: their time as a share of the time of the VAE's layers, where they are used."""
+    """Filmgate's own kernels: their time as a share of the time of the VAE's layers, and where measured."""
 
     time_share: Positive
     compute_capabilities: tuple[str, ...]

@@ -8,6 +8,8 @@ import pytest
 
 import filmgate
 from filmgate.planner.capabilities import FILMGATE
+from filmgate.planner.video.clip_time import fast_decode_share, tries_fast_decoder
+from filmgate.planner.video.rates import Software
 from filmgate.settings import PipelineSettings
 
 SOURCE = Path(filmgate.__file__).parent
@@ -69,19 +71,27 @@ def test_scale_to_zero_is_claimed_only_with_an_autoscaler_that_ships():
 
 
 def test_the_fast_decoder_of_the_planner_is_that_of_the_runtime(catalog):
+    """One rule says on which GPUs it is tried (S4-17), and one table which VAEs have it."""
     tree = ast.parse((SOURCE / "pipeline/decode/fast/decoder.py").read_text())
     table = next(
         node.value
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SUPPORTED_VAES"
     )
-    gates = {
-        key.value: {f"{a}.{b}" for call in value.keywords if call.arg == "measured_on"
-                    for a, b in ast.literal_eval(call.value.args[0])}
-        for key, value in zip(table.keys, table.values, strict=True)
-    }  # fmt: skip
-    for model in catalog.video_models.values():
-        fast = model.vae.fast
-        expected = gates.get(model.vae.class_name, set()) if fast else set()
-        assert set(fast.compute_capabilities if fast else ()) == expected, model.id
-    assert {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast} == set(gates)
+    supported = {key.value for key in table.keys}
+    assert {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast} == supported
+    for path in ("pipeline/decode/fast/trial.py", "planner/video/clip_time.py"):
+        assert "can_decode_fast(" in (SOURCE / path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "is_tried", "is_assumed"),
+    [("T4", False, False), ("A100-40", True, False), ("L40S", True, False), ("H200", True, True)],
+)
+def test_kernels_are_planned_where_they_are_tried_and_their_speed_where_it_was_measured(
+    gpu, is_tried, is_assumed, catalog
+):
+    model, software = catalog.video_model("wan2.1-t2v-1.3b"), Software(has_fast_decoder=True)
+    found = catalog.gpu(gpu)
+    assert tries_fast_decoder(model, found, software) is is_tried
+    assert (fast_decode_share(model, found, software) < 1.0) is is_assumed

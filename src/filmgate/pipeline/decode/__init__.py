@@ -8,7 +8,8 @@ import torch
 from filmgate.errors import ModelError, UsageError
 from filmgate.pipeline.decode.base import Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import CausalDecoder, CogVideoX, Wan
-from filmgate.pipeline.decode.fast.decoder import FastDecoder, is_measured, open_tested, unsupported_reason
+from filmgate.pipeline.decode.fast.decoder import FastDecoder, open_tested, unsupported_reason
+from filmgate.pipeline.decode.fast.trial import may_be_fast, wins_trial
 from filmgate.pipeline.decode.independent import IndependentDecoder
 from filmgate.pipeline.decode.ltx import LtxDecoder
 from filmgate.pipeline.decode.whole import WholeClipDecoder
@@ -59,9 +60,9 @@ def check_choice(vae: Vae, choice: DecoderChoice, device: torch.device | None = 
 def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "auto") -> VideoDecoder:
     """The decoder for this VAE on its current device; raises ModelError for an unsupported VAE class.
 
-    `exact` runs the VAE's own layers. `fast` is several times faster and closer to a float32 decode; `auto`
-    uses it on GPUs on which it has been measured. If the fast decoder fails its self-test, the exact one is
-    returned instead.
+    `exact` runs the VAE's own layers. `fast` is closer to a float32 decode and, where it was measured,
+    several times faster; `auto` uses it if it wins a timed trial on this GPU. If the fast decoder fails its
+    self-test, the exact one is returned instead.
 
     `latents_per_chunk` applies to Wan only. One latent frame per chunk runs the operations of `vae.decode` on
     the same shapes: the frames are equal, and memory use is lowest. Two per chunk are faster on a CPU, and
@@ -69,9 +70,9 @@ def open_decoder(vae: Vae, latents_per_chunk: int = 1, choice: DecoderChoice = "
     """
     name = type(vae).__name__
     check_choice(vae, choice)
-    if choice == "fast" or (choice == "auto" and unsupported_reason(vae) is None and is_measured(vae)):
+    if choice == "fast" or (choice == "auto" and unsupported_reason(vae) is None and may_be_fast(vae)):
         fast = open_tested(vae)
-        if fast is not None:
+        if fast is not None and (choice == "fast" or wins_trial(fast, vae)):
             return fast
     if name == "AutoencoderKLWan":
         return _wan(vae, latents_per_chunk)

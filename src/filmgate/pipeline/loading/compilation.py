@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from filmgate.pipeline.kernel_cache import set_cache_folder
 from filmgate.pipeline.loading.families.base import Family, Pipeline
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import Log
-
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 Network = Any
 """A diffusers model; diffusers ships no types."""
@@ -81,12 +80,6 @@ def open_compiler(pipe: Pipeline, family: Family, settings: PipelineSettings) ->
     """The compiler for every denoiser of this pipeline that has repeated blocks."""
     set_cache_folder(settings)
     return BlockCompiler([n for n in family.denoisers_of(pipe) if getattr(n, "_repeated_blocks", None)])
-
-
-def set_cache_folder(settings: PipelineSettings) -> None:
-    """Store compiled kernels in `pipeline.compile_cache`. Call this before anything is compiled."""
-    if settings.compile_cache:
-        os.environ[CACHE_VARIABLE] = settings.compile_cache  # torch reads only this variable
 
 
 def should_compile(model: VideoModel, settings: PipelineSettings, *, is_reused: bool) -> bool:

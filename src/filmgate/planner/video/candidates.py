@@ -17,7 +17,7 @@ from filmgate.planner.fleet.starts import Startup, start_seconds
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.machines import Machine
-from filmgate.planner.video.clip_time import fast_decode_share
+from filmgate.planner.video.clip_time import tries_fast_decoder
 from filmgate.planner.video.memory import Placement, first_fit, offloaded_bytes, weight_bytes
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import HOST_RESERVE_GIB, Split, try_split
@@ -185,7 +185,7 @@ def _scaled(fleet: Fleet, outcome: Outcome, worst: float, seconds: float) -> Fle
 def startup_of(question: VideoQuestion, machine: Machine, split: Split) -> Startup:
     """What a new replica of this machine loads and compiles."""
     software = question.software(split.fit.placement.offload)
-    has_kernels = fast_decode_share(question.model, machine.gpu, software) < 1.0
+    has_kernels = tries_fast_decoder(question.model, machine.gpu, software)
     weights = weight_bytes(question.model, question.precision)
     return Startup(weights, software.mode == "compiled", has_kernels)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.gpus import Gpu, can_decode_fast
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.roofline import Bound
 from filmgate.planner.video.clip import ClipShape
@@ -68,8 +68,18 @@ def clip_time(
 
 
 def fast_decode_share(model: VideoModel, gpu: Gpu, software: Software) -> float:
-    """The share of decode time that is left where `pipeline.decoder = auto` uses Filmgate's own kernels."""
+    """The share of decode time that is left where `pipeline.decoder = auto` uses Filmgate's own kernels.
+
+    A worker uses them where they win a timed trial. Where that was not measured, the plan assumes that they
+    do not win.
+    """
     fast = model.vae.fast
-    if fast is None or not software.has_fast_decoder or software.is_tiled or software.decode_dtype != "bf16":
-        return 1.0
-    return fast.time_share if gpu.compute_capability in fast.compute_capabilities else 1.0
+    is_measured = fast is not None and gpu.compute_capability in fast.compute_capabilities
+    return fast.time_share if fast and is_measured and tries_fast_decoder(model, gpu, software) else 1.0
+
+
+def tries_fast_decoder(model: VideoModel, gpu: Gpu, software: Software) -> bool:
+    """Whether a worker builds Filmgate's own kernels for this model on this GPU."""
+    is_whole_bf16 = not software.is_tiled and software.decode_dtype == "bf16"
+    is_offered = model.vae.fast is not None and software.has_fast_decoder and is_whole_bf16
+    return is_offered and gpu.capability is not None and can_decode_fast(gpu.capability)

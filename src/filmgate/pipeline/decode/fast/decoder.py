@@ -129,23 +129,20 @@ class SupportedVae:
     """A VAE class that has a fast decoder."""
 
     open: Callable[[Vae, torch.dtype], FastDecoder]
-    self_test_shape: Callable[[Vae], tuple[int, ...]]  # of the pipeline latents of a small clip
+    latents_shape: Callable[[Vae], tuple[int, ...]]  # of a short clip, without rows and columns
     unsupported: Callable[[Vae], str | None]  # why a configuration of the class has no fast decoder
-    measured_on: frozenset[tuple[int, int]]  # compute capabilities in docs/decoder.md
 
 
 SUPPORTED_VAES = {
     "AutoencoderKLWan": SupportedVae(
         _open_wan,
-        self_test_shape=lambda vae: (1, vae.config.z_dim, 3, *SELF_TEST_SIZE),
+        latents_shape=lambda vae: (1, vae.config.z_dim, 3),
         unsupported=lambda _: None,
-        measured_on=frozenset({(9, 0)}),
     ),
     "AutoencoderKLCogVideoX": SupportedVae(
         _open_cogvideox,
-        self_test_shape=lambda vae: (1, 5, vae.config.latent_channels, *SELF_TEST_SIZE),
+        latents_shape=lambda vae: (1, 5, vae.config.latent_channels),
         unsupported=unsupported_cogvideox,
-        measured_on=frozenset({(9, 0)}),
     ),
 }
 
@@ -187,9 +184,7 @@ def passes_self_test(decoder: FastDecoder, vae: Vae) -> bool:
     Kernels are compiled on the user's machine, by a compiler and for a driver that were not tested. They
     depend on the number of channels, not on the size of the picture, so one small clip is enough.
     """
-    generator = torch.Generator().manual_seed(0)
-    shape = _supported(vae).self_test_shape(vae)
-    noise = torch.randn(shape, generator=generator).to(vae.device, vae.dtype)
+    noise = pipeline_latents(vae, SELF_TEST_SIZE)
     fast, exact = (
         torch.cat([chunk.float() for chunk in one.chunks(one.to_vae_latents(noise), WHOLE_FRAME)], dim=1)
         for one in (decoder, decoder.exact)
@@ -200,6 +195,13 @@ def passes_self_test(decoder: FastDecoder, vae: Vae) -> bool:
     logged = round(error, 4) if math.isfinite(error) else None
     log.warning("the fast decoder failed its self-test; using the exact decoder", relative_error=logged)
     return False
+
+
+def pipeline_latents(vae: Vae, size: tuple[int, int]) -> Tensor:
+    """Noise in place of the pipeline latents of a short clip, the same at every call."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (*_supported(vae).latents_shape(vae), *size)
+    return torch.randn(shape, generator=generator).to(vae.device, vae.dtype)
 
 
 def unsupported_reason(vae: Vae, device: torch.device | None = None) -> str | None:
@@ -219,11 +221,6 @@ def unsupported_reason(vae: Vae, device: torch.device | None = None) -> str | No
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     return None
-
-
-def is_measured(vae: Vae) -> bool:
-    """Whether speed and precision have been measured on GPUs of this compute capability."""
-    return torch.cuda.get_device_capability(vae.device) in _supported(vae).measured_on
 
 
 _networks: WeakKeyDictionary[Vae, tuple[object, Any]] = WeakKeyDictionary()
