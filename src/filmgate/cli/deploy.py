@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from filmgate.cli.deploy_replay import replay_scaling
 from filmgate.errors import RunError, UsageError
 
 deploy = typer.Typer(help="From a plan to a running installation.", no_args_is_help=True)
+
+deploy.command("replay")(replay_scaling)
 
 PlanFile = Annotated[Path, typer.Option("--plan", help="File written by `filmgate plan video --json`.")]
 _TIMEOUT_SECONDS = 20.0
