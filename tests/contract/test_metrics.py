@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families
 
 from filmgate.errors import QueueUnavailable
@@ -76,6 +78,24 @@ def test_a_scrape_has_states_reasons_backlog_waits_and_gpu_seconds(bench, queue,
     ):
         assert line in text.splitlines()
     assert PROMPT not in text
+
+
+def test_the_buckets_of_a_scrape_name_a_trace(queue, reader, clocks):
+    """S0-70: from a slow bucket to the trace of a job in it. Only OpenMetrics has exemplars."""
+    for wait in (4, 40):
+        queue.enqueue(make_ticket())
+        clocks.pass_time(wait)
+        lease = queue.lease(make_offer())
+        queue.complete(lease, RESULT)
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(reader, lambda: clocks.wall, TERMS))
+    text = openmetrics.generate_latest(registry).decode()
+    families = {family.name: family for family in openmetrics_families(text)}
+    for name, seconds in (("filmgate_wait_seconds", 40.0), ("filmgate_stage_seconds", 5.0)):
+        examples = [sample.exemplar for sample in families[name].samples if sample.exemplar]
+        last = [each for each in examples if each.labels == {"trace_id": lease.job.trace_id}]
+        assert seconds in [each.value for each in last]
+    assert "trace_id" not in scrape(reader, clocks)
 
 
 def test_a_stage_that_a_job_did_not_have_is_not_observed(queue, reader, clocks):

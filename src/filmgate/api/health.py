@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 
 from filmgate.api.auth import Operator
@@ -51,9 +51,10 @@ async def readyz(request: Request) -> JSONResponse:
 async def metrics(request: Request, _operator: Operator) -> PlainTextResponse:
     """Prometheus metrics. They contain tenant names: needs the scope `admin`."""
     services = services_of(request)
-    registry: CollectorRegistry = request.app.state.registry
-    text = await services.call(generate_latest, registry)
-    return PlainTextResponse(text, media_type=CONTENT_TYPE_LATEST)
+    # Exemplars, which name traces, are part of the OpenMetrics format alone.
+    encode, media_type = choose_encoder(request.headers.get("accept", ""))
+    text = await services.call(encode, request.app.state.registry)
+    return PlainTextResponse(text, media_type=media_type)
 
 
 def api_readiness(services: Services) -> Readiness:

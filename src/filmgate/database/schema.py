@@ -84,6 +84,10 @@ durations = Table(
     Column("bucket", Integer, primary_key=True, autoincrement=False),
     Column("observations", BigInteger, nullable=False),
     Column("seconds", Double, nullable=False),
+    # The newest observation that belongs to a trace: an exemplar of the metric.
+    Column("trace_id", Text),
+    Column("example_seconds", Double),
+    Column("example_at", Double),
 )
 
 jobs = Table(

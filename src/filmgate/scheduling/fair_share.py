@@ -79,10 +79,11 @@ def _open_statement(insert: Insert) -> sa.Executable:
     return statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms).returning(accounts)
 
 
-def add_statement(insert: Insert, table: sa.Table, *sums: str) -> sa.Executable:
-    """Insert a row of counters, or add its sums to the row with the same key."""
+def add_statement(insert: Insert, table: sa.Table, *sums: str, newest: tuple[str, ...] = ()) -> sa.Executable:
+    """Insert a row of counters, or add its sums to the row with the same key and replace the `newest`."""
     statement = insert(table)
     grown = {name: table.c[name] + statement.excluded[name] for name in sums}
+    grown |= {name: sa.func.coalesce(statement.excluded[name], table.c[name]) for name in newest}
     return statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=grown)
 
 

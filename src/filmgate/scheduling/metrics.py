@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import JobState, Route
@@ -164,5 +165,12 @@ _BOUNDS = [*map(str, DURATION_BOUNDS), "+Inf"]
 
 
 def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
-    buckets = list(zip(_BOUNDS, accumulate(histogram.counts), strict=True))
+    buckets: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    for number, count in enumerate(accumulate(histogram.counts)):
+        example = histogram.examples.get(number)
+        if example is None:
+            buckets.append((_BOUNDS[number], count))
+        else:
+            named = Exemplar({"trace_id": example.trace_id}, example.seconds, example.at)
+            buckets.append((_BOUNDS[number], count, named))
     family.add_metric(labels, buckets, histogram.seconds)

@@ -1,6 +1,7 @@
 """What the JobReader returns: pages, events, counts and durations."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from filmgate.jobs import Job, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId, VideoSpec
 from filmgate.scheduling.workers import WorkerStatus
@@ -127,12 +128,22 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Example:
+    """One duration in a bucket, when it was measured, and the trace of its job."""
+
+    trace_id: str
+    seconds: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Histogram:
     """Durations of one series: a count per bound, and one above the last."""
 
     series: Series
     counts: tuple[int, ...]
     seconds: float
+    examples: Mapping[int, Example] = field(default_factory=dict)  # the newest of each bucket
 
 
 @dataclass(frozen=True, slots=True)

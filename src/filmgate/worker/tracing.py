@@ -12,6 +12,8 @@ from filmgate.telemetry.trace_context import TraceContext, trace_of, within_trac
 from filmgate.telemetry.tracing import Attribute, Span, Tracer, traced
 from filmgate.telemetry.untraced import NO_TRACER
 
+# A stage that is shorter than the interval of the readings shows the last one before its end.
+_NEAR_SECONDS = 10.0
 _ON_GPU = frozenset({Stage.LOAD, Stage.TEXT, Stage.DENOISE, Stage.DECODE})
 
 
@@ -147,7 +149,9 @@ class AttemptTrace:
         span = self._tracing.tracer.start(name, self.context, at=start + offset)
         span.set(**self._facts, **attributes)
         if name in _ON_GPU:
-            _set_gpu(span, self._tracing.gpu.between(start + offset, stop + offset))
+            gpu = self._tracing.gpu
+            near = gpu.between(start + offset - _NEAR_SECONDS, stop + offset)
+            _set_gpu(span, gpu.between(start + offset, stop + offset) or near[-1:])
         span.end(error, at=stop + offset)
 
     def end(self, error: BaseException | None = None) -> None:
@@ -163,6 +167,7 @@ def _describe(lease: Lease) -> dict[str, Attribute]:
         "attempt": job.attempt,
         "route": job.route,
         "model": spec.model,
+        "version": job.version or None,
         "frames": spec.frames,
         "steps": spec.steps,
     }

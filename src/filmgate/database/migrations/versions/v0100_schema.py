@@ -56,6 +56,9 @@ def _create_accounts() -> None:
         sa.Column("bucket", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("observations", sa.BigInteger, nullable=False),
         sa.Column("seconds", sa.Double, nullable=False),
+        sa.Column("trace_id", sa.Text),
+        sa.Column("example_seconds", sa.Double),
+        sa.Column("example_at", sa.Double),
     )
 
 
