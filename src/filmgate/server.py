@@ -128,6 +128,7 @@ def open_services(
         enabled=EnabledTenants(tenants),
         offboarding=Offboarding(database, queue, store, keys, tenants),
         audit=audit,
+        workers=WorkerRegistry(database),
         limits=settings.limits,
         spool_folder=settings.data,
         tracer=tracer,

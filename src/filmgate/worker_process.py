@@ -1,5 +1,6 @@
 """Wires the worker processes: a GPU worker or a managed worker that drains on SIGTERM."""
 
+import math
 import os
 import secrets
 import signal
@@ -34,7 +35,7 @@ from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
-from filmgate.telemetry.logs import configure_logs
+from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.metrics import WORKER_INFO
 from filmgate.telemetry.periodic import Periodic
@@ -124,8 +125,7 @@ def run_worker(
             runner.watched(partial(abandon, worker)) if isinstance(runner, ChecksItself) else nullcontext(),
             watched_interruptions(settings.worker, worker.drain) as watch,
         ):
-            with announced(services, worker, read_cards):
-                run_until_drained(worker, stop)
+            work_until_drained(services, worker, stop, read_cards)
             if watch is not None and watch.interrupted_at is not None:
                 wait_for_signal(stop, watch.interrupted_at + _INTERRUPTED_SECONDS)
 
@@ -157,8 +157,7 @@ def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Pr
         worker = build_managed_worker(services, settings, models, provider, health)
         status = worker.status
         WORKER_INFO.live_gauge(registry).labels(status.worker_id, status.route, status.device, "").set(1)
-        with announced(services, worker):
-            run_until_drained(worker)
+        work_until_drained(services, worker, Stop())
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,21 +196,35 @@ def opened_services(settings: Settings, service: str = "worker") -> Iterator[Wor
         database.close()
 
 
+@dataclass(slots=True)
+class Announcement:
+    """What the heartbeats of a worker learned."""
+
+    is_drain_requested: bool = False
+
+
 @contextmanager
 def announced(
     services: WorkerServices, worker: Drainable, read_cards: Callable[[], tuple[ModelCard, ...]] = tuple
-) -> Iterator[None]:
-    """Announce the worker with heartbeats, from the moment it is ready until the block ends."""
-    registry, next_at = WorkerRegistry(services.database), 0.0
+) -> Iterator[Announcement]:
+    """Announce the worker with heartbeats, from the moment it is ready until the block ends.
+
+    A worker that an operator drains (`POST /v1/workers/{id}/drain`) learns it from a heartbeat.
+    """
+    registry, next_at, announcement = WorkerRegistry(services.database), 0.0, Announcement()
 
     def announce() -> None:
         nonlocal next_at
         if worker.is_ready and time.monotonic() >= next_at:
-            registry.heartbeat(worker.status, read_cards())
+            is_asked = registry.heartbeat(worker.status, read_cards())
+            if is_asked and not announcement.is_drain_requested:
+                announcement.is_drain_requested = True
+                Log("worker").info("an operator drains this worker", worker_id=worker.status.worker_id)
+                worker.drain()
             next_at = time.monotonic() + HEARTBEAT_SECONDS
 
     with Periodic("worker heartbeat", announce, _READY_CHECK_SECONDS):
-        yield
+        yield announcement
     # A worker that does not leave is forgotten after the timeout.
     with suppress(QueueUnavailable):
         registry.leave(worker.status.worker_id)
@@ -249,6 +262,19 @@ class Stop:
     is_requested: bool = False
 
 
+def work_until_drained(
+    services: WorkerServices,
+    worker: Drainable,
+    stop: Stop,
+    read_cards: Callable[[], tuple[ModelCard, ...]] = tuple,
+) -> None:
+    """Announce the worker and run it. One that an operator drained stays idle until a signal."""
+    with announced(services, worker, read_cards) as announcement:
+        run_until_drained(worker, stop)
+    if announcement.is_drain_requested:
+        wait_for_signal(stop)
+
+
 def run_until_drained(worker: Drainable, stop: Stop | None = None) -> None:
     """The first signal drains the worker, the second ends the process."""
     stopping = stop or Stop()
@@ -263,8 +289,8 @@ def run_until_drained(worker: Drainable, stop: Stop | None = None) -> None:
     worker.run()
 
 
-def wait_for_signal(stop: Stop, ends_at: float) -> None:
-    """Stay after an interruption: a process that ends is started again on an instance that is going away.
+def wait_for_signal(stop: Stop, ends_at: float = math.inf) -> None:
+    """Stay after a drain or an interruption: a process that ends is started again, and would lease jobs.
 
     An instance that was stopped instead of terminated runs again after `ends_at`; then the worker ends.
     """

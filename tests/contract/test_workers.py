@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from filmgate.database.schema import workers
+from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, SourceKind, WorkerId
 from filmgate.models.cards import open_registry
 from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerRegistry, WorkerStatus
@@ -48,6 +49,18 @@ def test_a_worker_without_heartbeats_is_gone_after_the_timeout(registry, alive, 
     assert registry.cards() == [LTX, WAN]
     clocks.pass_time(2)
     assert (registry.cards(), set(alive())) == ([LTX], {"node-2"})
+
+
+def test_a_drained_worker_learns_it_from_its_next_heartbeat_and_gets_no_jobs(registry, alive, reader):
+    assert registry.heartbeat(status(1), [WAN]) is False
+    registry.heartbeat(status(2, models=("ltx",)), [LTX])
+    assert registry.drain(WorkerId("node-1")).is_draining
+    assert registry.heartbeat(status(1), [WAN]) is True, "a heartbeat does not end the drain"
+    assert alive()["node-1"] == status(1, is_draining=True)
+    assert [worker.worker_id for worker in reader.snapshot().workers] == ["node-2"]
+    assert registry.served().names == {"ltx"}
+    with pytest.raises(WorkerNotFound, match="no live worker has the id 'node-3'"):
+        registry.drain(WorkerId("node-3"))
 
 
 def test_a_heartbeat_keeps_a_worker_alive_and_updates_its_cards(registry, clocks):

@@ -17,6 +17,8 @@ SECRET_CLIP = b"frames that only their owner may see " * 500
 UNKNOWN = "video_" + "f" * 32
 MALFORMED = ["video_", "VIDEO_" + "f" * 32, "..%2f..", "%00", "video_" + "f" * 33, "0"]
 
+RANDOM_HEADERS = ("x-request-id", "date", "traceparent", "x-amzn-trace-id")
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -62,7 +64,7 @@ def test_a_malformed_id_is_a_404(site, method, path):
 def _request(client, method, path, video_id):
     body = {"json": {"prompt": "x"}} if path.endswith("remix") else {}
     response = client.request(method, path.replace("{video_id}", video_id), **body)
-    headers = {k: v for k, v in response.headers.items() if k not in ("x-request-id", "date")}
+    headers = {k: v for k, v in response.headers.items() if k not in RANDOM_HEADERS}
     return response.status_code, response.text, headers
 
 
@@ -108,6 +110,23 @@ def test_a_retry_of_another_tenants_body_creates_a_new_job(site):
     assert first["id"] != second["id"]
     for client, video in ((mine, first), (theirs, second)):
         client.delete(f"/v1/videos/{video['id']}")
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/workers/hand/drain", "/v1/tenants/owner/videos/{waiting}/cancel"], ids=["drain", "cancel"]
+)
+def test_tenants_cannot_do_what_operators_do(site, path):
+    _, mine, theirs, _, waiting = site
+    refused = theirs.post(path.replace("{waiting}", waiting))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "insufficient_scope")
+    assert mine.get(f"/v1/videos/{waiting}").json()["status"] == "queued"
+
+
+@pytest.mark.parametrize("filter_", [{"model": "flipbook"}, {"status": "completed"}, {"created_from": 0}])
+def test_a_filtered_list_contains_only_the_videos_of_the_caller(site, filter_):
+    _, mine, theirs, done, _ = site
+    assert theirs.get("/v1/videos", params=filter_).json()["data"] == []
+    assert done in [video["id"] for video in mine.get("/v1/videos", params=filter_).json()["data"]]
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/queue", "/v1/workers", "/v1/statistics"])

@@ -101,3 +101,39 @@ def test_a_plan_that_takes_too_long_is_stopped(client, monkeypatch):
     refused = client.post("/v1/plan", json={"model": "wan2.1-t2v-14b"})
     assert refused.status_code == 400
     assert "took longer" in refused.json()["error"]["message"]
+
+
+def test_operators_drain_a_worker_and_cancel_a_video_of_any_tenant(service, client):
+    """Issue 20: both are done from the page Queue."""
+    hand = service.hand()
+    hand.announce()
+    with service.client(service.add_tenant("films")) as films:
+        video = films.post("/v1/videos", json={"prompt": "a red ball"}).json()["id"]
+        cancelled = client.post(f"/v1/tenants/films/videos/{video}/cancel")
+        assert cancelled.json() == {
+            "id": video,
+            "object": "video.cancelled",
+            "tenant": "films",
+            "status": "failed",
+        }
+        assert films.get(f"/v1/videos/{video}").json()["error"]["code"] == "cancelled"
+    assert client.post(f"/v1/tenants/other/videos/{video}/cancel").status_code == 404
+    drained = client.post("/v1/workers/hand/drain").json()["data"]
+    assert [(worker["id"], worker["is_draining"]) for worker in drained] == [("hand", True)]
+    assert client.post("/v1/workers/nobody/drain").json()["error"]["code"] == "worker_not_found"
+
+
+def test_videos_are_listed_by_model_state_and_date(service, client):
+    first = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+    client.post(f"/v1/videos/{first['id']}/cancel")
+    second = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()
+
+    def listed(**params):
+        return [video["id"] for video in client.get("/v1/videos", params=params).json()["data"]]
+
+    assert listed(status="open") == [second["id"]]
+    assert first["id"] in listed(status="failed", model="Flip-Book")
+    assert listed(model="another") == listed(created_before=1) == []
+    assert set(listed(created_from=first["created_at"])) >= {first["id"], second["id"]}
+    assert client.get("/v1/videos?status=unknown").status_code == 400
+    client.delete(f"/v1/videos/{second['id']}")

@@ -81,7 +81,7 @@ def test_only_admins_use_it_and_others_learn_nothing(service, method, path):
 
 
 def test_all_routes_are_found():
-    assert len(ROUTES) == 6
+    assert len(ROUTES) == 8
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,14 @@ def test_all_routes_are_found():
 def test_an_invalid_change_is_refused(client, method, path, body, status, code):
     response = client.request(method, path, json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
+
+
+def test_screening_is_changed_by_category_and_checked(client):
+    client.post("/v1/tenants", json={"id": "press"})
+    categories = client.get("/v1/tenants/screening-categories").json()["data"]
+    assert {"name": "minors", "action": "reject", "is_fixed": True} in categories
+    changed = client.patch("/v1/tenants/press", json={"screening": {"contact_data": "allow"}}).json()
+    assert changed["screening"] == {"contact_data": "allow"}
+    for name in ("minors", "gossip"):
+        refused = client.patch("/v1/tenants/press", json={"screening": {name: "allow"}})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "screening")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from filmgate.admission.estimates import Estimator
 from filmgate.admission.quotes import Estimate, to_estimate
-from filmgate.admission.screening import Screener
+from filmgate.admission.screening import RuleSet, Screener
 from filmgate.admission.uploads import ReferenceImages
 from filmgate.admission.uploads.images import Picture
 from filmgate.audit.log import AuditLog
@@ -106,6 +106,11 @@ class Admission:
         self._images = ReferenceImages(settings)
         parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
         self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
+
+    @property
+    def rules(self) -> RuleSet:
+        """The screening rules."""
+        return self._services.screener.rules
 
     @property
     def slo_seconds(self) -> float:

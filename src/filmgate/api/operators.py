@@ -4,19 +4,20 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isfinite
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel
 
 from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
-from filmgate.jobs import JobState, Reason, Route
+from filmgate.jobs import JobState, Reason, Route, WorkerId
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, merge
 from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
 from filmgate.tenants.base import Scope, Tenant
 
+WorkerName = Annotated[str, Path(description="The id of a live worker.", max_length=200)]
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
 
 _MAX_LISTED_JOBS = 200
@@ -91,6 +92,7 @@ class LiveWorker(BaseModel):
     capacity: int
     running: int
     tenants: list[str]
+    is_draining: bool
 
 
 class WorkerList(BaseModel):
@@ -150,6 +152,17 @@ async def retrieve_queue(request: Request, _operator: Operator) -> QueueState:
 async def list_workers(request: Request, _operator: Operator) -> WorkerList:
     """All live workers. Needs the scope `admin`."""
     services = services_of(request)
+    return await services.call(_workers, services)
+
+
+@router.post("/v1/workers/{worker_id}/drain")
+async def drain_worker(request: Request, worker_id: WorkerName, _operator: Operator) -> WorkerList:
+    """Ask a worker to lease nothing more. It finishes its job, then idles until its process is stopped.
+
+    Needs the scope `admin`. Idempotent; the worker learns it within five seconds.
+    """
+    services = services_of(request)
+    await services.call(services.workers.drain, WorkerId(worker_id))
     return await services.call(_workers, services)
 
 
@@ -219,6 +232,7 @@ def _workers(services: Services) -> WorkerList:
                 capacity=worker.capacity,
                 running=running.count(worker.worker_id),
                 tenants=list(worker.tenants),
+                is_draining=worker.is_draining,
             )
             for worker in alive
         ]

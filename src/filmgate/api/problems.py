@@ -45,6 +45,7 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.ClipMissing: Problem(404),
     errors.ModelNotFound: Problem(404),
     errors.TenantNotFound: Problem(404),
+    errors.WorkerNotFound: Problem(404),
     errors.TenantExists: Problem(409, should_retry=False),
     errors.TenantInUse: Problem(409, should_retry=False),
     errors.ObjectNotFound: Problem(404, should_retry=False),

@@ -59,5 +59,6 @@ REMEDIES: Mapping[str, str] = {
     "video_failed": "Read the message: it contains the reason of the failure.",
     "video_not_found": "Check the id and the key: a video is visible to its own tenant only.",
     "waker_unavailable": "Nothing: workers poll the database instead. `filmgate doctor` checks the queue.",
+    "worker_not_found": "Use an id of `GET /v1/workers`; a worker that has ended is not listed.",
     "write_failed": "Choose a folder that exists, is writable and has space.",
 }

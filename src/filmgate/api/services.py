@@ -19,6 +19,7 @@ from filmgate.audit.log import AuditLog
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import ApiSettings, LimitSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.tracing import Tracer
@@ -53,6 +54,7 @@ class Services:
     enabled: EnabledTenants
     offboarding: Offboarding
     audit: AuditLog
+    workers: WorkerRegistry
     limits: LimitSettings = field(default_factory=LimitSettings)
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER

@@ -8,10 +8,12 @@ from pydantic import BaseModel, Field
 
 from filmgate.api.auth import Operator
 from filmgate.api.openapi import PROBLEMS, links
-from filmgate.api.schemas import Form
-from filmgate.api.services import services_of
+from filmgate.api.schemas import Form, Status
+from filmgate.api.services import Services, services_of
+from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.views import status_of
 from filmgate.errors import TenantInUse
-from filmgate.jobs import ManagedPolicy, Share, TenantId
+from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import IssuedKey, Scope, Tenant
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"], responses=PROBLEMS)
@@ -53,6 +55,9 @@ class ChangeTenant(Form):
         default=None, max_length=1000, description="RFC 4514 subject of the client certificate."
     )
     managed: ManagedShape = ManagedShape()
+    screening: dict[str, ScreeningAction] = Field(
+        default={}, max_length=50, description="Actions by category; all others have their default action."
+    )
     is_enabled: bool = True
     is_dedicated: bool = Field(default=False, description="Render its jobs on its own GPU workers only.")
 
@@ -65,9 +70,8 @@ class ChangeTenant(Form):
             changes["scopes"] = frozenset(self.scopes)
         if "managed" in sent:
             changes["managed"] = self.managed.to_policy()
-        changes |= {
-            name: getattr(self, name) for name in {"certificate", "is_enabled", "is_dedicated"} & sent
-        }
+        plain = {"certificate", "is_enabled", "is_dedicated", "screening"}
+        changes |= {name: getattr(self, name) for name in plain & sent}
         return replace(tenant, **changes)
 
 
@@ -100,6 +104,7 @@ class TenantShape(BaseModel):
     certificate: str | None
     managed: ManagedShape
     is_dedicated: bool
+    screening: dict[str, ScreeningAction]
 
 
 class TenantWithKey(TenantShape):
@@ -113,6 +118,30 @@ class TenantList(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[TenantShape]
+
+
+class CancelledVideo(BaseModel):
+    """A video that an operator cancelled, without its prompt. A running one stops within a step."""
+
+    id: str
+    object: Literal["video.cancelled"] = "video.cancelled"
+    tenant: str
+    status: Status
+
+
+class ScreeningCategory(BaseModel):
+    """A category of prompts; a tenant cannot change a fixed action."""
+
+    name: str
+    action: ScreeningAction
+    is_fixed: bool
+
+
+class ScreeningCategories(BaseModel):
+    """All categories of the screening rules."""
+
+    object: Literal["list"] = "list"
+    data: list[ScreeningCategory]
 
 
 class DeletedTenant(BaseModel):
@@ -137,7 +166,31 @@ async def list_tenants(request: Request, _operator: Operator) -> TenantList:
 async def add_tenant(request: Request, wanted: AddTenant, _operator: Operator) -> TenantWithKey:
     """Create a tenant and its first API key."""
     services = services_of(request)
+    check_screening(services, wanted)
     return with_key(await services.call(services.tenants.add, wanted.apply(Tenant(TenantId(wanted.id)))))
+
+
+@router.get("/screening-categories")
+async def list_screening_categories(request: Request, _operator: Operator) -> ScreeningCategories:
+    """The categories whose actions a tenant may have, and their defaults."""
+    categories = services_of(request).admission.rules.categories
+    return ScreeningCategories(
+        data=[
+            ScreeningCategory(name=name, action=category.action, is_fixed=category.is_fixed)
+            for name, category in sorted(categories.items())
+        ]
+    )
+
+
+@router.post("/{tenant_id}/videos/{video_id}/cancel")
+async def cancel_video_of_tenant(
+    request: Request, tenant_id: TenantName, video_id: VideoId, _operator: Operator
+) -> CancelledVideo:
+    """Cancel a queued or running video of any tenant. Idempotent."""
+    services = services_of(request)
+    job = await services.call(services.queue.cancel, TenantId(tenant_id), to_job_id(video_id))
+    services.forecast.expire()
+    return CancelledVideo(id=job.id, tenant=job.tenant_id, status=status_of(job))
 
 
 @router.get("/{tenant_id}")
@@ -153,6 +206,7 @@ async def change_tenant(
 ) -> TenantShape:
     """Change quotas, weight, scopes, certificate, policy or state."""
     services = services_of(request)
+    check_screening(services, wanted)
     changed = wanted.apply(operator)
     if tenant_id == operator.id and not changed.may(Scope.ADMIN):
         raise TenantInUse("this key belongs to the tenant; use another admin key", option="tenant_id")
@@ -177,6 +231,12 @@ async def rotate_key(
     return with_key(await services.call(services.tenants.rotate, TenantId(tenant_id), wanted.overlap_seconds))
 
 
+def check_screening(services: Services, wanted: ChangeTenant) -> None:
+    """Raises UsageError for a category that does not exist or cannot be changed."""
+    for name in wanted.screening:
+        services.admission.rules.require_changeable(name, "screening")
+
+
 def shape(tenant: Tenant) -> TenantShape:
     """A tenant as JSON."""
     return TenantShape(**_fields(tenant))
@@ -194,6 +254,7 @@ def _fields(tenant: Tenant) -> dict[str, Any]:
         "created_at": int(tenant.created_at),
         "scopes": sorted(tenant.scopes),
         "certificate": tenant.certificate,
+        "screening": dict(tenant.screening),
         "managed": ManagedShape(**managed),
         "is_dedicated": tenant.is_dedicated,
     }

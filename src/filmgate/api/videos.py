@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
 from filmgate.api.auth import Creator, Reader, actor_of
@@ -27,6 +27,7 @@ from filmgate.api.schemas import (
     parse_form,
 )
 from filmgate.api.services import Services, services_of
+from filmgate.api.video_filter import NO_FILTER, VideoFilter
 from filmgate.api.views import poll_after_ms, to_video
 from filmgate.audit.records import Actor
 from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedVerb
@@ -95,13 +96,15 @@ async def list_videos(
     after: Annotated[str | None, Query(description="The last id of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
+    where: Annotated[VideoFilter, Depends()] = NO_FILTER,
 ) -> Response:
-    """The caller's videos by age."""
+    """The caller's videos by age, all of them or those that a filter selects."""
     services = services_of(request)
 
     def read() -> VideoPage:
         cursor = to_job_id(after) if after is not None else None
-        page = services.reader.page(caller.id, after=cursor, limit=limit, order=order)
+        chosen = where.to_filter(services.models)
+        page = services.reader.page(caller.id, after=cursor, limit=limit, order=order, where=chosen)
         videos = [to_video(services, job) for job in page.jobs]
         ids = [video.id for video in videos]
         first, last = (ids[0], ids[-1]) if ids else (None, None)

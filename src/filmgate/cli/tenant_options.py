@@ -164,15 +164,13 @@ def read_screening(
     from filmgate.admission.screening import open_rules
     from filmgate.settings import load_settings
 
-    categories = open_rules(load_settings().admission.rules_file).categories if choices else {}
     actions = dict(present)
+    if not choices:
+        return actions
+    rules = open_rules(load_settings().admission.rules_file)
     for choice in choices:
         name, _, action = choice.partition("=")
-        if name not in categories:
-            known = ", ".join(sorted(n for n, category in categories.items() if not category.is_fixed))
-            raise UsageError(f"no category is named {name!r}; choose from {known}", option="--screening")
-        if categories[name].is_fixed:
-            raise UsageError(f"{name} has a fixed action; a tenant cannot change it", option="--screening")
+        rules.require_changeable(name, "--screening")
         actions.pop(name, None)
         if action != "default":
             actions[name] = _action(action)

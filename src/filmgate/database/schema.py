@@ -227,6 +227,7 @@ workers = Table(
     Column("tenants", Text, nullable=False, server_default="[]"),
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
+    Column("is_draining", Boolean, nullable=False),  # an operator asked it to lease nothing more
 )
 
 # What the canary of a model must look like on one kind of device; compressed luma, a few tens of kilobytes.

@@ -24,7 +24,16 @@ from filmgate.jobs import (
     Ticket,
     WorkerId,
 )
-from filmgate.scheduling.records import Backlog, JobEvent, Measurement, Page, Statistics, Usage
+from filmgate.scheduling.records import (
+    ALL_JOBS,
+    Backlog,
+    JobEvent,
+    JobFilter,
+    Measurement,
+    Page,
+    Statistics,
+    Usage,
+)
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.settings import WorkerSettings
 
@@ -208,6 +217,7 @@ class JobReader(Protocol):
         after: JobId | None = None,
         limit: int = 20,
         order: Literal["asc", "desc"] = "desc",
+        where: JobFilter = ALL_JOBS,
     ) -> Page:
         """A tenant's jobs by age, after the job `after`. Raises JobNotFound when `after` is unknown."""
         ...

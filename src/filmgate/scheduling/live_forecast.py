@@ -41,10 +41,14 @@ class LiveForecast:
                 self._expires_at = began + max(FRESH_SECONDS, took / _MAX_DUTY)
             return self._current
 
-    def refresh(self) -> Forecast:
-        """A forecast made now."""
+    def expire(self) -> None:
+        """Make the next reader read the queue again."""
         with self._lock:
             self._expires_at = 0.0
+
+    def refresh(self) -> Forecast:
+        """A forecast made now."""
+        self.expire()
         return self.get()
 
     @property

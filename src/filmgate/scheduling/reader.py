@@ -1,6 +1,6 @@
 """The JobReader on one database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import sqlalchemy as sa
@@ -13,10 +13,12 @@ from filmgate.scheduling.durations import read_histograms
 from filmgate.scheduling.fair_share import ROUTED, used_today
 from filmgate.scheduling.ready import IS_READY
 from filmgate.scheduling.records import (
+    ALL_JOBS,
     Backlog,
     EndedJobs,
     JobCount,
     JobEvent,
+    JobFilter,
     Measurement,
     Page,
     RoutedJobs,
@@ -68,8 +70,9 @@ class SqlJobReader:
         after: JobId | None = None,
         limit: int = 20,
         order: Literal["asc", "desc"] = "desc",
+        where: JobFilter = ALL_JOBS,
     ) -> Page:
-        statement = sa.select(jobs).where(jobs.c.tenant_id == tenant_id).limit(limit + 1)
+        statement = sa.select(jobs).where(jobs.c.tenant_id == tenant_id, *_conditions(where)).limit(limit + 1)
         statement = statement.order_by(jobs.c.seq.desc() if order == "desc" else jobs.c.seq.asc())
         with self._database.read() as connection:
             if after is not None:
@@ -206,6 +209,17 @@ class SqlJobReader:
                 .limit(limit)
             )
             return [to_job(row, None) for row in connection.execute(statement).mappings()]
+
+
+def _conditions(where: JobFilter) -> Iterator[sa.ColumnElement[bool]]:
+    if where.model is not None:
+        yield jobs.c.model == where.model
+    if where.states is not None:
+        yield jobs.c.state.in_([state.value for state in where.states])
+    if where.created_from is not None:
+        yield jobs.c.created_at >= where.created_from
+    if where.created_before is not None:
+        yield jobs.c.created_at < where.created_before
 
 
 def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> Row:

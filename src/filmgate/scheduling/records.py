@@ -15,6 +15,19 @@ _NO_TENANT = TenantId("")
 
 
 @dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which of a tenant's jobs to list. None: any. Times are Unix seconds."""
+
+    model: str | None = None
+    states: tuple[JobState, ...] | None = None
+    created_from: float | None = None
+    created_before: float | None = None
+
+
+ALL_JOBS = JobFilter()
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """Some of a tenant's jobs, and whether more follow."""
 

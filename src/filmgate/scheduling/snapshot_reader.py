@@ -73,8 +73,9 @@ def read_snapshot(
         tails=tuple(tails),
         running=tuple(running),
         shares={TenantId(row["tenant_id"]): _to_share(row) for row in connection.execute(_SHARES).mappings()},
-        workers=workers,
         dedicated=frozenset(connection.execute(_DEDICATED).scalars()),
+        # A draining worker finishes its job and leases no other.
+        workers=tuple(worker for worker in workers if not worker.is_draining),
     )
 
 

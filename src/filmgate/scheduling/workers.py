@@ -13,6 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import workers
+from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.models.cards import ModelCard, ServedModels
 from filmgate.telemetry.logs import Log
@@ -38,6 +39,7 @@ class WorkerStatus:
     device: str = ""
     capacity: int = 1
     tenants: tuple[TenantId, ...] = ()
+    is_draining: bool = False
 
 
 class WorkerRegistry:
@@ -46,8 +48,11 @@ class WorkerRegistry:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def heartbeat(self, status: WorkerStatus, cards: Iterable[ModelCard] = ()) -> None:
-        """Record that the worker is alive and what it serves. Deletes the rows of workers that are not."""
+    def heartbeat(self, status: WorkerStatus, cards: Iterable[ModelCard] = ()) -> bool:
+        """Record that the worker is alive and what it serves. Deletes the rows of workers that are not.
+
+        Returns whether an operator asked the worker to drain.
+        """
         row = {
             "id": status.worker_id,
             "route": status.route,
@@ -61,9 +66,21 @@ class WorkerRegistry:
         with self._database.write(is_durable=False) as connection:
             now = self._database.steady_now(connection)
             connection.execute(sa.delete(workers).where(sa.not_(_is_alive(now))))
-            statement = insert(workers).values(row | {"seen_at": now})
-            changed = {column.name: statement.excluded[column.name] for column in workers.c}
-            connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=changed))
+            statement = insert(workers).values(row | {"seen_at": now, "is_draining": status.is_draining})
+            changed = {name: statement.excluded[name] for name in (*row, "seen_at")}
+            upsert = statement.on_conflict_do_update(index_elements=["id"], set_=changed)
+            return bool(connection.execute(upsert.returning(workers.c.is_draining)).scalar_one())
+
+    def drain(self, worker_id: WorkerId) -> WorkerStatus:
+        """Ask a live worker to lease nothing more; its next heartbeat tells it. Raises WorkerNotFound."""
+        own = workers.c.id == worker_id
+        with self._database.write() as connection:
+            now = self._database.steady_now(connection)
+            connection.execute(sa.update(workers).where(own, _is_alive(now)).values(is_draining=True))
+            found = [worker for worker in read_alive(connection, now) if worker.worker_id == worker_id]
+        if not found:
+            raise WorkerNotFound(f"no live worker has the id {worker_id[:80]!r}", option="worker_id")
+        return found[0]
 
     def leave(self, worker_id: WorkerId) -> None:
         """Remove a worker that has drained. Idempotent."""
@@ -84,7 +101,7 @@ class WorkerRegistry:
 
     def served(self) -> ServedModels:
         """The models that live workers serve. Managed workers count only where no GPU worker is alive."""
-        alive = self.list_alive()
+        alive = [worker for worker in self.list_alive() if not worker.is_draining]
         on_gpu = {model for worker in alive if worker.route is Route.GPU for model in worker.models}
         names = on_gpu or {model for worker in alive for model in worker.models}
         return ServedModels(tuple(self.cards()), frozenset(names))
@@ -101,6 +118,7 @@ def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerS
             row.device,
             row.capacity,
             tuple(json.loads(row.tenants)),
+            is_draining=row.is_draining,
         )
         for row in rows
     ]

@@ -21,6 +21,8 @@ def example(kind):
         return kind("no", option="prompt", rules=("a",))
     if issubclass(kind, errors.StoreForbidden | errors.KeyringForbidden):
         return kind("no", permission="s3:GetObject")
+    if kind is errors.DeviceBroken:
+        return kind("no", fault="xid 79", clean_until=0.0)
     return kind("no")
 
 

@@ -31,7 +31,7 @@ class Screener:
     """Applies the rules, then the classifier. Keeps no text."""
 
     def __init__(self, rules: RuleSet, remote: TimeBox | None = None) -> None:
-        self._rules = rules
+        self.rules = rules
         self._embedded = RulesClassifier(rules)
         self._remote = remote
         self._threads = ThreadPoolExecutor(_THREADS, "classifier") if remote is not None else None
@@ -54,7 +54,7 @@ class Screener:
         answer = self._threads.submit(remote.classifier.classify, texts)
         try:
             return frozenset(
-                label for label in answer.result(remote.seconds) if label.category in self._rules.categories
+                label for label in answer.result(remote.seconds) if label.category in self.rules.categories
             )
         except FutureTimeoutError as exc:
             answer.cancel()
@@ -63,7 +63,7 @@ class Screener:
         except ClassifierUnavailable as exc:
             error, reason = exc, "failed"
         log.warning("classifier unavailable", error=error, reason=reason, provider=remote.classifier.name)
-        needed = remote.fail_closed & remote.classifier.categories & self._rules.categories.keys()
+        needed = remote.fail_closed & remote.classifier.categories & self.rules.categories.keys()
         if any(self._action(category, choices) is ScreeningAction.REJECT for category in needed):
             raise error
         return frozenset({Label(f"{remote.classifier.name}.{reason}", "unscreened")})
@@ -79,5 +79,5 @@ class Screener:
         )
 
     def _action(self, category: str, choices: Mapping[str, ScreeningAction]) -> ScreeningAction:
-        default = self._rules.categories[category]
+        default = self.rules.categories[category]
         return default.action if default.is_fixed else choices.get(category, default.action)

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from filmgate.admission.screening.terms import Term
-from filmgate.errors import SettingsError
+from filmgate.errors import SettingsError, UsageError
 from filmgate.jobs import ScreeningAction
 
 _OPTION = "admission.rules_file"
@@ -72,6 +72,14 @@ class RuleSet:
 
     categories: dict[str, Category]
     rules: tuple[Rule, ...]
+
+    def require_changeable(self, name: str, option: str) -> None:
+        """Raises UsageError unless a tenant may have another action for this category."""
+        if name not in self.categories:
+            known = ", ".join(sorted(n for n, category in self.categories.items() if not category.is_fixed))
+            raise UsageError(f"no category is named {name[:60]!r}; choose from {known}", option=option)
+        if self.categories[name].is_fixed:
+            raise UsageError(f"{name} has a fixed action; a tenant cannot change it", option=option)
 
 
 # Categories of checks in code; a file may override their actions.

@@ -168,6 +168,7 @@ def _create_workers() -> None:
         sa.Column("tenants", sa.Text, nullable=False, server_default="[]"),
         sa.Column("cards", sa.Text, nullable=False),
         sa.Column("seen_at", sa.Double, nullable=False),
+        sa.Column("is_draining", sa.Boolean, nullable=False),
     )
     op.create_table(
         "golden_clips",

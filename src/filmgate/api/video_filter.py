@@ -1,0 +1,53 @@
+"""The filter of GET /v1/videos."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fastapi import Query
+
+from filmgate.errors import ModelNotFound
+from filmgate.jobs import JobState
+from filmgate.models.cards import ModelRegistry
+from filmgate.scheduling.records import JobFilter
+
+ListedStatus = Literal["open", "completed", "failed"]
+_STATES: Mapping[str, tuple[JobState, ...]] = {
+    "open": (JobState.QUEUED, JobState.RUNNING),
+    "completed": (JobState.COMPLETED,),
+    "failed": (JobState.FAILED,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFilter:
+    """The query parameters of a filter. The text of prompts is not among them: URLs are logged."""
+
+    model: Annotated[str | None, Query(max_length=200, description="Only of this model.")] = None
+    status: Annotated[
+        ListedStatus | None, Query(description="Only ended ones, or with `open` only others.")
+    ] = None
+    created_from: Annotated[
+        float | None, Query(ge=0, le=1e11, description="Only created at this Unix time or later.")
+    ] = None
+    created_before: Annotated[
+        float | None, Query(ge=0, le=1e11, description="Only created before this Unix time.")
+    ] = None
+
+    def to_filter(self, models: ModelRegistry) -> JobFilter:
+        """The filter of jobs; the model may be any of its names."""
+        return JobFilter(
+            model=self._model(models),
+            states=_STATES[self.status] if self.status else None,
+            created_from=self.created_from,
+            created_before=self.created_before,
+        )
+
+    def _model(self, models: ModelRegistry) -> str | None:
+        try:
+            return models.find(self.model).name if self.model else None
+        except ModelNotFound:
+            return self.model  # a model that is no longer served has clips
+
+
+NO_FILTER = VideoFilter()
