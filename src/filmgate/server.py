@@ -113,7 +113,6 @@ def open_services(
         ),
         settings.admission,
     )
-    link_seconds = settings.store.link_seconds
     api = Services(
         admission=admission,
         queue=queue,
@@ -123,8 +122,8 @@ def open_services(
         forecast=forecast,
         models=models,
         settings=settings.api,
-        link_seconds=link_seconds,
-        stream_links=StreamLinks(keys, link_seconds),
+        link_seconds=settings.store.link_seconds,
+        stream_links=StreamLinks(keys, settings.store.link_seconds),
         enabled=EnabledTenants(tenants),
         offboarding=Offboarding(database, queue, store, keys, tenants),
         audit=audit,
