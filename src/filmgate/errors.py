@@ -199,12 +199,6 @@ class TenantInUse(UsageError):  # noqa: N818
     code: ClassVar[str] = "tenant_in_use"
 
 
-class WorkerNotFound(UsageError):  # noqa: N818
-    """No live worker has this id."""
-
-    code: ClassVar[str] = "worker_not_found"
-
-
 class LinkInvalid(UsageError):  # noqa: N818
     """A signed link that was altered or has expired."""
 

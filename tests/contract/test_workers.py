@@ -6,10 +6,9 @@ import pytest
 import sqlalchemy as sa
 
 from filmgate.database.schema import workers
-from filmgate.errors import WorkerNotFound
 from filmgate.jobs import Route, SourceKind, WorkerId
 from filmgate.models.cards import open_registry
-from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerRegistry, WorkerStatus
+from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerNotFound, WorkerRegistry, WorkerStatus
 
 FLIPBOOK = open_registry("flipbook").default
 BOTH = frozenset({SourceKind.IMAGE, SourceKind.REMIX})

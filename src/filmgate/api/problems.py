@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from filmgate import errors
+from filmgate.scheduling.workers import WorkerNotFound
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
@@ -45,7 +46,7 @@ PROBLEMS: Mapping[type[errors.FilmgateError], Problem] = {
     errors.ClipMissing: Problem(404),
     errors.ModelNotFound: Problem(404),
     errors.TenantNotFound: Problem(404),
-    errors.WorkerNotFound: Problem(404),
+    WorkerNotFound: Problem(404),
     errors.TenantExists: Problem(409, should_retry=False),
     errors.TenantInUse: Problem(409, should_retry=False),
     errors.ObjectNotFound: Problem(404, should_retry=False),

@@ -6,6 +6,7 @@ A worker is alive until it has been silent for TIMEOUT_SECONDS. Times are on the
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
@@ -13,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
 from filmgate.database.schema import workers
-from filmgate.errors import WorkerNotFound
+from filmgate.errors import UsageError
 from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.models.cards import ModelCard, ServedModels
 from filmgate.telemetry.logs import Log
@@ -24,6 +25,12 @@ HEARTBEAT_SECONDS = 5.0
 # Six heartbeats: a short database outage does not make every model disappear.
 TIMEOUT_SECONDS = 30.0
 _CARDS = TypeAdapter(list[ModelCard])
+
+
+class WorkerNotFound(UsageError):  # noqa: N818
+    """No live worker has this id."""
+
+    code: ClassVar[str] = "worker_not_found"
 
 
 @dataclass(frozen=True, slots=True)
