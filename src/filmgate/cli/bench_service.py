@@ -114,14 +114,15 @@ def _serve_and_send(models: list[str], kinds: "Sequence[ClipKind]", plan: Any) -
 def _send(server: "Server", kinds: "Sequence[ClipKind]", plan: Any) -> "Measured":
     from filmgate.cli.load_test.report import Measured
     from filmgate.cli.load_test.requests import send_requests, warm_up
-    from filmgate.cli.load_test.utilisation import UtilisationSampler
+    from filmgate.cli.load_test.utilisation import UtilisationSampler, busy_share
 
     if failed := [each.error for each in warm_up(server, kinds) if each.error]:
         raise RunError(f"a clip failed before the test: {failed[0]}")
     with UtilisationSampler() as sampler:
         sent = send_requests(server, plan)
     ids = [each.video_id for each in sent if each.video_id is not None]
-    return Measured(plan, sent, read_ends(server, ids), None if server.data is None else sampler.mean)
+    ends = read_ends(server, ids)
+    return Measured(plan, sent, ends, busy_share(sampler.samples, list(ends.values())))
 
 
 def read_ends(server: "Server", ids: "Sequence[str]") -> dict[str, float]:

@@ -6,6 +6,7 @@ from filmgate.cli.bench_service import predict
 from filmgate.cli.load_test.mix import ClipKind, parse_kind, plan_requests
 from filmgate.cli.load_test.report import Measured, figures, table
 from filmgate.cli.load_test.requests import Sent
+from filmgate.cli.load_test.utilisation import busy_share
 from filmgate.errors import FilmgateError, UsageError
 
 SHORT, LONG = ClipKind(steps=1), ClipKind(steps=4, share=3.0)
@@ -63,6 +64,12 @@ def test_with_a_rate_the_device_waits_for_requests_so_there_is_no_ratio():
     assert found["clips_per_hour"] == pytest.approx(2 * 3600 / 70, abs=1e-3)
     text = table({"device": None, "mix": "defaults", "planned": {"nothing": "known"}, **found})
     assert "clips per hour" in text
+
+
+def test_utilisation_counts_while_the_queue_is_full():
+    samples = [(1.0, 0.0), (3.0, 1.0), (5.0, 0.9), (9.0, 0.1)]
+    assert busy_share(samples, [8.0, 2.0, 6.0]) == pytest.approx(0.95)
+    assert (busy_share(samples, [2.0, 6.0]), busy_share([], [1.0, 2.0, 3.0])) == (None, None)
 
 
 def test_the_planner_predicts_the_clips_that_name_their_model():
