@@ -15,7 +15,7 @@ from filmgate.jobs import TENANT_ID_PATTERN
 if TYPE_CHECKING:
     from filmgate.aws.deployment import Deployment, TenantScope
     from filmgate.aws.statements import Document
-    from filmgate.settings import StoreSettings
+    from filmgate.settings import Settings, StoreSettings
 
 aws = typer.Typer(help="Policy documents for an installation on AWS.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
@@ -91,12 +91,7 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
         staging=staging,
         models=models or settings.models.url.removeprefix("s3://"),
     )
-    deployment = replace(
-        deployment,
-        models_key=models_key or settings.models.kms_key or deployment.models_key,
-        staging_key=settings.provider.kms_key,
-        has_comprehend=settings.classifier.kind == "comprehend",
-    )
+    deployment = with_services(deployment, settings, models_key)
     scope = TenantScope(deployment, TENANT_TAG if is_by_tag else check_tenant(tenant))
     typer.echo(json.dumps(_render(document, role, scope, user), indent=2))
 
@@ -147,6 +142,16 @@ def open_deployment(
         staging=S3Location.parse(f"s3://{staging}") if staging else None,
         queues=queues,
         models=S3Location.parse(f"s3://{models}") if models else None,
+    )
+
+
+def with_services(deployment: "Deployment", settings: "Settings", models_key: str = "") -> "Deployment":
+    """Adds the keys and the services that settings of other sections name."""
+    return replace(
+        deployment,
+        models_key=models_key or settings.models.kms_key or deployment.models_key,
+        staging_key=settings.provider.kms_key,
+        has_comprehend=settings.classifier.kind == "comprehend",
     )
 
 

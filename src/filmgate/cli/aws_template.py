@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.aws import check_tenant, open_deployment, queue_names
+from filmgate.cli.aws import check_tenant, open_deployment, queue_names, with_services
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,14 +56,8 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
         staging=staging,
         models=models or settings.models.url.removeprefix("s3://"),
     )
-    deployment = replace(
-        deployment,
-        staging_key=settings.provider.kms_key,
-        models_key=settings.models.kms_key or deployment.models_key,
-        has_comprehend=settings.classifier.kind == "comprehend",
-    )
     stack = Stack(
-        deployment,
+        with_services(deployment, settings),
         Cluster(cluster, oidc_issuer.removeprefix("https://"), namespace, release),
         _check_tenants(deployment, tenant or ()),
         _check_tenants(deployment, dedicated_tenant or ()),
