@@ -161,6 +161,23 @@ def test_a_prepared_task_that_is_stopped_never_runs_the_denoiser(runner, no_thre
     assert passes == []
 
 
+def test_the_next_task_may_be_prepared_when_the_last_pass_is_queued_and_before_decode(runner, monkeypatch):
+    model, _ = runner._loaded.get("tiny")
+    device, calls = Device(), []
+    turn = device.admit()
+    monkeypatch.setattr(turn, "announce_end", lambda: calls.append("announced"))
+    hooks = [
+        model.pipe.transformer.register_forward_hook(lambda *_: calls.append("pass")),
+        model.pipe.vae.decoder.register_forward_pre_hook(lambda *_: calls.append("decode")),
+    ]
+    list(runner.render(task(turn=turn)))
+    for hook in hooks:
+        hook.remove()
+    announced = calls.index("announced")
+    assert set(calls[:announced]) == {"pass"}
+    assert set(calls[announced + 1 :]) == {"decode"}
+
+
 def test_a_model_in_use_is_not_unloaded_for_the_next_task(model_folder, monkeypatch):
     """Two models take turns where only one fits: the second is loaded when the first clip is finished."""
     folder = str(model_folder("wan2.1"))
@@ -177,7 +194,6 @@ def test_a_model_in_use_is_not_unloaded_for_the_next_task(model_folder, monkeypa
     stream = runner.render(task(replace(SPEC, model="one"), turn=first))
     for output in stream:
         if isinstance(output, Step) and output.stage is Stage.DECODE:
-            first.announce_end()
             break
     other = threading.Thread(target=render_other, args=(device.admit(),))
     other.start()

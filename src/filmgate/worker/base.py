@@ -27,6 +27,10 @@ class Turn(Protocol):
         """Wait until the task before has left the device. Idempotent. Raises what must stop this attempt."""
         ...
 
+    def announce_end(self) -> None:
+        """Let the next task be prepared: this one has queued all its denoising steps. Idempotent."""
+        ...
+
     def leave(self) -> None:
         """Let the next task have the device: the last work of this one is queued. Idempotent."""
         ...
@@ -38,6 +42,9 @@ class FreeTurn:
     is_taken = True
 
     def take(self) -> None:
+        return
+
+    def announce_end(self) -> None:
         return
 
     def leave(self) -> None:

@@ -171,6 +171,8 @@ class GpuRunner:
                     _finish(renderer, denoised, request, steps, control)
                     return
                 denoised = renderer.queue_denoising(_prompt_of(task, request), request, control)
+                # The device still runs the last step: with decode, that is the time to prepare the next job.
+                task.turn.announce_end()
                 with ThreadPoolExecutor(1, thread_name_prefix="filmgate-checkpoint") as thread:
                     # The device goes on to decode while the latents are copied.
                     steps.follow(thread.submit(_emit_latents, denoised, request, emit))

@@ -25,7 +25,7 @@ class Device:
         self.jobs = 0
 
     def wait_for_room(self, is_stopping: Callable[[], bool]) -> None:
-        """Wait until a job can be leased: the device is idle, or its job has only decoding left to do."""
+        """Wait until a job can be leased: the device is idle, or its job has queued its last step."""
         self._wait(self._has_room, is_stopping)
 
     def wait_until_left(self, is_stopping: Callable[[], bool]) -> None:
@@ -101,7 +101,7 @@ class DeviceTurn:
                     self._device.changed.wait(_CHECK_SECONDS)
 
     def announce_end(self) -> None:
-        """Only decoding is left: the next job can be leased and prepared."""
+        """All denoising steps are queued: the next job can be leased and prepared. Idempotent."""
         with self._device.changed:
             self.is_ending = not self._is_alone
             self._device.changed.notify_all()
