@@ -15,7 +15,7 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.decode.base import ClipShape
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
 from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
-from filmgate.pipeline.transfer.rings import Rings
+from filmgate.pipeline.transfer.rings import FLAG_BYTES, Rings
 from filmgate.pipeline.transfer.streams import SyncStreams, open_streams
 from tests.waiting import wait_until
 
@@ -247,3 +247,52 @@ def test_decoding_and_encoding_happen_at_the_same_time():
 
 def test_a_cpu_uses_synchronous_streams():
     assert isinstance(open_streams(torch.device("cpu")), SyncStreams)
+
+
+class Inspected(Yuv420):
+    """Keeps what a slot held just before a conversion wrote to it."""
+
+    def __init__(self):
+        self.found = []
+
+    def convert(self, frames, target, is_finite):
+        self.found.append(target.clone())
+        super().convert(frames, target, is_finite)
+
+
+def slots_of(channel, count):
+    slots = [channel.get() for _ in range(count)]
+    for slot in slots:
+        channel.put(slot)
+    return slots
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_nothing_of_a_tenants_frames_remains_when_another_tenant_uses_the_buffers(loop):
+    """Caches and buffers keep tenants apart: what is reused is overwritten first, and nothing is freed."""
+    layout = Inspected()
+    rings = open_rings(4, (2, 3), layout)
+    buffers = [slot.buffer.data_ptr() for slot in slots_of(rings.free_device, 2)]
+    rings.owner = "acme"
+    carried(loop, [4] * 6, rings)
+    layout.found.clear()
+    rings.owner = "globex"
+    carried(loop, [1] * 6, rings)  # short chunks would leave the rest of a slot as it was
+    first_use = layout.found[: 1 if loop is carry_plain else 2]
+    assert all(not found.any() for found in first_use)
+    assert sorted(slot.buffer.data_ptr() for slot in slots_of(rings.free_device, 2)) == sorted(buffers)
+    used = [slot for slot in slots_of(rings.free_device, 2) if slot.owner == "globex"]
+    used += [slot for slot in slots_of(rings.free_host, 3) if slot.owner == "globex"]
+    one_chunk = FLAG_BYTES + HEIGHT * WIDTH * 3 // 2
+    assert used
+    assert not any(slot.buffer[one_chunk:].any() for slot in used)
+
+
+def test_consecutive_clips_of_one_tenant_overwrite_nothing():
+    rings = open_rings(4, (2, 3))
+    rings.owner = "acme"
+    carried(carry_plain, [4] * 3, rings)
+    for slot in slots_of(rings.free_host, 3):
+        slot.buffer[-1] = 7
+    carried(carry_plain, [1] * 3, rings)
+    assert any(slot.buffer[-1] == 7 for slot in slots_of(rings.free_host, 3))

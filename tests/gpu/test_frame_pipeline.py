@@ -14,7 +14,7 @@ from filmgate.pipeline.decode.ladder import decode_frames
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.transfer.colour import Rgb24, Yuv420
 from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
-from filmgate.pipeline.transfer.rings import Rings
+from filmgate.pipeline.transfer.rings import FLAG_BYTES, Rings
 from filmgate.pipeline.transfer.streams import open_streams
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -154,3 +154,27 @@ def test_device_memory_does_not_grow_with_clip_length(vae, tmp_path):
         ClipWriter(vae, EncodeOptions()).write(latents, tmp_path / "clip.mp4")
         peaks.append(torch.cuda.max_memory_allocated() - before)
     assert peaks[1] < peaks[0] * 1.02
+
+
+def test_another_tenants_frames_are_overwritten_without_synchronising(vae, latents):
+    decoder, ready = prepare(vae, latents)
+    rings = Rings(open_streams(CUDA), Yuv420(), decoder.shape(ready), (2, 4))
+    rings.owner = "acme"
+    carry_overlapped(decode_frames(decoder, ready), rings, lambda _: None, Control())
+    before = torch.cuda.memory_allocated()
+    rings.owner = "globex"
+    watched = _forbidding_synchronisation(decode_frames(decoder, ready))
+    first = next(watched)
+
+    def short():
+        yield first[:, :1]
+        yield first[:, :1]
+        watched.close()
+
+    carry_overlapped(short(), rings, lambda _: None, Control())
+    rings.streams.drain()
+    slots = [rings.free_device.get() for _ in range(2)]
+    used = FLAG_BYTES + rings._frame_bytes
+    assert {slot.owner for slot in slots} == {"globex"}
+    assert not any(slot.buffer[used:].any() for slot in slots)
+    assert torch.cuda.memory_allocated() <= before + first.nbytes, "no buffer was freed and allocated again"

@@ -39,7 +39,8 @@ class ClipOutputs:
     """What to produce besides the file: metadata, stills, and callbacks.
 
     `on_spool` is called before the first frame if the clip has no path. With `scaled_to`, frames are scaled
-    to this size before they are encoded.
+    to this size before they are encoded. `owner` is whose clip it is, usually a tenant: buffers that hold
+    frames of another owner are overwritten before they are used.
     """
 
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -48,6 +49,7 @@ class ClipOutputs:
     on_still: OnStill | None = None
     on_spool: Callable[[ClipSpool], None] | None = None
     scaled_to: tuple[int, int] | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class ClipWriter:
 
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
                 rings = self._rings_for(shape, device)
+                rings.owner = outputs.owner
                 note = partial(_note, rung, control, [])
                 chunks = self._decoded(decoder, latents, device, start, note)
                 watched = _watched(chunks, rings.streams, moments, control)

@@ -168,7 +168,7 @@ class GpuRunner:
                 if denoised is not None:
                     steps.take_turn()
                     emit(Step(Stage.DECODE, 0, request.frames))
-                    _finish(renderer, denoised, request, steps, control)
+                    _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
                     return
                 denoised = renderer.queue_denoising(_prompt_of(task, request), request, control)
                 # The device still runs the last step: with decode, that is the time to prepare the next job.
@@ -176,7 +176,7 @@ class GpuRunner:
                 with ThreadPoolExecutor(1, thread_name_prefix="filmgate-checkpoint") as thread:
                     # The device goes on to decode while the latents are copied.
                     steps.follow(thread.submit(_emit_latents, denoised, request, emit))
-                    _finish(renderer, denoised, request, steps, control)
+                    _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
 
     def _load(self, name: str) -> Loaded:
         started = time.monotonic()
@@ -267,7 +267,12 @@ def _prompt_of(task: RenderTask, request: ClipRequest) -> Prompt:
 
 
 def _finish(
-    renderer: Renderer, denoised: DenoisedClip, request: ClipRequest, steps: _Steps, control: Control
+    renderer: Renderer,
+    denoised: DenoisedClip,
+    request: ClipRequest,
+    steps: _Steps,
+    control: Control,
+    owner: str,
 ) -> None:
     emit = steps.emit_decoded
     outputs = ClipOutputs(
@@ -276,6 +281,7 @@ def _finish(
         on_still=lambda kind, data: emit(Still(kind, data)),
         on_spool=steps.announce_clip,
         scaled_to=request.scaled_to,
+        owner=owner,
     )
     spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
     assert spool is not None

@@ -42,7 +42,7 @@ def carry_plain(
 ) -> None:
     """Decode, copy, wait and consume one chunk after the other. The reference for the overlapped loop."""
     timeline = timeline or NoTimeline()
-    device, host = rings.free_device.get(), rings.free_host.get()
+    device, host = rings.free_device.get(), rings.take_host_slot()
     try:
         for before, frames, after in _marked(chunks, rings):
             control.check()
@@ -171,7 +171,7 @@ class Conveyor:
         streams = self._rings.streams
         while True:
             slot, count, ready = self._to_copy.get()
-            host = self._rings.free_host.get()
+            host = self._rings.take_host_slot()
             started, copied = streams.copy(slot.buffer[:count], host.buffer[:count], after=ready)
             slot.copied = copied
             self._rings.free_device.put(slot)

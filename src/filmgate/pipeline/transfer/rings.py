@@ -29,17 +29,22 @@ class NonFiniteFrames(DecodeError):  # noqa: N818 - not an error if an exact dec
 
 @dataclass(slots=True)
 class DeviceSlot:
-    """The target of a conversion. `copied` marks the copy that must end before the slot is reused."""
+    """The target of a conversion. `copied` marks the copy that must end before the slot is reused.
+
+    `owner` is whose frames it holds: None for memory that was just allocated.
+    """
 
     buffer: Tensor
     copied: Mark | None = None
+    owner: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HostSlot:
     """The target of a copy. It can be reused after the encoder has read it."""
 
     buffer: Tensor
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,12 @@ class HostChunk:
 
 
 class Rings:
-    """Both rings for one clip shape, reused by consecutive clips of that shape."""
+    """Both rings for one clip shape, reused by consecutive clips of that shape.
+
+    `owner` is whose clip runs now, usually a tenant. A slot with frames of another owner is overwritten
+    before it is used: on the device in the order of the compute stream, on the host after the encoder has
+    read it. Nothing is freed and nothing waits.
+    """
 
     def __init__(self, streams: Streams, layout: Layout, shape: ClipShape, slots: tuple[int, int]) -> None:
         self.streams = streams
@@ -75,6 +85,7 @@ class Rings:
         self.frame_shape = layout.frame_shape(shape.height, shape.width)
         self._frame_bytes = prod(self.frame_shape)
         count = FLAG_BYTES + self._frame_bytes * shape.chunk_frames
+        self.owner = ""
         device_slots, host_slots = slots
         self.free_device: Channel[DeviceSlot] = Channel(device_slots)
         self.free_host: Channel[HostSlot] = Channel(host_slots)
@@ -96,6 +107,9 @@ class Rings:
         """
         if slot.copied is not None:
             self.streams.compute_waits_for(slot.copied)
+        if slot.owner != self.owner:
+            slot.buffer.zero_()
+            slot.owner = self.owner
         count = FLAG_BYTES + self._frame_bytes * frames.shape[1]
         target = slot.buffer[FLAG_BYTES:count].view(-1, *self.frame_shape)
         if not self._has_converted(frames, target, slot):
@@ -103,6 +117,14 @@ class Rings:
             release_memory()
             self._convert_one_by_one(frames, target, slot)
         return count
+
+    def take_host_slot(self) -> HostSlot:
+        """Wait for a slot that the encoder has read."""
+        slot = self.free_host.get()
+        if slot.owner != self.owner:
+            slot.buffer.zero_()
+            slot.owner = self.owner
+        return slot
 
     def _has_converted(self, frames: Tensor, target: Tensor, slot: DeviceSlot) -> bool:
         # The traceback of the exception holds tensors, so it must be gone before memory is released.
