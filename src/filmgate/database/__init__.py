@@ -17,10 +17,14 @@ def open_database(settings: QueueSettings, data: Path) -> Database:
     """The database of these settings, migrated. Raises QueueUnavailable when it cannot be reached."""
     url = settings.url or f"sqlite:///{data / DEFAULT_FILE}"
     database = Database(url, timeout_seconds=settings.timeout_seconds)
-    if not _is_current(database):
-        from filmgate.database.migration import migrate
+    try:
+        if not _is_current(database):
+            from filmgate.database.migration import migrate
 
-        migrate(database)
+            migrate(database)
+    except BaseException:
+        database.close()
+        raise
     return database
 
 

@@ -99,7 +99,12 @@ class Reason(StrEnum):
     def of(cls, error: BaseException) -> "Reason":
         """The reason of an error."""
         code = error.code if isinstance(error, FilmgateError) else ""
-        return _REASONS.get(code, cls(code) if code in set(cls) else cls.INTERNAL)
+        return _REASONS.get(code, cls(code))
+
+    @classmethod
+    def _missing_(cls, _value: object) -> "Reason":
+        """A newer version may store reasons that this one does not know."""
+        return cls.INTERNAL
 
 
 _PROVIDER_CODES = ("provider_throttled", "provider_refused", "provider_unusable", "provider_cannot")

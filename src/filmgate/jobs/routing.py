@@ -25,6 +25,11 @@ class RouteReason(StrEnum):
     DISABLED = "disabled"  # no provider is configured
     RETURNED = "returned"  # the provider failed or rejected it
 
+    @classmethod
+    def _missing_(cls, _value: object) -> "RouteReason":
+        """A newer version may store reasons that this one does not know."""
+        return cls.DEFAULT
+
 
 @dataclass(frozen=True, slots=True)
 class Routing:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from filmgate.database import Database
 from filmgate.database.schema import accounts, events, job_counts, jobs
 from filmgate.errors import JobNotFound
-from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId
+from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, StageSeconds, TenantId
 from filmgate.scheduling.durations import read_histograms
 from filmgate.scheduling.fair_share import ROUTED, used_today
 from filmgate.scheduling.ready import IS_READY
@@ -25,7 +25,7 @@ from filmgate.scheduling.records import (
     Statistics,
     Usage,
 )
-from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured
+from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured, to_stage
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.scheduling.snapshot_reader import read_snapshot
 from filmgate.scheduling.workers import read_alive
@@ -108,7 +108,7 @@ class SqlJobReader:
                     revision=row.revision,
                     at=row.at,
                     state=JobState(row.state),
-                    stage=Stage(row.stage) if row.stage else None,
+                    stage=to_stage(row.stage),
                     attempt=row.attempt,
                     reason=Reason(row.reason) if row.reason else None,
                     route=Route(row.route) if row.route else None,

@@ -1,13 +1,13 @@
 """Jobs as rows. Request text is encrypted when a row is written and decrypted when it is read."""
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
+from filmgate.database.records import read_record
 from filmgate.database.schema import jobs
 from filmgate.errors import KeyRefused
 from filmgate.jobs import (
@@ -37,7 +37,6 @@ from filmgate.jobs import (
 from filmgate.store.keys.sealing import Sealer
 
 Row: TypeAlias = sa.RowMapping | dict[str, Any]
-T = TypeVar("T")
 
 _DEFAULT_ROUTING = Routing()
 
@@ -148,15 +147,15 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
 
 
 def to_predicted(text: str) -> StageSeconds:
-    return _read(StageSeconds, json.loads(text))
+    return read_record(StageSeconds, json.loads(text))
 
 
 def to_measured(row: Row) -> StageSeconds | None:
-    return _read(StageSeconds, json.loads(row["measured"])) if row["measured"] else None
+    return read_record(StageSeconds, json.loads(row["measured"])) if row["measured"] else None
 
 
 def to_clip(text: str | None) -> Clip | None:
-    return _read(Clip, json.loads(text)) if text else None
+    return read_record(Clip, json.loads(text)) if text else None
 
 
 def from_clip(clip: Clip) -> str:
@@ -172,7 +171,7 @@ def to_routing(text: str | None) -> Routing:
     if text is None:
         return _DEFAULT_ROUTING
     stored = json.loads(text)
-    return _read(
+    return read_record(
         Routing, stored | {"reason": RouteReason(stored["reason"]), "changes": tuple(stored["changes"])}
     )
 
@@ -213,12 +212,7 @@ _SPEC_FIELDS = {f.name for f in fields(VideoSpec)} - {"source", "scaled_to", "ex
 def _to_source(stored: dict[str, Any] | None) -> Source | None:
     if stored is None:
         return None
-    return _read(Source, stored | {"kind": SourceKind(stored["kind"])})
-
-
-def _read(kind: type[T], stored: Mapping[str, Any]) -> T:
-    """A record from its stored fields. Fields that a newer version wrote are dropped."""
-    return kind(**{f.name: stored[f.name] for f in fields(kind) if f.name in stored})  # type: ignore[arg-type]
+    return read_record(Source, stored | {"kind": SourceKind(stored["kind"])})
 
 
 def _to_screening(text: str) -> Screening:
@@ -237,7 +231,13 @@ def _to_failure(text: str | None) -> Failure | None:
     return Failure(reason=Reason(stored["reason"]), message=stored["message"])
 
 
+def to_stage(text: str | None) -> Stage | None:
+    """The stage; None if there is none, or one of a newer version."""
+    return Stage(text) if text in set(Stage) else None
+
+
 def _to_progress(row: Row) -> Progress | None:
-    if row["stage"] is None:
+    stage = to_stage(row["stage"])
+    if stage is None:
         return None
-    return Progress(Stage(row["stage"]), row["stage_done"], row["stage_total"], row["fraction"])
+    return Progress(stage, row["stage_done"], row["stage_total"], row["fraction"])

@@ -13,7 +13,7 @@ from filmgate.errors import JobNotFound
 from filmgate.jobs import Failure, JobId, JobState, Reason, Stage, TenantId
 from filmgate.scheduling import auditing, fair_share
 from filmgate.scheduling.ready import IS_DUE, time_terms
-from filmgate.scheduling.rows import Row, from_failure, to_predicted
+from filmgate.scheduling.rows import Row, from_failure, to_predicted, to_stage
 from filmgate.settings import QueueSettings
 
 # The stages that occupy the GPU, as in StageSeconds.gpu_seconds.
@@ -125,10 +125,9 @@ def lock_job(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> t
 
 def work_done(row: Row) -> float:
     """The predicted GPU-seconds of the work that the current attempt has finished."""
-    if row["stage"] is None:
+    if (stage := to_stage(row["stage"])) is None:
         return 0.0
-    seconds, stage = asdict(to_predicted(row["predicted"])), Stage(row["stage"])
-    order = list(Stage)
+    seconds, order = asdict(to_predicted(row["predicted"])), list(Stage)
     finished = sum(seconds[name] for name in _CHARGED if order.index(name) < order.index(stage))
     part = min(row["stage_done"] / max(row["stage_total"], 1), 1.0)
     return float(finished + (seconds[stage] * part if stage in _CHARGED else 0.0))

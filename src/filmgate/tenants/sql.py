@@ -13,6 +13,7 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
+from filmgate.database.records import read_record
 from filmgate.database.schema import accounts, api_keys, jobs, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
@@ -180,8 +181,8 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
 def _to_tenant(row: sa.RowMapping) -> Tenant:
     return Tenant(
         id=TenantId(row["id"]),
-        share=Share(**json.loads(row["share"])),
-        scopes=frozenset(Scope(scope) for scope in json.loads(row["scopes"])),
+        share=read_record(Share, json.loads(row["share"])),
+        scopes=frozenset(Scope(scope) for scope in json.loads(row["scopes"]) if scope in set(Scope)),
         is_enabled=bool(row["is_enabled"]),
         created_at=row["created_at"],
         certificate=row["certificate"],
@@ -197,5 +198,5 @@ def _to_screening(text: str) -> Mapping[str, ScreeningAction]:
 
 
 def _to_policy(text: str) -> ManagedPolicy:
-    fields = json.loads(text)
-    return ManagedPolicy(**fields | {"regions": tuple(fields.get("regions", ()))})
+    stored = json.loads(text)
+    return read_record(ManagedPolicy, stored | {"regions": tuple(stored.get("regions", ()))})
