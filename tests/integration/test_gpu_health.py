@@ -149,7 +149,7 @@ def test_a_worker_whose_canary_drifts_is_drained(site):
     """S1-61: the canary is rendered for life, also when jobs wait."""
 
     class Drifting(Tapped):
-        gpu = NoGpuHistory()
+        gpu, speed = NoGpuHistory(), 0.5
 
         def recheck(self):
             raise DeviceDrifted("the weights in memory have changed")
@@ -163,5 +163,6 @@ def test_a_worker_whose_canary_drifts_is_drained(site):
     with site.worker(Drifting(lambda task, output: None), telemetry=telemetry) as worker:
         worker.thread.join(60)
     assert [error.exit_code for error in worker.failures] == [4]
+    assert worker.status.speed == 0.5
     assert telemetry.health.readiness().read()["canary"] == "device_unusable"
     assert site.find(job).state is JobState.QUEUED

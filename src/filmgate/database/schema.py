@@ -225,6 +225,7 @@ workers = Table(
     Column("device", Text, nullable=False),
     Column("capacity", BigInteger, nullable=False),
     Column("tenants", Text, nullable=False, server_default="[]"),
+    Column("speed", Double, nullable=False, server_default="1"),
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("is_draining", Boolean, nullable=False),  # an operator asked it to lease nothing more

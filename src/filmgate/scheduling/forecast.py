@@ -196,8 +196,8 @@ def _live_workers(status: WorkerStatus, snapshot: Snapshot, lanes: Lanes) -> Ite
     """One for each job the worker can run at once; those with a running job are free when it ends."""
     running = (job for job in snapshot.running if job.worker_id == status.worker_id)
     for _ in range(max(status.capacity, 1)):
-        worker = SimulatedWorker(lanes.served_by(status))
+        worker = SimulatedWorker(lanes.served_by(status), speed=status.speed)
         if (job := next(running, None)) is not None:
-            worker.free_at = job.free_in
-            worker.served.append((job.tenant_id, job.free_in))
+            worker.free_at = job.free_in / status.speed
+            worker.served.append((job.tenant_id, worker.free_at))
         yield worker

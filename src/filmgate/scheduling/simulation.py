@@ -35,12 +35,23 @@ def always(_job: QueuedJob, _starts_in: float) -> bool:
 
 
 class SimulatedWorker:
-    """One slot of a worker: what it has started, and when it is free."""
+    """One slot of a worker: what it has started, and when it is free.
 
-    __slots__ = ("_lanes", "free_at", "is_assumed", "served", "started")
+    A worker with `speed` 0.5 takes twice as long as predicted.
+    """
 
-    def __init__(self, lanes: frozenset[Lane], free_at: float = 0.0, *, is_assumed: bool = False) -> None:
+    __slots__ = ("_lanes", "_speed", "free_at", "is_assumed", "served", "started")
+
+    def __init__(
+        self,
+        lanes: frozenset[Lane],
+        free_at: float = 0.0,
+        *,
+        is_assumed: bool = False,
+        speed: float = 1.0,
+    ) -> None:
         self._lanes = lanes
+        self._speed = speed
         self.free_at = free_at
         self.is_assumed = is_assumed
         self.started: list[tuple[float, float, QueuedJob]] = []  # (start, start tag, job)
@@ -55,7 +66,7 @@ class SimulatedWorker:
 
     def run(self, job: QueuedJob, at: float, tag: float) -> float:
         self.started.append((at, tag, job))
-        self.free_at = at + job.busy_seconds
+        self.free_at = at + job.busy_seconds / self._speed
         self.served.append((job.tenant_id, self.free_at))
         return self.free_at
 

@@ -37,7 +37,7 @@ class WorkerNotFound(UsageError):  # noqa: N818
 class WorkerStatus:
     """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker.
 
-    `tenants` are those it serves alone; empty: a shared worker.
+    `tenants` are those it serves alone; empty: a shared worker. `speed` is below 1 while heat slows its GPU.
     """
 
     worker_id: WorkerId
@@ -47,6 +47,7 @@ class WorkerStatus:
     capacity: int = 1
     tenants: tuple[TenantId, ...] = ()
     is_draining: bool = False
+    speed: float = 1.0
 
 
 class WorkerRegistry:
@@ -67,6 +68,7 @@ class WorkerRegistry:
             "device": status.device,
             "capacity": status.capacity,
             "tenants": json.dumps(status.tenants),
+            "speed": status.speed,
             "cards": json.dumps([asdict(card) for card in cards], default=sorted),
         }
         insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
@@ -126,6 +128,7 @@ def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerS
             row.capacity,
             tuple(json.loads(row.tenants)),
             is_draining=row.is_draining,
+            speed=row.speed,
         )
         for row in rows
     ]

@@ -142,6 +142,11 @@ class ChecksItself(Protocol):
         """Recent readings of its GPU; empty on a CPU."""
         ...
 
+    @property
+    def speed(self) -> float:
+        """1, or less while heat or power slows the GPU; forecasts use it."""
+        ...
+
     def recheck(self) -> None:
         """Compare the loaded weights and a canary clip with what they were. Raises DeviceDrifted.
 

@@ -122,6 +122,10 @@ class GpuRunner:
         return self._readings
 
     @property
+    def speed(self) -> float:
+        return self._watch.speed if self._watch is not None else 1.0
+
+    @property
     def gpu_state(self) -> GpuState | None:
         """The last reading of the GPU, for metrics; None on a CPU."""
         return self._watch.state if self._watch is not None else None

@@ -24,6 +24,7 @@ FATAL_XIDS = {
     120: "device_lost",
 }
 _MAX_READINGS = 3600
+_MIN_SPEED = 0.1
 THERMAL_EVENTS = frozenset({"sw_thermal", "hw_thermal", "hw_slowdown", "power_brake"})
 
 
@@ -88,7 +89,7 @@ class GpuWatch:
             return 1.0
         if not sample.sm_clock_hertz or not sample.sm_clock_max_hertz:
             return 1.0
-        return min(sample.sm_clock_hertz / sample.sm_clock_max_hertz, 1.0)
+        return min(max(sample.sm_clock_hertz / sample.sm_clock_max_hertz, _MIN_SPEED), 1.0)
 
     def _read(self) -> str | None:
         """The fault of the GPU; None if it can be trusted."""

@@ -75,7 +75,9 @@ class Worker:
         """What the worker announces."""
         offer = self._offer
         device = offer.device or ""
-        return WorkerStatus(offer.worker_id, offer.route, offer.models, device, tenants=offer.tenants)
+        speed = self._runner.speed if isinstance(self._runner, ChecksItself) else 1.0
+        tenants = offer.tenants
+        return WorkerStatus(offer.worker_id, offer.route, offer.models, device, tenants=tenants, speed=speed)
 
     def drain(self, within_seconds: float = math.inf) -> None:
         """Lease nothing more; finish the running job, or hand it back when the time is over.

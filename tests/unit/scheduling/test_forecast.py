@@ -48,6 +48,12 @@ def test_two_workers_halve_the_wait():
     assert sorted(starts(snapshot).values()) == [0.0, 0.0, 10.0, 10.0]
 
 
+def test_a_worker_that_heat_slows_down_takes_longer():
+    slow = replace(worker(), speed=0.5)
+    jobs = (queued(1), queued(2))
+    assert starts(Snapshot(0.0, jobs, workers=(slow,))) == {"job-1": 0.0, "job-2": 20.0}
+
+
 def test_a_running_job_occupies_its_worker():
     running = RunningJob(JobId("r"), B, Route.GPU, WorkerId("w1"), free_in=7.0, ends_in=8.0)
     snapshot = Snapshot(0.0, (queued(1),), running=(running,), workers=(worker(),))
