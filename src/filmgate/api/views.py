@@ -8,6 +8,7 @@ from filmgate.errors import ModelNotFound
 from filmgate.jobs import Job, JobState, Route, SourceKind
 
 _POLLS_PER_JOB = 20
+_REDUCED = "GPU memory ran out, so the clip was decoded in {}, which differs slightly from whole frames"
 _POLL_MS = (250, 10_000)
 
 
@@ -74,11 +75,12 @@ def seconds_of(services: Services, job: Job) -> str:
 
 
 def warnings_of(services: Services, job: Job) -> list[str]:
-    """What the clip will not show as the request expects."""
+    """What the clip does not show as the request expects."""
+    reduced = [_REDUCED.format(job.clip.reduced_to)] if job.clip and job.clip.reduced_to else []
     try:
-        return services.models.find(job.spec.model).warnings(job.spec)
+        return services.models.find(job.spec.model).warnings(job.spec) + reduced
     except ModelNotFound:
-        return []
+        return reduced
 
 
 def cost_of(job: Job, usd_per_gpu_hour: float) -> Cost:

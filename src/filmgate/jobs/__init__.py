@@ -311,6 +311,7 @@ class Clip:
     """The finished clip: the names of its parts in the store, its size and digest.
 
     `fragments` is the number of live fragments, so that a viewer can tell whether it received all of them.
+    `reduced_to` names the rung of the memory ladder if GPU memory ran out: the frames are an approximation.
     """
 
     part: str
@@ -320,6 +321,7 @@ class Clip:
     thumbnail: str | None = None
     spritesheet: str | None = None
     fragments: int | None = None
+    reduced_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

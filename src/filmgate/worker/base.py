@@ -128,6 +128,7 @@ class ClipSource:
     open_chunks: Callable[[], Iterator[bytes]]
     close: Callable[[], None] = _nothing_to_close
     media_type: str = "video/mp4"
+    reduced_to: str | None = None  # the rung of the memory ladder, if memory ran out during decode
 
 
 Output = Step | Latents | EarlyClip | Fragment | Still | ClipSource

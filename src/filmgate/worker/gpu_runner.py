@@ -166,7 +166,11 @@ class GpuRunner:
                     steps.take_turn()
                 model.limits.check(task.spec)
                 request = to_clip_request(task.spec, _read_image(task))
-                step_down = partial(self._metrics.stepped_down, task.spec.model)
+
+                def step_down(rung: str) -> None:
+                    steps.reduced_to = rung
+                    self._metrics.stepped_down(task.spec.model, rung)
+
                 control = Control(steps.on_progress, stop, steps.take_turn, task.turn.leave, step_down)
                 denoised = _read_checkpoint(task, model)
                 if denoised is not None:
@@ -216,6 +220,7 @@ class _Steps:
         self._turn = turn
         self._emit = emit
         self._held: list[Step] = []
+        self.reduced_to: str | None = None
         self._checkpoint: Future[None] | None = None
 
     def take_turn(self) -> None:
@@ -289,7 +294,7 @@ def _finish(
     )
     spool = renderer.finish(denoised, request, None, outputs, control).clip.spool
     assert spool is not None
-    emit(ClipSource(spool.chunks, spool.close))
+    emit(ClipSource(spool.chunks, spool.close, reduced_to=steps.reduced_to))
 
 
 @contextmanager

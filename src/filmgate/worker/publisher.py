@@ -138,6 +138,7 @@ class Publisher:
             thumbnail=parts.get(StillKind.THUMBNAIL),
             spritesheet=parts.get(StillKind.SPRITESHEET),
             fragments=rendering.fragments,
+            reduced_to=rendering.clip.reduced_to,
         )
 
     def _retry_queue(self, action: Callable[[], _T]) -> _T:

@@ -1,6 +1,8 @@
 """VAEs that cannot stream (HunyuanVideo 1.5, Mochi, Cosmos): decode the clip at once, then yield chunks."""
 
+import os
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
@@ -43,7 +45,7 @@ class WholeClipDecoder:
             return [WHOLE_FRAME]
         shape = self.shape(latents)
         tiles = [Rung(f"{n} px tiles", n) for n in (256, 128) if n < max(shape.height, shape.width)]
-        starts_tiled = bool(tiles) and (self._vae.use_tiling or self._builds_attention_masks())
+        starts_tiled = bool(tiles) and (self._vae.use_tiling or self._is_host_too_small(latents))
         return tiles if starts_tiled else [WHOLE_FRAME, *tiles]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
@@ -52,9 +54,21 @@ class WholeClipDecoder:
         for part in clip[0].split(CHUNK_FRAMES, dim=1):
             yield part.clamp(-1, 1)
 
-    def _builds_attention_masks(self) -> bool:
-        """HunyuanVideo 1.5 masks all pairs of latent pixels (25 GB at 720p), so it always uses tiles."""
-        return type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
+    def _is_host_too_small(self, latents: Tensor) -> bool:
+        """HunyuanVideo 1.5 masks all pairs of latent pixels (25 GB at 720p and 121 frames).
+
+        A GPU reports that it is out of memory, and the ladder goes on. On a CPU the process would be killed.
+        """
+        has_masks = type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
+        if not has_masks or latents.device.type != "cpu":
+            return False
+        pairs = prod(latents.shape[2:]) ** 2
+        return pairs * latents.element_size() > available_host_bytes()
+
+
+def available_host_bytes() -> int:
+    """Memory that a process can still take without swapping."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def ratios(vae: Vae) -> tuple[int, int]:
