@@ -136,6 +136,7 @@ class Plots:
     slo_seconds: float | None = None
     volume: float | None = None
     volume_name: str = "clips per day"
+    cost_name: str = "USD per clip"
     load_name: str = "utilisation of the fleet"
 
 

@@ -185,7 +185,11 @@ def figures(answer: Answer) -> dict[str, str]:
 def disagreeing(answer: Answer) -> Iterator[str]:
     """Numbers that text, JSON, page and record do not share."""
     cells = "\n".join(cell for table in tables(answer) for row in table.rows for cell in row)
-    texts = {"text": cells, "page": to_page(answer, RECORD_DAY), "record": to_record(answer, RECORD_DAY)}
+    texts = {
+        "text": cells,
+        "page": to_page(answer, RECORD_DAY).replace("\u00a0", " "),
+        "record": to_record(answer, RECORD_DAY),
+    }
     for name, figure in figures(answer).items():
         yield from (
             f"{name} {figure} is not in the {kind}" for kind, text in texts.items() if figure not in text

@@ -179,6 +179,8 @@ class LlmFleetAnswer:
     cold_start: tuple[ColdStart, ...]
     isolation: tuple[TenantIsolation, ...]
     cache_on_nvme: CacheOnNvme
+    software: NodeSoftware
+    engine_arguments: str
 
     def as_json(self) -> dict[str, object]:
         """The fields, with those of `arrivals` at the same level."""

@@ -70,7 +70,7 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
         time=_time(question, best, calibration),
         fleet=llm_fleet(question, best, calibration),
         cost=cost,
-        plots=llm_plots(question, best, catalog, calibration),
+        plots=llm_plots(question, best, cost, calibration),
     )
 
 

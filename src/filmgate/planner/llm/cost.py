@@ -1,6 +1,7 @@
 """Fleet, cost and plots of a served language model."""
 
 import math
+from collections.abc import Callable
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
@@ -16,14 +17,19 @@ from filmgate.planner.fleet.answer import (
     price_isolation,
 )
 from filmgate.planner.fleet.isolation import Clip, isolation_levels
-from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.fleet.money import DAYS_PER_MONTH, bill, break_even
 from filmgate.planner.fleet.pattern import Pattern
+from filmgate.planner.fleet.software import node_software
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Startup, cold_starts
-from filmgate.planner.fleet.traffic import SECONDS_PER_DAY
+from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, traffic_of
+from filmgate.planner.intervals import llm_spread
+from filmgate.planner.llm.arrivals import pace_of, size_llm_fleet
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.serving import ENGINE, LlmCandidate, LlmQuestion
 from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
 from filmgate.planner.machines import jurisdiction_of, prices_by_region
+
+THOUSAND = 1e3
 
 
 def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
@@ -45,7 +51,24 @@ def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibratio
         cold_start=tuple(starts),
         isolation=price_isolation(levels, None, 1),
         cache_on_nvme=_cache_on_nvme(question, best, calibration),
+        software=node_software(machine.gpu),
+        engine_arguments=_engine_arguments(question, best),
     )
+
+
+def _engine_arguments(question: LlmQuestion, best: LlmCandidate) -> str:
+    """The options of `vllm serve` that this plan assumes."""
+    parts = [
+        f"--tensor-parallel-size {best.serving.gpus}",
+        f"--max-model-len {question.context}",
+        f"--max-num-seqs {best.concurrency}",
+        f"--gpu-memory-utilization {best.serving.usable_share:.2g}",
+    ]
+    if question.kv_precision == "fp8":
+        parts.append("--kv-cache-dtype fp8")
+    if question.cached_tokens:
+        parts.append("--enable-prefix-caching")
+    return " ".join(parts)
 
 
 def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | None:
@@ -79,12 +102,11 @@ def _cache_on_nvme(question: LlmQuestion, best: LlmCandidate, calibration: Calib
 def llm_cost(
     question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration
 ) -> CostAnswer:
-    capacity = best.tokens_per_second * SECONDS_PER_DAY
     hourly, price, daily = best.machine.usd_per_hour, best.machine.price, best.usd_per_day
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=hourly,
-        managed=_quotes(question, catalog, hourly, capacity),
+        managed=_quotes(question, catalog, daily_cost(question, best, calibration)),
         levers=tuple(_levers(question, best, calibration)),
         regions=prices_by_region(best.machine, catalog),
         usd_per_million_tokens=best.usd_per_million,
@@ -103,21 +125,39 @@ def usd_with_prompts(question: LlmQuestion, api: TextApi) -> float:
     return api.usd_per_million_output + prompts
 
 
-def _quotes(
-    question: LlmQuestion, catalog: Catalog, hourly: float | None, capacity: float
-) -> tuple[TokenQuote, ...]:
+DailyCost = Callable[[float], float | None]
+"""USD per day for so many thousand answer tokens per day."""
+
+
+def daily_cost(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> DailyCost:
+    """The cost of the machine at other volumes: of a fleet where requests arrive, else of busy machines."""
+    hourly, price = best.machine.usd_per_hour, best.machine.price
+    if best.fleet is None or price is None:
+        capacity = best.tokens_per_second * SECONDS_PER_DAY / THOUSAND
+        return lambda volume: hourly * 24 * math.ceil(volume / capacity) if hourly is not None else None
+    pace = pace_of(best.serving, question.load(best.concurrency), calibration.constants)
+    ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
+    groups = best.machine.gpus // best.serving.gpus
+
+    def of_fleet(volume: float) -> float | None:
+        traffic = traffic_of(volume * THOUSAND / question.answer, question.shape)
+        fleet = size_llm_fleet(traffic, pace, ttft, best.serving.gpus, groups)
+        if fleet is None:
+            return None
+        return bill(fleet, traffic, price, question.terms, service=pace.replica_seconds).usd_per_day
+
+    return of_fleet
+
+
+def _quotes(question: LlmQuestion, catalog: Catalog, cost: DailyCost) -> tuple[TokenQuote, ...]:
     """Every text API, the one with the same model first."""
-    found = [_quote(question, catalog, api, hourly, capacity) for api in catalog.text_apis.values()]
+    found = [_quote(question, catalog, api, cost) for api in catalog.text_apis.values()]
     return tuple(sorted(found, key=lambda quote: not quote.is_same_model))
 
 
-def _quote(
-    question: LlmQuestion, catalog: Catalog, api: TextApi, hourly: float | None, capacity: float
-) -> TokenQuote:
+def _quote(question: LlmQuestion, catalog: Catalog, api: TextApi, cost: DailyCost) -> TokenQuote:
     usd = usd_with_prompts(question, api)
-    crossing = hourly * 24 / usd * 1e6 if hourly is not None and usd else None
-    if crossing is not None and crossing > capacity:
-        crossing = None  # the machine cannot serve that many; more machines cost more at the same rate
+    crossing = break_even(cost, usd / 1e6 * THOUSAND)
     is_same = api.model == question.model.id
     note = "the same model" if is_same else "a different model, shown for its price"
     wanted = question.residency or catalog.region(question.region).jurisdiction
@@ -125,7 +165,8 @@ def _quote(
     is_available = jurisdiction_of(wanted, catalog) == offered
     if not is_available:
         note += f"; offered in {offered}, not in {wanted}"
-    return TokenQuote(api.id, api.name, usd, crossing, is_same, is_available, note)
+    tokens = crossing * THOUSAND if crossing is not None else None
+    return TokenQuote(api.id, api.name, usd, tokens, is_same, is_available, note)
 
 
 def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> list[CostLever]:
@@ -144,25 +185,29 @@ def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration)
     return [*found, CostLever(f"a batch of {largest:.0f} instead of {best.concurrency}", saving)]
 
 
-def llm_plots(question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> Plots:
+def llm_plots(question: LlmQuestion, best: LlmCandidate, cost: CostAnswer, calibration: Calibration) -> Plots:
     """Cost per million tokens against volume, and time between tokens against the batch."""
-    hourly = best.machine.usd_per_hour
-    if hourly is None:
+    if best.machine.usd_per_hour is None:
         return Plots()
-    capacity = best.tokens_per_second * SECONDS_PER_DAY / 1e6
-    volumes = [capacity * 10 ** (i / 10 - 2) for i in range(31)]
-    own = tuple((v, math.ceil(v / capacity) * 24 * hourly / v) for v in volumes)
+    asked = best.tokens_per_day / 1e6 if best.tokens_per_day else None
+    centre = asked or best.tokens_per_second * SECONDS_PER_DAY / 1e6
+    volumes = [centre * 10 ** (i / 10 - 1.5) for i in range(31)]
+    daily = daily_cost(question, best, calibration)
+    own = tuple((v, usd / v) for v in volumes if (usd := daily(v * 1e6 / THOUSAND)) is not None)
+    quotes = [quote for quote in cost.managed if isinstance(quote, TokenQuote) and quote.is_available]
     managed = [
-        Curve(api.name, ((volumes[0], usd), (volumes[-1], usd)))
-        for api in catalog.text_apis.values()
-        if (usd := usd_with_prompts(question, api))
+        Curve(q.name, tuple((v, q.usd_per_million_output_with_prompts) for v in (volumes[0], volumes[-1])))
+        for q in quotes
     ]
+    same = [q for q in quotes if q.is_same_model and q.break_even_tokens_per_day is not None]
     return Plots(
         cost=(Curve(f"own fleet, {best.machine.name}", own), *managed),
-        break_even=tuple((curve.name, hourly * 24 / curve.points[0][1]) for curve in managed[-1:]),
+        break_even=tuple((q.name, (q.break_even_tokens_per_day or 0.0) / 1e6) for q in same),
         latency=_latency(question, best, calibration),
         slo_seconds=question.tbt_ms / 1e3 if question.tbt_ms else None,
+        volume=asked,
         volume_name="million tokens per day",
+        cost_name="USD per million answer tokens",
         load_name="share of the sequences that the cache can hold",
     )
 
@@ -176,4 +221,6 @@ def _latency(question: LlmQuestion, best: LlmCandidate, calibration: Calibration
             best.serving, batch, question.prompt, question.answer, calibration.constants
         )
         points.append((i / 40, each))
-    return (Curve("time between tokens", tuple(points)),)
+    half, _ = llm_spread(best.serving.gpu, calibration)
+    ends = (("time between tokens", 1.0), ("upper end", math.exp(half)), ("lower end", math.exp(-half)))
+    return tuple(Curve(name, tuple((at, each * factor) for at, each in points)) for name, factor in ends)

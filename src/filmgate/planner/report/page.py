@@ -1,29 +1,35 @@
 """The answer as one self-contained HTML page with light, dark, phone and print styles."""
 
+import re
 from datetime import date
 from html import escape
 
 from filmgate.planner.answer import Answer
 from filmgate.planner.report.plots import cost_plot, latency_plot, memory_plot
-from filmgate.planner.report.tables import Table, tables
+from filmgate.planner.report.record import risks
+from filmgate.planner.report.tables import DECISION_TITLE, Table, tables
 
-MAX_WRAPPED_COLUMNS = 4  # a table with more columns scrolls instead of wrapping its cells
+FIRST = (DECISION_TITLE,)
+UNIT = re.compile(r"(\d) (s|ms|h|GiB|x)\b")
+
 STYLE = """
 :root{color-scheme:light dark;--ink:#16202a;--soft:#5b6875;--line:#d5dbe1;--paper:#fff;--card:#f5f7f9}
 @media(prefers-color-scheme:dark){:root{--ink:#e8edf2;--soft:#9fb0bf;--line:#33414e;--paper:#12181e;--card:#1b242c}}
 *{box-sizing:border-box}
-body{margin:0 auto;max-width:64rem;padding:1rem;font:16px/1.5 system-ui,sans-serif}
+body{margin:0 auto;max-width:76rem;padding:1rem;font:16px/1.5 system-ui,sans-serif}
 body{color:var(--ink);background:var(--paper)}
 h1{font-size:1.15rem;font-weight:600;color:var(--soft);margin:.5rem 0}
 .verdict{font-size:1.35rem;line-height:1.35;margin:1rem 0;padding:.25rem 0 .25rem 1rem}
 .verdict{border-left:5px solid #1d4e89}
 .impossible{border-color:#c8553d}
 h2{font-size:1.05rem;margin:2rem 0 .5rem}
-.scroll{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.875rem;font-variant-numeric:tabular-nums}
-th,td{text-align:left;padding:.35rem .6rem;border-bottom:1px solid var(--line);vertical-align:top}
-th{color:var(--soft);font-weight:600;white-space:nowrap}
-.wide td{white-space:nowrap}
+th,td{text-align:left;padding:.3rem .5rem;border-bottom:1px solid var(--line);vertical-align:top}
+td{overflow-wrap:break-word}
+th{color:var(--soft);font-weight:600}
+.first{display:grid;gap:0 2rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,24rem),1fr))}
+.first h2{margin-top:.75rem}
+.first ul{margin:0;padding-left:1.1rem;font-size:.875rem}
 .note{color:var(--soft);font-size:.875rem}
 figure{margin:1rem 0;padding:1rem;background:var(--card);border-radius:8px;break-inside:avoid}
 figcaption{font-weight:600}
@@ -31,17 +37,19 @@ svg{width:100%;height:auto}
 svg text{fill:currentColor;font:12px system-ui,sans-serif}
 svg text{paint-order:stroke;stroke:var(--card);stroke-width:4px}
 svg .grid{stroke:var(--line)}
+svg .axis{stroke:var(--soft)}
 svg .mark{stroke:var(--soft);stroke-dasharray:3 3}
 svg .strong{stroke:#c8553d;stroke-width:1.5}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:.25rem 1rem}
 .legend{margin:.5rem 0 0;padding:0;font-size:.85rem}
 .legend span{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px}
 .plots{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr))}
-figure:first-child{grid-column:1/-1}
 footer{color:var(--soft);font-size:.8rem;margin-top:2rem}
-@media(max-width:40rem){svg text{font-size:19px}.verdict{font-size:1.15rem}}
-@media print{body{max-width:none;font-size:10.5pt}figure{background:none;border:1px solid #ccc}
-.scroll{overflow:visible}table{font-size:8pt}.wide td{white-space:normal}tr{break-inside:avoid}}
+@media(max-width:40rem){svg text{font-size:19px}.verdict{font-size:1.15rem}table{font-size:.75rem}
+.scroll{overflow-x:auto}}
+@media print{body{max-width:none;padding:0;font-size:10pt}figure{background:none;border:1px solid #ccc}
+table{font-size:7pt}th,td{padding:.15rem .25rem}td{overflow-wrap:anywhere}tr{break-inside:avoid}
+h2{break-after:avoid}}
 """
 
 
@@ -52,7 +60,12 @@ def to_page(answer: Answer, today: date) -> str:
         plots.insert(1, memory_plot(answer.memory))
     drawn = "".join(plot for plot in plots if plot)
     kind = "verdict" if answer.is_possible else "verdict impossible"
-    body = "".join(_table(table) for table in tables(answer))
+    found = {table.title: table for table in tables(answer)}
+    first = "".join(_part(_table(found.pop(title))) for title in FIRST if title in found)
+    dangers = "".join(f"<li>{escape(risk)}</li>" for risk in risks(answer)) if answer.is_possible else ""
+    if dangers:
+        first = f"{first}<div><h2>Risks</h2><ul>{dangers}</ul></div>"
+    body = "".join(_table(table) for table in found.values())
     assumed = "".join(f"<li>{escape(text)}</li>" for text in answer.assumptions)
     sources = "".join(f"<li>{escape(source)}</li>" for source in answer.sources)
     return (
@@ -60,7 +73,7 @@ def to_page(answer: Answer, today: date) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(answer.question)}</title><style>{STYLE}</style></head><body>"
         f'<h1>{escape(answer.question)}</h1><p class="{kind}">{escape(answer.verdict)}</p>'
-        f'<div class="plots">{drawn}</div>{body}'
+        f'<div class="first">{first}</div><div class="plots">{drawn}</div>{body}'
         f"<footer><h2>Assumptions</h2><ul>{assumed}</ul><h2>Sources</h2><ul>{sources}</ul>"
         f"<p>filmgate plan, {today.isoformat()}</p></footer></body></html>\n"
     )
@@ -69,10 +82,18 @@ def to_page(answer: Answer, today: date) -> str:
 def _table(table: Table) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in table.header)
     rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in table.rows
+        "<tr>" + "".join(f"<td>{_kept(escape(text))}</td>" for text in row) + "</tr>" for row in table.rows
     )
     header = f"<thead><tr>{head}</tr></thead>" if any(table.header) else ""
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
     title = f"<h2>{escape(table.title)}</h2>"
-    kind = "scroll wide" if len(table.header) > MAX_WRAPPED_COLUMNS else "scroll"
-    return f'{title}<div class="{kind}"><table>{header}<tbody>{rows}</tbody></table></div>{note}'
+    return f'{title}<div class="scroll"><table>{header}<tbody>{rows}</tbody></table></div>{note}'
+
+
+def _kept(text: str) -> str:
+    """The text with numbers that stay on the line of their unit."""
+    return UNIT.sub("\\1\u00a0\\2", text)
+
+
+def _part(html: str) -> str:
+    return f"<div>{html}</div>"

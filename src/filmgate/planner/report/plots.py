@@ -10,7 +10,8 @@ from filmgate.planner.answer import Curve, MemoryAnswer, Plots
 from filmgate.planner.report.numbers import count, seconds, usd
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 28, 44
+LEFT, RIGHT, TOP, BOTTOM = 72, 16, 28, 48
+MAX_SPARSE_DECADES = 3  # an axis of more decades has no ticks between them
 COLOURS = ("#1d4e89", "#c8553d", "#3b7a57", "#8a5a9e", "#b08900", "#4a6fa5", "#7d4f50", "#5b8e7d")
 
 
@@ -33,8 +34,10 @@ class Axis:
 
     def ticks(self) -> list[float]:
         if self.is_log:
-            first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
-            return [10.0**power for power in range(first, last + 1)]
+            first, last = math.floor(math.log10(self.low)), math.floor(math.log10(self.high))
+            steps = (1, 2, 5) if last - first < MAX_SPARSE_DECADES else (1,)
+            every = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+            return [tick for tick in every if self.low <= tick <= self.high]
         step = _round_step((self.high - self.low) / 5)
         first = math.ceil(self.low / step)
         return [k * step for k in range(first, int(self.high / step) + 1)]
@@ -60,7 +63,7 @@ def cost_plot(plots: Plots) -> str:
         marks.append(_vertical_mark(x, plots.volume, f"requested: {count(plots.volume)}", is_strong=True))
     body = _grid(x, y, count, usd) + _curves(plots.cost, x, y) + "".join(marks)
     legend = _legend([curve.name for curve in plots.cost])
-    return _svg(f"Cost against {plots.volume_name}", body, plots.volume_name, legend)
+    return _svg(f"Cost against {plots.volume_name}", body, (plots.volume_name, plots.cost_name), legend)
 
 
 def latency_plot(plots: Plots) -> str:
@@ -78,7 +81,7 @@ def latency_plot(plots: Plots) -> str:
     body = _grid(x, y, lambda v: f"{v:.0%}", seconds) + _curves(curves, x, y)
     if plots.slo_seconds:
         body += _horizontal_mark(y, plots.slo_seconds, f"SLO {seconds(plots.slo_seconds)}")
-    return _svg("Latency against load", body, plots.load_name, _legend([c.name for c in curves]))
+    return _svg("Latency against load", body, (plots.load_name, "latency"), _legend([c.name for c in curves]))
 
 
 def memory_plot(memory: MemoryAnswer) -> str:
@@ -98,7 +101,8 @@ def memory_plot(memory: MemoryAnswer) -> str:
         body += _horizontal_mark(
             y, memory.capacity_bytes / GIB, f"capacity {memory.capacity_bytes / GIB:.0f} GiB"
         )
-    return _svg("Memory per GPU by stage, GiB", body, "", _legend([line.name for line in memory.lines]))
+    legend = _legend([line.name for line in memory.lines])
+    return _svg("Memory per GPU by stage, GiB", body, ("stage", "GiB"), legend)
 
 
 def _stack(memory: MemoryAnswer, stage: str, y: Axis, left: float, width: float) -> str:
@@ -127,10 +131,13 @@ def _grid(x: Axis | None, y: Axis, name_x: Callable[[float], str], name_y: Calla
         at = y.at(tick)
         lines += f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
         lines += _text(LEFT - 6, at + 4, "end", name_y(tick))
+    foot = HEIGHT - BOTTOM
     for tick in x.ticks() if x else []:
         at = x.at(tick) if x else 0.0
-        lines += _text(at, HEIGHT - BOTTOM + 18, "middle", name_x(tick))
-    return lines
+        lines += f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{foot}" y2="{foot + 4}"/>'
+        lines += _text(at, foot + 18, "middle", name_x(tick))
+    lines += f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{foot}" y2="{foot}"/>'
+    return lines + f'<line class="axis" x1="{LEFT}" x2="{LEFT}" y1="{TOP}" y2="{foot}"/>'
 
 
 def _curves(curves: Sequence[Curve], x: Axis, y: Axis) -> str:
@@ -170,8 +177,12 @@ def _legend(names: Sequence[str]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def _svg(title: str, body: str, below: str, legend: str) -> str:
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    axis = _text(middle, HEIGHT - 6, "middle", below) if below else ""
+def _svg(title: str, body: str, axes: tuple[str, str], legend: str) -> str:
+    """A figure with the names of its horizontal and its vertical axis."""
+    below, beside = axes
+    middle, centre = (LEFT + WIDTH - RIGHT) / 2, (TOP + HEIGHT - BOTTOM) / 2
+    names = _text(middle, HEIGHT - 8, "middle", below)
+    turn = f'transform="rotate(-90 14 {centre:.0f})"'
+    names += f'<text x="14" y="{centre:.0f}" text-anchor="middle" {turn}>{escape(beside)}</text>'
     head = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
-    return f"<figure><figcaption>{escape(title)}</figcaption>{head}{body}{axis}</svg>{legend}</figure>"
+    return f"<figure><figcaption>{escape(title)}</figcaption>{head}{body}{names}</svg>{legend}</figure>"

@@ -1,5 +1,6 @@
 """The answer as an architecture decision record in Markdown."""
 
+from collections.abc import Iterator
 from datetime import date, timedelta
 from math import inf
 
@@ -23,7 +24,7 @@ REVISIT = (
 
 
 def to_record(answer: Answer, today: date) -> str:
-    """Context, forces, options with pros and cons, decision, consequences, risks, Plan B, revisit date."""
+    """Context, forces, options with pros and cons, decision, consequences, risks, rating, Plan B, revisit."""
     found = {table.title: table for table in tables(answer)}
     options = [found.pop(title) for title in (OPTIONS_TITLE, REJECTED_TITLE) if title in found]
     plan_b = found.pop(PLAN_B_TITLE, None)
@@ -44,6 +45,8 @@ def to_record(answer: Answer, today: date) -> str:
         *(to_markdown(table) for table in found.values()),
         "## Risks",
         "\n".join(f"- {risk}" for risk in risks(answer)),
+        "## Rating",
+        rating(answer),
         "## Plan B",
         to_markdown(plan_b) if plan_b else "None: the question has no answer to replace.",
         "## Tenancy",
@@ -58,23 +61,39 @@ def to_record(answer: Answer, today: date) -> str:
 
 def pros_and_cons(answer: Answer) -> list[str]:
     """One line for each of the first options."""
-    if not answer.options or answer.unit != "clip":
+    if not answer.options or answer.unit == "hour":
         return []
     quickest = min(option.seconds for option in answer.options)
     cheapest = min(option.usd_per_unit or inf for option in answer.options)
     lines = []
     for option in answer.options[:MAX_COMPARED]:
         is_quick, is_cheap = option.seconds == quickest, option.usd_per_unit == cheapest
-        pros = [text for text, holds in (("cheapest", is_cheap), ("fastest clip", is_quick)) if holds]
+        pros = [text for text, holds in (("cheapest", is_cheap), ("fastest", is_quick)) if holds]
         cons = []
         if not is_cheap and option.usd_per_unit and cheapest < inf:
-            cons.append(f"{option.usd_per_unit / cheapest - 1:.0%} dearer")
+            cons.append(f"{option.usd_per_unit / cheapest - 1:.0%} more expensive")
         if not is_quick:
             cons.append(f"{option.seconds / quickest:.1f} times the fastest time")
         if option.instances <= 2:
             cons.append(f"one machine is {1 / option.instances:.0%} of the fleet")
         lines.append(f"- {option.name}: pro: {', '.join(pros) or 'none'}; con: {', '.join(cons) or 'none'}.")
     return lines
+
+
+def rating(answer: Answer) -> str:
+    """How much the decision can be relied on, and what lowers that."""
+    if not answer.is_possible:
+        return "None: there is no decision."
+    fleet, time = answer.fleet, answer.time
+    doubts = []
+    if time and time.is_extrapolated:
+        doubts.append("no run on this GPU")
+    if isinstance(fleet, VideoFleetAnswer) and fleet.size and fleet.size.late_runs:
+        doubts.append("some simulations miss the target")
+    if any("estimate: the highest known price" in source for source in answer.sources):
+        doubts.append("prices of other regions")
+    level = ("high", "medium", "low")[min(len(doubts), 2)]
+    return f"Confidence: {level}{': ' if doubts else ''}{'; '.join(doubts)}."
 
 
 def tenancy(answer: Answer) -> str:
@@ -99,17 +118,27 @@ def risks(answer: Answer) -> list[str]:
     if memory and memory.capacity_bytes:
         free = 1 - memory.peak_bytes / memory.capacity_bytes
         found.append(f"{free:.0%} of the device memory is free at the peak ({memory.peak_stage}).")
-    if isinstance(fleet, VideoFleetAnswer) and fleet.size:
-        found.append(f"p99 is {seconds(fleet.size.latency_p99)}; the fleet is sized for p95.")
     if isinstance(fleet, VideoFleetAnswer):
-        if fleet.size and fleet.size.pools == 1 and fleet.tenants > 1:
-            found.append("Tenants share GPUs: a fault of the runtime is a fault of every tenant.")
-        if fleet.software.min_driver:
-            found.append(f"Nodes need driver {fleet.software.min_driver} or later; check the image.")
-        if fleet.deployment.zones < 2:
-            found.append("One machine is in one zone: the loss of either stops the service.")
+        found += _fleet_risks(fleet)
+    if answer.cost:
+        found += answer.cost.warnings
     found.append("Prices are from the dates in the sources and change; spot prices change hourly.")
     return found
+
+
+def _fleet_risks(fleet: VideoFleetAnswer) -> Iterator[str]:
+    size = fleet.size
+    if size:
+        yield f"p99 is {seconds(size.latency_p99)}; the fleet is sized for p95."
+    if size and size.late_runs:
+        runs = f"{size.late_runs} of {size.confirming_runs}"
+        yield f"{runs} further simulations miss the target at the upper end of the interval."
+    if size and size.pools == 1 and fleet.tenants > 1:
+        yield "Tenants share GPUs: a fault of the runtime is a fault of every tenant."
+    if fleet.software.min_driver:
+        yield f"Nodes need driver {fleet.software.min_driver} or later; check the image."
+    if fleet.deployment.zones < 2:
+        yield "One machine is in one zone: the loss of either stops the service."
 
 
 def to_markdown(table: Table) -> str:

@@ -1,11 +1,13 @@
 """The tables of an answer as text, for the terminal, the decision record and the page."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from filmgate.planner.answer import Answer
+from filmgate.planner.answer import Answer, Option
 from filmgate.planner.fleet.answer import (
     Alternative,
     CostAnswer,
+    Deployment,
     LlmFleetAnswer,
     TokenQuote,
     VideoFleetAnswer,
@@ -18,6 +20,8 @@ DECISION_TITLE = "Decision"
 PLAN_B_TITLE = "Plan B"
 OPTIONS_TITLE = "Options, best first"
 REJECTED_TITLE = "Rejected"
+DEPLOYMENT_TITLE = "What to deploy"
+MAX_UNGROUPED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ def tables(answer: Answer) -> list[Table]:
 def _decision(answer: Answer) -> Table | None:
     """Money and risk of the decision, on the first screen."""
     fleet, cost = answer.fleet, answer.cost
+    if isinstance(fleet, LlmFleetAnswer) and cost is not None:
+        return Table(DECISION_TITLE, ("", ""), tuple(_served(answer, fleet, cost)))
     if not isinstance(fleet, VideoFleetAnswer) or fleet.size is None or cost is None:
         return None
     size, blast = fleet.size, fleet.blast_radius
@@ -76,6 +82,18 @@ def _decision(answer: Answer) -> Table | None:
     return Table(DECISION_TITLE, ("", ""), tuple(rows))
 
 
+def _served(answer: Answer, fleet: LlmFleetAnswer, cost: CostAnswer) -> Iterator[tuple[str, str]]:
+    arrivals, time = fleet.arrivals, answer.time
+    machines = arrivals.instances if arrivals else 1
+    yield "machines", f"{machines} x {fleet.machine}, {fleet.gpus_per_replica} GPUs per replica"
+    yield "per month", usd(cost.usd_per_month)
+    yield "per million answer tokens", usd(cost.usd_per_million_tokens)
+    if time and time.tokens:
+        yield "first token at p95", seconds(time.tokens.first_token_ms_p95 / 1e3)
+        interval = f"{seconds(time.low)} to {seconds(time.high)}"
+        yield "between tokens", f"{seconds(time.tokens.between_tokens_ms / 1e3)} ({interval})"
+
+
 def _plan_b(answer: Answer) -> Table:
     rows = tuple(_alternative(way) for way in answer.plan_b)
     return Table(PLAN_B_TITLE, ("way", "what", "time", "per month", "note"), rows)
@@ -94,10 +112,26 @@ def _alternative(way: Alternative) -> tuple[str, ...]:
 
 
 def _deployment(answer: Answer) -> Table | None:
-    if not isinstance(answer.fleet, VideoFleetAnswer):
+    fleet = answer.fleet
+    if isinstance(fleet, VideoFleetAnswer):
+        rows = _clip_deployment(fleet.deployment)
+    elif isinstance(fleet, LlmFleetAnswer):
+        rows = [("instance type", fleet.machine), ("vllm serve", fleet.engine_arguments)]
+    else:
         return None
-    deploy, software = answer.fleet.deployment, answer.fleet.software
-    rows = [
+    software = fleet.software
+    rows += [
+        ("driver", software.min_driver or "not known"),
+        ("CUDA", software.min_cuda or "not known"),
+        ("kernel modules", "open" if software.needs_open_modules else "open or proprietary"),
+        ("Karpenter GPU name", software.karpenter_gpu_name or "not known"),
+        ("NVENC engines", "not known" if software.nvenc is None else str(software.nvenc)),
+    ]
+    return Table(DEPLOYMENT_TITLE, ("", ""), tuple(rows))
+
+
+def _clip_deployment(deploy: Deployment) -> list[tuple[str, str]]:
+    return [
         ("instance type", deploy.instance_type),
         ("machines", f"{deploy.machines}, in the quiet hours {deploy.machines_in_quiet_hours}"),
         ("workers per machine", str(deploy.workers_per_machine)),
@@ -106,12 +140,8 @@ def _deployment(answer: Answer) -> Table | None:
         ("pipeline.offload", deploy.offload),
         ("pipeline.compile", deploy.compile),
         ("pipeline.dtype", deploy.dtype),
-        ("driver", software.min_driver or "not known"),
-        ("CUDA", software.min_cuda or "not known"),
-        ("Karpenter GPU name", software.karpenter_gpu_name or "not known"),
-        ("NVENC engines", "not known" if software.nvenc is None else str(software.nvenc)),
+        ("chart values", "filmgate deploy values --plan plan.json --model-name NAME"),
     ]
-    return Table("What to deploy", ("", ""), tuple(rows))
 
 
 def _workloads(answer: Answer) -> Table | None:
@@ -122,43 +152,58 @@ def _workloads(answer: Answer) -> Table | None:
 
 
 def _options(answer: Answer) -> Table:
+    """One row per GPU where there are many machines: its cheapest one, with the others named beside it."""
     is_llm = answer.unit == "million tokens"
     header = (
         "#",
-        "name",
+        "machine",
         "GPUs",
-        "replicas",
-        "instances",
+        "fleet",
         "between tokens" if is_llm else "time",
         "first token" if is_llm else "p95",
-        "utilisation",
+        "busy",
         "$/h",
         f"$/{answer.unit}",
-        "peak",
-        "placement",
+        "memory per GPU",
+        "also",
     )
+    groups = _grouped(answer.options)
     rows = tuple(
         (
             str(o.rank),
             o.name,
             f"{o.gpus_per_replica} x {o.gpu}",
-            str(o.replicas),
-            str(o.instances),
+            f"{o.instances} with {o.replicas} replicas" if o.replicas > 1 else str(o.instances),
             f"{seconds(o.seconds)} ({seconds(o.low)} to {seconds(o.high)})" if o.seconds else "-",
             seconds(o.latency_p95) if o.latency_p95 else "-",
             f"{o.utilisation:.0%}",
             usd(o.usd_per_hour),
             usd(o.usd_per_unit),
-            gib(o.peak_bytes) if o.peak_bytes else "-",
-            o.placement,
+            f"{gib(o.peak_bytes)}, {o.placement}" if o.peak_bytes else "-",
+            ", ".join(f"{other.name} {usd(other.usd_per_unit)}" for other in others) or "-",
         )
-        for o in answer.options
+        for o, *others in groups
     )
     return Table(OPTIONS_TITLE, header, rows)
 
 
+def _grouped(options: Sequence[Option]) -> list[list[Option]]:
+    """The options of one GPU together, best first; each on its own where there are few."""
+    if len(options) <= MAX_UNGROUPED:
+        return [[option] for option in options]
+    groups: dict[str, list[Option]] = {}
+    for option in options:
+        groups.setdefault(option.gpu, []).append(option)
+    return list(groups.values())
+
+
 def _rejected(answer: Answer) -> Table:
-    return Table(REJECTED_TITLE, ("name", "reason"), tuple((r.name, r.reason) for r in answer.rejected))
+    """The machines with the same reason in one row."""
+    names: dict[str, list[str]] = {}
+    for one in answer.rejected:
+        names.setdefault(one.reason, []).append(one.name)
+    rows = tuple((", ".join(machines), reason) for reason, machines in names.items())
+    return Table(REJECTED_TITLE, ("name", "reason"), rows)
 
 
 def _memory(answer: Answer) -> Table | None:

@@ -16,6 +16,7 @@ from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import machine_time
 
 VOLUME_FACTORS = (1, 2, 10)
+VOLUME_ROUNDING = 1e-9
 
 
 def cost_answer(
@@ -92,7 +93,7 @@ def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQ
         return Plots()
     volume = max(traffic.per_day, 1.0)
     volumes = [volume * 10 ** (i / 16 - 1.25) for i in range(41)]
-    own = tuple((v, cost / v) for v in volumes if (cost := daily_cost(question, best, v)) is not None)
+    own = tuple((v, cost / v) for v in volumes if (cost := _cost_at(question, best, v)) is not None)
     lines = [Curve(f"own fleet, {best.machine.name}", own)]
     crossings = []
     for quote in quotes:
@@ -109,6 +110,14 @@ def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQ
         slo_seconds=question.slo_seconds,
         volume=traffic.per_day,
     )
+
+
+def _cost_at(question: VideoQuestion, best: Candidate, clips_per_day: float) -> float | None:
+    """USD per day: the bill at the requested volume, an estimate by formulas at others."""
+    traffic = question.traffic()
+    if best.bill and traffic and abs(clips_per_day - traffic.per_day) < VOLUME_ROUNDING * clips_per_day:
+        return best.bill.usd_per_day
+    return daily_cost(question, best, clips_per_day)
 
 
 def _latency_curves(question: VideoQuestion, best: Candidate) -> tuple[Curve, ...]:

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from filmgate.catalog.gpus import GIB, Gpu
+from filmgate.catalog.gpus import GIB
 from filmgate.planner.fleet.answer import (
     Alternative,
     BlastRadius,
     ClipArrivals,
     Deployment,
     EncoderOnNvme,
-    NodeSoftware,
     VideoFleetAnswer,
     price_isolation,
 )
@@ -17,6 +16,7 @@ from filmgate.planner.fleet.isolation import Clip, isolation_levels
 from filmgate.planner.fleet.money import HOURS_PER_MONTH
 from filmgate.planner.fleet.pattern import Choice
 from filmgate.planner.fleet.sizing import worst_latency
+from filmgate.planner.fleet.software import node_software
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, cold_starts
 from filmgate.planner.video.candidates import Candidate, demand_of, new_replica_seconds, startup_of
 from filmgate.planner.video.memory import offloaded_bytes
@@ -46,22 +46,11 @@ def video_fleet(
         cold_start=tuple(cold_starts(startup_of(question, machine, best.split), machine.instance, gpu)),
         isolation=price_isolation(levels, per_gpu_month, question.tenants),
         tenants=question.tenants,
-        software=_software(gpu),
+        software=node_software(gpu),
         text_encoder_on_nvme=_encoder_on_nvme(question, best),
         blast_radius=_blast_radius(question, best),
         deployment=_deployment(question, best),
         not_with_filmgate=others,
-    )
-
-
-def _software(gpu: Gpu) -> NodeSoftware:
-    return NodeSoftware(
-        min_driver=gpu.min_driver,
-        min_cuda=gpu.min_cuda,
-        needs_open_modules=gpu.needs_open_modules,
-        karpenter_gpu_name=gpu.karpenter_name,
-        nvenc=gpu.nvenc,
-        encode_on="CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from filmgate.catalog.gpus import GIB
+from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.serving import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
@@ -150,3 +151,16 @@ def test_every_answer_with_a_fleet_has_the_six_serving_patterns(catalog, calibra
     assert len(patterns) == 6
     assert all(row["aws"] and row["filmgate"] for row in patterns)
     assert "Serving patterns" in {table.title for table in tables(answer)}
+
+
+@pytest.mark.parametrize("volume", [None, 300_000])
+def test_the_chart_passes_through_the_cost_of_the_verdict(catalog, calibration, volume):
+    question = LlmQuestion(
+        catalog.llm("llama-3.1-8b"), concurrency=64, requests_per_day=volume, shape=TrafficShape.BUSINESS
+    )
+    answer = plan_llm(question, catalog, calibration)
+    own = answer.plots.cost[0].points
+    asked = answer.plots.volume or answer.time.tokens.tokens_per_second * 86_400 / 1e6
+    nearest = min(own, key=lambda point: abs(point[0] - asked))
+    assert nearest[1] == pytest.approx(answer.cost.usd_per_million_tokens, rel=0.01)
+    assert f"${answer.cost.usd_per_million_tokens:.2f} per million" in answer.verdict

@@ -132,3 +132,48 @@ def test_fit_lists_every_model_once(answers, catalog):
 def test_an_unsupported_machine_is_answered_with_the_reason(catalog, calibration):
     answer = plan_fit(catalog, calibration, "us-east-1", instance="inf2.xlarge")
     assert "Neuron" in answer.verdict
+
+
+def test_verdict_money_and_risks_come_before_the_charts(answers):
+    for name in ("video", "llm", "llm fleet"):
+        page = to_page(answers[name], TODAY)
+        places = [page.index(text) for text in ('class="verdict"', ">Decision<", ">Risks<", "<figure>")]
+        assert places == sorted(places)
+
+
+def test_machines_of_one_gpu_are_one_option_and_machines_with_one_reason_one_row(answers):
+    answer = answers["video"]
+    options = next(table for table in tables(answer) if table.title == "Options, best first")
+    assert len(options.rows) == len({option.gpu for option in answer.options}) < len(answer.options)
+    assert all(option.name in str(options.rows) for option in answer.options)
+    rejected = next(table for table in tables(answer) if table.title == "Rejected")
+    assert len(rejected.rows) == len({one.reason for one in answer.rejected})
+
+
+def test_what_to_deploy_is_in_text_page_and_record(answers):
+    """S0-27: the Karpenter name, the driver and CUDA also where a volume is given."""
+    for name in ("video", "llm fleet"):
+        for text in (to_page(answers[name], TODAY), to_record(answers[name], TODAY)):
+            for word in ("Karpenter GPU name", "driver", "CUDA", "NVENC"):
+                assert word in text
+    assert "filmgate deploy values" in to_record(answers["video"], TODAY)
+    assert "--tensor-parallel-size" in to_record(answers["llm fleet"], TODAY)
+
+
+def test_every_plot_has_two_named_axes(answers):
+    for name in ("video", "llm fleet"):
+        page = to_page(answers[name], TODAY)
+        assert page.count("<figure>") == page.count('transform="rotate(-90') >= 3
+        assert page.count('class="axis"') >= 2 * page.count("<figure>")
+
+
+def test_the_record_rates_its_confidence(answers):
+    """S0-79."""
+    assert "Confidence: high." in to_record(answers["video"], TODAY)
+    assert "There is no decision" in to_record(answers["impossible"], TODAY).replace("there is", "There is")
+
+
+def test_numbers_for_people_have_few_digits(answers):
+    for answer in answers.values():
+        cells = [cell for table in tables(answer) for row in table.rows for cell in row]
+        assert not [cell for cell in cells if re.search(r"\d\.\d{6,}", cell)]
