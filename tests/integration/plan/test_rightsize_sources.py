@@ -133,15 +133,17 @@ def test_a_prometheus_without_samples_or_with_an_error_is_reported():
         read_prometheus("http://127.0.0.1:1", "", NOW.timestamp())
 
 
-def insert_job(connection, number, started, finished):
-    empty = {sa.Text: "", sa.Double: 0.0, sa.BigInteger: 0, sa.Boolean: False, sa.LargeBinary: b""}
+EMPTY = {sa.Text: "", sa.Double: 0.0, sa.Integer: 0, sa.Boolean: False, sa.LargeBinary: b""}
+
+
+def insert(connection, table, **fields):
+    """A row with these fields; other columns that may not be null are empty."""
     row = {
-        column.name: next(value for kind, value in empty.items() if isinstance(column.type, kind))
-        for column in jobs.columns
+        column.name: next(value for kind, value in EMPTY.items() if isinstance(column.type, kind))
+        for column in table.columns
         if not column.nullable and column.name != "seq"
     }
-    row |= {"id": f"video_{number}", "route": "gpu", "started_at": started, "finished_at": finished}
-    connection.execute(sa.insert(jobs).values(**row))
+    connection.execute(sa.insert(table).values(row | fields))
 
 
 def test_the_jobs_of_this_installation_are_enough(tmp_path):
@@ -150,12 +152,9 @@ def test_the_jobs_of_this_installation_are_enough(tmp_path):
         now = database.now(connection)
         for hour in range(6):
             start = now - (6 - hour) * 3600
-            insert_job(connection, hour, start, start + 900)
-        connection.execute(
-            sa.insert(workers).values(
-                id="w1", route="gpu", models="[]", device="cuda", capacity=1, cards="[]", seen_at=now
-            )
-        )
+            times = {"started_at": start, "finished_at": start + 900}
+            insert(connection, jobs, id=f"video_{hour}", route="gpu", **times)
+        insert(connection, workers, id="w1", route="gpu", seen_at=now)
     hours = busy_hours(database)
     database.close()
     assert sum(hours) * 3600 == pytest.approx(6 * 900, rel=0.01)
