@@ -43,10 +43,7 @@ def policy(  # noqa: PLR0913, PLR0917 - one argument per flag
     role: Annotated[Role | None, typer.Option(help="Role of the IAM policy.")] = None,
     document: Annotated[
         DocumentKind,
-        typer.Option(
-            help="IAM policy of a role, key policy of a tenant, trust policy of store.tenant_role, or bucket "
-            "policy or lifecycle."
-        ),
+        typer.Option(help="Of a role (iam), a tenant (key), store.tenant_role (trust) or the bucket."),
     ] = DocumentKind.IAM,
     tenant: Annotated[str, typer.Option(help="Tenant; all tenants if not given.")] = "*",
     is_by_tag: Annotated[
