@@ -41,6 +41,7 @@ from filmgate.scheduling.spill import Spiller
 from filmgate.scheduling.ttl_cache import TtlCache
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import AdmissionSettings, ProviderSettings, Settings
+from filmgate.slo.report import SloReport
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
@@ -97,22 +98,8 @@ def open_services(
     router = open_router(database, provider, settings) if provider is not None else None
     models = open_models(database, settings.admission, read_starting)
     screener = open_screener(settings.admission.rules_file, settings.classifier)
-    admission = Admission(
-        AdmissionServices(
-            queue,
-            reader,
-            store,
-            forecast,
-            models,
-            screener,
-            queue.digests,
-            router,
-            audit,
-            read_starting,
-            tracer,
-        ),
-        settings.admission,
-    )
+    parts = (queue, reader, store, forecast, models, screener, queue.digests, router, audit)
+    admission = Admission(AdmissionServices(*parts, read_starting, tracer), settings.admission, settings.slo)
     api = Services(
         admission=admission,
         queue=queue,
@@ -128,6 +115,7 @@ def open_services(
         offboarding=Offboarding(database, queue, store, keys, tenants),
         audit=audit,
         workers=WorkerRegistry(database),
+        slo=SloReport(database, settings),
         limits=settings.limits,
         spool_folder=settings.data,
         tracer=tracer,
@@ -253,6 +241,7 @@ def background_tasks(
         Periodic("orphans", retention.delete_orphans, _ORPHANS_SECONDS, failures),
         Periodic("wake-up sweep", services.queue.sweep, sweep_seconds, failures),
     ]
+    tasks.append(Periodic("slo counts", api.slo.delete_old, _ORPHANS_SECONDS, failures))
     if services.checkpoints is not None:
         seconds = settings.audit.checkpoint_seconds
         tasks.append(Periodic("audit checkpoint", services.checkpoints.run, seconds, failures))

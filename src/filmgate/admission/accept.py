@@ -49,7 +49,8 @@ from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.router import RoutedRequest, Router, work_seconds
 from filmgate.scheduling.routes import ON_GPU, Choice
 from filmgate.scheduling.simulation import Slot
-from filmgate.settings import AdmissionSettings
+from filmgate.settings import AdmissionSettings, SloSettings
+from filmgate.slo.objectives import DEFAULT_CLASS, parse_objectives
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.trace_context import exported_span
@@ -99,8 +100,11 @@ class AdmissionServices:
 class Admission:
     """Decides which requests become jobs."""
 
-    def __init__(self, services: AdmissionServices, settings: AdmissionSettings) -> None:
+    def __init__(
+        self, services: AdmissionServices, settings: AdmissionSettings, slo: SloSettings | None = None
+    ) -> None:
         self._services = services
+        self._objectives = parse_objectives(slo or SloSettings(), settings.slo_seconds)
         self._settings = settings
         self._estimator = Estimator(services.reader)
         self._images = ReferenceImages(settings)
@@ -179,11 +183,13 @@ class Admission:
         card = models.find(request.model)
         spec = check_request(request, card.name, card.limits, self._settings)
         screening = self._screen(context, spec)
+        objective = self._objectives.of(context.tenant.id, spec)
         ticket = Ticket(
             tenant_id=context.tenant.id,
             spec=spec,
             predicted=self._estimator.estimate(spec, card),
-            slo_seconds=self._settings.slo_seconds,
+            slo_seconds=objective.seconds,
+            slo_class=None if objective.name == DEFAULT_CLASS else objective.name,
             idempotency=context.idempotency,
             share=context.tenant.share,
             screening=screening,

@@ -22,6 +22,7 @@ from filmgate.api import (
     models,
     operators,
     plan,
+    slo,
     tenants,
     videos,
 )
@@ -33,7 +34,21 @@ from filmgate.api.watch import Watch
 from filmgate.errors import RateLimited
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER
 
-PARTS = (estimates, videos, content, live, events, models, operators, audit, plan, tenants, health, console)
+PARTS = (
+    estimates,
+    videos,
+    content,
+    live,
+    events,
+    models,
+    operators,
+    audit,
+    slo,
+    plan,
+    tenants,
+    health,
+    console,
+)
 _MAX_DELAY_SECONDS = 0.5
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
 

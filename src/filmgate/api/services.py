@@ -21,6 +21,7 @@ from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import ApiSettings, LimitSettings
+from filmgate.slo.report import SloReport
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.tracing import Tracer
 from filmgate.telemetry.untraced import NO_TRACER
@@ -55,6 +56,7 @@ class Services:
     offboarding: Offboarding
     audit: AuditLog
     workers: WorkerRegistry
+    slo: SloReport
     limits: LimitSettings = field(default_factory=LimitSettings)
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER

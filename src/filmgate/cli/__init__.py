@@ -23,6 +23,7 @@ from filmgate.cli import (
     plan,
     route,
     serve,
+    slo,
     tenant,
     worker,
 )
@@ -75,6 +76,7 @@ app.add_typer(plan.app)
 app.command("doctor", short_help="Check this machine and print a remedy for every problem.")(doctor.doctor)
 app.command("config")(config.show_config)
 app.add_typer(bench.bench, name="bench")
+app.add_typer(slo.slo, name="slo")
 app.add_typer(audit.audit, name="audit")
 app.command("route", short_help="Print why a job is on its route.")(route.show_route)
 aws.aws.command("template")(aws_template.template)

@@ -107,6 +107,7 @@ jobs = Table(
     Column("is_cancelling", Boolean, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("deadline_at", Double, nullable=False),
+    Column("slo_class", Text),  # null: the default class
     # When the lease or the backoff of the job ends, and when that was set. Both are on the steady clock,
     # which starts at zero when the host does.
     Column("wake_at", Double),
@@ -274,6 +275,17 @@ api_keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),  # set when a newer key replaces this one
     Index("ix_api_keys_tenant", "tenant_id"),
+)
+
+# Jobs that met or missed their objective, by the 5 minutes in which they ended; interval 0 is the total.
+slo_counts = Table(
+    "slo_counts",
+    metadata,
+    Column("interval_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant_id", Text, primary_key=True),
+    Column("class", Text, primary_key=True),
+    Column("jobs", BigInteger, nullable=False),
+    Column("late", BigInteger, nullable=False),
 )
 
 # The audit log. It has no foreign keys: it outlives jobs and tenants. `details` and `hash` are written once.

@@ -279,6 +279,7 @@ class Share:
 class Ticket:
     """An admitted request: everything the queue needs to accept it.
 
+    `slo_class` is the class of clip that gave it its objective; None is the default class.
     `max_backlog_seconds` is the most queued work on the GPU route at which the job still meets the promise.
     `span_id` is the parent of the spans that workers export; None: the trace is not exported.
     """
@@ -288,6 +289,7 @@ class Ticket:
     predicted: StageSeconds
     slo_seconds: float
     idempotency: Idempotency
+    slo_class: str | None = None
     share: Share = Share()
     max_backlog_seconds: float | None = None
     route: Route = Route.GPU
@@ -339,6 +341,7 @@ class Job:
     deadline_at: float
     predicted: StageSeconds
     screening: Screening
+    slo_class: str | None = None
     span_id: SpanId | None = None
     routing: Routing = DEFAULT_ROUTING
     attempt: int = 0

@@ -20,6 +20,7 @@ from filmgate.scheduling.base import JobReader
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, TOTAL, WAIT, merge
 from filmgate.scheduling.records import DURATION_BOUNDS, Backlog, EndedJobs, Histogram, Statistics
 from filmgate.settings import Settings
+from filmgate.slo.counts import SloCount
 from filmgate.telemetry import metrics
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -33,11 +34,12 @@ class QueueTerms:
     promise_seconds: float
     usd_per_gpu_hour: float
     max_tenants: int
+    slo_target: float = 0.95
 
     @classmethod
     def of(cls, settings: Settings) -> "QueueTerms":
         price, max_tenants = settings.api.usd_per_gpu_hour, settings.management.max_tenants
-        return cls(settings.admission.promise_seconds, price, max_tenants)
+        return cls(settings.admission.promise_seconds, price, max_tenants, settings.slo.target)
 
 
 class QueueCollector(Collector):
@@ -61,6 +63,7 @@ class QueueCollector(Collector):
         yield _value(metrics.PROMISE_SECONDS, self._terms.promise_seconds)
         yield from _describe_backlog(backlog, self._now())
         yield from _describe_history(statistics)
+        yield from _describe_slo(statistics.slo, self._terms.slo_target)
         yield from _describe_cost(statistics.ended, self._terms.usd_per_gpu_hour)
         yield from _describe_durations(statistics.histograms, self._terms.max_tenants)
 
@@ -94,6 +97,15 @@ def _describe_backlog(backlog: Backlog, now: float) -> Iterator[Metric]:
 
 def _count_workers(backlog: Backlog) -> Counter[tuple[str, str]]:
     return Counter((worker.route.value, model) for worker in backlog.workers for model in worker.models)
+
+
+def _describe_slo(counts: Iterable[SloCount], target: float) -> Iterator[Metric]:
+    jobs = metrics.SLO_JOBS.counter()
+    for count in counts:
+        jobs.add_metric([count.tenant_id, count.name, "good"], count.jobs - count.late)
+        jobs.add_metric([count.tenant_id, count.name, "late"], count.late)
+    yield jobs
+    yield _value(metrics.SLO_TARGET, target)
 
 
 def _describe_history(statistics: Statistics) -> Iterator[Metric]:

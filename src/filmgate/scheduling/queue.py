@@ -51,6 +51,7 @@ from filmgate.scheduling.rows import (
 from filmgate.scheduling.transitions import Transitions, lock_job
 from filmgate.scheduling.wakers.base import Waker
 from filmgate.settings import QueueSettings
+from filmgate.slo.counts import count_job
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 from filmgate.telemetry.logs import Log
@@ -220,6 +221,7 @@ class SqlQueue:
         fair_share.settle(connection, account, measured.gpu_seconds - row["predicted_gpu_seconds"], now)
         fair_share.count_end(connection, row, JobState.COMPLETED, None, measured.gpu_seconds)
         observe_completion(connection, row, measured, now)
+        count_job(connection, row, is_late=now > row["deadline_at"], now=now)
         values = self._transitions.final(now) | {
             "clip": from_clip(result.clip),
             "measured": json.dumps(asdict(measured)),

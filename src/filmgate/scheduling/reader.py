@@ -29,6 +29,7 @@ from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured, to_stag
 from filmgate.scheduling.snapshot import Snapshot
 from filmgate.scheduling.snapshot_reader import read_snapshot
 from filmgate.scheduling.workers import read_alive
+from filmgate.slo.counts import read_totals
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 
@@ -175,6 +176,7 @@ class SqlJobReader:
             ended = connection.execute(sa.select(job_counts).where(is_final)).all()
             routed = connection.execute(sa.select(job_counts).where(job_counts.c.state == ROUTED)).all()
             histograms = read_histograms(connection)
+            slo = read_totals(connection)
         return Statistics(
             ended=tuple(
                 EndedJobs(
@@ -191,6 +193,7 @@ class SqlJobReader:
                 for row in ended
             ),
             histograms=tuple(histograms),
+            slo=tuple(slo),
             routed=tuple(
                 RoutedJobs(
                     TenantId(row.tenant_id), Route(row.route), row.model, RouteReason(row.reason), row.jobs

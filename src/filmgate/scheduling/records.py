@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from filmgate.jobs import Job, JobState, Reason, Route, RouteReason, Stage, StageSeconds, TenantId, VideoSpec
 from filmgate.scheduling.workers import WorkerStatus
+from filmgate.slo.counts import SloCount
 
 # Upper bounds of the duration histograms, in seconds.
 DURATION_BOUNDS = (
@@ -166,3 +167,4 @@ class Statistics:
     ended: tuple[EndedJobs, ...]
     histograms: tuple[Histogram, ...]
     routed: tuple[RoutedJobs, ...] = ()
+    slo: tuple[SloCount, ...] = ()

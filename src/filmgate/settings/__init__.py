@@ -30,6 +30,7 @@ from filmgate.settings.sections import (
     StoreSettings,
     WorkerSettings,
 )
+from filmgate.settings.slo import SloSettings
 from filmgate.settings.traces import TraceSettings
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "RoutingSettings",
     "Section",
     "Settings",
+    "SloSettings",
     "StoreSettings",
     "TraceSettings",
     "WorkerSettings",
@@ -81,6 +83,7 @@ class Settings(Section):
     routing: RoutingSettings = RoutingSettings()
     models: ModelSettings = ModelSettings()
     audit: AuditSettings = AuditSettings()
+    slo: SloSettings = SloSettings()
     client: ClientSettings = ClientSettings()
     planner: PlannerSettings = PlannerSettings()
     management: ManagementSettings = ManagementSettings()

@@ -91,6 +91,16 @@ OLDEST_QUEUED_SECONDS = _gauge(_DB, "oldest_queued_seconds", "Age of the oldest 
 PROMISE_SECONDS = _gauge(
     _DB, "promise_seconds", "The setting admission.promise_seconds: jobs that would take longer are rejected."
 )
+SLO_JOBS = _counter(
+    _DB,
+    "slo_jobs",
+    "Ended jobs by class of clip: `result` good (met the objective) or late (missed it, or failed). "
+    "Cancelled jobs are not counted.",
+    "tenant",
+    "class",
+    "result",
+)
+SLO_TARGET = _gauge(_DB, "slo_target_ratio", "The setting slo.target: share of jobs that must be good.")
 WORKERS = _gauge(_DB, "workers", "Live workers.", "route", "model")
 JOBS_ENDED = _counter(
     _DB, "jobs_ended", "Ended jobs.", "state", "reason", "route", "model", "version", "tenant"

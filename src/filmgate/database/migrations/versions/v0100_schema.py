@@ -12,6 +12,7 @@ _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def upgrade() -> None:
     _create_accounts()
     _create_jobs()
+    _index_jobs()
     _create_job_records()
     _create_workers()
     _create_tenants()
@@ -79,6 +80,7 @@ def _create_jobs() -> None:
         sa.Column("is_cancelling", sa.Boolean, nullable=False),
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("deadline_at", sa.Double, nullable=False),
+        sa.Column("slo_class", sa.Text),
         sa.Column("wake_at", sa.Double),
         sa.Column("wake_set_at", sa.Double),
         sa.Column("started_at", sa.Double),
@@ -104,6 +106,9 @@ def _create_jobs() -> None:
         sa.Column("failure", sa.Text),
         sa.Column("routing", sa.Text),
     )
+
+
+def _index_jobs() -> None:
     op.create_index("ix_jobs_tenant", "jobs", ["tenant_id", "seq"])
     op.create_index("ix_jobs_body", "jobs", ["tenant_id", "body_digest"])
     _index(
@@ -225,6 +230,14 @@ def _create_tenants() -> None:
 
 
 def _create_audit() -> None:
+    op.create_table(
+        "slo_counts",
+        sa.Column("interval_at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("tenant_id", sa.Text, primary_key=True),
+        sa.Column("class", sa.Text, primary_key=True),
+        sa.Column("jobs", sa.BigInteger, nullable=False),
+        sa.Column("late", sa.BigInteger, nullable=False),
+    )
     op.create_table(
         "audit_records",
         sa.Column("tenant_id", sa.Text, primary_key=True),

@@ -1,0 +1,103 @@
+"""`filmgate slo`: attainment of the objectives, and the rules, alarms and dashboards that watch them."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from filmgate.cli.data_folder import Data, opened_database, settings_with
+
+if TYPE_CHECKING:
+    from filmgate.slo.attainment import Attainment
+
+slo = typer.Typer(
+    help="Show how the objectives are met; print alerts and dashboards.", invoke_without_command=True
+)
+
+Runbooks = Annotated[
+    str | None,
+    typer.Option(help="Base URL of the runbooks; by default the setting slo.runbooks.", metavar="URL"),
+]
+
+
+@slo.callback()
+def show_slo(
+    context: typer.Context,
+    is_by_tenant: Annotated[bool, typer.Option("--by-tenant", help="One row per tenant and class.")] = False,
+    data: Data = None,
+    is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Print attainment, error budget and burn rates, from the database alone."""
+    if context.invoked_subcommand is not None:
+        return
+    from filmgate.slo.report import SloReport
+
+    settings = settings_with(data)
+    with opened_database(settings) as database:
+        report = SloReport(database, settings)
+        found = report.read(is_by_tenant=is_by_tenant)
+    if is_json:
+        typer.echo(json.dumps(report.to_shape(found)))
+        return
+    if not found:
+        typer.echo("no job has ended in the window")
+    for attainment in found:
+        typer.echo(_to_line(attainment))
+
+
+@slo.command("rules")
+def print_rules(runbooks: Runbooks = None) -> None:
+    """Print the rules file of Prometheus: recording rules and alerts."""
+    from filmgate.settings import load_settings
+    from filmgate.slo.rules import rules_file
+
+    settings = load_settings().slo
+    typer.echo(rules_file(settings.target, settings.runbooks if runbooks is None else runbooks), nl=False)
+
+
+@slo.command("alarms")
+def print_alarms(
+    topic: Annotated[
+        str, typer.Option(help="ARN of the SNS topic that receives alarms.", metavar="ARN")
+    ] = "",
+    runbooks: Runbooks = None,
+) -> None:
+    """Print the same alerts as alarms of CloudWatch: inputs of `aws cloudwatch put-metric-alarm`."""
+    from filmgate.settings import load_settings
+    from filmgate.slo.cloudwatch import alarm_documents
+
+    settings = load_settings()
+    chosen = settings.slo.runbooks if runbooks is None else runbooks
+    alarms = alarm_documents(settings.slo.target, settings.admission.promise_seconds, chosen, topic)
+    typer.echo(json.dumps({"alarms": alarms}, indent=1))
+
+
+@slo.command("dashboards")
+def write_dashboards(
+    folder: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for one file each.")] = None,
+) -> None:
+    """Print the Grafana dashboards as JSON, or write one file per dashboard."""
+    from filmgate.slo.dashboards import all_dashboards
+
+    dashboards = all_dashboards()
+    if folder is None:
+        typer.echo(json.dumps(dashboards, indent=1))
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, dashboard in dashboards.items():
+        path = folder / f"{name}.json"
+        path.write_text(json.dumps(dashboard, indent=1) + "\n")
+        typer.echo(str(path))
+
+
+def _to_line(found: "Attainment") -> str:
+    attained = "-" if found.attained is None else f"{found.attained:.2%}"
+    left = "-" if found.budget_left is None else f"{found.budget_left:.0%}"
+    burn = "  ".join(
+        f"{name} {'-' if rate is None else f'{rate:.1f}'}" for name, rate in found.burn_rates.items()
+    )
+    objective = "" if found.objective_seconds is None else f" in {found.objective_seconds:g} s"
+    whom = f"{found.tenant} {found.name}" if found.tenant else found.name
+    goal = f"{found.target:.0%}{objective}"
+    return f"{whom:<24} {found.jobs:>7} jobs  {attained:>8} of {goal}  budget left {left:>5}  burn {burn}"

@@ -1,0 +1,272 @@
+"""What the Grafana dashboards show: the same metrics as the alerts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from filmgate.slo.recording import LATE_RATIO, job_seconds, late_ratio, waiting
+from filmgate.telemetry import metrics as m
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One graph: PromQL by legend, and the unit of its axis."""
+
+    title: str
+    queries: Mapping[str, str]
+    unit: str = "short"
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """A page of panels. `variable` filters all of them by a label: (label, metric that has it)."""
+
+    name: str
+    title: str
+    panels: Sequence[Panel]
+    variable: tuple[str, str] | None = None
+
+
+def _replicas(metric: m.Metric, *labels: str, match: str = "", window: str = "5m", fold: str = "max") -> str:
+    """The rate of a counter of the database by these labels: replicas first, then the sum."""
+    own = ", ".join(metric.labels)
+    kept = ", ".join(labels)
+    return f"sum by ({kept}) ({fold} by ({own}) (rate({metric.name}{{{match}}}[{window}])))"
+
+
+def _quantiles(by: str, match: str) -> dict[str, str]:
+    found = {}
+    for quantile in (0.5, 0.95, 0.99):
+        query = job_seconds(quantile, "1h", by).replace("_bucket[", f"_bucket{{{match}}}[")
+        found[f"p{quantile * 100:g} {{{{{by}}}}}"] = query
+    return found
+
+
+def _summed(metric: m.Metric, *labels: str, match: str = "") -> str:
+    """A gauge of the database, summed by these labels."""
+    own, kept = ", ".join(metric.labels), ", ".join(labels)
+    return f"sum by ({kept}) (max by ({own}) ({metric.name}{{{match}}}))"
+
+
+def _burn_rate(window: str) -> str:
+    return f"{LATE_RATIO.format(window)} / on () group_left () (1 - max({m.SLO_TARGET.name}))"
+
+
+def _mean(metric: m.Metric, match: str) -> str:
+    def fold(part: str) -> str:
+        own = ", ".join(metric.labels)
+        return f"sum by (model) (max by ({own}) (increase({metric.name}_{part}{{{match}}}[1d])))"
+
+    return f"{fold('sum')} / {fold('count')}"
+
+
+def _gauge(metric: m.Metric, *labels: str, match: str = "", fold: str = "max") -> str:
+    kept = ", ".join(labels)
+    return f"{fold} by ({kept}) ({metric.name}{{{match}}})"
+
+
+_MODEL = 'model=~"$model"'
+
+MODEL = Dashboard(
+    "filmgate-model",
+    "Filmgate: models",
+    (
+        Panel(
+            "Completed clips per second, by version",
+            {
+                "{{model}} {{version}}": _replicas(
+                    m.JOBS_ENDED, "model", "version", match=f'{_MODEL},state="completed"'
+                )
+            },
+        ),
+        Panel(
+            "Failed jobs per second, by version and reason",
+            {
+                "{{version}} {{reason}}": _replicas(
+                    m.JOBS_ENDED, "version", "reason", match=f'{_MODEL},state="failed"'
+                )
+            },
+        ),
+        Panel("Acceptance to completion, by version", _quantiles("version", _MODEL), "s"),
+        Panel("Acceptance to completion, by route", _quantiles("route", _MODEL), "s"),
+        Panel(
+            "Mean seconds per stage",
+            {
+                "{{stage}}": f"sum by (stage) (max by ({', '.join(m.STAGE_SECONDS.labels)}) "
+                f"(rate({m.STAGE_SECONDS.name}_sum{{{_MODEL}}}[1h])))"
+                f" / sum by (stage) (max by ({', '.join(m.STAGE_SECONDS.labels)}) "
+                f"(rate({m.STAGE_SECONDS.name}_count{{{_MODEL}}}[1h])))"
+            },
+            "s",
+        ),
+        Panel(
+            "Out of memory per second",
+            {"{{model}}": f"sum by (model) (rate({m.OUT_OF_MEMORY.name}{{{_MODEL}}}[5m]))"},
+        ),
+        Panel(
+            "Mean seconds to load and to start",
+            {
+                "load {{model}}": _mean(m.MODEL_LOAD_SECONDS, _MODEL),
+                "cold start {{model}}": _mean(m.COLD_START_SECONDS, _MODEL),
+            },
+            "s",
+        ),
+        Panel(
+            "Canary clips",
+            {"{{result}}": f"sum by (result) (increase({m.CANARY_RUNS.name}{{{_MODEL}}}[1h]))"},
+        ),
+    ),
+    variable=("model", m.JOBS_ENDED.name),
+)
+
+
+_THROTTLES = f"sum by (service) (rate({m.THROTTLES.name}[5m]))"
+_WAIT = job_seconds(0.95, "1h", "model").replace(m.JOB_SECONDS.name, m.WAIT_SECONDS.name)
+SERVICE = Dashboard(
+    "filmgate-service",
+    "Filmgate: service",
+    (
+        Panel("Late jobs in an hour", {"{{class}}": LATE_RATIO.format("1h")}, "percentunit"),
+        Panel(
+            "Burn rate of the error budget",
+            {f"{window} {{{{class}}}}": _burn_rate(window) for window in ("5m", "1h", "6h", "3d")},
+        ),
+        Panel("Acceptance to completion, by route", _quantiles("route", ""), "s"),
+        Panel("95 % of jobs start within", {"{{model}}": _WAIT}, "s"),
+        Panel("Waiting jobs", {"{{model}}": waiting("model")}),
+        Panel(
+            "Backlog and promise",
+            {
+                "{{model}}": _summed(m.BACKLOG_SECONDS, "model", match='route="gpu"'),
+                "promise": f"max({m.PROMISE_SECONDS.name})",
+            },
+            "s",
+        ),
+        Panel("Live workers", {"{{route}} {{model}}": _gauge(m.WORKERS, "route", "model")}),
+        Panel("Ended jobs per second", {"{{state}} {{reason}}": _replicas(m.JOBS_ENDED, "state", "reason")}),
+        Panel(
+            "Routing decisions per second",
+            {"{{route}} {{reason}}": _replicas(m.JOBS_ROUTED, "route", "reason")},
+        ),
+        Panel("Breaker open", {"{{provider}}": _gauge(m.BREAKER_PHASE, "provider", match='phase="open"')}),
+        Panel("Throttled calls per second", {"{{service}}": _THROTTLES}),
+        Panel(
+            "HTTP responses per second", {"{{status}}": f"sum by (status) (rate({m.HTTP_REQUESTS.name}[5m]))"}
+        ),
+    ),
+)
+
+
+_GPU, _BY = 'gpu=~"$gpu"', ("instance", "gpu")
+_LEGEND = "{{instance}} {{gpu}}"
+
+
+def _one(title: str, metric: m.Metric, unit: str) -> Panel:
+    return Panel(title, {_LEGEND: _gauge(metric, *_BY, match=_GPU)}, unit)
+
+
+_MEMORY = f"{_gauge(m.GPU_MEMORY_USED, *_BY, match=_GPU)} / {_gauge(m.GPU_MEMORY_TOTAL, *_BY, match=_GPU)}"
+GPU = Dashboard(
+    "filmgate-gpu",
+    "Filmgate: GPUs",
+    (
+        _one("Busy", m.GPU_UTILIZATION, "percentunit"),
+        Panel("Memory used", {_LEGEND: _MEMORY}, "percentunit"),
+        _one("Temperature", m.GPU_TEMPERATURE, "celsius"),
+        Panel(
+            "Power and its limit",
+            {
+                _LEGEND: _gauge(m.GPU_POWER, *_BY, match=_GPU),
+                "limit {{gpu}}": _gauge(m.GPU_POWER_LIMIT, *_BY, match=_GPU),
+            },
+            "watt",
+        ),
+        _one("Clock of the multiprocessors", m.GPU_SM_CLOCK, "hertz"),
+        Panel(
+            "Reasons for slow clocks",
+            {"{{gpu}} {{reason}}": _gauge(m.GPU_CLOCK_EVENT, "gpu", "reason", match=_GPU)},
+        ),
+        Panel("Memory errors", {"{{gpu}} {{kind}}": _gauge(m.GPU_ECC_ERRORS, "gpu", "kind", match=_GPU)}),
+        Panel(
+            "XID errors in an hour",
+            {"{{gpu}} {{xid}}": f"sum by (gpu, xid) (increase({m.GPU_XID_ERRORS.name}{{{_GPU}}}[1h]))"},
+        ),
+        Panel(
+            "Idle between clips, 95 %",
+            {
+                "{{instance}}": "histogram_quantile(0.95, sum by (le, instance) "
+                f"(rate({m.WORKER_GAP_SECONDS.name}_bucket[1h])))"
+            },
+            "s",
+        ),
+        Panel(
+            "Row remapping",
+            {
+                "{{gpu}} {{cause}}": _gauge(m.GPU_REMAPPED_ROWS, "gpu", "cause", match=_GPU),
+                "failed {{gpu}}": _gauge(m.GPU_REMAP_FAILURE, "gpu", match=_GPU),
+            },
+        ),
+    ),
+    variable=("gpu", m.GPU_UP.name),
+)
+
+
+_TENANT = 'tenant=~"$tenant"'
+_LATE = late_ratio("1h", "tenant").replace('{result="late"}', f'{{result="late",{_TENANT}}}')
+_LATE = _LATE.replace(f"{m.SLO_JOBS.name}[", f"{m.SLO_JOBS.name}{{{_TENANT}}}[")
+TENANT = Dashboard(
+    "filmgate-tenant",
+    "Filmgate: tenants",
+    (
+        Panel("Late jobs in an hour", {"{{tenant}}": _LATE}, "percentunit"),
+        Panel(
+            "Queued and running jobs",
+            {"{{tenant}} {{state}}": _summed(m.JOBS, "tenant", "state", match=_TENANT)},
+        ),
+        Panel(
+            "Completed clips per second",
+            {"{{tenant}}": _replicas(m.JOBS_ENDED, "tenant", match=f'{_TENANT},state="completed"')},
+        ),
+        Panel("GPU-seconds per second", {"{{tenant}}": _replicas(m.GPU_SECONDS, "tenant", match=_TENANT)}),
+        Panel("Acceptance to completion", _quantiles("tenant", _TENANT), "s"),
+        Panel(
+            "USD per hour",
+            {"{{tenant}}": f"3600 * {_replicas(m.COST_USD, 'tenant', match=_TENANT)}"},
+            "currencyUSD",
+        ),
+    ),
+    variable=("tenant", m.JOBS_ENDED.name),
+)
+
+
+_OWN = ", ".join(m.COST_USD.labels)
+_PER_DAY = f"sum by (model) (max by ({_OWN}) (increase({m.COST_USD.name}[1d])))"
+COST = Dashboard(
+    "filmgate-cost",
+    "Filmgate: cost",
+    (
+        Panel(
+            "USD per hour, by model and route",
+            {"{{model}} {{route}}": f"3600 * {_replicas(m.COST_USD, 'model', 'route')}"},
+            "currencyUSD",
+        ),
+        Panel(
+            "USD per 1,000 clips",
+            {"{{model}} {{route}}": _gauge(m.COST_USD_PER_1000_CLIPS, "model", "route")},
+            "currencyUSD",
+        ),
+        Panel("USD in a day, by model", {"{{model}}": _PER_DAY}, "currencyUSD"),
+        Panel(
+            "USD in a day, by tenant",
+            {"{{tenant}}": f"topk(10, {_PER_DAY.replace('by (model)', 'by (tenant)')})"},
+            "currencyUSD",
+        ),
+        Panel(
+            "GPUs that are busy",
+            {"{{instance}}": f"avg by (instance) (rate({m.WORKER_BUSY_SECONDS.name}[1h]))"},
+            "percentunit",
+        ),
+        Panel("GPU-seconds per second, by model", {"{{model}}": _replicas(m.GPU_SECONDS, "model")}),
+    ),
+)
+
+DASHBOARDS = (SERVICE, MODEL, GPU, TENANT, COST)

@@ -1,0 +1,56 @@
+"""Recording rules: ratios and percentiles that alerts and dashboards share.
+
+Metrics from the database are the same in all replicas: the maximum over replicas comes before any sum.
+"""
+
+from dataclasses import dataclass
+
+from filmgate.telemetry import metrics as m
+
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+LATE_RATIO = "filmgate:slo_late:ratio_rate{}"
+P50, P95, P99 = (f"filmgate:job_seconds:p{quantile}_1h" for quantile in (50, 95, 99))
+WAITING = "filmgate:jobs_waiting:sum"
+WAITING_BY_MODEL = "filmgate:jobs_waiting:by_model"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One recording rule."""
+
+    name: str
+    expression: str
+
+
+def late_ratio(window: str, *labels: str) -> str:
+    """The share of late jobs in a window, by these labels."""
+    kept = ", ".join(labels)
+    late = f'sum by ({kept}) (max by (tenant, class) (rate({m.SLO_JOBS.name}{{result="late"}}[{window}])))'
+    all_jobs = f"sum by ({kept}) (max by (tenant, class, result) (rate({m.SLO_JOBS.name}[{window}])))"
+    return f"{late} / {all_jobs}"
+
+
+def job_seconds(quantile: float, window: str = "1h", *labels: str) -> str:
+    """A percentile of the time from acceptance to completion, by these labels."""
+    kept = ", ".join(("le", *(labels or ("model", "route"))))
+    rate = f"rate({m.JOB_SECONDS.name}_bucket[{window}])"
+    return (
+        f"histogram_quantile({quantile:g}, sum by ({kept}) "
+        f"(max by (le, model, version, route, tenant) ({rate})))"
+    )
+
+
+def waiting(*labels: str) -> str:
+    """Jobs that wait for our own GPUs, by these labels."""
+    kept = f" by ({', '.join(labels)}) " if labels else ""
+    return f'sum{kept}(max by (model, tenant) ({m.JOBS.name}{{state="queued",route="gpu"}}))'
+
+
+RECORDINGS = (
+    *(Recording(LATE_RATIO.format(window), late_ratio(window, "class")) for window in WINDOWS),
+    Recording(P50, job_seconds(0.5)),
+    Recording(P95, job_seconds(0.95)),
+    Recording(P99, job_seconds(0.99)),
+    Recording(WAITING, waiting()),
+    Recording(WAITING_BY_MODEL, waiting("model")),
+)

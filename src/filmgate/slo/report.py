@@ -1,0 +1,62 @@
+"""Attainment of the objectives of an installation, for the command line and the API."""
+
+from collections.abc import Iterable
+
+from filmgate.database import Database
+from filmgate.settings import Settings
+from filmgate.slo.attainment import Attainment, attain
+from filmgate.slo.counts import delete_old, read_since
+from filmgate.slo.objectives import Objectives, parse_objectives
+
+
+class SloReport:
+    """Reads the attainment of an installation's objectives from its database."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        """Raises SettingsError for objectives that cannot be read."""
+        self._database = database
+        self._settings = settings.slo
+        self._objectives = parse_objectives(settings.slo, settings.admission.slo_seconds)
+
+    def read(self, *, is_by_tenant: bool = False) -> list[Attainment]:
+        """How the objectives were met in the window of the error budget, by class, or by tenant and class."""
+        counts, now = read_since(self._database, self._settings.window_seconds)
+        tenants: set[str | None] = {count.tenant_id for count in counts} if is_by_tenant else {None}
+        names = self._objectives.names
+        seconds = {(t, name): _seconds_of(self._objectives, t, name) for t in tenants for name in names}
+        return attain(counts, now, self._settings.target, seconds, is_by_tenant=is_by_tenant)
+
+    def delete_old(self) -> None:
+        """Delete counts that no window reaches. Idempotent."""
+        delete_old(self._database)
+
+    def to_shape(self, found: Iterable[Attainment]) -> dict[str, object]:
+        """The report as a JSON object."""
+        return {
+            "object": "slo",
+            "target": self._settings.target,
+            "window_seconds": self._settings.window_seconds,
+            "data": [_to_row(one) for one in found],
+        }
+
+
+def _seconds_of(objectives: Objectives, tenant: str | None, name: str) -> float:
+    by_class = {known.name: known.objective_seconds for known in objectives.classes}
+    general = by_class.get(name, objectives.default_seconds)
+    if tenant is None:
+        return general
+    own = objectives.tenants
+    return own.get((tenant, name), own.get((tenant, ""), general))
+
+
+def _to_row(found: Attainment) -> dict[str, object]:
+    return {
+        "tenant": found.tenant,
+        "class": found.name,
+        "objective_seconds": found.objective_seconds,
+        "jobs": found.jobs,
+        "late": found.late,
+        "attained": found.attained,
+        "budget_left": found.budget_left,
+        "burn_rates": found.burn_rates,
+    }

@@ -1,0 +1,74 @@
+"""Objectives by class of clip and tenant; attainment and burn rates (S0-5)."""
+
+import pytest
+
+from filmgate.errors import SettingsError
+from filmgate.jobs import TenantId
+from filmgate.settings import SloSettings
+from filmgate.slo.attainment import attain
+from filmgate.slo.counts import SloCount
+from filmgate.slo.objectives import parse_objectives
+from tests.tickets import make_spec
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+
+
+def test_the_default_is_90_seconds_for_30_seconds_at_720p():
+    objective = parse_objectives(SloSettings(), 90.0).of(
+        ACME, make_spec(width=1280, height=720, seconds=30.0)
+    )
+    assert (objective.name, objective.seconds) == ("default", 90.0)
+    assert SloSettings().target == 0.95
+
+
+def test_a_clip_belongs_to_the_first_class_it_fits_into():
+    settings = SloSettings(classes="short=1280x720/5:30, long=1920x1080/60:240")
+    objectives = parse_objectives(settings, 90.0)
+    clips = [(5.0, 720), (6.0, 720), (60.0, 1080), (61.0, 1080)]
+    found = [objectives.of(ACME, make_spec(width=1280, height=h, seconds=s)) for s, h in clips]
+    assert [one.name for one in found] == ["short", "long", "long", "default"]
+    assert [one.seconds for one in found] == [30, 240, 240, 90]
+
+
+def test_a_tenants_objective_comes_first():
+    settings = SloSettings(classes="short=1280x720/5:30", tenants="acme=60,acme/short=20")
+    objectives = parse_objectives(settings, 90.0)
+    short, long = make_spec(seconds=2.0), make_spec(seconds=20.0)
+    assert [objectives.of(ACME, spec).seconds for spec in (short, long)] == [20, 60]
+    assert [objectives.of(GLOBEX, spec).seconds for spec in (short, long)] == [30, 90]
+
+
+@pytest.mark.parametrize(
+    ("classes", "tenants", "option"),
+    [
+        ("short=720p/5:30", "", "slo.classes"),
+        ("short=1280x720/5", "", "slo.classes"),
+        ("default=1280x720/5:30", "", "slo.classes"),
+        ("a=64x64/5:30,a=64x64/6:30", "", "slo.classes"),
+        ("", "acme", "slo.tenants"),
+        ("", "acme/short=20", "slo.tenants"),
+        ("", "acme=-1", "slo.tenants"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_named(classes, tenants, option):
+    with pytest.raises(SettingsError) as caught:
+        parse_objectives(SloSettings(classes=classes, tenants=tenants), 90.0)
+    assert caught.value.option == option
+
+
+def test_attainment_budget_and_burn_rates():
+    now = 1_000_000.0
+    counts = [
+        SloCount(int(now - 200), ACME, "default", 10, 5),
+        SloCount(int(now - 3000), GLOBEX, "default", 90, 0),
+        SloCount(int(now - 80_000), ACME, "default", 100, 0),
+    ]
+    (found,) = attain(counts, now, 0.95, {(None, "default"): 90.0})
+    assert (found.jobs, found.late, found.attained) == (200, 5, 0.975)
+    assert found.budget_left == pytest.approx(0.5)
+    assert found.burn_rates["5m"] == pytest.approx(10)
+    assert found.burn_rates["1h"] == pytest.approx(1)
+    assert found.burn_rates["1d"] == pytest.approx(0.5)
+    by_tenant = attain(counts, now, 0.95, {}, is_by_tenant=True)
+    assert [(one.tenant, one.jobs) for one in by_tenant] == [("acme", 110), ("globex", 90)]
+    assert by_tenant[1].burn_rates["5m"] is None

@@ -1,0 +1,271 @@
+"""The rules of Prometheus on simulated histories: every alert fires when it should, and only then.
+
+S0-65 to S0-68, S1-52 to S1-55, S2-60.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from filmgate.slo.alerts import all_alerts
+from filmgate.slo.cloudwatch import alarm_documents, conditions
+from filmgate.slo.dashboards import all_dashboards, all_queries
+from filmgate.slo.recording import RECORDINGS
+from filmgate.slo.rules import rules_file
+from filmgate.slo.yaml_text import to_yaml
+from filmgate.telemetry.metrics import METRICS, Kind
+from tests.prometheus import check_histories, firing, promtool
+
+ROOT = Path(__file__).parents[3]
+TARGET = 0.95
+ALERTS = all_alerts(TARGET)
+RULES = rules_file(TARGET)
+SECTIONS = ("Meaning", "Impact", "First look", "Fix", "How to test it")
+
+GPU = '{instance="node-1:9464",gpu="GPU-1"}'
+WORKER = '{job="worker",instance="node-1:9464"}'
+
+
+def slo(result, instance="a"):
+    return f'filmgate_slo_jobs_total{{instance="{instance}",tenant="acme",class="default",result="{result}"}}'
+
+
+def bucket(le):
+    labels = 'model="wan",version="1",route="gpu",tenant="acme"'
+    return f'filmgate_job_seconds_bucket{{{labels},le="{le}"}}'
+
+
+def jobs(state):
+    return f'filmgate_jobs{{state="{state}",route="gpu",model="wan",tenant="acme"}}'
+
+
+def throttles(service, values):
+    return {f'filmgate_downstream_throttles_total{{service="{service}"}}': values}
+
+
+def latency(slow):
+    """Per minute 100 jobs within 60 s, and `slow` more within 300 s."""
+    return {
+        bucket("60"): "0+100x120",
+        bucket("300"): f"0+{100 + slow}x120",
+        bucket("+Inf"): f"0+{100 + slow}x120",
+    }
+
+
+def per_hour(good, late):
+    return {slo("good"): f"0+{good}x150", slo("late"): f"0+{late}x150"}
+
+
+def gpu(name, values, labels=GPU):
+    return {f"filmgate_gpu_{name}{labels}": values}
+
+
+WAITS = {jobs("queued"): "3x60"}
+TOTAL = gpu("memory_total_bytes", "100x60")
+BACKLOG = 'filmgate_backlog_seconds{route="gpu",model="wan",tenant="acme"}'
+WORKERS = 'filmgate_workers{route="gpu",model="wan"}'
+ECC = '{instance="node-1:9464",gpu="GPU-1",kind="%s",counter="volatile"}'
+EVENT = '{instance="node-1:9464",gpu="GPU-1",reason="%s"}'
+XID = '{instance="node-1:9464",gpu="GPU-1",xid="79"}'
+FAILURES = 'filmgate_task_failures_total{task="audit checkpoint"}'
+EXPIRY = "filmgate_tls_certificate_expiry_timestamp_seconds"
+PHASE = 'filmgate_breaker_phase{provider="bedrock",phase="open"}'
+
+# By alert: the histories in which it fires, and those in which it must stay quiet, one value per minute.
+HISTORIES = {
+    "FilmgateLateJobs": (per_hour(90, 10), per_hour(96, 4)),
+    "FilmgateErrorBudgetFastBurn": (per_hour(10, 90), per_hour(80, 20)),
+    "FilmgateErrorBudgetSlowBurn": (per_hour(80, 20), per_hour(96, 4)),
+    "FilmgateTailLatency": (latency(5), latency(0)),
+    "FilmgateBacklogOverPromise": (
+        {BACKLOG: "4000x60", WORKERS: "2x60", "filmgate_promise_seconds": "900x60"},
+        {BACKLOG: "1700x60", WORKERS: "2x60", "filmgate_promise_seconds": "900x60"},
+    ),
+    "FilmgateNoWorker": (
+        WAITS | {'filmgate_workers{route="gpu",model="other"}': "1x60"},
+        WAITS | {WORKERS: "1x60"},
+    ),
+    "FilmgateWorkerSilent": (
+        {f"up{WORKER}": "1x10 0x50", f"filmgate_worker_ready{WORKER}": "1x10"},
+        {f"up{WORKER}": "1x60", f"filmgate_worker_ready{WORKER}": "1x60", 'up{job="other"}': "0x60"},
+    ),
+    "FilmgateDatabaseDown": ({"filmgate_queue_up": "0x60"}, {"filmgate_queue_up": "1x60"}),
+    "FilmgateBreakerOpen": ({PHASE: "1x60"}, {PHASE: "1x2 0x60"}),
+    "FilmgateStoreThrottled": (
+        throttles("s3", "0+12x60"),
+        throttles("s3", "0+1x60") | throttles("sqs", "0+99x60"),
+    ),
+    "FilmgateKmsThrottled": (
+        throttles("kms", "0+12x60"),
+        throttles("kms", "7x60") | throttles("s3", "0+99x60"),
+    ),
+    "FilmgateCertificateExpiry": ({EXPIRY: "1200000x60"}, {EXPIRY: "1300000x60"}),
+    "FilmgateAuditCheckpointFailing": ({FAILURES: "0+1x60"}, {FAILURES: "5x60"}),
+    "FilmgateGpuMemoryHigh": (
+        gpu("memory_used_bytes", "86x60") | TOTAL,
+        gpu("memory_used_bytes", "85x60") | TOTAL,
+    ),
+    "FilmgateGpuIdle": (
+        gpu("utilization_ratio", "0.2x60") | WAITS,
+        gpu("utilization_ratio", "0.2x60") | {jobs("queued"): "0x60", jobs("running"): "1x60"},
+    ),
+    "FilmgateGpuHot": (gpu("temperature_celsius", "83x60"), gpu("temperature_celsius", "82x60")),
+    "FilmgateGpuPowerLimit": (
+        gpu("power_watts", "699x60") | gpu("power_limit_watts", "700x60"),
+        gpu("power_watts", "600x60") | gpu("power_limit_watts", "700x60"),
+    ),
+    "FilmgateGpuThrottled": (
+        gpu("clock_event", "1x60", EVENT % "hw_thermal"),
+        gpu("clock_event", "1x60", EVENT % "power_cap"),
+    ),
+    "FilmgateGpuDoubleBitError": (
+        gpu("ecc_errors_total", "0x20 1x40", ECC % "double_bit"),
+        gpu("ecc_errors_total", "0+9x60", ECC % "single_bit"),
+    ),
+    "FilmgateGpuRemapFailure": (gpu("row_remap_failure", "1x60"), gpu("row_remap_failure", "0x60")),
+    "FilmgateGpuXid": (gpu("xid_errors_total", "_x25 1x60", XID), gpu("xid_errors_total", "1x60", XID)),
+}
+# When to look, where half an hour is not enough for the windows of the rule.
+TIMES = {"FilmgateErrorBudgetSlowBurn": "130m", "FilmgateTailLatency": "90m"}
+
+
+def test_every_alert_has_a_firing_and_a_quiet_history():
+    assert HISTORIES.keys() == {alert.name for alert in ALERTS}
+
+
+def test_promtool_accepts_the_rules(tmp_path):
+    (tmp_path / "rules.yml").write_text(RULES)
+    code, output = promtool("check", "rules", "--lint=all", "--lint-fatal", tmp_path / "rules.yml")
+    assert code == 0, output
+    assert f"{len(RECORDINGS) + len(ALERTS)} rules found" in output
+
+
+def pack(value):
+    """Tests of all histories, with as many in one test as have no metric in common: promtool is faster."""
+    worlds = []
+    for name, histories in HISTORIES.items():
+        history, at = histories[0 if value else 1], TIMES.get(name, "30m")
+        used = {series.partition("{")[0] for series in history}
+        check = (at, firing(name), value)
+        fitting = next((world for world in worlds if used.isdisjoint(world[0]) and world[1] == at), None)
+        if fitting is None:
+            worlds.append((used, at, dict(history), [check]))
+        else:
+            fitting[0].update(used)
+            fitting[2].update(history)
+            fitting[3].append(check)
+    return [("1m", series, checks) for _, _, series, checks in worlds]
+
+
+@pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
+def test_each_alert_in_its_history(tmp_path, value):
+    code, output = check_histories(tmp_path, RULES, pack(value))
+    assert code == 0, output
+
+
+def test_replicas_report_the_same_jobs_once(tmp_path):
+    """4 % late, reported by two replicas of which one restarted: still 4 %."""
+    late = {slo("good", "b"): "_x30 2880+96x60", slo("late", "b"): "_x30 120+4x60"}
+    history = {slo("good", "a"): "0+96x90", slo("late", "a"): "0+4x90"} | late
+    ratio = 'round(filmgate:slo_late:ratio_rate1h{class="default"}, 0.01) + on () group_left () vector(0)'
+    code, output = check_histories(tmp_path, RULES, [("1m", history, [("80m", f"sum({ratio})", 0.04)])])
+    assert code == 0, output
+
+
+def test_the_replay_fires_the_hourly_alert_once_and_only_when_it_should(tmp_path):
+    """S0-68: 2 % late for two hours, 30 % for twenty minutes, then 2 % again, a value per minute.
+
+    The hour has more than 5 % late from the seventh bad minute until 54 minutes after the last one.
+    """
+    good, late = "0+98x120 11760+70x20 13160+98x120", "0+2x120 240+30x20 840+2x120"
+    fires = firing("FilmgateLateJobs")
+    times = {60: 0, 119: 0, 125: 0, 130: 1, 142: 1, 190: 1, 200: 0, 260: 0}
+    checks = [(f"{minute}m", fires, value) for minute, value in times.items()]
+    checks.append(("260m", f"changes({fires}[4h:2m])", 2))
+    code, output = check_histories(tmp_path, RULES, [("1m", {slo("good"): good, slo("late"): late}, checks)])
+    assert code == 0, output
+
+
+def exported_names():
+    names = {"up"}
+    for metric in METRICS:
+        histogram = {f"{metric.name}_{part}" for part in ("bucket", "sum", "count")}
+        names |= histogram if metric.kind is Kind.HISTOGRAM else {metric.name}
+    return names | {rule.name for rule in RECORDINGS}
+
+
+@pytest.mark.parametrize(
+    ("where", "query"),
+    [
+        *((a.name, a.expression) for a in ALERTS),
+        *((r.name, r.expression) for r in RECORDINGS),
+        *all_queries(),
+    ],
+)
+def test_no_rule_and_no_panel_names_a_metric_that_the_code_does_not_export(where, query):
+    used = set(re.findall(r"filmgate[a-z0-9_:]+", query))
+    assert used
+    assert used <= exported_names(), where
+
+
+def test_labels_in_rules_are_labels_of_the_metrics():
+    known = {name for metric in METRICS for name in metric.labels}
+    outside = {"instance", "job", "le", "class"}
+    for where, query in [*((a.name, a.expression) for a in ALERTS), *all_queries()]:
+        groups = re.findall(r"by \(([^)]*)\)", query)
+        used = {label.strip() for group in groups for label in group.split(",")}
+        assert used <= known | outside, where
+
+
+def test_promtool_parses_every_query_of_the_dashboards(tmp_path):
+    """S2-63."""
+    rules = [{"record": f"panel:q{n}", "expr": query} for n, (_, query) in enumerate(all_queries())]
+    (tmp_path / "q.yml").write_text(to_yaml({"groups": [{"name": "dashboards", "rules": rules}]}))
+    code, output = promtool("check", "rules", tmp_path / "q.yml")
+    assert code == 0, output
+    assert f"{len(rules)} rules found" in output
+
+
+def test_there_is_a_dashboard_for_service_model_gpu_tenant_and_cost():
+    dashboards = all_dashboards()
+    assert list(dashboards) == [f"filmgate-{name}" for name in ("service", "model", "gpu", "tenant", "cost")]
+    for dashboard in dashboards.values():
+        ids = [panel["id"] for panel in dashboard["panels"]]
+        assert len(set(ids)) == len(ids) >= 6
+        places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in dashboard["panels"]]
+        assert len(set(places)) == len(places)
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_each_alert_has_its_runbook(alert):
+    """S1-67."""
+    page = (ROOT / "docs/runbooks" / f"{alert.runbook}.md").read_text()
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert page.startswith(f"# {alert.name}\n")
+    assert tuple(headings) == SECTIONS
+    rule = next(
+        rule
+        for group in yaml.safe_load(RULES)["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == alert.name
+    )
+    assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{alert.runbook}.md"
+
+
+def test_no_runbook_is_left_over():
+    pages = {path.stem for path in (ROOT / "docs/runbooks").glob("*.md")} - {"index"}
+    assert pages == {alert.runbook for alert in ALERTS}
+
+
+def test_every_alert_is_an_alarm_of_cloudwatch():
+    """S0-42, S1-51."""
+    alarms = alarm_documents(TARGET, 900.0, "https://runbooks.example", "arn:aws:sns:eu-central-1:1:pages")
+    assert [alarm["AlarmName"] for alarm in alarms] == [alert.name for alert in ALERTS]
+    assert conditions(TARGET, 900.0).keys() == {alert.name for alert in ALERTS}
+    used = set(re.findall(r"filmgate_[a-z0-9_]+", str(alarms)))
+    assert used <= {metric.name for metric in METRICS}
+    for alarm in alarms:
+        assert [query["Id"] for query in alarm["Metrics"] if query["ReturnData"]] == ["result"]
+        assert "https://runbooks.example/" in alarm["AlarmDescription"]
