@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from filmgate.api.views import warnings_of
 from filmgate.errors import LeaseLost, StoreFull
 from filmgate.jobs import JobState, new_job_id
+from filmgate.models.cards import open_registry
 from filmgate.store.base import CHECKPOINT_PART
 from filmgate.telemetry.logs import Log
 from filmgate.worker.attempt import Attempt
@@ -133,3 +135,18 @@ def test_a_lost_lease_stops_the_early_upload_before_its_objects_are_deleted(site
         if thread.name.startswith("early-upload"):
             thread.join(10)
     assert site.parts(rendering.lease.job) == [CHECKPOINT_PART]
+
+
+def test_a_job_says_that_memory_ran_out_and_its_clip_is_an_approximation(site):
+    class ShortOfMemory(PatternRunner):
+        def render(self, task):
+            for output in PatternRunner().render(task):
+                is_clip = isinstance(output, ClipSource)
+                yield replace(output, reduced_to="fast, 256 px tiles") if is_clip else output
+
+    job = site.enqueue()
+    with site.worker(ShortOfMemory()):
+        done = site.wait_for(job)
+    assert done.clip.reduced_to == "fast, 256 px tiles"
+    (warning,) = warnings_of(SimpleNamespace(models=open_registry("")), done)
+    assert "GPU memory ran out, so the clip was decoded in fast, 256 px tiles" in warning

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from filmgate.api.views import warnings_of
 from filmgate.errors import (
     DecodeError,
     DeviceError,
@@ -21,7 +20,6 @@ from filmgate.errors import (
     StoreFull,
 )
 from filmgate.jobs import JobState, Reason, Source, SourceKind, Stage
-from filmgate.models.cards import open_registry
 from filmgate.store.base import CHECKPOINT_PART, ObjectName, live_part
 from filmgate.worker import publisher as publication
 from filmgate.worker.base import ClipSource, EarlyClip, Latents, Step
@@ -43,21 +41,6 @@ def test_a_job_leaves_its_clip_and_stills_and_no_intermediate_objects(site):
     stages = [event.stage for event in site.reader.events(ACME, job.id) if event.stage]
     assert stages == [Stage.TEXT, Stage.DENOISE, Stage.DECODE, Stage.UPLOAD, Stage.UPLOAD]
     assert done.measured.denoise > 0
-
-
-def test_a_job_says_that_memory_ran_out_and_its_clip_is_an_approximation(site):
-    class ShortOfMemory(PatternRunner):
-        def render(self, task):
-            for output in PatternRunner().render(task):
-                is_clip = isinstance(output, ClipSource)
-                yield replace(output, reduced_to="fast, 256 px tiles") if is_clip else output
-
-    job = site.enqueue()
-    with site.worker(ShortOfMemory()):
-        done = site.wait_for(job)
-    assert done.clip.reduced_to == "fast, 256 px tiles"
-    (warning,) = warnings_of(SimpleNamespace(models=open_registry("")), done)
-    assert "GPU memory ran out, so the clip was decoded in fast, 256 px tiles" in warning
 
 
 def test_fragments_can_be_read_while_the_clip_is_still_being_decoded(site):
