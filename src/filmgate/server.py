@@ -46,6 +46,7 @@ from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
 from filmgate.store.keys.cache import DataKeys
+from filmgate.telemetry.emf import writing_emf
 from filmgate.telemetry.logs import configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.periodic import FailureCounter, Periodic
@@ -184,7 +185,10 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit)
     try:
-        with running_management(settings.management, registry, api_readiness(services.api)):
+        with (
+            running_management(settings.management, registry, api_readiness(services.api)),
+            writing_emf(registry, settings.management.cloudwatch_seconds),
+        ):
             on_listening(listener.getsockname()[1])
             with background_tasks(services, settings, FailureCounter(registry)), running_workers(children):
                 uvicorn.Server(uvicorn_config(app, settings.api)).run(sockets=[listener])

@@ -35,6 +35,7 @@ from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
+from filmgate.telemetry.emf import writing_emf
 from filmgate.telemetry.logs import Log, configure_logs
 from filmgate.telemetry.management import new_registry, running_management
 from filmgate.telemetry.metrics import WORKER_INFO
@@ -102,6 +103,7 @@ def run_worker(
     with (
         opened_services(settings, "worker") as services,
         running_management(settings.management, registry, health.readiness()),
+        writing_emf(registry, settings.management.cloudwatch_seconds),
     ):
         starts = StartRecorder(services.database)
         metrics = WorkerMetrics(registry, starts.record_load)
@@ -153,6 +155,7 @@ def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Pr
     with (
         opened_services(settings, "managed-worker") as services,
         running_management(settings.management, registry, health.readiness()),
+        writing_emf(registry, settings.management.cloudwatch_seconds),
     ):
         worker = build_managed_worker(services, settings, models, provider, health)
         status = worker.status

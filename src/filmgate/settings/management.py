@@ -19,6 +19,13 @@ class ManagementSettings(Section):
         le=65535,
         description="first port to try: a process takes the first free one of 16; 0: any free port",
     )
+    cloudwatch_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=3600,
+        description="interval at which metrics are written to stdout in CloudWatch's embedded metric format; "
+        "0: never",
+    )
     max_tenants: int = Field(
         default=100,
         ge=0,
