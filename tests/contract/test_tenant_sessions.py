@@ -24,7 +24,9 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.settings import StoreSettings
 from filmgate.store.base import ObjectName
 from filmgate.store.keys.kms import open_kms_keyring
+from filmgate.store.s3.doctor import check_bucket
 from filmgate.store.s3.store import open_s3_store
+from filmgate.telemetry.findings import Verdict
 from tests.aws import REGION
 
 ROOT = Path(__file__).parents[2]
@@ -110,10 +112,15 @@ def test_the_process_itself_reaches_nothing(worker, site):
         store.put(clip_of(ACME), [b"clip"])
 
 
+def test_the_doctor_checks_as_the_tenant(worker):
+    found = {each.subject: each for each in check_bucket(worker, ACME)}
+    assert found["S3 bucket"].verdict is Verdict.OK
+
+
 def test_the_session_of_one_tenant_is_refused_the_objects_of_another(worker):
     store, theirs = open_s3_store(worker), clip_of(GLOBEX)
     store.put(theirs, [b"secret of globex"])
-    acme = store._client_of(ACME)
+    acme = store.client_of(ACME)
     for call in (
         lambda: acme.get_object(Bucket="films", Key=f"clips/{theirs}"),
         lambda: acme.put_object(Bucket="films", Key=f"clips/{theirs}", Body=b"x"),
@@ -128,7 +135,7 @@ def test_the_session_of_one_tenant_is_refused_the_objects_of_another(worker):
 def test_the_session_of_one_tenant_is_refused_the_key_of_another(worker):
     keyring = open_kms_keyring(worker)
     theirs = keyring.new_data_key(GLOBEX)
-    acme = keyring._client_of(ACME)
+    acme = keyring.client_of(ACME)
     for key, context in (("globex", GLOBEX), ("acme", GLOBEX), ("globex", ACME)):
         asked = {"KeyId": f"alias/filmgate-{key}", "EncryptionContext": encryption_context(context)}
         with pytest.raises(ClientError, match="AccessDenied"):

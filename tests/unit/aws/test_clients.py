@@ -5,6 +5,7 @@ import pytest
 from filmgate.aws import clients
 from filmgate.aws.clients import ClientOptions, Endpoint
 from filmgate.errors import SettingsError
+from filmgate.telemetry.trace_context import TraceContext, within_trace
 
 REGION = "eu-central-1"
 OPTIONS = ClientOptions(connect_seconds=2.0, read_seconds=7.0, max_attempts=3, max_connections=9)
@@ -32,6 +33,32 @@ def test_a_client_has_the_options_of_its_use(open_client):
     assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (2.0, 7.0, 9)
     assert config.retries == {"mode": "standard", "total_max_attempts": 3}
     assert config.region_name == REGION
+
+
+class Sent(Exception):  # noqa: N818 - not an error
+    """The request that would have been sent."""
+
+
+def test_aws_gets_the_trace_and_neither_signature_nor_links_contain_it(monkeypatch):
+    """S0-56: X-Amzn-Trace-Id is sent on."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    client = clients.open_s3(Endpoint(REGION), OPTIONS, is_signing_links=True)
+
+    def stop(request, **_):
+        raise Sent(request)
+
+    client.meta.events.register("before-send", stop)
+    trace = TraceContext("5759e988bd862e3fe1be46a994272793", "53995c3f42cd8ad8", is_sampled=True)
+    with within_trace(trace):
+        with pytest.raises(Sent) as sent:
+            client.list_buckets()
+        link = client.generate_presigned_url("get_object", Params={"Bucket": "films", "Key": "clip"})
+    headers = sent.value.args[0].headers
+    root = b"Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+    assert headers["X-Amzn-Trace-Id"] == root
+    assert b"trace" not in headers["Authorization"].lower()
+    assert "SignedHeaders=host&" in link
 
 
 def test_the_price_list_is_read_with_boto3s_default_timeouts():

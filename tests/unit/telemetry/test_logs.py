@@ -10,6 +10,7 @@ import pytest
 
 from filmgate.errors import KeyringForbidden, OutOfMemory, StoreForbidden
 from filmgate.telemetry.logs import Log, adopt_loggers, configure_logs
+from filmgate.telemetry.trace_context import TraceContext, within_trace
 
 PROMPT = "a red ball bounces on the grass"
 
@@ -22,6 +23,14 @@ def lines():
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     root.handlers[:], root.level = before
     logging.captureWarnings(capture=False)
+
+
+def test_a_line_within_a_trace_names_it_unless_it_names_another(lines):
+    with within_trace(TraceContext("a" * 32)):
+        Log("store").info("stored")
+        Log("worker", trace_id="b" * 32).info("job leased")
+    Log("store").info("idle")
+    assert [line.get("trace_id") for line in lines()] == ["a" * 32, "b" * 32, None]
 
 
 def test_a_line_is_one_json_object_with_its_bound_fields(lines):

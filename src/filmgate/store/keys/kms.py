@@ -52,7 +52,7 @@ class KmsKeyring:
         client_of: "Callable[[TenantId], KMSClient] | None" = None,
     ) -> None:
         self._client = client
-        self._client_of = client_of or (lambda _tenant_id: client)
+        self.client_of = client_of or (lambda _tenant_id: client)
         self._key = key
 
     @property
@@ -62,7 +62,7 @@ class KmsKeyring:
     def new_data_key(self, tenant_id: TenantId) -> DataKey:
         key_id = self._key_id(tenant_id)
         with _kms_errors(key_id):
-            answer = self._client_of(tenant_id).generate_data_key(
+            answer = self.client_of(tenant_id).generate_data_key(
                 KeyId=key_id, KeySpec="AES_256", EncryptionContext=encryption_context(tenant_id)
             )
         return DataKey(plain=answer["Plaintext"], wrapped=answer["CiphertextBlob"])
@@ -71,7 +71,7 @@ class KmsKeyring:
         key_id = self._key_id(tenant_id)
         with _kms_errors(key_id):
             # KeyId is given explicitly: otherwise KMS would use the key named in the ciphertext.
-            answer = self._client_of(tenant_id).decrypt(
+            answer = self.client_of(tenant_id).decrypt(
                 CiphertextBlob=wrapped, KeyId=key_id, EncryptionContext=encryption_context(tenant_id)
             )
         return answer["Plaintext"]

@@ -10,7 +10,7 @@ from filmgate.jobs import TenantId, new_job_id
 from filmgate.settings import StoreSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.store.s3.errors import s3_errors
-from filmgate.store.s3.store import S3Store, key_template, open_client
+from filmgate.store.s3.store import key_template, open_client, open_s3_store
 from filmgate.telemetry.findings import Finding, Verdict
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ def check_bucket(settings: StoreSettings, tenant_id: TenantId) -> Iterator[Findi
     try:
         location, key = S3Location.parse(settings.url), key_template(settings)
         client, bucket = open_client(settings), location.bucket
+        store = open_s3_store(settings)
     except SettingsError as exc:
         yield Finding("S3", Verdict.FAIL, str(exc), remedy_for(exc))
         return
-    found = check("S3 bucket", lambda: _list_objects(client, location, tenant_id))
+    found = check("S3 bucket", lambda: _list_objects(store.client_of(tenant_id), location, tenant_id))
     yield found
     if found.verdict is Verdict.OK:
-        yield check("S3 objects", lambda: _probe(S3Store(client, location, key), tenant_id))
+        yield check("S3 objects", lambda: _probe(store, tenant_id))
         yield _check_setting("S3 versions", lambda: _check_versioning(client, bucket))
         yield _check_setting(
             "S3 encryption", lambda: _check_encryption(client, bucket, has_tenant_key=key is not None)

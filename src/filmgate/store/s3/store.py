@@ -68,7 +68,7 @@ class S3Store:
         client_of: "Callable[[TenantId], S3Client] | None" = None,
     ) -> None:
         self._client = client
-        self._client_of = client_of or (lambda _tenant_id: client)
+        self.client_of = client_of or (lambda _tenant_id: client)
         self._bucket = location.bucket
         self._prefix = location.prefix
         self._key = key
@@ -93,7 +93,7 @@ class S3Store:
         if len(first) < PART_BYTES:
             self._put_small(name, head.read() + first)
         else:
-            upload = MultipartUpload(self._client_of(name.tenant_id), self._bucket, self._key_of(name))
+            upload = MultipartUpload(self.client_of(name.tenant_id), self._bucket, self._key_of(name))
             upload.publish(head.number(first, parts), self._headers(name))
         sha256 = meter.sha256 if late_head is None else None
         return StoredObject(name, meter.size_bytes + head.size_bytes, sha256, self._clock())
@@ -102,16 +102,16 @@ class S3Store:
         if stop is not None and stop <= start:
             self.stat(name)
             return iter(())
-        return open_range(self._client_of(name.tenant_id), self._bucket, self._key_of(name), start, stop)
+        return open_range(self.client_of(name.tenant_id), self._bucket, self._key_of(name), start, stop)
 
     def stat(self, name: ObjectName) -> StoredObject:
         with s3_errors():
-            head = self._client_of(name.tenant_id).head_object(Bucket=self._bucket, Key=self._key_of(name))
+            head = self.client_of(name.tenant_id).head_object(Bucket=self._bucket, Key=self._key_of(name))
         return StoredObject(name, head["ContentLength"], modified_at=head["LastModified"].timestamp())
 
     def delete(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> int:
         key_prefix = self._job_prefix(tenant_id, job_id) + prefix
-        client = self._client_of(tenant_id)
+        client = self.client_of(tenant_id)
         deleted = delete_versions(client, self._bucket, key_prefix)
         self._abort_uploads(client, key_prefix, started_before=float("inf"))
         return deleted
@@ -119,7 +119,7 @@ class S3Store:
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         job_prefix = self._job_prefix(tenant_id, job_id)
         pages = (
-            self._client_of(tenant_id)
+            self.client_of(tenant_id)
             .get_paginator("list_objects_v2")
             .paginate(Bucket=self._bucket, Prefix=job_prefix + prefix)
         )
@@ -139,7 +139,7 @@ class S3Store:
         tenant_prefix = f"{self._prefix}{tenant_id}/"
         # Lists versions, because a job with only old versions or delete markers still uses storage.
         pages = (
-            self._client_of(tenant_id)
+            self.client_of(tenant_id)
             .get_paginator("list_object_versions")
             .paginate(Bucket=self._bucket, Prefix=tenant_prefix, Delimiter="/")
         )
@@ -150,7 +150,7 @@ class S3Store:
 
     def link(self, name: ObjectName, seconds: float) -> str:
         with s3_errors():
-            return self._client_of(name.tenant_id).generate_presigned_url(
+            return self.client_of(name.tenant_id).generate_presigned_url(
                 "get_object",
                 Params={"Bucket": self._bucket, "Key": self._key_of(name)},
                 ExpiresIn=max(1, min(int(seconds), MAX_LINK_SECONDS)),
@@ -175,7 +175,7 @@ class S3Store:
 
     def _put_small(self, name: ObjectName, data: bytes) -> None:
         with s3_errors():
-            self._client_of(name.tenant_id).put_object(
+            self.client_of(name.tenant_id).put_object(
                 Bucket=self._bucket,
                 Key=self._key_of(name),
                 Body=data,
