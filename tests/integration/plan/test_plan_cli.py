@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -202,3 +203,14 @@ def test_planning_starts_without_torch():
 def test_help_lists_every_question():
     text = run("--help").stdout
     assert all(name in text for name in ("video", "llm", "compare", "fit", "rightsize", "prices", "validate"))
+
+
+def test_the_example_of_the_readme_is_one_that_filmgate_runs():
+    lines = (Path(__file__).parents[3] / "README.md").read_text().splitlines()
+    example = next(line for line in lines if "filmgate plan video" in line)
+    result = run(*example.partition(" plan ")[2].split(), "--json")
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert answer["is_possible"]
+    assert answer["verdict"].startswith("Run ")
+    assert answer["options"][0]["gpus_per_replica"] == 1

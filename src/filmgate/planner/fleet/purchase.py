@@ -69,7 +69,7 @@ def _all_spot(order: Order, terms: Terms) -> Way:
     if not order.price.spot_median:
         return Way("spot", None, "the catalog has no spot price here")
     everything = replace(terms, interruptible_share=1.0, commit_discount=None)
-    note = f"{terms.interruptions_per_day:g} interruptions a day and machine are assumed; not for a deadline"
+    note = f"interruptions of a machine per day: {terms.interruptions_per_day:g}; not for a deadline"
     return Way("spot where cheaper", order.bill(everything).usd_per_month, note)
 
 

@@ -99,8 +99,8 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
         daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
         return (
             f"{where}: {best.fleet.replicas} replicas on {best.fleet.instances} machines, first token within "
-            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.concurrency} sequences per "
-            f"replica{daily}; {held}"
+            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.sequences} sequences per "
+            f"replica in the busiest hour (limit {best.concurrency}){daily}; {held}"
         )
     price = best.machine.usd_per_hour
     cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
@@ -173,7 +173,7 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
     if is_extrapolated:
         note += f"; wider because {widening(serving.gpu)}"
     prefill = prefill_step(serving, question.prompt, 1, constants)
-    step = decode_step(serving, best.concurrency, question.context, constants)
+    step = decode_step(serving, best.sequences, question.context, constants)
     capacity = cache_capacity(serving, question.context)
     batches = []
     for batch in (size for size in BATCHES if size <= capacity):
@@ -199,7 +199,7 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
             best.first.p50 * 1e3,
             best.first.p95 * 1e3,
             best.first.p99 * 1e3,
-            *(each * 1e3 for each in token_percentiles(serving, question.load(best.concurrency), constants)),
+            *(each * 1e3 for each in token_percentiles(serving, question.load(best.sequences), constants)),
         ),
     )
 

@@ -80,6 +80,15 @@ def first_token_percentile(traffic: Traffic, pace: ReplicaPace, replicas: int, s
     return sequence_wait + prefill_wait + pace.first_token
 
 
+def busiest_sequences(traffic: Traffic, pace: ReplicaPace, replicas: int) -> int:
+    """Sequences of one replica that are rarely exceeded in the busiest hour; at most its batch.
+
+    Arrivals at random make the number in progress a Poisson variable.
+    """
+    mean = traffic.peak_rate * pace.request / replicas
+    return max(1, min(pace.batch, math.ceil(mean + 2 * math.sqrt(mean * traffic.batch))))
+
+
 def size_llm_fleet(
     traffic: Traffic, pace: ReplicaPace, ttft_seconds: float | None, gpus_per_replica: int, per_instance: int
 ) -> Fleet | None:

@@ -177,12 +177,12 @@ def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration)
         ("KV cache in fp8", question.precision, "fp8"),
     ):
         serving = Serving(question.model, best.machine.gpu, best.serving.gpus, precision, kv, ENGINE)
-        after = steady_token_seconds(serving, best.concurrency, prompt, answer, constants)
+        after = steady_token_seconds(serving, best.sequences, prompt, answer, constants)
         found.append(CostLever(name, 1 - after / best.between_tokens))
     largest = cache_capacity(best.serving, question.context)
     full = steady_token_seconds(best.serving, largest, prompt, answer, constants)
-    saving = 1 - (full / largest) / (best.between_tokens / best.concurrency)
-    return [*found, CostLever(f"a batch of {largest:.0f} instead of {best.concurrency}", saving)]
+    saving = 1 - (full / largest) / (best.between_tokens / best.sequences)
+    return [*found, CostLever(f"a batch of {largest:.0f} instead of {best.sequences}", saving)]
 
 
 def llm_plots(question: LlmQuestion, best: LlmCandidate, cost: CostAnswer, calibration: Calibration) -> Plots:

@@ -12,6 +12,7 @@ from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
 from filmgate.planner.llm.arrivals import (
     BatchLimits,
+    busiest_sequences,
     first_token_percentile,
     largest_batch,
     pace_of,
@@ -90,6 +91,12 @@ class LlmCandidate:
     fleet: Fleet | None = None
     bill: Bill | None = None
     tokens_per_day: float | None = None
+    reached: int | None = None
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of a replica in the busiest hour: those that arrivals reach, or all of them."""
+        return self.reached or self.concurrency
 
     @property
     def first_token(self) -> float:
@@ -100,7 +107,7 @@ class LlmCandidate:
     def tokens_per_second(self) -> float:
         """Answer tokens of the whole machine; each group of GPUs serves separate sequences."""
         groups = self.machine.gpus // self.serving.gpus
-        return groups * self.concurrency / self.between_tokens
+        return groups * self.sequences / self.between_tokens
 
     @property
     def usd_per_million(self) -> float | None:
@@ -187,7 +194,13 @@ def _with_fleet(
         return Rejected(one.machine.name, reason, need, MAX_SERVERS, "replicas")
     cost = bill(fleet, traffic, price, question.terms, service=pace.replica_seconds) if price else None
     median = first_token_percentile(traffic, pace, fleet.replicas, 0.5)
-    one = replace(one, first=FirstToken(median, median, fleet.latency_p95, fleet.latency_p99))
+    reached = busiest_sequences(traffic, pace, fleet.replicas)
+    load = question.load(reached)
+    between = steady_token_seconds(
+        one.serving, reached, load.prompt, load.answer, calibration.constants, cached=load.cached
+    )
+    first = FirstToken(median, median, fleet.latency_p95, fleet.latency_p99)
+    one = replace(one, first=first, between_tokens=between, reached=reached)
     return replace(one, fleet=fleet, bill=cost, tokens_per_day=traffic.per_day * question.answer)
 
 

@@ -13,6 +13,15 @@ def seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 else f"{value * 1e3:.3g} ms"
 
 
+def interval(value: float, low: float, high: float) -> str:
+    """A time with its interval, and the unit once where it is the same."""
+    middle, least, most = seconds(value), seconds(low), seconds(high)
+    units = {text.rpartition(" ")[2] for text in (middle, least, most)}
+    if len(units) == 1:
+        least, most = (text.rpartition(" ")[0] for text in (least, most))
+    return f"{middle} ({least} to {most})"
+
+
 def usd(value: float | None) -> str:
     if value is None:
         return "-"

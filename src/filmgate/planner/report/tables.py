@@ -14,7 +14,7 @@ from filmgate.planner.fleet.answer import (
 )
 from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.report.fleet_rows import fleet_rows
-from filmgate.planner.report.numbers import count, gib, seconds, usd
+from filmgate.planner.report.numbers import count, gib, interval, seconds, usd
 
 DECISION_TITLE = "Decision"
 PLAN_B_TITLE = "Plan B"
@@ -90,8 +90,8 @@ def _served(answer: Answer, fleet: LlmFleetAnswer, cost: CostAnswer) -> Iterator
     yield "per million answer tokens", usd(cost.usd_per_million_tokens)
     if time and time.tokens:
         yield "first token at p95", seconds(time.tokens.first_token_ms_p95 / 1e3)
-        interval = f"{seconds(time.low)} to {seconds(time.high)}"
-        yield "between tokens", f"{seconds(time.tokens.between_tokens_ms / 1e3)} ({interval})"
+        between = interval(time.tokens.between_tokens_ms / 1e3, time.low, time.high)
+        yield "between tokens", between
 
 
 def _plan_b(answer: Answer) -> Table:
@@ -173,8 +173,8 @@ def _options(answer: Answer) -> Table:
             str(o.rank),
             o.name,
             f"{o.gpus_per_replica} x {o.gpu}",
-            f"{o.instances} with {o.replicas} replicas" if o.replicas > 1 else str(o.instances),
-            f"{seconds(o.seconds)} ({seconds(o.low)} to {seconds(o.high)})" if o.seconds else "-",
+            f"{o.instances} ({o.replicas} replicas)" if o.replicas > 1 else str(o.instances),
+            interval(o.seconds, o.low, o.high) if o.seconds else "-",
             seconds(o.latency_p95) if o.latency_p95 else "-",
             f"{o.utilisation:.0%}",
             usd(o.usd_per_hour),

@@ -12,6 +12,7 @@ from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.arrivals import (
     BatchLimits,
     ReplicaPace,
+    busiest_sequences,
     first_token_percentile,
     largest_batch,
     pace_of,
@@ -153,3 +154,12 @@ def test_ten_times_the_requests_cost_less_than_ten_times_as_much(catalog, calibr
         for volume in (2e5, 2e6)
     )
     assert small < large <= 10 * small
+
+
+def test_the_time_between_tokens_is_that_of_the_sequences_that_arrivals_reach(catalog, calibration):
+    few = plan_llm(question_for(catalog, requests_per_day=2000), catalog, calibration)
+    many = plan_llm(question_for(catalog, requests_per_day=2e6), catalog, calibration)
+    assert few.fleet.arrivals.between_tokens_ms < many.fleet.arrivals.between_tokens_ms
+    assert busiest_sequences(traffic_of(2000, TrafficShape.STEADY), LONG, 1) == 2
+    assert busiest_sequences(traffic_of(1e9, TrafficShape.STEADY), LONG, 1) == LONG.batch
+    assert "per million answer tokens" in few.verdict
