@@ -38,6 +38,7 @@ async function request(path, options = {}) {
 }
 
 export const get = async (path, options) => (await request(path, options)).json();
+export const patch = async (path, body) => (await request(path, { method: "PATCH", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } })).json();
 export const remove = async (path) => (await request(path, { method: "DELETE" })).json();
 
 export async function post(path, body, options = {}) {

@@ -30,6 +30,22 @@ function Timeline({ video }) {
   );
 }
 
+const shorten = (value) => { const text = typeof value === "string" ? value : JSON.stringify(value); return text.length > 80 ? `${text.slice(0, 77)}…` : text; };
+
+function Audit({ video }) {
+  const { data, reload } = useData(`/v1/videos/${video.id}/audit`);
+  useEffect(() => { reload(); }, [video.status]);
+  if (!data) return null;
+  return (
+    <section class="card"><h2>Audit record</h2>
+      <ol class="plain audit">{data.data.map((each) => (
+        <li key={each.number}><details><summary>{each.action}<span class="note"> {new Date(each.at * 1000).toLocaleString()}</span></summary>
+          <dl>{Object.entries(each.details).map(([name, value]) => <div><dt>{name}</dt><dd>{shorten(value)}</dd></div>)}
+            {each.clip_sha256 && <div><dt>clip_sha256</dt><dd><code>{each.clip_sha256}</code></dd></div>}<div><dt>hash</dt><dd><code>{each.hash}</code></dd></div></dl></details></li>))}</ol>
+    </section>
+  );
+}
+
 function Details({ initial }) {
   const [video, preview, setVideo] = useVideo(initial);
   const open = (created) => { location.hash = `#/clips/${created.id}`; };
@@ -47,6 +63,7 @@ function Details({ initial }) {
       <div class="stack">
         <section class="card"><h2>Settings</h2><dl>{facts.filter(([, value]) => value).map(([name, value]) => <div><dt>{name}</dt><dd>{value}</dd></div>)}</dl></section>
         <Timeline video={video} />
+        <Audit video={video} />
         <section class="card"><h2>Request</h2><Code body={body} /></section>
       </div>
     </div>

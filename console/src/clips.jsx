@@ -33,25 +33,40 @@ function moveFocus(event) {
   links[here + (step || rows * perRow)]?.focus();
 }
 
-function matches(video, filter) {
-  const text = filter.text.toLowerCase();
-  const isState = !filter.state || (filter.state === "open" ? !isFinal(video) : video.status === filter.state);
-  return isState && (!filter.model || video.model === filter.model) && (!text || `${video.prompt} ${video.id}`.toLowerCase().includes(text));
+// The server selects by model, state and date. Prompts are encrypted there, so their text is searched here.
+function toQuery({ state, model, day }) {
+  const query = new URLSearchParams({ limit: PAGE_SIZE });
+  if (state) query.set("status", state);
+  if (model) query.set("model", model);
+  if (day) {
+    const begin = new Date(`${day}T00:00:00`).getTime() / 1000;
+    query.set("created_from", begin);
+    query.set("created_before", begin + 86400);
+  }
+  return query;
 }
+
+const isFound = (video, text) => !text || `${video.prompt} ${video.id}`.toLowerCase().includes(text.toLowerCase());
 
 export function Clips() {
   const [videos, setVideos] = useState([]);
   const [cursor, setCursor] = useState({ hasMore: true });
-  const [filter, setFilter] = useState({ text: "", state: "", model: "" });
+  const [filter, setFilter] = useState({ text: "", state: "", model: "", day: "" });
+  const [models, setModels] = useState([]);
   const [selected, setSelected] = useState(new Set());
   const [problem, setProblem] = useState(null);
   const end = useRef(null);
   const isLoading = useRef(false);
+  const question = toQuery(filter).toString();
+  const asked = useRef(question);
+  asked.current = question;
+  useEffect(() => { get("/v1/models").then((found) => setModels(found.data.map((each) => each.id)), setProblem); }, []);
   const more = useCallback(async () => {
     if (isLoading.current || !cursor.hasMore) return;
     isLoading.current = true;
     try {
-      const page = await get(`/v1/videos?limit=${PAGE_SIZE}${cursor.after ? `&after=${cursor.after}` : ""}`);
+      const page = await get(`/v1/videos?${question}${cursor.after ? `&after=${cursor.after}` : ""}`);
+      if (asked.current !== question) return; // the filter was changed meanwhile
       setVideos((old) => [...old, ...page.data]);
       setCursor({ after: page.last_id, hasMore: page.has_more });
     } catch (error) {
@@ -60,14 +75,18 @@ export function Clips() {
     } finally {
       isLoading.current = false;
     }
-  }, [cursor]);
+  }, [cursor, question]);
   useEffect(() => {
     const observer = new IntersectionObserver((entries) => entries[0].isIntersecting && more(), { rootMargin: "600px" });
     observer.observe(end.current);
     return () => observer.disconnect();
   }, [more]);
 
-  const change = (name) => (event) => { const { value } = event.currentTarget; setFilter((old) => ({ ...old, [name]: value })); };
+  const change = (name) => (event) => {
+    const { value } = event.currentTarget;
+    setFilter((old) => ({ ...old, [name]: value }));
+    if (name !== "text") { setVideos([]); setSelected(new Set()); setProblem(null); setCursor({ hasMore: true }); }
+  };
   const select = (id) => setSelected((old) => { const copy = new Set(old); if (!copy.delete(id)) copy.add(id); return copy; });
   const removeSelected = async () => {
     for (const id of selected) {
@@ -80,8 +99,8 @@ export function Clips() {
       }
     }
   };
-  const shown = videos.filter((video) => matches(video, filter));
-  const models = [...new Set(videos.map((video) => video.model))];
+  const shown = videos.filter((video) => isFound(video, filter.text));
+  const isFiltered = Object.values(filter).some(Boolean);
   return (
     <Page title="Clips" actions={selected.size > 0 && <><span>{selected.size} selected</span><button type="button" onClick={() => setSelected(new Set())}>Clear</button>
       <SureButton label="Delete" sure={`Delete ${selected.size} for good`} onSure={removeSelected} /></>}>
@@ -89,10 +108,11 @@ export function Clips() {
         <input type="search" aria-label="Search prompts" placeholder="Search prompts" value={filter.text} onInput={change("text")} />
         <select aria-label="State" value={filter.state} onChange={change("state")}><option value="">All states</option><option value="completed">Ready</option><option value="open">In progress</option><option value="failed">Failed</option></select>
         <select aria-label="Model" value={filter.model} onChange={change("model")}><option value="">All models</option>{models.map((name) => <option value={name}>{name}</option>)}</select>
+        <input type="date" aria-label="Day" value={filter.day} onChange={change("day")} />
       </div>
       <Notice problem={problem} />
       <ul class="gallery" onKeyDown={moveFocus}>{shown.map((video) => <Tile key={video.id} video={video} isSelected={selected.has(video.id)} onSelect={select} />)}</ul>
-      {!cursor.hasMore && shown.length === 0 && <p class="note">{videos.length ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p>}
+      {!cursor.hasMore && shown.length === 0 && <p class="note">{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p>}
       <div ref={end} class="end" />
     </Page>
   );

@@ -10,10 +10,11 @@ import { Queue, Service } from "./operate.jsx";
 import { Icon, Notice } from "./parts.jsx";
 import { Plan } from "./plan.jsx";
 import { Reference } from "./reference.jsx";
+import { Tenants } from "./tenants.jsx";
 
 const THEME = "filmgate.theme";
 const isReference = location.pathname === "/docs";
-const PAGES = [["/", "Create", "create", Create], ["/clips", "Clips", "clips", Clips], ["/queue", "Queue", "queue", Queue, true], ["/service", "Service", "service", Service, true], ["/plan", "Plan", "plan", Plan]];
+const PAGES = [["/", "Create", "create", Create], ["/clips", "Clips", "clips", Clips], ["/queue", "Queue", "queue", Queue, true], ["/service", "Service", "service", Service, true], ["/tenants", "Tenants", "tenants", Tenants, true], ["/plan", "Plan", "plan", Plan]];
 
 function applyTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;

@@ -1,8 +1,9 @@
 // Queue and fleet, and Service: pages for operators.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { post } from "./api.js";
 import { count, percent, seconds, usd } from "./format.js";
 import { useData } from "./hooks.js";
-import { Bar, Line, Notice, Page, Tile } from "./parts.jsx";
+import { Bar, Line, Notice, Page, SureButton, Table, Tile } from "./parts.jsx";
 
 const MAX_READINGS = 600;
 const PARTS = ["total", "wait", "load", "text", "denoise", "decode", "upload"];
@@ -19,19 +20,20 @@ function useReadings(value) {
   return readings.current;
 }
 
-const Table = ({ head, rows, empty, label }) => rows.length === 0 ? <p class="note">{empty}</p> : (
-  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table><thead><tr>{head.map((name) => <th scope="col">{name}</th>)}</tr></thead><tbody>{rows.map((row) => <tr>{row.map((cell) => <td>{cell}</td>)}</tr>)}</tbody></table></div>
-);
-
 export function Queue() {
-  const { data: queue, error } = useData("/v1/queue", 2);
-  const { data: workers } = useData("/v1/workers", 2);
+  const { data: queue, error, reload: reloadQueue } = useData("/v1/queue", 2);
+  const { data: workers, reload: reloadWorkers } = useData("/v1/workers", 2);
+  const [problem, setProblem] = useState(null);
+  const act = (path, reload) => async () => {
+    try { await post(path); setProblem(null); reload(); } catch (found) { setProblem(found); }
+  };
+  const state = (worker) => worker.is_draining ? "draining" : worker.running ? "rendering" : "idle";
   const [depth, setDepth] = useState();
   useEffect(() => { if (queue) setDepth([queue.queued]); }, [queue]);
   const readings = useReadings(depth);
   return (
     <Page title="Queue and fleet">
-      <Notice problem={error} />
+      <Notice problem={problem || error} />
       {queue && <>
         <div class="tiles">
           <Tile label="Queued" value={count(queue.queued)} metric="filmgate_jobs" />
@@ -42,14 +44,16 @@ export function Queue() {
         <section class="card"><h2>Queued jobs, while this page is open</h2><Line series={readings} label="Queued jobs" /></section>
       </>}
       <section class="card"><h2>Workers</h2>
-        {workers && <Table label="Workers" empty="No worker is alive. Start one with `filmgate worker`." head={["Worker", "Device", "Models", "Route", "Running"]}
-          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, `${worker.running} of ${worker.capacity}`])} />}
+        {workers && <Table label="Workers" empty="No worker is alive. Start one with `filmgate worker`." head={["Worker", "Device", "Models", "Route", "State", "Running", <span class="quiet">Actions</span>]}
+          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, state(worker), `${worker.running} of ${worker.capacity}`,
+            worker.is_draining ? null : <SureButton label="Drain" sure="Drain: finish its job, lease no other" aria-label={`Drain ${worker.id}`} onSure={act(`/v1/workers/${encodeURIComponent(worker.id)}/drain`, reloadWorkers)} />])} />}
       </section>
       {queue && <>
         <section class="card"><h2>By tenant and model</h2><Table label="Jobs by tenant and model" empty="Nothing waits and nothing runs." head={["Tenant", "Model", "Route", "State", "Jobs", "GPU time"]}
           rows={queue.counts.map((each) => [each.tenant, each.model, each.route, each.state, count(each.jobs), seconds(each.gpu_seconds)])} /></section>
-        <section class="card"><h2>Next jobs</h2><Table label="Next jobs" empty="The queue is empty." head={["Position", "Video", "Tenant", "Model", "Waiting", "Starts in", "Ready in"]}
-          rows={queue.data.map((job) => [job.position, <code>{job.id.slice(0, 14)}…</code>, job.tenant, job.model, seconds(job.waiting_seconds), seconds(job.starts_in_seconds), seconds(job.ready_in_seconds)])} /></section>
+        <section class="card"><h2>Next jobs</h2><Table label="Next jobs" empty="The queue is empty." head={["Position", "Video", "Tenant", "Model", "Waiting", "Starts in", "Ready in", <span class="quiet">Actions</span>]}
+          rows={queue.data.map((job) => [job.position, <code>{job.id.slice(0, 14)}…</code>, job.tenant, job.model, seconds(job.waiting_seconds), seconds(job.starts_in_seconds), seconds(job.ready_in_seconds),
+            <SureButton label="Cancel" sure="Cancel this job" aria-label={`Cancel ${job.id}`} onSure={act(`/v1/tenants/${encodeURIComponent(job.tenant)}/videos/${job.id}/cancel`, reloadQueue)} />])} /></section>
       </>}
     </Page>
   );
@@ -78,9 +82,41 @@ function grouped(rows, key, value) {
   return [...sums].sort((a, b) => b[1] - a[1]);
 }
 
+// What happened after an earlier reading: all numbers of the statistics only grow.
+export function since(now, base) {
+  const same = (rows, row, names) => rows.find((each) => names.every((name) => each[name] === row[name]));
+  const ended = now.ended.map((row) => {
+    const old = same(base.ended, row, ["tenant", "route", "model", "state", "reason"]);
+    return old ? { ...row, jobs: row.jobs - old.jobs, gpu_seconds: row.gpu_seconds - old.gpu_seconds, usd: row.usd === null ? null : row.usd - (old.usd || 0) } : row;
+  }).filter((row) => row.jobs > 0);
+  const durations = now.durations.map((row) => {
+    const old = same(base.durations, row, ["kind", "model"]);
+    return old ? { ...row, counts: row.counts.map((jobs, index) => jobs - old.counts[index]), seconds: row.seconds - old.seconds } : row;
+  }).filter((row) => row.counts.some((jobs) => jobs > 0));
+  return { ...now, ended, durations };
+}
+
+// Attainment and error budget by class of clip; a burn rate of 1 uses up the budget exactly in its window.
+function Objectives({ slo }) {
+  if (!slo?.data.length) return null;
+  const windows = Object.keys(slo.data[0].burn_rates);
+  const rate = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} ×`);
+  return (
+    <section class="card"><h2>Objectives, {percent(slo.target)} of clips in time over {seconds(slo.window_seconds)}</h2>
+      <Table label="Objectives" empty="" head={["Class", "Objective", "Clips", "Late", "In time", "Budget left", ...windows.map((name) => `Burn rate, ${name}`)]}
+        rows={slo.data.map((each) => [each.class, seconds(each.objective_seconds), count(each.jobs), count(each.late), each.attained === null ? "–" : percent(each.attained), each.budget_left === null ? "–" : percent(each.budget_left), ...windows.map((name) => rate(each.burn_rates[name]))])} />
+      <code class="metric">filmgate_slo_jobs_total</code></section>
+  );
+}
+
 export function Service() {
-  const { data, error } = useData("/v1/statistics", 5);
-  if (!data) return <Page title="Service"><Notice problem={error} /></Page>;
+  const { data: whole, error } = useData("/v1/statistics", 5);
+  const { data: slo } = useData("/v1/slo", 10);
+  const base = useRef(null);
+  const [isSinceOpen, setSinceOpen] = useState(false);
+  if (!whole) return <Page title="Service"><Notice problem={error} /></Page>;
+  base.current ||= whole;
+  const data = isSinceOpen ? since(whole, base.current) : whole;
   const done = data.ended.filter((each) => each.state === "completed");
   const failed = data.ended.filter((each) => each.state === "failed");
   const sum = (rows, name) => rows.reduce((total, row) => total + (row[name] || 0), 0);
@@ -90,8 +126,10 @@ export function Service() {
   const most = Math.max(...failed.map((each) => each.jobs), 1);
   const hasPrice = done.some((each) => each.usd !== null);
   return (
-    <Page title="Service">
+    <Page title="Service" actions={<label class="range"><span class="label">Range</span><select value={isSinceOpen ? "open" : "all"} onChange={(event) => setSinceOpen(event.currentTarget.value === "open")}>
+      <option value="all">Since the service exists</option><option value="open">While this page is open</option></select></label>}>
       <Notice problem={error} />
+      <Objectives slo={slo} />
       <div class="tiles">
         <Tile label={`Ready within ${seconds(data.slo_seconds)}`} value={jobs ? percent(inTime / jobs) : "–"} note={`${count(jobs)} clips`} metric="filmgate_job_seconds" />
         <Tile label="Completed" value={count(sum(done, "jobs"))} metric="filmgate_jobs_ended_total" />
@@ -105,8 +143,6 @@ export function Service() {
           rows={grouped(done, (each) => each.tenant, (each) => each.gpu_seconds).map(([tenant, value]) => [tenant, seconds(value), ...(hasPrice ? [usd(sum(done.filter((each) => each.tenant === tenant), "usd"))] : [])])} /></section>
         <section class="card"><h2>Failures by reason</h2>{failed.length === 0 ? <p class="note">No job has failed.</p> : <ul class="bars">{grouped(failed, (each) => each.reason || "unknown", (each) => each.jobs).map(([reason, number]) => <li><span>{reason}</span><Bar value={Math.min(100 * number / most, 100)} label={reason} /><span>{count(number)}</span></li>)}</ul>}</section>
       </div>
-      <section class="card"><h2>Tenants</h2><Table label="Tenants" empty="There are no tenants." head={["Tenant", "Scopes", "Weight", "GPU time today", "Limit per day", "Max queued", "Max running"]}
-        rows={data.tenants.map((each) => [each.is_enabled ? each.tenant : `${each.tenant} (disabled)`, each.scopes.join(", "), each.weight, seconds(each.gpu_seconds_today), each.max_gpu_seconds_per_day === null ? "none" : seconds(each.max_gpu_seconds_per_day), each.max_queued ?? "none", each.max_running ?? "none"])} /></section>
     </Page>
   );
 }

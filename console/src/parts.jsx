@@ -11,6 +11,7 @@ const PATHS = {
   clips: "M4 5h7v6H4zM13 5h7v6h-7zM4 13h7v6H4zM13 13h7v6h-7z",
   queue: "M4 6h16M4 12h11M4 18h7",
   service: "M4 18l5-6 4 3 7-9",
+  tenants: "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7zM3 20c0-3.5 2.5-6 6-6s6 2.5 6 6M16 4.5a3.5 3.5 0 0 1 0 6M18 14.5c2 .8 3 2.8 3 5.5",
   plan: "M5 4h14v16H5zM9 8h6M9 12h6M9 16h3",
   docs: "M5 5a2 2 0 0 1 2-2h12v16H7a2 2 0 0 0-2 2zM5 19V5",
   theme: "M12 3a9 9 0 1 0 9 9 7 7 0 0 1-9-9z",
@@ -32,6 +33,10 @@ export const Bar = ({ value, label }) => (
 
 export const Tile = ({ label, value, note, metric }) => (
   <div class="tile"><span class="label">{label}</span><strong>{value}</strong>{note && <span class="note">{note}</span>}{metric && <code class="metric">{metric}</code>}</div>
+);
+
+export const Table = ({ head, rows, empty, label }) => rows.length === 0 ? <p class="note">{empty}</p> : (
+  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table><thead><tr>{head.map((name) => <th scope="col">{name}</th>)}</tr></thead><tbody>{rows.map((row) => <tr>{row.map((cell) => <td>{cell}</td>)}</tr>)}</tbody></table></div>
 );
 
 export function Page({ title, lead, actions, children }) {
@@ -148,7 +153,7 @@ export function SureButton({ label, sure, onSure, ...rest }) {
   const [isAsking, setAsking] = useState(false);
   useEffect(() => {
     if (!isAsking) return undefined;
-    const timer = setTimeout(() => setAsking(false), 4000);
+    const timer = setTimeout(() => setAsking(false), 8000);
     return () => clearTimeout(timer);
   }, [isAsking]);
   return <button type="button" {...rest} class={isAsking ? "danger" : rest.class} onClick={() => { if (isAsking) onSure(); setAsking(!isAsking); }}>{isAsking ? sure : label}</button>;

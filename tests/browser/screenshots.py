@@ -25,23 +25,37 @@ VIEWS = {
 }
 # The pages of each view. The queue comes last: its screenshot needs jobs that wait.
 SHOTS = {
-    "": ["create", "clips", "clip", "service", "plan", "docs", "queue"],
+    "": ["create", "clips", "clip", "service", "tenants", "plan", "docs", "queue"],
     "-dark": ["create", "clips", "queue"],
-    "-phone": ["create", "clips", "queue"],
+    "-phone": ["create", "clips", "tenants", "queue"],
 }
 CREATE = """async ([prompt, seconds]) => {
     const headers = {"Content-Type": "application/json"};
     const body = JSON.stringify({prompt, seconds, seed: 7, steps: 6});
     return (await (await fetch("/v1/videos", {method: "POST", headers, body})).json()).id;
 }"""
+ADD_TENANT = """async (body) => {
+    const headers = {"Content-Type": "application/json"};
+    await fetch("/v1/tenants", {method: "POST", headers, body: JSON.stringify(body)});
+}"""
 COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
 COUNT_CLIPS = "async () => (await (await fetch('/v1/videos')).json()).data.length"
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
 
 
+def add_tenants(page):
+    """Two teams beside the tenant `local`."""
+    for body in (
+        {"id": "design", "max_queued": 20},
+        {"id": "news", "weight": 2, "max_gpu_seconds_per_day": 36000},
+    ):
+        page.evaluate(ADD_TENANT, body)
+
+
 def fill(page, url):
     """Render a clip for every prompt, unless the data folder has them."""
     page.goto(url)
+    add_tenants(page)
     if page.evaluate(COUNT_CLIPS) == 0:
         ids = [page.evaluate(CREATE, [prompt, "2"]) for prompt in reversed(PROMPTS)]
         wait_until(lambda: page.evaluate(STATUS, ids[-1]), 1200, interval=0.5)
@@ -62,6 +76,8 @@ def take(page, url, name):
         page.locator(".estimate strong").wait_for()
     if name == "queue":
         page.locator(".line").wait_for()
+    if name == "tenants":
+        page.locator("td").first.wait_for()
     page.mouse.move(700, 5)
 
 

@@ -7,6 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from filmgate.jobs import Stage
+from filmgate.scheduling.workers import WorkerRegistry
 from tests.browser.test_playback import make_fragments
 from tests.images import png
 from tests.service import running, settings_for
@@ -19,7 +20,8 @@ READY = {
     "/#/": ".estimate strong",
     "/#/clips": ".gallery-tile",
     "/#/queue": ".tile",
-    "/#/service": "td",
+    "/#/service": ".tile",
+    "/#/tenants": "td",
     "/#/plan": "select",
     "/docs": ".operation",
 }
@@ -190,6 +192,10 @@ def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opene
     expect(page.locator(".gallery-tile")).to_have_count(24)
     page.mouse.wheel(0, 10_000)
     expect(page.locator(".gallery-tile")).to_have_count(30)
+    page.get_by_label("State").select_option("completed")
+    expect(page.get_by_text("No clip matches.")).to_be_visible()
+    page.get_by_label("State").select_option("failed")
+    expect(page.locator(".gallery-tile").first).to_be_visible()
     page.get_by_label("Search prompts").fill("clip 29")
     expect(page.locator(".gallery-tile")).to_have_count(1)
     page.get_by_role("checkbox").check()
@@ -211,7 +217,52 @@ def test_operators_see_live_numbers(site, hand, opened):
     expect(page.locator("tr", has_text="second").first).to_be_visible()
     hand.make()
     page.get_by_role("link", name="Service").click()
-    expect(page.locator("tr", has_text="second").last).to_contain_text("generate, read")
+    expect(page.locator("tr", has_text="second").first).to_be_visible()
+    page.get_by_label("Range").select_option("open")
+    expect(page.locator(".tile", has_text="Completed")).to_contain_text("0")
+
+
+def press_twice(page, name, question):
+    """Press a button that asks before it acts."""
+    page.get_by_role("button", name=name).click()
+    expect(page.get_by_text(question)).to_be_visible()
+    page.get_by_role("button", name=name).click()
+
+
+def test_operators_drain_a_worker_and_cancel_a_job_from_the_page(site, hand, opened):
+    with site.service.client(site.keys["second"]) as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+    page = opened("/#/queue")
+    press_twice(page, f"Cancel {video}", "Cancel this job")
+    expect(page.get_by_text("The queue is empty.")).to_be_visible()
+    press_twice(page, "Drain hand", "Drain: finish its job, lease no other")
+    expect(page.locator("tr", has_text="hand")).to_contain_text("draining")
+    WorkerRegistry(site.service.services.queue._database).leave("hand")
+
+
+def test_operators_add_change_rotate_and_delete_a_tenant(site, opened):
+    page = opened("/#/tenants")
+    page.get_by_role("button", name="Add tenant").click()
+    page.locator("[name=id]").fill("press")
+    page.locator("[name=max_queued]").fill("7")
+    page.get_by_text("Screening of prompts").click()
+    page.get_by_label("contact data").select_option("allow")
+    page.locator("form").get_by_role("button", name="Add tenant").click()
+    first = page.locator(".secret").inner_text()
+    with site.service.client(first) as client:
+        assert client.get("/v1/usage").json()["max_queued"] == 7
+    row = page.locator("tr", has_text="press")
+    page.get_by_role("button", name="Change press").click()
+    page.locator("[name=max_queued]").fill("")
+    page.get_by_role("button", name="Save").click()
+    expect(row).to_contain_text("none")
+    press_twice(page, "New key for press", "Issue a new key")
+    expect(page.locator(".secret")).not_to_have_text(first)
+    with site.service.client(first) as client:
+        assert client.get("/v1/usage").json()["max_queued"] is None, "the older key is valid for a day"
+    press_twice(page, "Disable press", "Disable: its keys stop working")
+    press_twice(page, "Delete press", "Delete for good")
+    expect(row).to_have_count(0)
 
 
 def test_the_planner_answers_in_the_page(opened):

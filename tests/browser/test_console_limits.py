@@ -1,0 +1,126 @@
+"""The console within its limits: a killed server, many clips, a tab left open, first paint, connections."""
+
+import signal
+from statistics import median
+
+from playwright.sync_api import expect
+
+from filmgate.jobs import TenantId
+from tests.browser.test_console import SMALL, hand, opened, site  # noqa: F401 - fixtures
+from tests.server_process import ServerProcess
+from tests.tickets import make_ticket
+from tests.waiting import wait_until
+
+FRAMES = """async () => {
+    const times = [];
+    let before = performance.now();
+    for (let frame = 0; frame < 40; frame += 1) {
+        scrollBy(0, 150);
+        await new Promise(requestAnimationFrame);
+        const now = performance.now();
+        times.push(now - before);
+        before = now;
+    }
+    scrollTo(0, 0);
+    return times.sort((a, b) => a - b)[20];
+}"""
+TO_THE_END = """() => {
+    scrollTo(0, document.body.scrollHeight);
+    return document.querySelectorAll(".gallery-tile").length;
+}"""
+PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+
+
+def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
+    """Issue 20: kill -9, the same data and the same address; the open page shows the end of its clip."""
+    server = ServerProcess(tmp_path, "--open", "--no-worker")
+    page = chromium.new_page()
+    try:
+        url = server.url
+        page.goto(url)
+        page.get_by_label("Prompt", exact=True).fill("a red ball")
+        page.get_by_role("button", name="Create clip").click()
+        card = page.locator("article").first
+        expect(card).to_have_attribute("data-status", "queued", timeout=30_000)
+        video = card.get_attribute("data-id")
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        server = ServerProcess(tmp_path, "--open", "--no-worker", "--port", url.rpartition(":")[2])
+        assert server.url == url
+        page.evaluate("(id) => fetch(`/v1/videos/${id}/cancel`, {method: 'POST'})", video)
+        expect(card).to_contain_text("Cancelled", timeout=60_000)
+    finally:
+        page.close()
+        server.stop()
+
+
+def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):  # noqa: F811
+    with site.service.client() as client:
+        for number in range(5):
+            client.post("/v1/videos", json={"prompt": f"ball {number}", **SMALL})
+    started, ended = [], []
+    page = opened("/#/plan")
+    page.on("request", lambda request: started.append(request) if "/events" in request.url else None)
+    for name in ("requestfinished", "requestfailed"):
+        page.on(name, lambda request: ended.append(request) if "/events" in request.url else None)
+    polled = []
+    page.on("response", lambda found: polled.append(1) if "/v1/videos/video_" in found.url else None)
+    page.get_by_role("link", name="Clips").click()
+    expect(page.locator(".gallery-tile")).to_have_count(5)
+    # Three clips have no stream: when they were polled, the streams of the others are open.
+    wait_until(lambda: page.evaluate("true") and len(polled) >= 3)
+    assert 1 <= len(started) - len(ended) <= 2
+
+
+def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromium, site):  # noqa: F811
+    empty = "<!doctype html><html lang=en><title>Empty</title><p>Empty</p></html>"
+    context = chromium.new_context()
+    context.route("**/empty", lambda route: route.fulfill(body=empty, content_type="text/html"))
+    context.add_init_script(f"sessionStorage.setItem('filmgate.key', '{site.key}')")
+    times = {"/empty": [], "/": []}
+    for _ in range(5):
+        for path, found in times.items():
+            page = context.new_page()
+            page.goto(site.url + path)
+            found.append(wait_until(lambda page=page: page.evaluate(PAINT)))
+            page.close()
+    context.close()
+    assert median(times["/"]) <= 3 * max(median(times["/empty"]), 16.7), (
+        times
+    )  # one frame is the finest measure
+
+
+def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):  # noqa: F811
+    queue = site.service.services.queue
+    for number in range(500):
+        job = queue.enqueue(make_ticket("first", prompt=f"clip {number}"))
+        queue.cancel(TenantId("first"), job.id)
+    page = opened("/#/clips", site.keys["first"])
+    expect(page.locator(".gallery-tile").first).to_be_visible()
+    few = page.evaluate(FRAMES)
+    tiles = page.locator(".gallery-tile")
+    wait_until(lambda: page.evaluate(TO_THE_END) >= 500, 120)
+    expect(tiles).to_have_count(500)
+    assert page.evaluate(FRAMES) <= 3 * max(few, 16.7)
+
+
+def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):  # noqa: F811
+    """Ten minutes of the page Queue in a moment: its timers run on a clock that the test turns."""
+    page = opened("/#/plan")
+    page.clock.install()
+    page.reload()
+    page.get_by_role("link", name="Queue").click()
+    page.locator(".tile").first.wait_for()
+    session = page.context.new_cdp_session(page)
+
+    def measure():
+        session.send("HeapProfiler.collectGarbage")
+        found = session.send("Runtime.getHeapUsage")["usedSize"], session.send("Memory.getDOMCounters")
+        return found[0], found[1]["nodes"]
+
+    page.clock.run_for(120_000)
+    early = measure()
+    page.clock.run_for(480_000)
+    late = measure()
+    assert late[0] < 1.5 * early[0]
+    assert late[1] < 1.2 * early[1]
