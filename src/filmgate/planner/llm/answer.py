@@ -26,6 +26,7 @@ from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
 from filmgate.planner.llm.loaded import token_percentiles
 from filmgate.planner.llm.measured import measured_machines, without_measured
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
+from filmgate.planner.llm.plan_b import llm_plan_b
 from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
 from filmgate.planner.llm.step_time import (
     decode_step,
@@ -70,6 +71,7 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
         time=_time(question, best, calibration),
         fleet=llm_fleet(question, best, calibration),
         cost=cost,
+        plan_b=llm_plan_b(question, candidates, cost, catalog, calibration),
         plots=llm_plots(question, best, cost, calibration),
     )
 

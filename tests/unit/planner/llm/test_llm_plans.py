@@ -1,5 +1,6 @@
 """Language models: exact caches, latencies, and verdicts that name the missed limit."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -164,3 +165,42 @@ def test_the_chart_passes_through_the_cost_of_the_verdict(catalog, calibration, 
     nearest = min(own, key=lambda point: abs(point[0] - asked))
     assert nearest[1] == pytest.approx(answer.cost.usd_per_million_tokens, rel=0.01)
     assert f"${answer.cost.usd_per_million_tokens:.2f} per million" in answer.verdict
+
+
+def test_plan_b_names_another_machine_region_cache_and_the_provider(catalog, calibration):
+    model = catalog.llm("llama-3.3-70b")
+    question = LlmQuestion(model, "fp8", requests_per_day=50_000, concurrency=64)
+    answer = plan_llm(question, catalog, calibration)
+    second, region, cache, provider = answer.plan_b
+    assert catalog.instance(second.what).gpu != catalog.instance(answer.options[0].name).gpu
+    assert catalog.region(region.what.split(" in ")[1]).jurisdiction == "US"
+    assert cache.name == "KV cache in fp8"
+    assert provider.what == "Llama 3.3 70B on Bedrock"
+    assert all(way.usd_per_month for way in answer.plan_b)
+    abroad = plan_llm(replace(question, region="eu-central-1", residency="EU"), catalog, calibration)
+    assert abroad.plan_b[-1].what == "none"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_more_requests_tighter_targets_and_dearer_prices_never_cost_less(catalog, calibration, seed):
+    draw = random.Random(seed)
+    question = LlmQuestion(
+        draw.choice([catalog.llm(name) for name in ("llama-3.1-8b", "qwen3-14b", "qwen3-32b")]),
+        draw.choice(("bf16", "fp8")),
+        context=draw.choice((2048, 8192)),
+        concurrency=64,
+        ttft_ms=draw.choice((1500, 4000)),
+        requests_per_day=10 ** draw.uniform(3, 6),
+        shape=draw.choice(list(TrafficShape)),
+    )
+    dear = catalog.with_entries(
+        prices=[replace(p, on_demand=p.on_demand * 1.2) for p in catalog.prices.values() if p.on_demand]
+    )
+    base = plan_llm(question, catalog, calibration)
+    harder = (
+        plan_llm(replace(question, requests_per_day=question.requests_per_day * 1.5), catalog, calibration),
+        plan_llm(replace(question, ttft_ms=question.ttft_ms * 0.8), catalog, calibration),
+        plan_llm(question, dear, calibration),
+    )
+    assert base.is_possible
+    assert all(not a.is_possible or a.cost.usd_per_day >= base.cost.usd_per_day * 0.9999 for a in harder)

@@ -1,0 +1,91 @@
+"""Plan B of a served model: another machine, another region, a smaller cache, or the provider."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
+from filmgate.planner.fleet.answer import Alternative, CostAnswer, TokenQuote
+from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
+
+
+def llm_plan_b(
+    question: LlmQuestion,
+    candidates: Sequence[LlmCandidate],
+    cost: CostAnswer,
+    catalog: Catalog,
+    calibration: Calibration,
+) -> tuple[Alternative, ...]:
+    """What to do when the decision cannot be bought; times are seconds between tokens."""
+    best = candidates[0]
+    found = [_second(candidates), *_other_region(best, question, catalog)]
+    found += _smaller_cache(question, best, calibration)
+    return (*found, _provider(cost, best))
+
+
+def _monthly(candidate: LlmCandidate) -> float | None:
+    return candidate.usd_per_day * DAYS_PER_MONTH if candidate.usd_per_day is not None else None
+
+
+def _second(candidates: Sequence[LlmCandidate]) -> Alternative:
+    best = candidates[0].machine
+    other = next((c for c in candidates if c.machine.gpu.name != best.gpu.name), None)
+    if other is None:
+        return Alternative("another machine", "none", None, None, f"only {best.gpu.name} meets the question")
+    note = f"{other.fleet.instances if other.fleet else 1} machines"
+    return Alternative("another machine", other.machine.name, other.between_tokens, _monthly(other), note)
+
+
+def _other_region(best: LlmCandidate, question: LlmQuestion, catalog: Catalog) -> Iterator[Alternative]:
+    """The cheapest other region of the same jurisdiction that has the machine."""
+    hourly = best.machine.usd_per_hour
+    if best.machine.instance is None or hourly is None:
+        return
+    law = catalog.region(question.region).jurisdiction
+    prices = [
+        price
+        for name, region in catalog.regions.items()
+        if region.jurisdiction == law
+        and name != question.region
+        and (price := catalog.price(best.machine.name, name))
+        and price.on_demand
+    ]
+    if not prices:
+        note = f"no other region in {law} has {best.machine.name} in the catalog"
+        yield Alternative("another region", "none", None, None, note)
+        return
+    price = min(prices, key=lambda price: price.on_demand or 0.0)
+    usd = _monthly(best)
+    there = usd * (price.on_demand or 0.0) / hourly if usd is not None else None
+    what = f"{best.machine.name} in {price.region}"
+    yield Alternative(
+        "another region", what, best.between_tokens, there, f"also in {law}; weights move there"
+    )
+
+
+def _smaller_cache(
+    question: LlmQuestion, best: LlmCandidate, calibration: Calibration
+) -> Iterator[Alternative]:
+    if question.kv_precision != "bf16":
+        return
+    changed = evaluate_llm(replace(question, kv_precision="fp8"), best.machine, calibration)
+    if isinstance(changed, LlmCandidate):
+        note = "lower precision of attention; compare answers first"
+        yield Alternative(
+            "KV cache in fp8", best.machine.name, changed.between_tokens, _monthly(changed), note
+        )
+
+
+def _provider(cost: CostAnswer, best: LlmCandidate) -> Alternative:
+    quotes = [q for q in cost.managed if isinstance(q, TokenQuote) and q.is_available]
+    quote = next((q for q in quotes if q.is_same_model), None) or min(
+        quotes, key=lambda q: q.usd_per_million_output_with_prompts, default=None
+    )
+    if quote is None:
+        return Alternative("the provider", "none", None, None, "no API of the catalog is in the jurisdiction")
+    tokens = best.tokens_per_day
+    usd = quote.usd_per_million_output_with_prompts
+    monthly = usd * tokens / 1e6 * DAYS_PER_MONTH if tokens else None
+    note = f"${usd:.2f} per million answer tokens with their prompts; {quote.note}"
+    return Alternative("the provider", quote.name, None, monthly, note)
