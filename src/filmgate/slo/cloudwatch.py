@@ -20,8 +20,8 @@ from filmgate.slo.alerts import (
 )
 from filmgate.slo.rules import runbook_url
 from filmgate.telemetry import metrics as m
+from filmgate.telemetry.emf import DROPPED, NAMESPACE
 
-NAMESPACE = "Filmgate"
 _MINUTE, _HOUR = 60, 3600
 Document = dict[str, object]
 
@@ -39,8 +39,12 @@ class Condition:
 
 
 def _select(fold: str, metric: m.Metric, where: str = "") -> str:
+    """A query over the metric with all its dimensions: the one without dimensions would count twice."""
+    names = [f'"{name}"' for name in sorted(metric.labels) if name not in DROPPED]
+    space = f'"{NAMESPACE}"'
+    source = f"SCHEMA({', '.join([space, *names])})" if names else space
     condition = f" WHERE {where}" if where else ""
-    return f'SELECT {fold}("{metric.name}") FROM "{NAMESPACE}"{condition}'  # noqa: S608 - not a database
+    return f'SELECT {fold}("{metric.name}") FROM {source}{condition}'  # noqa: S608 - not a database
 
 
 def _stat(metric: m.Metric, stat: str) -> Document:

@@ -8,6 +8,8 @@ from filmgate.jobs import TENANT_ID_PATTERN, Size, TenantId, VideoSpec
 from filmgate.settings import SloSettings
 
 DEFAULT_CLASS = "default"
+# Models round lengths and sizes to whole latent frames and blocks: 5 s may be 5.06 s.
+_TOLERANCE = 1.05
 _CLASSES, _TENANTS = "slo.classes", "slo.tenants"
 
 
@@ -29,7 +31,8 @@ class ClipClass:
     objective_seconds: float
 
     def fits(self, spec: VideoSpec) -> bool:
-        return spec.clip_size.pixels <= self.pixels and spec.seconds <= self.clip_seconds
+        is_small = spec.clip_size.pixels <= self.pixels * _TOLERANCE
+        return is_small and spec.seconds <= self.clip_seconds * _TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from prometheus_client.core import Metric, Sample
 from filmgate.telemetry.periodic import Periodic
 
 NAMESPACE = "Filmgate"
+# Labels that are not dimensions.
+DROPPED = frozenset({"tenant", "le"})
 # Limits of the format.
 _MAX_VALUES = 100
 _MAX_METRICS = 100
-_DROPPED = frozenset({"tenant", "le"})
 _UNITS = {"_seconds": "Seconds", "_bytes": "Bytes", "_total": "Count"}
 
 Labels = tuple[tuple[str, str], ...]
@@ -153,4 +154,4 @@ def _below(buckets: dict[float, float]) -> Iterator[float]:
 
 
 def _labels(sample: Sample) -> Labels:
-    return tuple(sorted((name, value) for name, value in sample.labels.items() if name not in _DROPPED))
+    return tuple(sorted((name, value) for name, value in sample.labels.items() if name not in DROPPED))

@@ -24,7 +24,7 @@ def test_the_default_is_90_seconds_for_30_seconds_at_720p():
 def test_a_clip_belongs_to_the_first_class_it_fits_into():
     settings = SloSettings(classes="short=1280x720/5:30, long=1920x1080/60:240")
     objectives = parse_objectives(settings, 90.0)
-    clips = [(5.0, 720), (6.0, 720), (60.0, 1080), (61.0, 1080)]
+    clips = [(5.0625, 720), (6.0, 720), (60.0, 1080), (64.0, 1080)]
     found = [objectives.of(ACME, make_spec(width=1280, height=h, seconds=s)) for s, h in clips]
     assert [one.name for one in found] == ["short", "long", "long", "default"]
     assert [one.seconds for one in found] == [30, 240, 240, 90]

@@ -269,3 +269,20 @@ def test_every_alert_is_an_alarm_of_cloudwatch():
     for alarm in alarms:
         assert [query["Id"] for query in alarm["Metrics"] if query["ReturnData"]] == ["result"]
         assert "https://runbooks.example/" in alarm["AlarmDescription"]
+
+
+def test_alarms_query_the_dimensions_that_are_written():
+    """A metric is written with all its labels and without any: a query must choose, or it counts twice."""
+    from io import StringIO
+
+    from prometheus_client import CollectorRegistry
+
+    from filmgate.telemetry.emf import EmfWriter
+    from filmgate.telemetry.metrics import GPU_CLOCK_EVENT
+
+    registry, stream = CollectorRegistry(), StringIO()
+    GPU_CLOCK_EVENT.live_gauge(registry).labels("GPU-1", "hw_thermal").set(1)
+    EmfWriter(registry, stream).write()
+    written = re.search(r'"Dimensions": \[\[\], \[([^]]+)\]\]', stream.getvalue())[1]
+    query = conditions(TARGET, 900.0)["FilmgateGpuThrottled"].parts["slow"]
+    assert f'FROM SCHEMA("Filmgate", {written})' in query

@@ -1,0 +1,79 @@
+"""`filmgate slo` and GET /v1/slo: the same report from the database alone (S0-5, S0-42)."""
+
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from filmgate.cli import app
+from filmgate.slo.rules import rules_file
+from tests.aws import client as aws_client
+from tests.service import running, settings_for
+
+
+def filmgate(folder, *arguments, **environ):
+    return CliRunner(env={"FILMGATE_DATA": str(folder), **environ}).invoke(app, ["slo", *arguments])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A server that has finished one clip of the class `short` in time and one of no class late."""
+    settings = settings_for(
+        tmp_path_factory.mktemp("slo"), slo__classes="short=640x640/2:600", admission__slo_seconds=1e-6
+    )
+    with running(settings) as service:
+        with service.client() as client:
+            for seconds in ("2", "4"):
+                client.post("/v1/videos", json={"prompt": "x", "seconds": seconds}).raise_for_status()
+                service.hand().make()
+        yield service
+
+
+def test_the_command_and_the_api_report_attainment_by_class(finished):
+    with finished.client() as client:
+        served = client.get("/v1/slo").json()
+        by_tenant = client.get("/v1/slo", params={"by_tenant": True}).json()["data"]
+    environ = {"FILMGATE_SLO__CLASSES": "short=640x640/2:600", "FILMGATE_ADMISSION__SLO_SECONDS": "1e-6"}
+    printed = json.loads(filmgate(finished.settings.data, "--json", **environ).stdout)
+    assert printed == served
+    rows = {row["class"]: (row["jobs"], row["late"], row["attained"]) for row in served["data"]}
+    assert rows == {"default": (1, 1, 0.0), "short": (1, 0, 1.0)}
+    assert [row["tenant"] for row in by_tenant] == ["local", "local"]
+    assert served["data"][0]["budget_left"] == pytest.approx(-19)
+    assert served["data"][0]["burn_rates"]["1h"] == pytest.approx(20)
+    lines = filmgate(finished.settings.data, **environ).stdout
+    assert "100.00% of 95% in 600 s" in lines
+
+
+def test_only_operators_read_the_report(finished):
+    with finished.client(finished.add_tenant("eve")) as eve:
+        assert eve.get("/v1/slo").status_code == 403
+
+
+def test_the_rules_follow_the_target(tmp_path):
+    shown = filmgate(tmp_path, "rules", "--runbooks", "https://wiki/rb", FILMGATE_SLO__TARGET="0.99")
+    assert shown.stdout == rules_file(0.99, "https://wiki/rb")
+    alerts = {rule["alert"]: rule for rule in yaml.safe_load(shown.stdout)["groups"][1]["rules"]}
+    assert alerts["FilmgateLateJobs"]["expr"].endswith("> 0.01")
+    assert alerts["FilmgateGpuHot"]["annotations"]["runbook_url"] == "https://wiki/rb/gpu-hot/"
+
+
+def test_dashboards_are_written_one_file_each(tmp_path):
+    shown = filmgate(tmp_path, "dashboards", "-o", str(tmp_path / "grafana"))
+    files = shown.stdout.split()
+    assert len(files) == 5
+    documents = json.loads(filmgate(tmp_path, "dashboards").stdout)
+    written = sorted((tmp_path / "grafana").iterdir())
+    assert [json.loads(file.read_text())["uid"] for file in written] == sorted(documents)
+
+
+def test_cloudwatch_takes_every_alarm(aws_url, tmp_path):
+    topic = "arn:aws:sns:eu-central-1:123456789012:pages"
+    alarms = json.loads(filmgate(tmp_path, "alarms", "--topic", topic).stdout)["alarms"]
+    cloudwatch = aws_client("cloudwatch", aws_url)
+    for alarm in alarms:
+        cloudwatch.put_metric_alarm(**alarm)
+    found = cloudwatch.describe_alarms(AlarmNamePrefix="Filmgate")["MetricAlarms"]
+    assert {alarm["AlarmName"] for alarm in found} == {alarm["AlarmName"] for alarm in alarms}
+    assert all(alarm["AlarmActions"] == [topic] for alarm in found)
