@@ -226,11 +226,13 @@ def announced(
                 worker.drain()
             next_at = time.monotonic() + HEARTBEAT_SECONDS
 
-    with Periodic("worker heartbeat", announce, _READY_CHECK_SECONDS):
-        yield announcement
-    # A worker that does not leave is forgotten after the timeout.
-    with suppress(QueueUnavailable):
-        registry.leave(worker.status.worker_id)
+    try:
+        with Periodic("worker heartbeat", announce, _READY_CHECK_SECONDS):
+            yield announcement
+    finally:
+        # A worker that does not leave is forgotten after the timeout.
+        with suppress(QueueUnavailable):
+            registry.leave(worker.status.worker_id)
 
 
 def build_managed_worker(

@@ -202,7 +202,7 @@ def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, t
     for name, value in site.environ.items():
         monkeypatch.setenv(name, value)
 
-    def check(_settings, make_runner, _on_ready):
+    def check(_settings, make_runner, *_):
         """Replaces the worker loop, which tests/integration/test_worker_command.py runs as a process."""
         registry = CollectorRegistry()
         database = open_database(QueueSettings(), tmp_path)
@@ -211,6 +211,7 @@ def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, t
         runner.check()
         (model,) = site.cache(tmp_path).list_models()
         assert model.is_in_use, "a model that a worker has loaded cannot be evicted"
+        database.close()
 
     monkeypatch.setattr("filmgate.worker_process.run_worker", check)
     worker([site.url])

@@ -14,6 +14,7 @@ import pytest
 from filmgate import server
 from filmgate.models.names import shipped_folder
 from filmgate.server import ServerServices, background_tasks
+from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY, METRICS, Source
 from filmgate.worker import supervisor
 from filmgate.worker.supervisor import WorkerChild, end_with_parent
 from tests.server_process import COMMAND, ServerProcess
@@ -56,7 +57,17 @@ def test_server_and_worker_have_management_ports_of_their_own(served):
         {"queue", "store"},
         {"model", "canary", "gpu", "leases"},
     ]
-    assert "filmgate_queue_up 1.0" in httpx.get(f"http://127.0.0.1:{ports[0]}/metrics").text
+    of_server, of_worker = (httpx.get(f"http://127.0.0.1:{port}/metrics").text for port in ports)
+    assert "filmgate_queue_up 1.0" in of_server
+    cold_start = re.search(
+        r'filmgate_cold_start_seconds_sum\{model="tiny",version="\w{12}"\} (\S+)', of_server
+    )
+    assert float(cold_start[1]) > 0
+    assert "filmgate_worker_ready 1.0" in of_worker
+    exported = set(re.findall(r"# TYPE (filmgate_\w+?)(?<!_created) ", of_server + of_worker))
+    # The machine of this test has no GPU and no certificate.
+    absent = {metric.name for metric in METRICS if metric.source is Source.GPU} | {CERTIFICATE_EXPIRY.name}
+    assert exported == {metric.name for metric in METRICS} - absent
     assert httpx.get(f"{served.url}/metrics").status_code == 401
 
 

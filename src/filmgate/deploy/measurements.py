@@ -31,7 +31,7 @@ def read_measured(text: str, model: str) -> Measured:
     return Measured(
         workers=int(_sum(families, "filmgate_workers", labels)),
         gpu_seconds_per_clip=gpu_seconds / clips if clips else None,
-        latency_p95_seconds=_p95(families.get("filmgate_job_seconds"), model),
+        latency_p95_seconds=_p95(families.get("filmgate_job_seconds"), labels),
         clips=int(clips),
     )
 
@@ -42,10 +42,10 @@ def _sum(families: dict[str, Metric], name: str, labels: dict[str, str]) -> floa
     return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
 
 
-def _p95(family: Metric | None, model: str) -> float | None:
+def _p95(family: Metric | None, labels: dict[str, str]) -> float | None:
     counts: dict[float, float] = defaultdict(float)
     for sample in family.samples if family else []:
-        if sample.name.endswith("_bucket") and sample.labels["model"] == model:
+        if sample.name.endswith("_bucket") and labels.items() <= sample.labels.items():
             counts[float(sample.labels["le"])] += sample.value
     total = counts.get(inf, 0)
     return next((bound for bound in sorted(counts) if counts[bound] >= 0.95 * total), None) if total else None

@@ -148,7 +148,7 @@ class GpuRunner:
                 return
             watch = self._watch = GpuWatch(gpu, on_broken, self._readings)
             watch.require_healthy()
-            with Periodic("GPU watch", watch.check, self._watch_seconds):
+            with Periodic("GPU watch", watch.check, self._watch_seconds, self._metrics.failures):
                 yield
 
     def render(self, task: RenderTask) -> Generator[Output, None, None]:

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 from filmgate.jobs import Reason
 from filmgate.scheduling.metrics import version_label
 from filmgate.telemetry import metrics
+from filmgate.telemetry.periodic import FailureCounter
 
 # Gaps between clips: from the time of a kernel launch to a model that is loaded in between.
 _GAP_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -80,6 +81,7 @@ class WorkerMetrics:
     ) -> None:
         self._on_load = on_load
         self.device = DeviceMeter(registry)
+        self.failures = FailureCounter(registry)
         self._info = metrics.WORKER_INFO.live_gauge(registry)
         self._start = metrics.WORKER_START_SECONDS.live_gauge(registry)
         self._loaded = metrics.MODEL_LOADED.live_gauge(registry)

@@ -108,9 +108,9 @@ filmgate_jobs_ended_total{model="wan",reason="x",route="gpu",state="failed",tena
 # TYPE filmgate_gpu_seconds_total counter
 filmgate_gpu_seconds_total{model="wan",route="gpu",tenant="a"} 4000
 # TYPE filmgate_job_seconds histogram
-filmgate_job_seconds_bucket{le="60.0",model="wan"} 10
-filmgate_job_seconds_bucket{le="300.0",model="wan"} 39
-filmgate_job_seconds_bucket{le="+Inf",model="wan"} 40
+filmgate_job_seconds_bucket{le="60.0",model="wan",route="gpu"} 10
+filmgate_job_seconds_bucket{le="300.0",model="wan",route="gpu"} 39
+filmgate_job_seconds_bucket{le="+Inf",model="wan",route="gpu"} 40
 filmgate_job_seconds_count{model="wan"} 40
 filmgate_job_seconds_sum{model="wan"} 5000
 """
