@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers deploy-check docs console screenshots bench chaos siege soak fuzz plan-check site eval clean
+.PHONY: demo test check format lint types layers deploy-check release-check newest-check docs console screenshots bench chaos siege soak fuzz plan-check site eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -56,7 +56,22 @@ $(HELM): $(STAMP)
 
 # The Dockerfile, the chart and the AWS template: rendered, checked against schemas, and broken on purpose.
 deploy-check: $(STAMP) $(HELM)
-	FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -n 2 deploy/tests
+	FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -n 2 --dist loadfile deploy/tests
+
+# What needs images, an API server or the newest versions. Tests are skipped where a tool is missing: buildah, podman
+# and mmdebstrap; KUBEBUILDER_ASSETS (`setup-envtest use -p path`). FILMGATE_TEST_WORKER_IMAGE=1 builds the worker
+# image too, which downloads several GB.
+release-check: $(STAMP) $(HELM) newest-check
+	FILMGATE_TEST_RELEASE=1 FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -rs deploy/tests --timeout 3600
+
+# The unit tests with the newest versions that pyproject.toml allows, in an environment of their own.
+NEWEST := build/newest
+newest-check:
+	rm -rf $(NEWEST) && $(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --editable ".[worker,aws,dev]"
+	$(NEWEST)/bin/python -m pip freeze --exclude-editable > build/newest.txt
+	diff --side-by-side --suppress-common-lines constraints.txt build/newest.txt || true
+	$(NEWEST)/bin/python -m pytest -q tests/unit
 
 # The pages that are generated from the code; tests fail while they are out of date.
 docs: $(STAMP)

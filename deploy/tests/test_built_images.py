@@ -1,0 +1,120 @@
+"""The images, built and run for real where buildah and podman are present (S2-44, S2-45)."""
+
+import hashlib
+import json
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.tests.images import Images, free_port, missing_tools, wait_until_ready
+
+USER = 10001
+START_SECONDS = 120
+IS_RELEASE = bool(os.environ.get("FILMGATE_TEST_RELEASE"))
+pytestmark = [
+    pytest.mark.skipif(not IS_RELEASE, reason="make release-check builds the images"),
+    pytest.mark.skipif(bool(missing_tools()), reason=f"needs {', '.join(missing_tools())}"),
+]
+# The worker image downloads CUDA: several GB, and half an hour on a small machine.
+IMAGES = ["server", *(["worker"] if os.environ.get("FILMGATE_TEST_WORKER_IMAGE") else [])]
+
+
+@pytest.fixture(scope="module")
+def images():
+    return Images()
+
+
+@pytest.fixture(scope="module", params=IMAGES)
+def image(request, images):
+    tag = f"filmgate-{request.param}:test"
+    images.build(request.param, tag, "--layers")
+    return tag
+
+
+def start(images, image, folder, port, management):
+    folder.mkdir()
+    os.chown(folder, USER, USER)
+    arguments = ["serve", *(["--no-worker"] if "server" in image else [])]
+    return images.container(
+        image, *arguments, data=folder, FILMGATE_API__HOST="127.0.0.1", FILMGATE_API__PORT=port,
+        FILMGATE_MANAGEMENT__PORT=management,
+    )  # fmt: skip
+
+
+def find_server(port):
+    """The process id of the server of this test: the one whose environment has its port."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            is_server = f"FILMGATE_API__PORT={port}".encode() in (entry / "environ").read_bytes().split(b"\0")
+            if is_server and b"filmgate" in (entry / "cmdline").read_bytes() and entry.stat().st_uid == USER:
+                return int(entry.name)
+        except OSError:
+            continue  # the process has ended meanwhile
+    raise AssertionError("no server process")
+
+
+def test_the_image_starts_read_only_without_capabilities_is_healthy_and_drains(images, image, tmp_path):
+    port, management = free_port(), free_port()
+    with start(images, image, tmp_path / "data", port, management) as process:
+        wait_until_ready(process, management, START_SECONDS)
+        assert httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == httpx.codes.OK
+        server = find_server(port)
+        status = dict(line.split(":", 1) for line in Path(f"/proc/{server}/status").read_text().splitlines())
+        assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
+        assert status["NoNewPrivs"].strip() == "1"
+        mounts = Path(f"/proc/{server}/mounts").read_text().splitlines()
+        (root,) = [line.split()[3].split(",") for line in mounts if line.split()[1] == "/"]
+        assert "ro" in root
+        os.kill(server, signal.SIGTERM)
+        assert process.wait(START_SECONDS) == 0
+
+
+def test_the_image_has_a_user_labels_and_an_sbom_and_no_installers(images, image):
+    config = images.inspect(image)["config"]
+    assert (config["User"], config["Entrypoint"]) == (f"{USER}:{USER}", ["filmgate"])
+    assert config["Labels"]["org.opencontainers.image.version"] == "test"
+    with images.mounted(image) as root:
+        sbom = json.loads((root / "opt/filmgate/sbom.cdx.json").read_text())
+        assert sbom["bomFormat"] == "CycloneDX"
+        names = {component["name"] for component in sbom["components"]}
+        assert {"filmgate", "fastapi", "boto3"} <= names
+        assert ("torch" in names) is ("worker" in image)
+        assert not {"pip", "setuptools"} & names
+        tools = [tool for tool in ("pip", "pip3", "gcc", "cc", "make") for _ in root.glob(f"**/bin/{tool}")]
+        assert tools == []
+        assert list((root / "var/lib/apt/lists").iterdir()) == []
+
+
+def tree_digest(folder):
+    """Names, modes, dates, link targets and contents of all files."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        digest.update(f"{path.relative_to(folder)} {status.st_mode} {status.st_mtime_ns}".encode())
+        if path.is_symlink():
+            digest.update(str(path.readlink()).encode())
+        elif path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def test_the_same_sources_and_date_give_the_same_files(images):
+    found = []
+    for number in (1, 2):
+        images.build("server", f"filmgate-again:{number}", "--no-cache")
+        with images.mounted(f"filmgate-again:{number}") as root:
+            found.append(tree_digest(root / "opt/filmgate"))
+    assert found[0] == found[1]
+
+
+def test_the_sizes_are_those_of_the_docs(images, image, record_property):
+    """Within a fifth: Debian and the dependencies change."""
+    megabytes = images.size_bytes(image) / 1e6
+    record_property("megabytes", megabytes)
+    documented = {"filmgate-server:test": 364, "filmgate-worker:test": 5670}[image]
+    assert abs(megabytes - documented) < 0.2 * documented, (
+        f"{image} has {megabytes:.0f} MB: update docs/deploy.md"
+    )

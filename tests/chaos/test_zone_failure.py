@@ -1,0 +1,132 @@
+"""A zone dies (S1-19, S1-37): two installations of three processes each, each the other's provider."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from filmgate.jobs import ManagedPolicy, Route, TenantId
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
+from filmgate.worker.pattern_runner import MODEL
+from tests.second_filmgate import CARDS_ENVIRON
+from tests.server_process import ServerProcess
+
+BANK = TenantId("bank")
+BEFORE, AFTER = 8, 4
+SETTINGS = CARDS_ENVIRON | {
+    "FILMGATE_PROVIDER__KIND": "http",
+    "FILMGATE_PROVIDER__EXPECTED_SECONDS": "5",
+    "FILMGATE_PROVIDER__POLL_SECONDS": "0.1",
+    "FILMGATE_ROUTING__SPILL_SECONDS": "0.1",
+    "FILMGATE_ADMISSION__SLO_SECONDS": "300",
+}
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Zone:
+    """A server, a GPU worker and a managed worker. The database survives the zone, as RDS Multi-AZ does."""
+
+    def __init__(self, make_site, folder, port, peer_port):
+        folder.mkdir()
+        self.folder, self.port = folder, port
+        url = f"http://127.0.0.1:{peer_port}/v1"
+        self.site = make_site(
+            **SETTINGS, FILMGATE_DATA=str(folder / "data"), FILMGATE_PROVIDER__URL=url,
+            FILMGATE_PROVIDER__API_KEY="set below",
+        )  # fmt: skip
+        tenants = open_tenants(self.site.database)
+        self.key = tenants.add(Tenant(BANK, managed=ManagedPolicy(is_allowed=True))).secret
+        # Jobs of the other zone stay here: its tenant may not use the provider, so no job goes in circles.
+        self.peer_key = tenants.add(Tenant(TenantId("peer"))).secret
+
+    def start(self, *, has_gpu):
+        command = [sys.executable, "-m", "filmgate", "serve", "--port", str(self.port)]
+        server = ServerProcess(self.folder, "--no-worker", model=MODEL, command=command, **self.site.environ)
+        self.site.workers.append(server.process)
+        with self.site.log.open("ab") as log:
+            managed = [sys.executable, "-m", "filmgate", "worker", "--managed"]
+            process = subprocess.Popen(managed, env=os.environ | self.site.environ, stderr=log)
+        self.site.workers.append(process)
+        if has_gpu:
+            self.site.start_worker(pace=0.05)
+        server.wait_for_log("Filmgate is listening")
+        self.site.wait_until(lambda: len(self.site.reader.backlog().workers) == 1 + has_gpu)
+
+    def kill(self):
+        """All processes at once, without a chance to hand anything back."""
+        for process in self.site.workers:
+            process.kill()
+        for process in self.site.workers:
+            process.wait(60)
+
+    def find(self, video):
+        return self.site.reader.find(BANK, video["id"])
+
+    def is_done(self, videos):
+        return all(self.find(video).state.is_final for video in videos)
+
+
+def create(zones, prompt):
+    """One name for all zones: the first one that is ready answers, as DNS with health checks arranges it."""
+    for zone in zones:
+        base, headers = f"http://127.0.0.1:{zone.port}", {"Authorization": f"Bearer {zone.key}"}
+        try:
+            httpx.get(f"{base}/readyz", timeout=10).raise_for_status()
+        except httpx.HTTPError:
+            continue
+        body = {"prompt": prompt, "seconds": "2", "size": "128x128"}
+        answer = httpx.post(f"{base}/v1/videos", json=body, headers=headers, timeout=60)
+        return zone, answer.raise_for_status().json()
+    raise AssertionError("no zone is ready")
+
+
+@pytest.mark.chaos
+def test_nothing_is_lost_when_a_zone_dies_and_late_jobs_are_counted(make_site, tmp_path):
+    ports = free_port(), free_port()
+    first = Zone(make_site, tmp_path / "a", ports[0], ports[1])
+    second = Zone(make_site, tmp_path / "b", ports[1], ports[0])
+    first.site.environ["FILMGATE_PROVIDER__API_KEY"] = second.peer_key
+    second.site.environ["FILMGATE_PROVIDER__API_KEY"] = first.peer_key
+    for zone in (first, second):
+        zone.start(has_gpu=True)
+
+    accepted = [create((first, second), f"ball {number}") for number in range(BEFORE)]
+    assert {zone for zone, _ in accepted} == {first}
+    before = [video for _, video in accepted]
+    first.site.wait_until(lambda: first.find(before[0]).state.is_final)
+    first.kill()
+    open_jobs = [video for video in before if not first.find(video).state.is_final]
+    queued = [video for video in open_jobs if first.find(video).state == "queued"]
+    assert queued
+
+    # Clients go to the other zone at once; the jobs of the first wait in its database.
+    accepted = [create((first, second), f"cube {number}") for number in range(AFTER)]
+    assert {zone for zone, _ in accepted} == {second}
+    after = [video for _, video in accepted]
+    second.site.wait_until(lambda: second.is_done(after))
+
+    # The first installation starts in a zone without GPUs: the other one renders its queued jobs. Jobs that
+    # were running are not moved; they start again with the first new GPU worker.
+    first.start(has_gpu=False)
+    first.site.wait_until(lambda: first.is_done(queued))
+    first.site.start_worker()
+    first.site.wait_until(lambda: first.is_done(before))
+    ended = [
+        (zone, zone.find(video)) for zone, videos in ((first, before), (second, after)) for video in videos
+    ]
+    assert [job.id for _, job in ended if job.state != "completed"] == []
+    assert all(zone.site.is_whole(job) for zone, job in ended)
+    assert {first.find(video).route for video in queued} == {Route.MANAGED}
+    rendered_for_first = second.site.reader.page(TenantId("peer"), limit=100).jobs
+    assert len(rendered_for_first) == len(queued), "a job was rendered twice"
+    late = {job.id for _, job in ended if job.finished_at > job.deadline_at}
+    assert late <= {video["id"] for video in open_jobs}, f"{len(late)} late jobs"
