@@ -78,6 +78,9 @@ docs: $(STAMP)
 	$(PY) -m filmgate.settings.reference docs/settings.md
 	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
 	$(PY) -m filmgate.cli.reference docs/reference
+	$(PY) -m filmgate slo rules > deploy/chart/filmgate/files/rules.yaml
+	$(PY) -m filmgate slo dashboards -o deploy/chart/filmgate/files/dashboards > /dev/null
+	cp deploy/dcgm-counters.csv deploy/chart/filmgate/files/dcgm-counters.csv
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py
 
 # The files of the console in the package, from console/. Needs Node 20; users do not.

@@ -1,5 +1,6 @@
 """The chart renders valid manifests for every set of values, and refuses broken values and broken charts."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -7,11 +8,14 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from deploy.tests.charts import CHART, ROOT, VALUES, containers, environment, render, render_values, run_helm
 from deploy.tests.custom_resources import CustomResources
-from filmgate.settings import read_settings
+from filmgate.cli import app
+from filmgate.settings import Settings, read_settings
 from filmgate.telemetry.metrics import METRICS
+from tests.prometheus import promtool
 
 VERSIONS = ("1.31.0", "1.37.0")
 CRDS = Path(os.environ.get("FILMGATE_TEST_CRDS", ROOT.parent / "shared/crds"))
@@ -266,6 +270,49 @@ def test_dedicated_workers_of_a_tenant_have_a_role_nodes_and_scaling_of_their_ow
     }
     assert 'tenant="acme"' in queries["films-worker-wan-acme"]
     assert 'tenant!~"acme"' in queries["films-worker-wan"]
+
+
+def test_rules_dashboards_and_counters_are_those_of_the_commands(tmp_path):
+    """The chart cannot run `filmgate slo`: `make docs` copies what it prints."""
+    files = CHART / "files"
+    assert CliRunner().invoke(app, ["slo", "rules"]).stdout == (files / "rules.yaml").read_text()
+    CliRunner().invoke(app, ["slo", "dashboards", "-o", str(tmp_path)], catch_exceptions=False)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_text() for path in (files / "dashboards").iterdir()}
+    counters = (files / "dcgm-counters.csv").read_text()
+    assert counters == (ROOT / "deploy/dcgm-counters.csv").read_text()
+    rendered = render_values("one-tenant")
+    assert rendered.one("ConfigMap", "dcgm-counters")["data"]["metrics"] == counters
+    boards = {
+        name: text for made in rendered.of("ConfigMap", "-dashboard") for name, text in made["data"].items()
+    }
+    assert {name: json.loads(text) for name, text in boards.items()} == {
+        name: json.loads(text) for name, text in written.items()
+    }
+
+
+def test_the_rules_are_those_of_the_file_and_link_to_your_runbooks():
+    groups = render_values("one-tenant").one("PrometheusRule")["spec"]["groups"]
+    shipped = yaml.safe_load((CHART / "files/rules.yaml").read_text())["groups"]
+    assert [group["name"] for group in groups] == [group["name"] for group in shipped]
+    assert [len(group["rules"]) for group in groups] == [len(group["rules"]) for group in shipped]
+    links = [rule["annotations"]["runbook_url"] for rule in groups[-1]["rules"]]
+    assert all(link.startswith("https://docs.example.com/filmgate/runbooks/") for link in links)
+
+
+def test_promtool_accepts_the_rules_of_the_chart(tmp_path):
+    spec = render_values("one-tenant").one("PrometheusRule")["spec"]
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
+    code, output = promtool("check", "rules", tmp_path / "rules.yaml")
+    assert code == 0, output
+
+
+def test_the_schema_knows_every_section_of_the_settings():
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    sections = {
+        name for name, field in Settings.model_fields.items() if hasattr(field.annotation, "model_fields")
+    }
+    assert set(schema["properties"]["settings"]["propertyNames"]["enum"]) == sections
 
 
 def test_a_worker_has_settings_of_its_own():
