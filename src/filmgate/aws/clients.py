@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from filmgate.aws.errors import AwsFailure, FailureKind
 from filmgate.errors import SettingsError
-from filmgate.telemetry.throttles import count_throttle
 from filmgate.telemetry.trace_context import current_trace, xray_header
 
 if TYPE_CHECKING:
@@ -209,6 +208,8 @@ def _open_session(credentials: "SessionCredentials | None") -> Any:
 
 def _count_throttle(service: str, response: "tuple[Any, dict[str, Any]] | None" = None, **_: object) -> None:
     """Called by botocore after every attempt, before it decides whether to try again."""
+    from filmgate.telemetry.throttles import count_throttle  # `filmgate --help` needs no metrics
+
     code = str(response[1].get("Error", {}).get("Code", "")) if response is not None else ""
     if code and AwsFailure.from_code(service, "", code).kind is FailureKind.THROTTLED:
         count_throttle(service)
