@@ -26,6 +26,7 @@ from filmgate.audit.log import AuditLog
 from filmgate.audit.signing import identify
 from filmgate.database import Database, open_database
 from filmgate.database.site import Site
+from filmgate.models.adapters import open_adapters
 from filmgate.models.cards import ModelRegistry, ServedModels, open_registry, parse_aliases
 from filmgate.providers import open_provider
 from filmgate.providers.base import Provider
@@ -98,9 +99,11 @@ def open_services(
     forecast = LiveForecast(reader)
     router = open_router(database, provider, settings) if provider is not None else None
     models = open_models(database, settings.admission, read_starting)
+    adapters = open_adapters(settings.models.adapters_file)
     screener = open_screener(settings.admission.rules_file, settings.classifier)
     parts = (queue, reader, store, forecast, models, screener, queue.digests, router, audit)
-    admission = Admission(AdmissionServices(*parts, read_starting, tracer), settings.admission, settings.slo)
+    admitting = AdmissionServices(*parts, read_starting, tracer, adapters)
+    admission = Admission(admitting, settings.admission, settings.slo)
     api = Services(
         admission=admission,
         queue=queue,

@@ -6,7 +6,7 @@ back-pressure -> upload stored -> enqueued.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from filmgate.admission.estimates import Estimator
 from filmgate.admission.quotes import Estimate, to_estimate
@@ -39,6 +39,7 @@ from filmgate.jobs import (
     TraceId,
     VideoSpec,
 )
+from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest, inherit, parse_sizes
@@ -95,6 +96,7 @@ class AdmissionServices:
     audit: AuditLog | None = None
     read_starting: Callable[[], frozenset[str]] = frozenset
     tracer: Tracer = NO_TRACER
+    adapters: AdapterRegistry = field(default_factory=AdapterRegistry)
 
 
 class Admission:
@@ -180,6 +182,7 @@ class Admission:
         source = self._find_source(context.tenant, request)
         if source is not None:
             request = inherit(request, source.spec, models.find(source.spec.model).limits)
+        request = self._services.adapters.resolve(request, context.tenant.id)
         card = models.find(request.model)
         spec = check_request(request, card.name, card.limits, self._settings)
         screening = self._screen(context, spec)

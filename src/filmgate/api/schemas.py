@@ -58,6 +58,10 @@ class CreateVideo(Form):
         validation_alias=AliasChoices("guidance", "guidance_scale"),
         description="How closely the clip follows the prompt.",
     )
+    lora: str | None = Field(
+        default=None,
+        description="Adapters: `NAME` or `NAME:SCALE`, separated by commas. `MODEL+NAME` means the same.",
+    )
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
     input_reference: ImageReference | None = Field(default=None, description="The first frame.")
 

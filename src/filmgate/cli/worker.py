@@ -65,6 +65,8 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
     with ExitStack() as held:
 
         def make_runner(parts: "RunnerParts") -> "Runner":
+            from filmgate.models.adapters import open_adapters
+            from filmgate.pipeline.loading.adapters import AdapterCache
             from filmgate.telemetry.gpu_metrics import GpuCollector
             from filmgate.worker.golden import SqlGoldenClips
             from filmgate.worker.gpu_runner import GpuRunner  # imports torch
@@ -74,7 +76,12 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
                 folders = {name: ensure_local(place, cache, held) for name, place in models.items()}
             goldens = SqlGoldenClips(parts.database)
             watch_seconds = settings.worker.gpu_watch_seconds
-            runner = GpuRunner(folders, settings.pipeline, parts.metrics, goldens, watch_seconds)
+            known = open_adapters(settings.models.adapters_file)
+            adapters = AdapterCache(
+                lambda name: Path(ensure_local(known.find(name).location, cache, held)),
+                settings.models.adapter_cache_bytes,
+            )
+            runner = GpuRunner(folders, settings.pipeline, parts.metrics, goldens, watch_seconds, adapters)
             parts.registry.register(GpuCollector(lambda: runner.gpu_state))
             return runner
 

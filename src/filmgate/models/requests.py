@@ -53,6 +53,7 @@ class VideoRequest:
     steps: int | None = None
     seed: int | None = None
     guidance: float | None = None
+    lora: str | None = None
     negative_prompt: str | None = field(default=None, repr=False)
     image: UploadedFile | None = None
     image_url: str | None = field(default=None, repr=False)
@@ -102,6 +103,7 @@ def to_spec(
         steps=limits.steps.check("steps", request.steps),
         seed=_seed(request.seed),
         guidance=limits.guidance.check("guidance", request.guidance),
+        lora=request.lora,
         negative_prompt=request.negative_prompt,
         scaled_to=scaled_to,
     )

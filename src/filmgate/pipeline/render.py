@@ -9,12 +9,14 @@ from pathlib import Path
 
 import torch
 
+from filmgate.errors import UsageError
 from filmgate.pipeline.clip_writer import ClipOutputs, ClipReport, ClipWriter
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import check_choice
 from filmgate.pipeline.denoise.denoise import DenoisedClip, denoise
 from filmgate.pipeline.encode.clip_file import check_target
 from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
+from filmgate.pipeline.loading.adapters import AdapterCache, AdapterSwitch
 from filmgate.pipeline.loading.compilation import open_compiler, should_compile
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
@@ -52,7 +54,14 @@ class Renderer:
     do not for `render`, which renders a single clip: for the command line, or the canary.
     """
 
-    def __init__(self, model: VideoModel, settings: PipelineSettings, *, is_reused: bool = False) -> None:
+    def __init__(
+        self,
+        model: VideoModel,
+        settings: PipelineSettings,
+        *,
+        is_reused: bool = False,
+        adapters: AdapterCache | None = None,
+    ) -> None:
         self._model = model
         self._settings = settings
         self._is_reused = is_reused
@@ -60,6 +69,7 @@ class Renderer:
         check_choice(model.pipe.vae, settings.decoder, self._device)
         self._compiler = open_compiler(model.pipe, model.family, settings)
         self._texts = TextCache(settings.text_cache_bytes)
+        self._adapters = AdapterSwitch(model, adapters or AdapterCache(_no_adapter, 0))
         self._streams = open_streams(self._device)
         self._writer: tuple[float, ClipWriter] | None = None
 
@@ -128,6 +138,7 @@ class Renderer:
     def _run_denoiser(
         self, text: TextEmbedding, request: ClipRequest, control: Control, *, is_reused: bool
     ) -> DenoisedClip:
+        self._adapters.switch(request.lora)
         work = partial(denoise, self._model, text, request, control)
         is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
         return self._compiler.run(work, is_compiled=is_compiled)
@@ -143,6 +154,10 @@ class Renderer:
             writer = ClipWriter(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
             self._writer = (fps, writer)
         return self._writer[1]
+
+
+def _no_adapter(name: str) -> Path:
+    raise UsageError(f"no adapter is named {name[:60]!r}; set models.adapters_file", option="lora")
 
 
 def peak_host_bytes() -> int:

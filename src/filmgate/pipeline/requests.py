@@ -22,6 +22,7 @@ class ClipRequest:
     steps: int
     seed: int
     guidance: float
+    lora: str | None = None
     image: Image.Image | None = None
     scaled_to: Size | None = None
 
@@ -39,6 +40,7 @@ def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
         steps=spec.steps,
         seed=spec.seed,
         guidance=spec.guidance,
+        lora=spec.lora,
         image=None if image is None else _fit_image(image, spec.size),
         scaled_to=spec.scaled_to,
     )

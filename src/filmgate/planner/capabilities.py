@@ -56,6 +56,6 @@ FILMGATE = Capabilities(
     weight_precisions=frozenset({"bf16"}),
     offload_levels=("none", "model", "layers"),
     can_split_clips=False,
-    can_serve_adapters=False,
+    can_serve_adapters=True,
     can_scale_to_zero=False,
 )

@@ -373,6 +373,10 @@ class ModelSettings(Section):
     endpoint: str = Field(default="", description="endpoint URL of S3; empty: AWS")
     connections: int = Field(default=16, ge=1, le=256, description="parallel range requests of a pull")
     range_bytes: int = Field(default=16 << 20, ge=1 << 16, description="bytes per range request")
+    adapters_file: str = Field(default="", description="TOML file of LoRA adapters; empty: none")
+    adapter_cache_bytes: int = Field(
+        default=4 << 30, ge=0, description="host memory for LoRA adapters that a worker has read"
+    )
 
 
 class ClientSettings(Section):

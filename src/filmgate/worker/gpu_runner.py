@@ -18,6 +18,7 @@ from filmgate.pipeline.control import Control, Progress
 from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.denoise.denoise import DenoisedClip
 from filmgate.pipeline.encode.spool import ClipSpool
+from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import VideoModel, load_model, source_folder
 from filmgate.pipeline.loading.memory import (
     budget_bytes,
@@ -71,7 +72,9 @@ class GpuRunner:
         metrics: WorkerMetrics | None = None,
         goldens: GoldenClips | None = None,
         watch_seconds: float = 1.0,
+        adapters: AdapterCache | None = None,
     ) -> None:
+        self._adapters = adapters
         self._locations = dict(models)
         self._settings = settings
         self._metrics = metrics or WorkerMetrics(CollectorRegistry())
@@ -198,7 +201,7 @@ class GpuRunner:
         )
         self._self_check.remember(name, model)
         adopt_loggers()
-        renderer = Renderer(model, self._settings, is_reused=True)
+        renderer = Renderer(model, self._settings, is_reused=True, adapters=self._adapters)
         self._names[id(model)] = name
         self._metrics.loaded(name, version, time.monotonic() - started)
         return model, renderer

@@ -56,7 +56,7 @@ def test_the_offload_levels_are_those_of_the_setting():
     ("is_claimed", "words"),
     [
         (FILMGATE.can_split_clips, ("torch.distributed", "enable_parallelism", "context_parallel")),
-        (FILMGATE.can_serve_adapters, ("load_lora", "set_adapters")),
+        (FILMGATE.can_serve_adapters, ("class AdapterSwitch",)),
         ("fp8" in FILMGATE.weight_precisions, ("quantization_config", "float8")),
     ],
 )

@@ -1,0 +1,47 @@
+"""Requests with LoRA adapters, from the API to the job."""
+
+import pytest
+
+from filmgate.jobs import JobId, TenantId
+from tests.service import running, settings_for
+
+ADAPTERS = """
+[sketch]
+model = "flipbook"
+location = "/adapters/sketch.safetensors"
+steps = 4
+
+[own]
+model = "flipbook"
+location = "/adapters/own.safetensors"
+tenant = "acme"
+"""
+
+
+@pytest.fixture
+def service(tmp_path):
+    file = tmp_path / "adapters.toml"
+    file.write_text(ADAPTERS)
+    with running(settings_for(tmp_path / "data", models__adapters_file=str(file))) as service:
+        yield service
+
+
+def test_a_request_names_an_adapter_and_the_job_has_it(service):
+    with service.client() as client:
+        made = client.post("/v1/videos", json={"prompt": "a red ball", "model": "flipbook+sketch"}).json()
+        unknown = client.post("/v1/videos", json={"prompt": "a red ball", "lora": "nobody"})
+        foreign = client.post("/v1/videos", json={"prompt": "a red ball", "lora": "own"})
+    job = service.services.reader.find(TenantId("local"), JobId(made["id"]))
+    assert (job.spec.model, job.spec.lora, job.spec.steps) == ("flipbook", "sketch:1", 4)
+    assert (unknown.status_code, foreign.status_code) == (400, 400)
+    assert unknown.json()["error"]["param"] == "lora"
+    assert foreign.json()["error"]["message"] == unknown.json()["error"]["message"].replace("nobody", "own")
+
+
+def test_the_own_adapter_of_a_tenant_works_for_it(service):
+    key = service.add_tenant("acme")
+    with service.client(key) as client:
+        made = client.post("/v1/videos", json={"prompt": "a red ball", "lora": "own:0.5,sketch"})
+    assert made.status_code == 200, made.text
+    job = service.services.reader.find(TenantId("acme"), JobId(made.json()["id"]))
+    assert job.spec.lora == "own:0.5,sketch:1"
