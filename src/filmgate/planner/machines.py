@@ -124,20 +124,21 @@ def no_machine(rejected: Sequence[Rejected], region: str) -> str:
     return f"No usable machine in {region}: {rejected[0].name}: {rejected[0].reason}."
 
 
-def prices_by_region(machine: Machine, catalog: Catalog) -> tuple[RegionPrice, ...]:
-    """The regions that have the machine, cheapest first."""
+def prices_by_region(
+    machine: Machine, catalog: Catalog, residency: str | None = None, hours_per_month: float | None = None
+) -> tuple[RegionPrice, ...]:
+    """The regions that have the machine: those that the residency rule allows first, each cheapest first."""
+    law = jurisdiction_of(residency, catalog) if residency else None
     rows = [p for p in catalog.prices.values() if p.instance == machine.name and p.on_demand is not None]
-    rows.sort(key=lambda p: p.on_demand or 0.0)
-    return tuple(
-        RegionPrice(
-            p.region,
-            catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None,
-            p.on_demand,
-            p.spot_min,
-            p.spot_max,
+    found = []
+    for p in rows:
+        jurisdiction = catalog.regions[p.region].jurisdiction if p.region in catalog.regions else None
+        monthly = (p.on_demand or 0.0) * hours_per_month if hours_per_month is not None else None
+        is_allowed = law is None or jurisdiction == law
+        found.append(
+            RegionPrice(p.region, jurisdiction, p.on_demand, p.spot_min, p.spot_max, monthly, is_allowed)
         )
-        for p in rows
-    )
+    return tuple(sorted(found, key=lambda row: (not row.is_allowed, row.usd_per_hour or 0.0)))
 
 
 def _reject(instance: Instance, price: Price | None, region: str) -> Rejected | None:

@@ -270,13 +270,18 @@ class VolumeCost:
 
 @dataclass(frozen=True, slots=True)
 class RegionPrice:
-    """The price of the machine in one region."""
+    """The price of the machine in one region, and the same fleet there on demand.
+
+    `is_allowed`: the residency rule of the question allows the region; true without a rule.
+    """
 
     region: str
     jurisdiction: str | None
     usd_per_hour: float | None
     spot_min: float | None
     spot_max: float | None
+    usd_per_month: float | None = None
+    is_allowed: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,12 @@ IMAGE_BYTES = 8e9
 IMAGE_BYTES_PER_SECOND = 0.4e9
 STORE_BYTES_PER_SECOND = 2.5e9
 NVME_BYTES_PER_SECOND = 2.0e9
+START_ASSUMPTIONS = (
+    f"a new node boots in {BOOT_SECONDS:.0f} s (not published per instance type)",
+    f"an image of {IMAGE_BYTES / 1e9:.0f} GB is pulled and unpacked at {IMAGE_BYTES_PER_SECOND / 1e9:g} GB/s",
+    f"the object store delivers at most {STORE_BYTES_PER_SECOND / 1e9:g} GB/s to one node",
+    f"local NVMe reads {NVME_BYTES_PER_SECOND / 1e9:.0f} GB/s (not published per instance type)",
+)
 # Measured on one H200: docs/denoiser.md (first pass of compiled blocks), docs/decoder.md (the first clip).
 COMPILE_SECONDS = 11.0
 KERNEL_SECONDS = 15.0

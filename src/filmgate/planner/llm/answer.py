@@ -21,6 +21,7 @@ from filmgate.planner.answer import (
     dated_source,
 )
 from filmgate.planner.fleet.answer import CostAnswer, TokenQuote
+from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.intervals import llm_spread, widening
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
 from filmgate.planner.llm.loaded import token_percentiles
@@ -37,6 +38,13 @@ from filmgate.planner.llm.step_time import (
 )
 from filmgate.planner.machines import check_residency, machines_for, no_machine, not_in_region
 
+ASSUMPTIONS = (
+    "the engine is vLLM, with its default steps and continuous batching",
+    "a replica is at most 8 GPUs of one machine; replicas over several machines are not planned",
+    "answers vary in length by half in both directions",
+    "weights are in GPU memory; a model in CPU memory is slower by orders of magnitude and not planned",
+    *START_ASSUMPTIONS,
+)
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -59,6 +67,7 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
         options=tuple(_option(c, i, calibration) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
         sources=_sources(question, calibration, candidates),
+        assumptions=ASSUMPTIONS,
     )
     if not candidates:
         return replace(answer, verdict=_impossible(question, rejected, catalog))

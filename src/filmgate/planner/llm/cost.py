@@ -108,7 +108,7 @@ def llm_cost(
         usd_per_hour=hourly,
         managed=_quotes(question, catalog, daily_cost(question, best, calibration)),
         levers=tuple(_levers(question, best, calibration)),
-        regions=prices_by_region(best.machine, catalog),
+        regions=prices_by_region(best.machine, catalog, question.residency, _monthly_hours(best)),
         usd_per_million_tokens=best.usd_per_million,
         usd_per_day=daily,
         usd_per_month=daily * DAYS_PER_MONTH if daily is not None else None,
@@ -117,6 +117,10 @@ def llm_cost(
         purchase=best.bill.purchases if best.bill else (),
         spot_range=(price.spot_min, price.spot_max) if price else None,
     )
+
+
+def _monthly_hours(best: LlmCandidate) -> float:
+    return (best.bill.instance_hours if best.bill else 24.0) * DAYS_PER_MONTH
 
 
 def usd_with_prompts(question: LlmQuestion, api: TextApi) -> float:

@@ -345,9 +345,12 @@ def _regions(answer: Answer) -> Table | None:
         (
             row.region,
             row.jurisdiction or "-",
+            "yes" if row.is_allowed else "no: outside the residency",
             usd(row.usd_per_hour),
+            usd(row.usd_per_month),
             f"{usd(row.spot_min)} to {usd(row.spot_max)}",
         )
         for row in answer.cost.regions
     )
-    return Table("Price of the machine by region", ("region", "jurisdiction", "$/h", "spot"), rows)
+    header = ("region", "jurisdiction", "allowed", "$/h", "fleet per month on demand", "spot $/h")
+    return Table("Price of the machine by region", header, rows)

@@ -20,13 +20,7 @@ from filmgate.planner.fleet.answer import ClipQuote
 from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY
 from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.fleet.sizing import MAX_UTILISATION
-from filmgate.planner.fleet.starts import (
-    BOOT_SECONDS,
-    IMAGE_BYTES,
-    IMAGE_BYTES_PER_SECOND,
-    NVME_BYTES_PER_SECOND,
-    STORE_BYTES_PER_SECOND,
-)
+from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.intervals import video_spread, widening
 from filmgate.planner.machines import check_residency, machines_for, unpriced_region
 from filmgate.planner.video.candidates import Candidate, decide, evaluate
@@ -41,10 +35,7 @@ from filmgate.planner.video.verdict import impossible_video, video_verdict
 from filmgate.planner.video.work import token_count
 
 ASSUMPTIONS = (
-    f"a new node boots in {BOOT_SECONDS:.0f} s (not published per instance type)",
-    f"an image of {IMAGE_BYTES / 1e9:.0f} GB is pulled and unpacked at {IMAGE_BYTES_PER_SECOND / 1e9:g} GB/s",
-    f"the object store delivers at most {STORE_BYTES_PER_SECOND / 1e9:g} GB/s to one node",
-    f"local NVMe reads {NVME_BYTES_PER_SECOND / 1e9:.0f} GB/s (not published per instance type)",
+    *START_ASSUMPTIONS,
     "business traffic arrives within 10 hours, and its busiest hour has 1.5 times the average rate",
     "bursty traffic arrives in batches of 4 on average",
     f"a fleet is at most {MAX_UTILISATION:.0%} busy in the busiest hour, at the upper end of the interval",

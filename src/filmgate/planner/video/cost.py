@@ -7,7 +7,7 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Curve, Plots
 from filmgate.planner.fleet.answer import ClipQuote, CostAnswer, CostLever, VolumeCost
-from filmgate.planner.fleet.money import DAYS_PER_MONTH
+from filmgate.planner.fleet.money import DAYS_PER_MONTH, Bill
 from filmgate.planner.fleet.purchase import warnings, ways_to_buy
 from filmgate.planner.fleet.queueing import wait_percentile
 from filmgate.planner.machines import prices_by_region
@@ -33,7 +33,7 @@ def cost_answer(
         usd_per_hour=best.machine.usd_per_hour,
         managed=tuple(quotes),
         levers=tuple(_levers(question, best, calibration)),
-        regions=prices_by_region(best.machine, catalog),
+        regions=prices_by_region(best.machine, catalog, question.residency, _monthly_hours(bill)),
         usd_per_clip=per_clip,
         usd_per_busy_clip=best.usd_per_busy_clip,
         usd_per_second_of_video=per_clip / question.clip.seconds if per_clip is not None else None,
@@ -47,6 +47,10 @@ def cost_answer(
         warnings=warnings(order, question.terms) if order else (),
         spot_range=(price.spot_min, price.spot_max) if best.fleet and price else None,
     )
+
+
+def _monthly_hours(bill: Bill | None) -> float | None:
+    return bill.instance_hours * DAYS_PER_MONTH if bill else None
 
 
 def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) -> list[CostLever]:

@@ -204,3 +204,10 @@ def test_more_requests_tighter_targets_and_dearer_prices_never_cost_less(catalog
     )
     assert base.is_possible
     assert all(not a.is_possible or a.cost.usd_per_day >= base.cost.usd_per_day * 0.9999 for a in harder)
+
+
+def test_the_answer_says_that_a_replica_stays_on_one_machine(catalog, calibration):
+    """S1-64, S3-9."""
+    answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b")), catalog, calibration)
+    assert any("at most 8 GPUs of one machine" in text for text in answer.assumptions)
+    assert any("CPU memory" in text for text in answer.assumptions)

@@ -178,3 +178,13 @@ def test_recorded_arrivals_replace_the_volume(question, plan):
     answer = plan(replace(question, clips_per_day=None, arrivals=times))
     assert answer.fleet.arrivals.per_day == pytest.approx(300 / (299 * 60) * 86_400)
     assert answer.fleet.size.worst_p95 <= 400
+
+
+def test_regions_are_listed_under_the_residency_rule_with_the_cost_of_the_fleet(question, plan):
+    """S0-10: the regions of the law come first."""
+    answer = plan(replace(question, region="eu-central-1", residency="GDPR"))
+    regions = answer.cost.regions
+    assert [row.is_allowed for row in regions] == sorted((row.is_allowed for row in regions), reverse=True)
+    assert all((row.jurisdiction == "EU") == row.is_allowed for row in regions)
+    here = next(row for row in regions if row.region == "eu-central-1")
+    assert here.usd_per_month == pytest.approx(answer.cost.usd_per_month)
