@@ -81,3 +81,11 @@ def test_the_backlog_of_others_does_not_refuse_a_dedicated_tenant_nor_its_own_th
         with pytest.raises(BacklogGrown):
             bench.queue.enqueue(replace(ticket, max_backlog_seconds=backlog - 1))
         assert bench.queue.enqueue(replace(ticket, max_backlog_seconds=backlog)).tenant_id == tenant
+
+
+@pytest.mark.parametrize("waker", ["sqs"], indirect=True)
+def test_with_sqs_workers_of_a_tenant_and_shared_ones_do_not_take_each_others_messages(bench, bank):
+    bank(True)
+    theirs, shared = bench.queue.enqueue(make_ticket(BANK)), bench.queue.enqueue(make_ticket(ACME))
+    leases = [bench.queue.lease(offer) for offer in (SHARED, SHARED, OWN, OWN)]
+    assert [lease.job.id for lease in leases if lease is not None] == [shared.id, theirs.id]
