@@ -88,10 +88,15 @@ def test_no_clip_is_split_over_gpus_and_the_reason_says_so(question, plan, catal
 
 
 @pytest.mark.parametrize("change", [{"precision": "fp8"}, {"adapters": 4}])
-def test_what_filmgate_does_not_run_is_never_recommended(question, plan, change):
-    answer = plan(replace(question, **change))
+def test_what_the_runtime_does_not_do_is_never_recommended(question, plan, change):
+    runtime = replace(question.runtime, can_serve_adapters=False)
+    answer = plan(replace(question, runtime=runtime, **change))
     assert not answer.is_possible
     assert answer.verdict.startswith("Not with Filmgate: it does not")
+
+
+def test_adapters_are_planned_because_workers_load_them(question, plan):
+    assert plan(replace(question, adapters=4)).is_possible
 
 
 def test_a_model_without_a_family_is_not_recommended(question, plan, catalog):
