@@ -259,9 +259,10 @@ def test_an_idle_worker_waits_for_a_message_and_a_busy_one_does_not(open_, monke
 
 
 def test_a_stopping_worker_does_not_wait(open_, monkeypatch):
-    queue = open_(wait_seconds=7)
-    monkeypatch.setattr(SqsQueue, "receive", None)
+    queue, received = open_(wait_seconds=7), []
+    monkeypatch.setattr(SqsQueue, "receive", lambda *arguments: received.append(arguments))
     queue.wait(make_offer(), lambda: True)
+    assert received == []
 
 
 def test_a_failed_attempt_hides_the_message_for_the_backoff(open_, sqs):

@@ -107,6 +107,7 @@ def test_a_drained_job_wakes_a_waiting_worker(open_one, worker):
 def test_a_waiting_worker_that_must_stop_returns(worker):
     wait_until(lambda: worker.waits >= 2)
     worker.stop()
+    assert not worker.thread.is_alive()
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

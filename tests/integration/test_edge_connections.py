@@ -145,8 +145,8 @@ def test_a_client_that_leaves_after_a_pipelined_request_is_noticed(edge):
     head = f"GET /v1/videos/{video}/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {edge.key}\r\n\r\n"
     with connect(edge) as viewer:
         viewer.sendall(head.encode() + GET)
-        wait_until(lambda: edge.edge.streams.total == 1)
-    wait_until(lambda: edge.edge.streams.total == 0, seconds=5)
+        assert wait_until(lambda: edge.edge.streams.total == 1)
+    assert wait_until(lambda: edge.edge.streams.total == 0, seconds=5)
     with edge.client() as client:
         client.post(f"/v1/videos/{video}/cancel")
 
@@ -166,8 +166,8 @@ def test_a_client_that_does_not_read_is_disconnected(edge):
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.sendall(head.encode())
         before = _refused(edge, "timeout")
-        wait_until(lambda: _refused(edge, "timeout") > before, seconds=10)
-        wait_until(lambda: edge.edge.connections._value.get() == 0, seconds=10)
+        assert wait_until(lambda: _refused(edge, "timeout") > before, seconds=10)
+        assert wait_until(lambda: edge.edge.connections._value.get() == 0, seconds=10)
 
 
 def test_a_connection_is_reused_for_many_requests(edge):

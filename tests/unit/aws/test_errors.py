@@ -109,8 +109,12 @@ def test_the_original_error_is_the_cause():
 
 
 def test_a_mapping_to_none_ends_the_block_without_an_error():
+    steps = []
     with errors(ignored="InvalidRange"):
+        steps.append("in the block")
         raise client_error("InvalidRange")
+    steps.append("after it")
+    assert steps == ["in the block", "after it"]
 
 
 def test_other_exceptions_pass_unchanged():

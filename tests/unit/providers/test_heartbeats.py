@@ -92,7 +92,7 @@ def test_the_thread_survives_a_job_whose_heartbeats_always_fail(heartbeats, queu
     queue.errors = {"second": RuntimeError("a bug")}
     heartbeats.start()
     try:
-        wait_until(lambda: min(queue.count(job) for job in jobs) >= 5)
+        assert wait_until(lambda: min(queue.count(job) for job in jobs) >= 5)
     finally:
         heartbeats.stop()
 
