@@ -9,16 +9,19 @@ from prometheus_client import CollectorRegistry
 
 from filmgate.errors import DeviceBroken, DeviceDrifted
 from filmgate.jobs import JobState, Stage
+from filmgate.settings import PipelineSettings
 from filmgate.store.base import CHECKPOINT_PART
 from filmgate.telemetry.logs import JsonFormatter
 from filmgate.telemetry.nvml import find_gpu, opened_nvml
 from filmgate.worker.base import Latents, Step
+from filmgate.worker.gpu_runner import GpuRunner
 from filmgate.worker.gpu_watch import GpuReadings, GpuWatch
 from filmgate.worker.health import WorkerHealth, WorkerTelemetry
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.tracing import NoGpuHistory
 from tests.local_site import FAST, Tapped
 from tests.nvml import UUID
+from tests.waiting import wait_until
 
 MID_DECODE = Step(Stage.DECODE, 3, 8)
 FAULTS = {
@@ -166,3 +169,19 @@ def test_a_worker_whose_canary_drifts_is_drained(site):
     assert worker.status.speed == 0.5
     assert telemetry.health.readiness().read()["canary"] == "device_unusable"
     assert site.find(job).state is JobState.QUEUED
+
+
+def test_a_runner_on_a_gpu_reads_it_while_it_is_watched(nvml):
+    """The wiring of `filmgate worker`: the runner finds its GPU by UUID and exports its state."""
+    runner = GpuRunner({"tiny": "miniature"}, PipelineSettings(device="cpu"), watch_seconds=0.01)
+    assert runner.gpu_state is None
+    runner.gpu_uuid = UUID
+    broken = []
+    with runner.watched(broken.append):
+        assert runner.gpu_state.sample.double_bit_errors == 0
+        nvml.set(double_bit=2)
+        wait_until(lambda: broken)
+        assert not runner.gpu_state.is_healthy
+    assert [error.fault for error in broken] == ["double_bit_error"]
+    with pytest.raises(DeviceBroken), runner.watched(broken.append):
+        pytest.fail("a GPU with errors is not used")

@@ -35,7 +35,7 @@ from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.gpu_metrics import GpuState
-from filmgate.telemetry.logs import adopt_loggers
+from filmgate.telemetry.logs import Log, adopt_loggers
 from filmgate.telemetry.nvml import find_gpu, opened_nvml
 from filmgate.telemetry.periodic import Periodic
 from filmgate.worker.base import (
@@ -54,6 +54,8 @@ from filmgate.worker.gpu_watch import GpuReadings, GpuWatch
 from filmgate.worker.loaded_models import LoadedModels
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.self_check import SelfCheck
+
+log = Log("worker")
 
 Emit = Callable[[Output], None]
 Loaded = tuple[VideoModel, Renderer]
@@ -147,6 +149,8 @@ class GpuRunner:
         with opened_nvml() as has_nvml:
             gpu = find_gpu(self.gpu_uuid) if has_nvml and self.gpu_uuid else None
             if gpu is None:
+                if self.gpu_uuid:
+                    log.warning("NVML does not list this GPU: its errors are not watched", gpu=self.gpu_uuid)
                 yield
                 return
             watch = self._watch = GpuWatch(gpu, on_broken, self._readings)

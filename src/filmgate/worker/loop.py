@@ -152,6 +152,7 @@ class Worker:
             self.drain()
             raise
         self._checked_at = time.monotonic()
+        self._metrics.device.wait()  # the canary had the device: this is no gap between clips
         return True
 
     def _work_once(self) -> None:
