@@ -130,7 +130,10 @@ class Renderer:
     def _encode_text(self, prompt: Prompt, control: Control) -> TextEmbedding:
         control.report(Stage.TEXT, 0, 1)
         text = encode_text(self._model, prompt, self._texts)
-        self._streams.mark_compute().wait_on_host()
+        if not self._settings.text_cache_bytes:
+            # Otherwise the copy to or from the cache has waited. A mark would also wait for what another clip
+            # has queued since.
+            self._streams.mark_compute().wait_on_host()
         control.report(Stage.TEXT, 1, 1)
         control.check()
         return text

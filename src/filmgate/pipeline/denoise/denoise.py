@@ -96,7 +96,8 @@ def _before_first_pass(networks: Sequence[Any], action: Callable[[], None]) -> I
 def find_first_step(scheduler: Any) -> None:
     """Look up where the schedule starts, which diffusers does after the first pass: the host would wait."""
     if getattr(scheduler, "begin_index", 0) is None and hasattr(scheduler, "index_for_timestep"):
-        scheduler.set_begin_index(scheduler.index_for_timestep(scheduler.timesteps[0]))
+        timesteps = scheduler.timesteps.cpu()  # on the GPU the search would stop the host three times
+        scheduler.set_begin_index(scheduler.index_for_timestep(timesteps[0], timesteps))
 
 
 def _arguments(request: ClipRequest, frames: int) -> dict[str, Any]:
