@@ -37,7 +37,7 @@ class PipelineSettings(Section):
     )
     decoder: Literal["auto", "exact", "fast"] = Field(
         default="auto",
-        description="exact: the VAE's own layers; fast: Filmgate's kernels; auto: the faster one, by a timed trial",
+        description="exact: the VAE's own layers; fast: Filmgate's kernels; auto: the faster one, timed once",
     )
     codec: Literal["h264", "hevc", "av1"] = Field(
         default="h264", description="video codec of the finished file"
