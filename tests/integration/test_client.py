@@ -98,6 +98,7 @@ def test_videos_are_listed_cancelled_and_deleted(sdk):
     with pytest.raises(RequestFailed) as caught:
         sdk.get(videos[0])
     assert (caught.value.status, caught.value.reason) == (404, "video_not_found")
+    assert caught.value.request_id.startswith("req_")
     assert "flipbook" in [model["id"] for model in sdk.models()]
 
 

@@ -6,14 +6,18 @@ from filmgate.errors import RunError
 
 
 class RequestFailed(RunError):  # noqa: N818
-    """The server rejected a request (`status`, `reason`) or cannot be reached (status 0)."""
+    """The server rejected a request (`status`, `reason`) or cannot be reached (status 0).
+
+    `request_id` is what the server's log calls the request; empty where it sent none.
+    """
 
     code: ClassVar[str] = "request_failed"
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", request_id: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
+        self.request_id = request_id
 
 
 class VideoFailed(RunError):  # noqa: N818

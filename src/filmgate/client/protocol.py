@@ -129,11 +129,13 @@ def delay_before_retry(response: httpx.Response | None, attempt: int) -> float |
 
 def failure_of(response: httpx.Response) -> RequestFailed:
     """The error in a response whose body was read."""
+    status, request_id = response.status_code, response.headers.get("x-request-id", "")
     try:
         error = response.json()["error"]
-        return RequestFailed(error["message"], status=response.status_code, reason=error["code"] or "")
+        message, reason = error["message"], error["code"] or ""
     except (ValueError, KeyError, TypeError):
-        return RequestFailed(f"the server answered HTTP {response.status_code}", status=response.status_code)
+        message, reason = f"the server answered HTTP {status}", ""
+    return RequestFailed(message, status=status, reason=reason, request_id=request_id)
 
 
 def unreachable(url: str, error: Exception | None) -> RequestFailed:
