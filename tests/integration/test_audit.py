@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from filmgate.audit.anchors import S3Anchor
 from filmgate.audit.checkpoints import Checkpoints
+from filmgate.audit.doctor import examine_audit
 from filmgate.audit.installation import open_checkpoints, open_installation_signer, verify_installation
 from filmgate.audit.log import AuditLog, Query
 from filmgate.audit.records import ORIGIN, Action, Entry, chain_hash
@@ -21,6 +22,7 @@ from filmgate.database.schema import audit_heads
 from filmgate.errors import StoreUnavailable
 from filmgate.jobs import TenantId
 from filmgate.settings import with_values
+from filmgate.telemetry.findings import Verdict
 from filmgate.tenants.base import Scope, key_id_of
 from filmgate.worker.offboarding import Offboarding
 from tests.aws import client as aws_client
@@ -222,3 +224,18 @@ def test_100_000_records_verify_in_under_10_seconds(tmp_path, site):
     result = verify_installation(site.queue._database, settings)
     assert (result.records, result.is_intact) == (100_000, True)
     assert time.process_time() - began < 10
+
+
+def test_the_doctor_signs_with_the_configured_key(aws_url, tmp_path):
+    kms = aws_client("kms", aws_url)
+    key = kms.create_key(KeyUsage="SIGN_VERIFY", KeySpec="ECC_NIST_P256")["KeyMetadata"]["KeyId"]
+    given = {"audit__kms_endpoint": aws_url, "audit__region": "eu-central-1"}
+
+    def verdicts(**more):
+        return [finding.verdict for finding in examine_audit(settings_for(tmp_path, **given, **more))]
+
+    assert verdicts(audit__signing_key=f"kms://{key}") == [Verdict.OK]
+    assert verdicts(audit__signing_key="kms://00000000-0000-0000-0000-000000000000") == [Verdict.FAIL]
+    assert verdicts() == []
+    unsigned = {"store__keyring": "kms://", "store__kms_endpoint": aws_url, "store__region": "eu-central-1"}
+    assert verdicts(**unsigned) == [Verdict.WARN]

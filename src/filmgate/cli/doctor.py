@@ -92,6 +92,12 @@ def _site(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
     return examine_site(settings)
 
 
+def _audit(settings: "Settings", _tenant_id: TenantId) -> Iterable[Finding]:
+    from filmgate.audit.doctor import examine_audit
+
+    return examine_audit(settings)
+
+
 # A component that is not configured returns no findings.
 EXAMINERS: tuple[Examiner, ...] = (
     _machine,
@@ -100,6 +106,7 @@ EXAMINERS: tuple[Examiner, ...] = (
     _worker,
     _store,
     _keyring,
+    _audit,
     _sqs,
     _model_cache,
     _models_bucket,
