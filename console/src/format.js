@@ -6,6 +6,7 @@ export function seconds(value) {
   if (value < 10) return `${Number(value.toFixed(1))} s`;
   if (value < 600) return `${Math.round(value)} s`;
   if (value < 5400) return `${Math.round(value / 60)} min`;
+  if (value >= 172800) return `${Math.round(value / 86400)} days`;
   return `${(value / 3600).toFixed(1)} h`;
 }
 

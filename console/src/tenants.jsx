@@ -89,12 +89,13 @@ function Editor({ tenant, categories, onDone, onClose }) {
   );
 }
 
-function Rotate({ tenant, onIssued, onProblem }) {
+function Rotate({ tenant, onIssued, onProblem, onClose }) {
   const [overlap, setOverlap] = useState("86400");
-  const rotate = () => post(`/v1/tenants/${tenant.id}/rotate`, { overlap_seconds: Number(overlap) }).then(onIssued, onProblem);
+  const rotate = (event) => { event.preventDefault(); post(`/v1/tenants/${tenant.id}/rotate`, { overlap_seconds: Number(overlap) }).then(onIssued, onProblem); };
   return (
-    <div class="actions"><label><span class="quiet">Older keys of {tenant.id}</span><select value={overlap} onChange={(event) => setOverlap(event.currentTarget.value)}>{OVERLAPS.map(([value, label]) => <option value={value}>{label}</option>)}</select></label>
-      <SureButton label="New key" sure="Issue a new key" aria-label={`New key for ${tenant.id}`} onSure={rotate} /></div>
+    <form class="card editor" onSubmit={rotate}><h2>New key for {tenant.id}</h2>
+      <label class="field"><span class="label">The older keys</span><select value={overlap} onChange={(event) => setOverlap(event.currentTarget.value)}>{OVERLAPS.map(([value, label]) => <option value={value}>{label}</option>)}</select></label>
+      <div class="actions"><button type="submit" class="primary">Issue a new key</button><button type="button" onClick={onClose}>Close</button></div></form>
   );
 }
 
@@ -104,20 +105,21 @@ export function Tenants() {
   const { data: screening } = useData("/v1/tenants/screening-categories");
   const [edited, setEdited] = useState(null);
   const [issued, setIssued] = useState(null);
+  const [rotated, setRotated] = useState(null);
   const [problem, setProblem] = useState(null);
-  const done = (tenant) => { setEdited(null); setProblem(null); if (tenant.api_key) setIssued(tenant); reload(); };
+  const done = (tenant) => { setEdited(null); setRotated(null); setProblem(null); if (tenant.api_key) setIssued(tenant); reload(); };
   const attempt = (work) => async () => { try { await work(); setProblem(null); reload(); } catch (found) { setProblem(found); } };
   const used = new Map((statistics?.tenants || []).map((each) => [each.tenant, each.gpu_seconds_today]));
   const limit = (value, shown = (number) => number) => (value === null ? "none" : shown(value));
   return (
-    <Page title="Tenants" actions={<button type="button" class="primary" onClick={() => setEdited(NEW)}>Add tenant</button>}>
+    <Page title="Tenants" actions={<button type="button" class="primary" onClick={() => { setRotated(null); setEdited(NEW); }}>Add tenant</button>}>
       <Notice problem={problem || error} />
       {issued && <Key issued={issued} onClose={() => setIssued(null)} />}
       {edited && screening && <Editor key={edited.id} tenant={edited} categories={screening.data} onDone={done} onClose={() => setEdited(null)} />}
-      {data && <section class="card"><Table label="Tenants" empty="There are no tenants." head={["Tenant", "Scopes", "Weight", "GPU time today", "Per day", "Queued", "Running", "Keys", <span class="quiet">Actions</span>]}
+      {rotated && <Rotate key={rotated.id} tenant={rotated} onIssued={done} onProblem={setProblem} onClose={() => setRotated(null)} />}
+      {data && <section class="card"><Table label="Tenants" empty="There are no tenants." head={["Tenant", "Scopes", "Weight", "GPU time today", "Per day", "Queued", "Running", <span class="quiet">Actions</span>]}
         rows={data.data.map((each) => [<strong>{each.id}{each.is_enabled ? "" : " (disabled)"}</strong>, each.scopes.join(", "), each.weight, seconds(used.get(each.id) ?? 0), limit(each.max_gpu_seconds_per_day, seconds), limit(each.max_queued), limit(each.max_running),
-          <Rotate tenant={each} onIssued={done} onProblem={setProblem} />,
-          <div class="actions"><button type="button" aria-label={`Change ${each.id}`} onClick={() => setEdited(each)}>Change</button>
+          <div class="actions"><button type="button" aria-label={`Change ${each.id}`} onClick={() => { setRotated(null); setEdited(each); }}>Change</button><button type="button" aria-label={`New key for ${each.id}`} onClick={() => { setEdited(null); setRotated(each); }}>New key</button>
             {each.is_enabled ? <SureButton label="Disable" sure="Disable: its keys stop working" aria-label={`Disable ${each.id}`} onSure={attempt(() => patch(`/v1/tenants/${each.id}`, { is_enabled: false }))} />
               : <><button type="button" aria-label={`Enable ${each.id}`} onClick={attempt(() => patch(`/v1/tenants/${each.id}`, { is_enabled: true }))}>Enable</button>
                 <SureButton label="Delete" sure="Delete for good" aria-label={`Delete ${each.id}`} onSure={attempt(() => remove(`/v1/tenants/${each.id}`))} /></>}</div>])} /></section>}

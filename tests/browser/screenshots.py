@@ -38,8 +38,24 @@ ADD_TENANT = """async (body) => {
     const headers = {"Content-Type": "application/json"};
     await fetch("/v1/tenants", {method: "POST", headers, body: JSON.stringify(body)});
 }"""
+IS_PLAYING = "document.querySelector('video')?.currentTime > 0.6"
+# The middle of the clip, so that every call takes the same picture.
+STILL = """() => new Promise((resolve) => {
+    const video = document.querySelector("video");
+    video.pause();
+    video.addEventListener("seeked", resolve, {once: true});
+    video.currentTime = video.duration / 2;
+})"""
+DELETE = "async (id) => (await fetch(`/v1/videos/${id}`, {method: 'DELETE'})).status"
 COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
+# A deadline that a busy machine without a GPU meets.
+SETTINGS = {"FILMGATE_API__USD_PER_GPU_HOUR": "2.5", "FILMGATE_ADMISSION__SLO_SECONDS": "900"}
+LEFT_OVER = """async () => {
+    const videos = (await (await fetch("/v1/videos?limit=100")).json()).data;
+    return videos.filter((video) => video.status !== "completed").map((video) => video.id);
+}"""
 COUNT_CLIPS = "async () => (await (await fetch('/v1/videos')).json()).data.length"
+CONTENT = {"tenants": "td", "docs": ".operation", "service": "td"}
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
 
 
@@ -56,6 +72,7 @@ def fill(page, url):
     """Render a clip for every prompt, unless the data folder has them."""
     page.goto(url)
     add_tenants(page)
+    cancel_jobs(page, page.evaluate(LEFT_OVER))  # of a call that was interrupted
     if page.evaluate(COUNT_CLIPS) == 0:
         ids = [page.evaluate(CREATE, [prompt, "2"]) for prompt in reversed(PROMPTS)]
         wait_until(lambda: page.evaluate(STATUS, ids[-1]), 1200, interval=0.5)
@@ -69,15 +86,17 @@ def take(page, url, name):
         page.get_by_role("button", name="Compute plan").click()
         page.locator(".verdict").wait_for()
     if name in ("create", "clip"):
-        wait_until(lambda: page.evaluate("document.querySelector('video')?.currentTime > 0.6"), interval=0.1)
+        wait_until(lambda: page.evaluate(IS_PLAYING), 300, interval=0.1)
+        page.evaluate(STILL)
     if name in ("create", "clips"):
-        wait_until(lambda: page.evaluate(COUNT_PICTURES) >= 2, interval=0.1)
+        least = len(PROMPTS) if name == "clips" and page.viewport_size["width"] > 1000 else 2
+        wait_until(lambda: page.evaluate(COUNT_PICTURES) >= least, interval=0.1)
     if name == "create":
         page.locator(".estimate strong").wait_for()
     if name == "queue":
         page.locator(".line").wait_for()
-    if name == "tenants":
-        page.locator("td").first.wait_for()
+    if name in CONTENT:
+        page.locator(CONTENT[name]).first.wait_for()
     page.mouse.move(700, 5)
 
 
@@ -87,8 +106,9 @@ def add_jobs(page):
 
 
 def cancel_jobs(page, ids):
-    for video in ids:
-        page.evaluate("(id) => fetch(`/v1/videos/${id}`, {method: 'DELETE'})", video)
+    for video in reversed(ids):
+        # A running one is deleted when its worker has stopped, which can take longer than one request.
+        wait_until(lambda video=video: page.evaluate(DELETE, video) in (200, 404), 300, interval=0.5)
 
 
 def shoot(context, url, view, folder):
@@ -106,7 +126,7 @@ def shoot(context, url, view, folder):
 def main(folder, data):
     """Write the screenshots. `data` keeps the clips for the next call."""
     with sync_playwright() as playwright:
-        server = ServerProcess(data, "--open", model="flipbook", FILMGATE_API__USD_PER_GPU_HOUR="2.5")
+        server = ServerProcess(data, "--open", model="flipbook", **SETTINGS)
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         try:
             with browser.new_page() as page:
