@@ -89,7 +89,9 @@ def take(page, url, name):
         wait_until(lambda: page.evaluate(IS_PLAYING), 300, interval=0.1)
         page.evaluate(STILL)
     if name in ("create", "clips"):
-        least = len(PROMPTS) if name == "clips" and page.viewport_size["width"] > 1000 else 2
+        # Pictures below the fold are not loaded: on a phone, Create shows none.
+        is_wide = page.viewport_size["width"] > 1000
+        least = {"create": 2 * is_wide, "clips": len(PROMPTS) if is_wide else 2}[name]
         wait_until(lambda: page.evaluate(COUNT_PICTURES) >= least, interval=0.1)
     if name == "create":
         page.locator(".estimate strong").wait_for()
