@@ -1,8 +1,13 @@
-"""`filmgate worker --model`: a model without a name is called by the last part of its location."""
+"""`filmgate worker`: the names of its models and its exit codes."""
+
+from functools import partial
 
 import pytest
+import typer
 
+from filmgate.cli import run_command
 from filmgate.cli.worker import parse_models
+from filmgate.errors import DeviceBroken, DeviceDrifted, DeviceError, SettingsError
 
 
 @pytest.mark.parametrize(
@@ -18,3 +23,25 @@ from filmgate.cli.worker import parse_models
 )
 def test_a_model_without_a_name_is_called_by_its_last_part(given, models):
     assert parse_models(given) == models
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DeviceBroken("GPU-1 cannot be trusted", fault="double_bit_error", clean_until=0.0), 3),
+        (DeviceDrifted("the weights have changed"), 4),
+        (DeviceError("no GPU"), 1),
+        (SettingsError("wrong"), 2),
+    ],
+)
+def test_a_supervisor_can_tell_a_broken_gpu_from_other_failures_by_the_exit_code(error, code, capsys):
+    command = typer.Typer()
+
+    @command.command()
+    def fail():
+        raise error
+
+    with pytest.raises(SystemExit) as ended:
+        run_command(partial(command, []))
+    assert ended.value.code == code
+    assert str(error) in capsys.readouterr().err
