@@ -83,14 +83,16 @@ class WorkerTracing:
     def begin(self, lease: Lease) -> "AttemptTrace":
         """Start the span of an attempt, after that of the wait before it."""
         job, now = lease.job, time.time()
-        waited = self.tracer.start("queue wait", trace_of(job), at=now - lease.waited_seconds)
+        leased_at = min(job.started_at or now, now)
+        since = leased_at - lease.waited_seconds
+        waited = self.tracer.start("queue wait", trace_of(job), at=since)
         waited.set(job_id=job.id, tenant_id=job.tenant_id, attempt=job.attempt, route=job.route)
         for phase in self.start_up.phases:
-            if phase.stop > now - lease.waited_seconds:
+            if phase.stop > since:
                 span = self.tracer.start(phase.name, waited.context, at=phase.start)
                 span.set(model=job.spec.model, worker_id=lease.worker_id)
                 span.end(at=phase.stop)
-        waited.end(at=now)
+        waited.end(at=leased_at)
         return AttemptTrace(self, lease)
 
     def trace_start(self, worker_id: str) -> None:
