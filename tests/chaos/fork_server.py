@@ -25,7 +25,7 @@ def run_server(settings, _argument):
 
 def run_gpu_worker(settings, pace):
     runner = PatternRunner(pace_seconds=float(pace))
-    run_worker(settings, lambda: runner)
+    run_worker(settings, lambda _parts: runner)
 
 
 def run_managed(settings, _argument):

@@ -73,17 +73,24 @@ class Forks:
     def start(self, name, role, environ, argument=""):
         self._parent.stdin.write(json.dumps([role, environ, argument]) + "\n")
         self._parent.stdin.flush()
-        self._running[name] = psutil.Process(int(self._parent.stdout.readline()))
+        pid = int(self._parent.stdout.readline())
+        try:
+            self._running[name] = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            self._running[name] = None
 
     def kill(self, name):
         """kill -9. Returns when the process is gone."""
         with suppress(psutil.NoSuchProcess):
-            self._running[name].kill()
-            self._running[name].wait(60)
+            if self._running[name] is not None:
+                self._running[name].kill()
+                self._running[name].wait(60)
 
     def find_ended(self):
         """The names of processes that have ended on their own."""
-        return [name for name, process in self._running.items() if not process.is_running()]
+        return [
+            name for name, process in self._running.items() if process is None or not process.is_running()
+        ]
 
     def close(self):
         self._parent.communicate(timeout=60)
@@ -100,6 +107,7 @@ class Soak:
     server: object = None  # a PostgresServer, None with SQLite
     chance: random.Random = field(default_factory=lambda: random.Random(15))
     killed: Counter = field(default_factory=Counter)
+    restarts: int = 0  # of processes that ended on their own
     accepted: dict[str, tuple[TenantId, JobId]] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -145,6 +153,8 @@ class Soak:
 
         def supervise():
             for name in self.forks.find_ended():
+                self.restarts += 1
+                assert self.restarts <= 20 + 5 * self.kills, self.site.log.read_text()[-3000:]
                 self._start(name)
             for client in self.clients:
                 if client.done():
