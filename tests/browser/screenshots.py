@@ -1,5 +1,6 @@
 """Writes the screenshots of the console that the docs show: `make screenshots`."""
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -38,7 +39,7 @@ ADD_TENANT = """async (body) => {
     const headers = {"Content-Type": "application/json"};
     await fetch("/v1/tenants", {method: "POST", headers, body: JSON.stringify(body)});
 }"""
-IS_PLAYING = "document.querySelector('video')?.currentTime > 0.6"
+IS_PLAYING = "document.querySelector('video')?.currentTime > 0.3"
 # The middle of the clip, so that every call takes the same picture.
 STILL = """() => new Promise((resolve) => {
     const video = document.querySelector("video");
@@ -74,7 +75,7 @@ def fill(page, url):
     add_tenants(page)
     cancel_jobs(page, page.evaluate(LEFT_OVER))  # of a call that was interrupted
     if page.evaluate(COUNT_CLIPS) == 0:
-        ids = [page.evaluate(CREATE, [prompt, "2"]) for prompt in reversed(PROMPTS)]
+        ids = [page.evaluate(CREATE, [prompt, "1"]) for prompt in reversed(PROMPTS)]
         wait_until(lambda: page.evaluate(STATUS, ids[-1]), 1200, interval=0.5)
 
 
@@ -97,6 +98,7 @@ def take(page, url, name):
         page.locator(".estimate strong").wait_for()
     if name == "queue":
         page.locator(".line").wait_for()
+        page.get_by_role("button", name=re.compile("^Drain")).first.wait_for(timeout=300_000)
     if name in CONTENT:
         page.locator(CONTENT[name]).first.wait_for()
     page.mouse.move(700, 5)
