@@ -89,6 +89,7 @@ function Form({ models, onCreated }) {
   body.seconds = Math.min(Math.max(Number(fields.seconds || limits.seconds.default), limits.seconds.min), limits.seconds.max);
   for (const [name] of numbers(limits)) if (fields[name]) body[name] = Number(fields[name]);
   if (fields.negative_prompt) body.negative_prompt = fields.negative_prompt;
+  if (fields.lora) body.lora = fields.lora;
 
   const submit = async (event) => {
     event.preventDefault();
@@ -134,6 +135,7 @@ function Form({ models, onCreated }) {
           ))}
         </div>
         <Field label="Negative prompt"><input name="negative_prompt" value={fields.negative_prompt || ""} onInput={set("negative_prompt")} placeholder="What the clip should not show" /></Field>
+        <Field label="LoRA"><input name="lora" value={fields.lora || ""} onInput={set("lora")} placeholder="NAME or NAME:SCALE" /></Field>
       </details>
       <Notice problem={problem} />
       {!problem && fields.prompt.trim() && <Estimate body={body} image={image} />}
