@@ -5,7 +5,7 @@ from filmgate.planner.llm.step_time import Serving, kv_bytes, weight_bytes
 from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget, MemoryLine
 
 # Figures from start-up logs and the source of vLLM, none of them a run of the validation:
-# 0.12 GiB outside torch (Llama 3.1 8B on 80 GB, vLLM 0.7) and 0.36 GiB of CUDA graphs (gpustack/runner 251).
+# 0.12 GiB outside torch (15 GiB of weights on 80 GB) and 0.36 GiB of CUDA graphs (gpustack/runner 251).
 ENGINE_BYTES = 0.48 * GIB
 # 1.26 GiB of activations for 8192 tokens of Llama 3 8B, on one GPU and on each of two (vllm 10511).
 BYTES_PER_HIDDEN = 1.26 * GIB / (8192 * 4096)
