@@ -67,6 +67,8 @@ DENIED = {
     Role.API: {(operation, FILMS) for operation in CONFIGURATION},
     Role.OPERATOR: {("PutObject", FILMS)},
 }
+# audit.signing_key and audit.anchor are optional, and no role has their permissions yet: docs/aws.md.
+GRANTED_BY_HAND = {"sign", "get_public_key"}
 by_role = pytest.mark.parametrize("role", list(Role))
 
 
@@ -167,7 +169,7 @@ def test_every_boto3_operation_in_the_source_is_made_by_a_role(recorded):
                     in_source.add(name)
     made = {xform_name(call.operation) for calls in recorded.calls.values() for call in calls}
     assert len(in_source) > 20
-    assert in_source - made == set()
+    assert in_source - made == GRANTED_BY_HAND
 
 
 @pytest.mark.parametrize(
