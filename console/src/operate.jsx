@@ -1,10 +1,11 @@
 // Queue and fleet, and Service: pages for operators.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { post } from "./api.js";
-import { count, percent, seconds, usd } from "./format.js";
+import { count, gib, percent, seconds, usd } from "./format.js";
 import { useData } from "./hooks.js";
 import { Bar, Line, Notice, Page, SureButton, Table, Tile } from "./parts.jsx";
 
+const isNumber = (value) => typeof value === "number";
 const MAX_READINGS = 600;
 const PARTS = ["total", "wait", "load", "text", "denoise", "decode", "upload"];
 
@@ -27,6 +28,9 @@ export function Queue() {
   const act = (path, reload) => async () => {
     try { await post(path); setProblem(null); reload(); } catch (found) { setProblem(found); }
   };
+  const health = ({ gpu, speed }) => !gpu ? "–" : !gpu.is_healthy ? "broken" : speed < 1 ? `${percent(speed)} speed: heat` : "healthy";
+  const heat = ({ gpu }) => isNumber(gpu?.temperature_celsius) ? `${Math.round(gpu.temperature_celsius)} °C` : "–";
+  const memory = ({ gpu }) => !isNumber(gpu?.memory_used_bytes) ? "–" : isNumber(gpu.memory_total_bytes) ? `${gib(gpu.memory_used_bytes)} of ${gib(gpu.memory_total_bytes)}` : gib(gpu.memory_used_bytes);
   const state = (worker) => worker.is_draining ? "draining" : worker.running ? "rendering" : "idle";
   const [depth, setDepth] = useState();
   useEffect(() => { if (queue) setDepth([queue.queued]); }, [queue]);
@@ -44,8 +48,8 @@ export function Queue() {
         <section class="card"><h2>Queued jobs, while this page is open</h2><Line series={readings} label="Queued jobs" /></section>
       </>}
       <section class="card"><h2>Workers</h2>
-        {workers && <Table label="Workers" empty="No worker is alive. Start one with `filmgate worker`." head={["Worker", "Device", "Models", "Route", "State", "Running", <span class="quiet">Actions</span>]}
-          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, state(worker), `${worker.running} of ${worker.capacity}`,
+        {workers && <Table label="Workers" empty="No worker is alive. Start one with `filmgate worker`." head={["Worker", "Device", "Models", "Route", "Temperature", "Memory", "Health", "State", "Running", <span class="quiet">Actions</span>]}
+          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, heat(worker), memory(worker), health(worker), state(worker), `${worker.running} of ${worker.capacity}`,
             worker.is_draining ? null : <SureButton label="Drain" sure="Drain: finish its job, lease no other" aria-label={`Drain ${worker.id}`} onSure={act(`/v1/workers/${encodeURIComponent(worker.id)}/drain`, reloadWorkers)} />])} />}
       </section>
       {queue && <>

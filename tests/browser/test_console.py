@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from filmgate.jobs import Stage
-from filmgate.scheduling.workers import WorkerRegistry
+from filmgate.jobs import Route, Stage
+from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from tests.browser.test_playback import make_fragments
 from tests.images import png
 from tests.service import running, settings_for
@@ -220,6 +220,21 @@ def test_operators_see_live_numbers(site, hand, opened):
     expect(page.locator("tr", has_text="second").first).to_be_visible()
     page.get_by_label("Range").select_option("open")
     expect(page.locator(".tile", has_text="Completed")).to_contain_text("0")
+
+
+def test_operators_see_heat_memory_and_health_of_each_gpu(site, hand, opened):
+    """S1-55: a dash where a worker has no GPU."""
+    registry = WorkerRegistry(site.service.services.queue._database)
+    gpu = GpuStatus(
+        True, temperature_celsius=88.0, memory_used_bytes=30 * 2**30, memory_total_bytes=80 * 2**30
+    )
+    registry.heartbeat(WorkerStatus("gpu-1", Route.GPU, ("flipbook",), "NVIDIA H200", speed=0.5, gpu=gpu))
+    page = opened("/#/queue")
+    row = page.get_by_role("region", name="Workers").locator("tr", has_text="gpu-1")
+    for text in ("NVIDIA H200", "88 °C", "30.0 GiB of 80.0 GiB", "50.0 % speed: heat", "idle"):
+        expect(row).to_contain_text(text)
+    expect(page.locator("tr", has_text="hand").locator("td", has_text="–")).to_have_count(3)
+    registry.leave("gpu-1")
 
 
 def press_twice(page, name, question):

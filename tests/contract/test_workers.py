@@ -8,7 +8,13 @@ import sqlalchemy as sa
 from filmgate.database.schema import workers
 from filmgate.jobs import Route, SourceKind, WorkerId
 from filmgate.models.cards import open_registry
-from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerNotFound, WorkerRegistry, WorkerStatus
+from filmgate.scheduling.workers import (
+    TIMEOUT_SECONDS,
+    GpuStatus,
+    WorkerNotFound,
+    WorkerRegistry,
+    WorkerStatus,
+)
 
 FLIPBOOK = open_registry("flipbook").default
 BOTH = frozenset({SourceKind.IMAGE, SourceKind.REMIX})
@@ -35,9 +41,10 @@ def alive(reader):
 
 def test_status_and_cards_are_returned_as_announced(registry, alive):
     managed = status(2, route=Route.MANAGED, models=("wan", "ltx"), device="", capacity=20)
-    registry.heartbeat(status(1), [WAN, FLIPBOOK])
+    on_gpu = status(1, speed=0.5, gpu=GpuStatus(True, 71.0, 30 * 2**30, 80 * 2**30))
+    registry.heartbeat(on_gpu, [WAN, FLIPBOOK])
     registry.heartbeat(managed)
-    assert alive() == {"node-1": status(1), "node-2": managed}
+    assert alive() == {"node-1": on_gpu, "node-2": managed}
     assert registry.cards() == [FLIPBOOK, WAN]
 
 

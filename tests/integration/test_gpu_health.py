@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from filmgate.errors import DeviceBroken, DeviceDrifted
 from filmgate.jobs import JobState, Stage
+from filmgate.scheduling.workers import GpuStatus
 from filmgate.settings import PipelineSettings
 from filmgate.store.base import CHECKPOINT_PART
 from filmgate.telemetry.logs import JsonFormatter
@@ -136,6 +137,8 @@ def test_heat_slows_the_gpu_and_stops_nothing(gpu, nvml):
     nvml.set(clock_reasons=0x40, clock=990, temperature=91)
     watch.check()
     assert watch.speed == 0.5
+    assert (watch.status.is_healthy, watch.status.temperature_celsius) == (True, 91)
+    assert 0 < watch.status.memory_used_bytes < watch.status.memory_total_bytes
     nvml.set(clock_reasons=0x4, clock=990)  # the power cap is no fault of heat: clocks follow the load
     watch.check()
     assert watch.speed == 1.0
@@ -152,7 +155,7 @@ def test_a_worker_whose_canary_drifts_is_drained(site):
     """S1-61: the canary is rendered for life, also when jobs wait."""
 
     class Drifting(Tapped):
-        gpu, speed = NoGpuHistory(), 0.5
+        gpu, speed, gpu_status = NoGpuHistory(), 0.5, GpuStatus(True, 91.0)
 
         def recheck(self):
             raise DeviceDrifted("the weights in memory have changed")
@@ -166,7 +169,7 @@ def test_a_worker_whose_canary_drifts_is_drained(site):
     with site.worker(Drifting(lambda task, output: None), telemetry=telemetry) as worker:
         worker.thread.join(60)
     assert [error.exit_code for error in worker.failures] == [4]
-    assert worker.status.speed == 0.5
+    assert (worker.status.speed, worker.status.gpu) == (0.5, GpuStatus(True, 91.0))
     assert telemetry.health.readiness().read()["canary"] == "device_unusable"
     assert site.find(job).state is JobState.QUEUED
 
@@ -174,7 +177,7 @@ def test_a_worker_whose_canary_drifts_is_drained(site):
 def test_a_runner_on_a_gpu_reads_it_while_it_is_watched(nvml):
     """The wiring of `filmgate worker`: the runner finds its GPU by UUID and exports its state."""
     runner = GpuRunner({"tiny": "miniature"}, PipelineSettings(device="cpu"), watch_seconds=0.01)
-    assert runner.gpu_state is None
+    assert runner.gpu_state is runner.gpu_status is None
     runner.gpu_uuid = UUID
     broken = []
     with runner.watched(broken.append):
@@ -182,6 +185,7 @@ def test_a_runner_on_a_gpu_reads_it_while_it_is_watched(nvml):
         nvml.set(double_bit=2)
         wait_until(lambda: broken)
         assert not runner.gpu_state.is_healthy
+        assert not runner.gpu_status.is_healthy
     assert [error.fault for error in broken] == ["double_bit_error"]
     with pytest.raises(DeviceBroken), runner.watched(broken.append):
         pytest.fail("a GPU with errors is not used")

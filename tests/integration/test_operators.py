@@ -3,6 +3,8 @@
 import pytest
 
 from filmgate.api import plan
+from filmgate.jobs import Route, WorkerId
+from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from filmgate.tenants.base import Scope
 
 
@@ -58,7 +60,7 @@ def test_operators_see_the_queue_the_workers_and_the_history(service, client, wo
     assert queue["data"][0]["position"] == 1
     assert queue["data"][0]["starts_in_seconds"] > 0
     workers = client.get("/v1/workers").json()["data"]
-    assert [(w["id"], w["device"], w["running"]) for w in workers] == [("hand", "cpu", 1)]
+    assert [(w["id"], w["device"], w["running"], w["gpu"]) for w in workers] == [("hand", "cpu", 1, None)]
     worker.finish()
     client.delete(f"/v1/videos/{second['id']}")
     statistics = client.get("/v1/statistics").json()
@@ -68,6 +70,24 @@ def test_operators_see_the_queue_the_workers_and_the_history(service, client, wo
     assert len(total["counts"]) == len(statistics["bounds"]) + 1
     assert sum(total["counts"]) == 1
     client.delete(f"/v1/videos/{first['id']}")
+
+
+def test_operators_see_the_gpu_of_a_worker(service, client):
+    """S1-55: heat, memory and health, as the worker announces them."""
+    registry = WorkerRegistry(service.services.queue._database)
+    gpu = GpuStatus(is_healthy=True, temperature_celsius=88.0, memory_used_bytes=2**30)
+    registry.heartbeat(
+        WorkerStatus(WorkerId("gpu-1"), Route.GPU, ("flipbook",), "NVIDIA H200", speed=0.5, gpu=gpu)
+    )
+    found = next(each for each in client.get("/v1/workers").json()["data"] if each["id"] == "gpu-1")
+    registry.leave(WorkerId("gpu-1"))
+    assert (found["device"], found["speed"]) == ("NVIDIA H200", 0.5)
+    assert found["gpu"] == {
+        "is_healthy": True,
+        "temperature_celsius": 88.0,
+        "memory_used_bytes": 2**30,
+        "memory_total_bytes": None,
+    }
 
 
 def test_a_plan_is_the_answer_of_the_planner(client):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import isfinite
 from typing import Annotated, Literal
 
@@ -82,8 +82,20 @@ class QueueState(BaseModel):
     data: list[QueuedVideo]
 
 
+class WorkerGpu(BaseModel):
+    """The last reading of a worker's GPU; null: not reported. The metrics are filmgate_gpu_*."""
+
+    is_healthy: bool
+    temperature_celsius: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
 class LiveWorker(BaseModel):
-    """A worker that sent a heartbeat in the last 30 seconds. It serves `tenants` alone; empty: shared."""
+    """A worker that sent a heartbeat in the last 30 seconds. It serves `tenants` alone; empty: shared.
+
+    `gpu` is null on a CPU and for a managed worker; `speed` is below 1 while heat slows the GPU.
+    """
 
     id: str
     route: Route
@@ -93,6 +105,8 @@ class LiveWorker(BaseModel):
     running: int
     tenants: list[str]
     is_draining: bool
+    speed: float
+    gpu: WorkerGpu | None
 
 
 class WorkerList(BaseModel):
@@ -233,6 +247,8 @@ def _workers(services: Services) -> WorkerList:
                 running=running.count(worker.worker_id),
                 tenants=list(worker.tenants),
                 is_draining=worker.is_draining,
+                speed=worker.speed,
+                gpu=WorkerGpu(**asdict(worker.gpu)) if worker.gpu is not None else None,
             )
             for worker in alive
         ]

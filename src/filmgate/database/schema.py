@@ -227,6 +227,7 @@ workers = Table(
     Column("capacity", BigInteger, nullable=False),
     Column("tenants", Text, nullable=False, server_default="[]"),
     Column("speed", Double, nullable=False, server_default="1"),
+    Column("gpu", Text),  # the last reading of its GPU; null on a CPU
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("is_draining", Boolean, nullable=False),  # an operator asked it to lease nothing more

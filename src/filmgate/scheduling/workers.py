@@ -34,10 +34,21 @@ class WorkerNotFound(UsageError):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
+class GpuStatus:
+    """The last reading of a worker's GPU. None: not reported, or the driver has lost the GPU."""
+
+    is_healthy: bool
+    temperature_celsius: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker.
 
     `tenants` are those it serves alone; empty: a shared worker. `speed` is below 1 while heat slows its GPU.
+    `gpu` is None on a CPU, and for a managed worker.
     """
 
     worker_id: WorkerId
@@ -48,6 +59,11 @@ class WorkerStatus:
     tenants: tuple[TenantId, ...] = ()
     is_draining: bool = False
     speed: float = 1.0
+    gpu: GpuStatus | None = None
+
+
+# Ignores the fields of a newer version.
+_GPU = TypeAdapter(GpuStatus)
 
 
 class WorkerRegistry:
@@ -69,6 +85,7 @@ class WorkerRegistry:
             "capacity": status.capacity,
             "tenants": json.dumps(status.tenants),
             "speed": status.speed,
+            "gpu": json.dumps(asdict(status.gpu)) if status.gpu is not None else None,
             "cards": json.dumps([asdict(card) for card in cards], default=sorted),
         }
         insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
@@ -129,6 +146,7 @@ def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerS
             tuple(json.loads(row.tenants)),
             is_draining=row.is_draining,
             speed=row.speed,
+            gpu=_GPU.validate_json(row.gpu) if row.gpu is not None else None,
         )
         for row in rows
     ]

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from filmgate.errors import DeviceBroken
 from filmgate.jobs import JobId, Route, Stage, StillKind, TenantId, VideoSpec
 from filmgate.models.cards import ModelCard
+from filmgate.scheduling.workers import GpuStatus
 from filmgate.worker.tracing import GpuHistory
 
 
@@ -146,6 +147,11 @@ class ChecksItself(Protocol):
     @property
     def speed(self) -> float:
         """1, or less while heat or power slows the GPU; forecasts use it."""
+        ...
+
+    @property
+    def gpu_status(self) -> GpuStatus | None:
+        """What the worker announces about its GPU; None on a CPU."""
         ...
 
     def recheck(self) -> None:

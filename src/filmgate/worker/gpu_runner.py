@@ -33,6 +33,7 @@ from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.channel import pull
+from filmgate.scheduling.workers import GpuStatus
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.gpu_metrics import GpuState
 from filmgate.telemetry.logs import Log, adopt_loggers
@@ -129,6 +130,10 @@ class GpuRunner:
     @property
     def speed(self) -> float:
         return self._watch.speed if self._watch is not None else 1.0
+
+    @property
+    def gpu_status(self) -> GpuStatus | None:
+        return self._watch.status if self._watch is not None else None
 
     @property
     def gpu_state(self) -> GpuState | None:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from filmgate.errors import DeviceBroken
+from filmgate.scheduling.workers import GpuStatus
 from filmgate.telemetry.gpu_metrics import GpuState
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.nvml import DeviceLost, Gpu, GpuSample
@@ -90,6 +91,19 @@ class GpuWatch:
         if not sample.sm_clock_hertz or not sample.sm_clock_max_hertz:
             return 1.0
         return min(max(sample.sm_clock_hertz / sample.sm_clock_max_hertz, _MIN_SPEED), 1.0)
+
+    @property
+    def status(self) -> GpuStatus:
+        """What operators see of the GPU."""
+        sample = self.state.sample
+        if sample is None:
+            return GpuStatus(self.state.is_healthy)
+        return GpuStatus(
+            self.state.is_healthy,
+            sample.temperature_celsius,
+            sample.memory_used_bytes,
+            sample.memory_total_bytes,
+        )
 
     def _read(self) -> str | None:
         """The fault of the GPU; None if it can be trusted."""

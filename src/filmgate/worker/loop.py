@@ -74,10 +74,12 @@ class Worker:
     def status(self) -> WorkerStatus:
         """What the worker announces."""
         offer = self._offer
-        device = offer.device or ""
-        speed = self._runner.speed if isinstance(self._runner, ChecksItself) else 1.0
-        tenants = offer.tenants
-        return WorkerStatus(offer.worker_id, offer.route, offer.models, device, tenants=tenants, speed=speed)
+        status = WorkerStatus(
+            offer.worker_id, offer.route, offer.models, offer.device or "", tenants=offer.tenants
+        )
+        if not isinstance(self._runner, ChecksItself):
+            return status
+        return replace(status, speed=self._runner.speed, gpu=self._runner.gpu_status)
 
     def drain(self, within_seconds: float = math.inf) -> None:
         """Lease nothing more; finish the running job, or hand it back when the time is over.
