@@ -57,7 +57,7 @@ def test_a_place_that_was_taken_after_the_check_is_not_given_twice(bench, queue)
         # Meanwhile another worker leases another job of the tenant.
         with bench.database.write() as other:
             other.exec_driver_sql("UPDATE accounts SET running = 1")
-        assert take_due(connection, peeked, steady_now) is None
+        assert take_due(connection, make_offer(), peeked, steady_now) is None
     assert bench.reader.find(retried.tenant_id, retried.id).state is JobState.QUEUED
 
 

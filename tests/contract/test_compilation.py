@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from filmgate.errors import Cancelled
-from filmgate.pipeline.canary import canary_request, check_canary
+from filmgate.pipeline.canary import canary_request, make_golden
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.doctor import examine_compiler
 from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
@@ -82,7 +82,7 @@ def test_the_canary_and_single_clips_are_not_compiled_in_a_worker(model, monkeyp
     monkeypatch.setattr("filmgate.pipeline.render.should_compile", decide)
     wan = model("wan2.1")
     renderer = Renderer(wan, CPU, is_reused=True)
-    check_canary(wan, renderer)
+    make_golden(wan, renderer)
     renderer.denoise(Prompt("a cat"), canary_request(wan), Control())
     assert asked == [False, False, True]
 

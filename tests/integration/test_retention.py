@@ -138,7 +138,7 @@ def test_a_tenant_whose_objects_cannot_be_listed_does_not_stop_the_deletion_of_o
     orphans = {tenant_id: new_job_id() for tenant_id in (ACME, GLOBEX)}
     for tenant_id, orphan in orphans.items():
         site.store.put(ObjectName(tenant_id, orphan, "source"), [b"upload"])
-    site.now += ORPHAN_SECONDS + 1
+    site.now += ORPHAN_SECONDS + 3600
     assert site.retention(FailingStore(site.store, tenant_ids={ACME})).delete_orphans() == 1
     assert list(site.store.jobs(ACME)) == [orphans[ACME]]
     assert list(site.store.jobs(GLOBEX)) == []
@@ -152,7 +152,7 @@ def test_damaged_objects_do_not_stop_retention_or_the_orphan_sweep(site, tmp_pat
     for job_id, part in ((jobs[0].id, "clip-1.mp4"), (orphans[0], "source")):
         path = tmp_path / "objects" / ACME / job_id / part
         path.write_bytes(b"")
-    site.now += ORPHAN_SECONDS + 1
+    site.now += ORPHAN_SECONDS + 3600
     registry = CollectorRegistry()
     retention = site.retention(failures=FailureCounter(registry))
     assert (retention.delete_expired(), retention.delete_orphans()) == (2, 2)
@@ -164,7 +164,7 @@ def test_the_orphan_sweep_needs_no_key(site, tmp_path):
     kept, orphan = site.complete_job(), new_job_id()
     site.store.put(ObjectName(ACME, orphan, "source"), [b"upload"])
     (tmp_path / "keys" / "acme.key").chmod(0o644)
-    site.now += ORPHAN_SECONDS + 1
+    site.now += ORPHAN_SECONDS + 3600
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
     site.reader = open_reader(site.database, keys)
     assert site.retention().delete_orphans() == 1
@@ -194,6 +194,6 @@ def test_leftovers_of_an_ended_job_are_deleted_and_its_clip_is_kept(site):
         return {stored.name.part for stored in site.store.parts(ACME, of.id)}
 
     assert (site.retention().delete_orphans(), len(parts(job))) == (0, 5)
-    site.now += ORPHAN_SECONDS + 1
+    site.now += ORPHAN_SECONDS + 3600
     assert site.retention().delete_orphans() == 0
     assert (parts(job), parts(running)) == ({"clip-1.mp4", "source"}, {"latents"})
