@@ -94,7 +94,7 @@ export function since(now, base) {
     return old ? { ...row, jobs: row.jobs - old.jobs, gpu_seconds: row.gpu_seconds - old.gpu_seconds, usd: row.usd === null ? null : row.usd - (old.usd || 0) } : row;
   }).filter((row) => row.jobs > 0);
   const durations = now.durations.map((row) => {
-    const old = same(base.durations, row, ["kind", "model"]);
+    const old = same(base.durations, row, ["kind", "model", "route"]);
     return old ? { ...row, counts: row.counts.map((jobs, index) => jobs - old.counts[index]), seconds: row.seconds - old.seconds } : row;
   }).filter((row) => row.counts.some((jobs) => jobs > 0));
   return { ...now, ended, durations };
@@ -122,7 +122,8 @@ export function Service() {
   base.current ||= whole;
   const data = isSinceOpen ? since(whole, base.current) : whole;
   const done = data.ended.filter((each) => each.state === "completed");
-  const failed = data.ended.filter((each) => each.state === "failed");
+  const cancelled = data.ended.filter((each) => each.reason === "cancelled");
+  const failed = data.ended.filter((each) => each.state === "failed" && each.reason !== "cancelled");
   const sum = (rows, name) => rows.reduce((total, row) => total + (row[name] || 0), 0);
   const totals = data.durations.filter((each) => each.kind === "total");
   const jobs = totals.reduce((total, each) => total + each.counts.reduce((a, b) => a + b, 0), 0);
@@ -137,14 +138,14 @@ export function Service() {
       <div class="tiles">
         <Tile label={`Ready within ${seconds(data.slo_seconds)}`} value={jobs ? percent(inTime / jobs) : "–"} note={`${count(jobs)} clips`} metric="filmgate_job_seconds" />
         <Tile label="Completed" value={count(sum(done, "jobs"))} metric="filmgate_jobs_ended_total" />
-        <Tile label="Failed" value={count(sum(failed.filter((each) => each.reason !== "cancelled"), "jobs"))} metric="filmgate_jobs_ended_total" />
+        <Tile label="Failed" value={count(sum(failed, "jobs"))} note={`${count(sum(cancelled, "jobs"))} cancelled`} metric="filmgate_jobs_ended_total" />
         <Tile label="GPU time" value={seconds(sum(done, "gpu_seconds"))} note={hasPrice ? usd(sum(done, "usd")) : null} metric="filmgate_gpu_seconds_total" />
       </div>
-      <section class="card"><h2>Latency by model</h2><Table label="Seconds by model" empty="No clip is finished yet." head={["Model", "Part", "Clips", "p50", "p90", "p99", "Mean"]}
-        rows={[...data.durations].sort((a, b) => PARTS.indexOf(a.kind) - PARTS.indexOf(b.kind)).map((each) => { const jobs = each.counts.reduce((a, b) => a + b, 0); return [each.model, each.kind, count(jobs), ...[0.5, 0.9, 0.99].map((share) => seconds(quantile(each.counts, data.bounds, share))), seconds(each.seconds / jobs)]; })} /></section>
+      <section class="card"><h2>Latency by model and route</h2><Table label="Seconds by model and route" empty="No clip is finished yet." head={["Model", "Route", "Part", "Clips", "p50", "p95", "p99", "Mean"]}
+        rows={[...data.durations].sort((a, b) => PARTS.indexOf(a.kind) - PARTS.indexOf(b.kind)).map((each) => { const jobs = each.counts.reduce((a, b) => a + b, 0); return [each.model, each.route, each.kind, count(jobs), ...[0.5, 0.95, 0.99].map((share) => seconds(quantile(each.counts, data.bounds, share))), seconds(each.seconds / jobs)]; })} /></section>
       <div class="columns">
-        <section class="card"><h2>GPU time by tenant</h2><Table label="GPU time by tenant" empty="No clip is finished yet." head={["Tenant", "GPU time", ...(hasPrice ? ["Cost"] : [])]}
-          rows={grouped(done, (each) => each.tenant, (each) => each.gpu_seconds).map(([tenant, value]) => [tenant, seconds(value), ...(hasPrice ? [usd(sum(done.filter((each) => each.tenant === tenant), "usd"))] : [])])} /></section>
+        <section class="card"><h2>GPU time by tenant and model</h2><Table label="GPU time by tenant and model" empty="No clip is finished yet." head={["Tenant", "Model", "Route", "Clips", "GPU time", ...(hasPrice ? ["Cost"] : [])]}
+          rows={[...done].sort((a, b) => b.gpu_seconds - a.gpu_seconds).map((each) => [each.tenant, each.model, each.route, count(each.jobs), seconds(each.gpu_seconds), ...(hasPrice ? [usd(each.usd)] : [])])} /></section>
         <section class="card"><h2>Failures by reason</h2>{failed.length === 0 ? <p class="note">No job has failed.</p> : <ul class="bars">{grouped(failed, (each) => each.reason || "unknown", (each) => each.jobs).map(([reason, number]) => <li><span>{reason}</span><Bar value={Math.min(100 * number / most, 100)} label={reason} /><span>{count(number)}</span></li>)}</ul>}</section>
       </div>
     </Page>

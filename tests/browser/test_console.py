@@ -1,5 +1,6 @@
 """The console in a real Chromium. test_playback.py shows a clip of a real worker in it."""
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -216,8 +217,17 @@ def test_operators_see_live_numbers(site, hand, opened):
     expect(page.locator(".tile", has_text="Queued").first).to_contain_text("1")
     expect(page.locator("tr", has_text="second").first).to_be_visible()
     hand.make()
+    with site.service.client(site.keys["second"]) as client:
+        other = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+        client.post(f"/v1/videos/{other}/cancel")
     page.get_by_role("link", name="Service").click()
+    expect(page.locator(".tile", has_text="Failed")).to_contain_text(re.compile(r"[1-9]\d* cancelled"))
+    expect(page.get_by_text("No job has failed.")).to_be_visible()
     expect(page.locator("tr", has_text="second").first).to_be_visible()
+    latency = page.get_by_role("region", name="Seconds by model and route")
+    expect(latency.locator("tr", has_text="flipbook").first).to_contain_text("gpu")
+    expect(latency.get_by_role("columnheader", name="p95")).to_be_visible()
+    expect(page.get_by_role("region", name="GPU time by tenant and model")).to_contain_text("second")
     page.get_by_label("Range").select_option("open")
     expect(page.locator(".tile", has_text="Completed")).to_contain_text("0")
 

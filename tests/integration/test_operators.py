@@ -68,7 +68,7 @@ def test_operators_see_the_queue_the_workers_and_the_history(service, client, wo
     assert (done["tenant"], done["model"], done["jobs"]) == ("local", "flipbook", 1)
     total = next(d for d in statistics["durations"] if d["kind"] == "total")
     assert len(total["counts"]) == len(statistics["bounds"]) + 1
-    assert sum(total["counts"]) == 1
+    assert (sum(total["counts"]), total["model"], total["route"]) == (1, "flipbook", "gpu")
     client.delete(f"/v1/videos/{first['id']}")
 
 

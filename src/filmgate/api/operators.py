@@ -132,6 +132,7 @@ class Durations(BaseModel):
 
     kind: str
     model: str
+    route: Route
     counts: list[int]
     seconds: float
 
@@ -268,7 +269,7 @@ def _statistics(services: Services) -> ServiceStatistics:
             )
             for end in _without_versions(statistics.ended)
         ],
-        durations=[_durations(histogram) for histogram in _per_model(statistics.histograms)],
+        durations=[_durations(histogram) for histogram in _per_model_and_route(statistics.histograms)],
         tenants=[_usage(services, tenant) for tenant in services.tenants.tenants()],
     )
 
@@ -305,16 +306,17 @@ def _without_versions(ended: Iterable[EndedJobs]) -> Iterable[EndedJobs]:
     return sums.values()
 
 
-def _per_model(histograms: Iterable[Histogram]) -> list[Histogram]:
-    """The durations of jobs over all versions, routes and tenants; starts of workers are left out."""
+def _per_model_and_route(histograms: Iterable[Histogram]) -> list[Histogram]:
+    """The durations of jobs over all versions and tenants; starts of workers are left out."""
     of_jobs = (each for each in histograms if each.series.kind not in (MODEL_LOAD, COLD_START))
-    return merge(of_jobs, "kind", "model")
+    return merge(of_jobs, "kind", "model", "route")
 
 
 def _durations(histogram: Histogram) -> Durations:
     return Durations(
         kind=histogram.series.kind,
         model=histogram.series.model,
+        route=histogram.series.route,
         counts=list(histogram.counts),
         seconds=round(histogram.seconds, 3),
     )
