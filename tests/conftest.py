@@ -4,6 +4,9 @@ import os
 
 # Set before torch is imported: with more OpenMP threads than idle cores, waiting threads slow the others.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Prometheus and Alertmanager: on busy cores, the threads of their Go runtime were seen to wait for each other
+# in a loop for minutes.
+os.environ["GOMAXPROCS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # The server and worker processes of all tests run side by side.
