@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 
-from deploy.tests.guarded_aws import ACCOUNT, PROVIDER_REGION, REGION, STAGING, STAGING_KEY, WEIGHTS
+from deploy.tests.guarded_aws import (
+    ACCOUNT,
+    AUDIT,
+    AUDIT_ALIAS,
+    PROVIDER_REGION,
+    REGION,
+    STAGING,
+    STAGING_KEY,
+    WEIGHTS,
+)
 
 TENANT = "acme"
 TENANT_ALIAS = f"alias/filmgate-{TENANT}"
@@ -31,6 +40,7 @@ ON_BUCKET = {
     "GetBucketLifecycleConfiguration": "s3:GetLifecycleConfiguration",
     "PutBucketLifecycleConfiguration": "s3:PutLifecycleConfiguration",
 }
+BUCKET_ALIASES = {WEIGHTS: "alias/filmgate-models", AUDIT: "alias/filmgate/buckets"}
 # What S3 asks of KMS for the caller, when the object is encrypted with a KMS key.
 KMS_FOR_S3 = {
     "PutObject": ["kms:GenerateDataKey"],
@@ -109,6 +119,8 @@ def _s3_needs(call):
             yield _need(action, f"{bucket}/{one['Key']}")
     else:
         yield _need(ON_OBJECT[call.operation], f"{bucket}/{given['Key']}")
+        if "ObjectLockMode" in given:
+            yield _need("s3:PutObjectRetention", f"{bucket}/{given['Key']}")
         for action in KMS_FOR_S3.get(call.operation, []):
             yield _through_s3(action, given["Bucket"])
 
@@ -117,8 +129,8 @@ def _through_s3(action, bucket):
     if bucket == STAGING:
         return _need(action, STAGING_KEY, **{"kms:ViaService": f"s3.{PROVIDER_REGION}.amazonaws.com"})
     context = {"kms:ViaService": f"s3.{REGION}.amazonaws.com"}
-    if bucket == WEIGHTS:
-        return _need(action, KEY, **context, **{"kms:ResourceAliases": "alias/filmgate-models"})
+    if bucket in BUCKET_ALIASES:
+        return _need(action, KEY, **context, **{"kms:ResourceAliases": BUCKET_ALIASES[bucket]})
     own = {"kms:ResourceAliases": TENANT_ALIAS, "kms:EncryptionContext:tenant": TENANT}
     return _need(action, KEY, **context, **own)
 
@@ -132,7 +144,8 @@ def _kms_needs(call):
         return
     if call.operation in ("CreateAlias", "DeleteAlias"):  # AWS asks for it on the alias and on the key
         yield _need(action, f"arn:aws:kms:{REGION}:{ACCOUNT}:{given['AliasName']}")
-    yield _need(action, KEY, **context, **{"kms:ResourceAliases": TENANT_ALIAS})
+    alias = AUDIT_ALIAS if given.get("KeyId") == AUDIT_ALIAS else TENANT_ALIAS
+    yield _need(action, KEY, **context, **{"kms:ResourceAliases": alias})
 
 
 def _sqs_needs(call):

@@ -18,6 +18,7 @@ from filmgate.cli import app
 REGION, PROVIDER_REGION = "eu-central-1", "us-west-2"
 ACCOUNT = "123456789012"
 FILMS, WEIGHTS, STAGING, QUEUE = "films", "weights", "staging", "filmgate.fifo"
+AUDIT, AUDIT_ALIAS = "audit", "alias/filmgate/audit"
 STAGING_KEY = f"arn:aws:kms:{PROVIDER_REGION}:{ACCOUNT}:key/0a1b"
 OPTIONS = [
     "--account", ACCOUNT, "--cluster", "films", "--oidc-issuer", "oidc.example.com/id/ABC",
@@ -28,6 +29,8 @@ ENVIRON = {
     "FILMGATE_PROVIDER__REGION": PROVIDER_REGION,
     "FILMGATE_PROVIDER__KMS_KEY": STAGING_KEY,
     "FILMGATE_CLASSIFIER__KIND": "comprehend",
+    "FILMGATE_AUDIT__SIGNING_KEY": f"kms://{AUDIT_ALIAS}",
+    "FILMGATE_AUDIT__ANCHOR": f"s3://{AUDIT}/heads",
 }
 SERVER = (
     "from moto.server import ThreadedMotoServer as S; import sys\n"
@@ -87,10 +90,18 @@ class GuardedAws:
             iam.put_role_policy(
                 RoleName=role["RoleName"], PolicyName="filmgate", PolicyDocument=json.dumps(_for_moto(own))
             )
-        for bucket in (FILMS, WEIGHTS):  # moto's CloudFormation does not
-            self.client("s3").put_bucket_versioning(
-                Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
-            )
+        self._complete(kept)
+
+    def _complete(self, resources):
+        """Does what moto's CloudFormation leaves out."""
+        s3, kms = self.client("s3"), self.client("kms")
+        for bucket in (FILMS, WEIGHTS, AUDIT):
+            s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        lock = resources["AuditBucket"]["Properties"]["ObjectLockConfiguration"]
+        s3.put_object_lock_configuration(Bucket=AUDIT, ObjectLockConfiguration=lock)
+        made = resources["AuditKey"]["Properties"]
+        key = kms.create_key(KeySpec=made["KeySpec"], KeyUsage=made["KeyUsage"])["KeyMetadata"]["KeyId"]
+        kms.update_alias(AliasName=AUDIT_ALIAS, TargetKeyId=key)
 
     def _assume(self, role):
         arn = f"arn:aws:iam::{ACCOUNT}:role/filmgate-{role}"

@@ -7,8 +7,19 @@ from types import SimpleNamespace
 import boto3
 import pytest
 
-from deploy.tests.guarded_aws import FILMS, PROVIDER_REGION, QUEUE, REGION, STAGING, STAGING_KEY, WEIGHTS
+from deploy.tests.guarded_aws import (
+    AUDIT,
+    AUDIT_ALIAS,
+    FILMS,
+    PROVIDER_REGION,
+    QUEUE,
+    REGION,
+    STAGING,
+    STAGING_KEY,
+    WEIGHTS,
+)
 from filmgate.admission.screening.comprehend import ComprehendClassifier
+from filmgate.audit.installation import open_checkpoints, verify_installation
 from filmgate.aws.deployment import Deployment
 from filmgate.aws.resource_policies import lifecycle
 from filmgate.aws.s3_location import S3Location
@@ -28,7 +39,14 @@ from filmgate.providers.invocations import open_invocations
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.wakers.sqs_doctor import examine_sqs
-from filmgate.settings import ClassifierSettings, ModelSettings, QueueSettings, Settings, StoreSettings
+from filmgate.settings import (
+    AuditSettings,
+    ClassifierSettings,
+    ModelSettings,
+    QueueSettings,
+    Settings,
+    StoreSettings,
+)
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName
 from filmgate.store.keys import open_keys
@@ -71,7 +89,11 @@ class Site:
             provider=bedrock_settings(bedrock, url, STAGING, region=PROVIDER_REGION, kms_key=STAGING_KEY),
             worker=QUICK,
             models=self.models,
-        )
+            audit=AuditSettings(
+                signing_key=f"kms://{AUDIT_ALIAS}", anchor=f"s3://{AUDIT}/heads", region=REGION,
+                endpoint=url, kms_endpoint=url,
+            ),
+        )  # fmt: skip
 
     @contextmanager
     def services(self):
@@ -81,6 +103,7 @@ class Site:
         with closing(open_database(settings.queue, settings.data)) as database:
             migrate(database)
             yield SimpleNamespace(
+                database=database,
                 store=open_store(settings.store, settings.data, keys),
                 queue=open_queue(database, keys, settings.queue),
                 reader=open_reader(database, keys),
@@ -99,7 +122,7 @@ class Site:
 
 
 def work_as_api(site):
-    """Accepts jobs with uploads, classifies prompts, serves downloads, and deletes what has expired."""
+    """Accepts jobs with uploads, classifies prompts, serves downloads, deletes what has expired, signs."""
     with site.services() as services:
         services.tenants.add(Tenant(ACME, managed=ANYTHING))
         for route, model in ((Route.GPU, "flipbook"), (Route.MANAGED, "flipbook"), (Route.MANAGED, PATTERN)):
@@ -115,10 +138,19 @@ def work_as_api(site):
         services.store.sweep(0)
         Retention(services.queue, services.reader, services.store, services.tenants).delete_orphans()
         services.store.delete(ACME, source.job_id)
+        sign_and_verify_audit(site, services.database)
     settings = ClassifierSettings(kind="comprehend", region=REGION, endpoint="http://127.0.0.1:9")
     with pytest.raises(ClassifierUnavailable):
         ComprehendClassifier.open(settings).classify(["a red ball"])
     assert site.check() == []
+
+
+def sign_and_verify_audit(site, database):
+    """Signs and anchors the audit log, and verifies it as `filmgate audit verify` does."""
+    signed = open_checkpoints(database, site.settings).run()
+    result = verify_installation(database, site.settings)
+    assert signed > 0
+    assert (result.is_intact, result.unsigned, result.anchored) == (True, 0, signed)
 
 
 def work_as_worker(site):

@@ -15,6 +15,7 @@ from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.cli import app
+from filmgate.errors import UsageError
 from tests.iam import is_allowed
 
 ISSUER = "oidc.eks.eu-central-1.amazonaws.com/id/ABC"
@@ -143,7 +144,9 @@ def test_only_the_service_account_of_the_role_may_assume_it(template):
 def test_each_tenant_has_a_rotating_key_under_its_alias(template):
     aliases = of_type(template, "AWS::KMS::Alias")
     names = {alias["AliasName"]: alias["TargetKeyId"]["Ref"] for alias in aliases.values()}
-    assert set(names) == {"alias/filmgate-acme", "alias/filmgate-globex", "alias/filmgate-models"}
+    assert set(names) == {
+        "alias/filmgate-acme", "alias/filmgate-globex", "alias/filmgate-models", "alias/filmgate/buckets",
+    }  # fmt: skip
     key = template["Resources"][names["alias/filmgate-acme"]]
     assert key["Properties"]["EnableKeyRotation"] is True
     assert key["DependsOn"] == ["ApiRole", "WorkerRole", "ManagedRole"]
@@ -214,6 +217,38 @@ def test_a_key_of_your_own_for_models_is_used_and_not_created(monkeypatch):
     assert arn in json.dumps(template["Resources"]["ModelsBucket"]["Properties"]["BucketEncryption"])
     assert arn in json.dumps(template["Resources"]["WorkerRole"])
     assert "ModelsKey" not in template["Resources"]
+
+
+def test_the_audit_has_a_signing_key_and_its_heads_go_to_the_locked_bucket(monkeypatch, tmp_path):
+    """S1-29"""
+    monkeypatch.setenv("FILMGATE_AUDIT__SIGNING_KEY", "kms://alias/filmgate/audit")
+    monkeypatch.setenv("FILMGATE_AUDIT__ANCHOR", "s3://locked/heads")
+    template = build(*FULL)
+    assert lint(template, tmp_path) == ""
+    key = template["Resources"]["AuditKey"]["Properties"]
+    assert (key["KeySpec"], key["KeyUsage"]) == ("ECC_NIST_P256", "SIGN_VERIFY")
+    alias = template["Resources"]["AuditAlias"]["Properties"]
+    assert alias == {"AliasName": "alias/filmgate/audit", "TargetKeyId": {"Ref": "AuditKey"}}
+    bucket = template["Resources"]["AuditBucket"]["Properties"]
+    assert (bucket["BucketName"], bucket["ObjectLockEnabled"]) == ("locked", True)
+
+
+def test_a_signing_key_and_a_bucket_of_other_teams_are_used_and_not_created(monkeypatch):
+    arn = "arn:aws:kms:eu-central-1:999999999999:key/5"
+    monkeypatch.setenv("FILMGATE_AUDIT__SIGNING_KEY", f"kms://{arn}")
+    monkeypatch.setenv("FILMGATE_AUDIT__ANCHOR", "s3://theirs/heads")
+    resources = build(*BASE, "--audit-bucket", "ours")["Resources"]
+    assert "AuditKey" not in resources
+    assert resources["AuditBucket"]["Properties"]["BucketName"] == "ours"
+    policy = resources["ApiRole"]["Properties"]["Policies"][0]["PolicyDocument"]
+    assert is_allowed(policy, "kms:Sign", arn) is True
+    assert is_allowed(policy, "s3:PutObject", "arn:aws:s3:::theirs/heads/x.jsonl") is True
+
+
+def test_an_audit_in_another_region_is_refused(monkeypatch):
+    monkeypatch.setenv("FILMGATE_AUDIT__REGION", "us-east-1")
+    with pytest.raises(UsageError, match="expected eu-central-1"):
+        CliRunner().invoke(app, ["aws", "template", *BASE], catch_exceptions=False)
 
 
 def test_the_state_machine_of_the_adr_has_no_dangling_state():

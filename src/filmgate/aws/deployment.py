@@ -7,6 +7,8 @@ from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 
+# The key of buckets that have no other. A tenant's alias cannot be equal, because tenants' ids have no slash.
+BUCKETS_ALIAS = "alias/filmgate/buckets"
 # Stands for the tenant id in a policy; the caller that assumes the role sets it as a session tag.
 TENANT_TAG = "${aws:PrincipalTag/tenant}"
 _PARTITIONS: Mapping[str, str] = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
@@ -27,6 +29,8 @@ class Deployment:
     has_comprehend: bool = False
     models_key: str = "alias/filmgate-models"  # encrypts the weights: an alias or the ARN of a key
     staging_key: str = ""  # ARN of the key with which a provider encrypts clips in the staging bucket
+    audit_key: str = ""  # signs the audit log: an alias, id or ARN of an asymmetric key
+    audit_anchor: S3Location | None = None  # in a bucket with Object Lock
 
     @property
     def partition(self) -> str:

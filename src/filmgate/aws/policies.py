@@ -5,7 +5,7 @@ Every Allow names its resources, and AWS lists every condition key for its actio
 
 from collections.abc import Callable, Mapping, Sequence
 
-from filmgate.aws.deployment import Deployment, TenantScope, alias_of
+from filmgate.aws.deployment import BUCKETS_ALIAS, TENANT_TAG, Deployment, TenantScope, alias_of
 from filmgate.aws.resource_policies import CONTEXT
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
@@ -135,6 +135,34 @@ def _classify_prompts(scope: TenantScope) -> list[Document]:
     return [allow("ClassifyPrompts", actions, "*")] if scope.deployment.has_comprehend else []
 
 
+def _sign_audit(scope: TenantScope) -> list[Document]:
+    """The server signs the heads of the audit log, for all tenants, so a session of one tenant does not."""
+    key = scope.deployment.audit_key
+    if not key or scope.tenant == TENANT_TAG:
+        return []
+    conditions: dict[str, dict[str, str]] = {}
+    if alias := alias_of(key):
+        conditions["ForAnyValue:StringLike"] = {"kms:ResourceAliases": alias}
+    actions = ["kms:Sign", "kms:GetPublicKey"]
+    return [allow("SignAudit", actions, scope.deployment.key_arn(key), conditions)]
+
+
+def _anchor_audit(scope: TenantScope) -> list[Document]:
+    """Nothing deletes or replaces an anchor: Object Lock refuses it, and the role may not ask."""
+    deployment, anchor = scope.deployment, scope.deployment.audit_anchor
+    if anchor is None or scope.tenant == TENANT_TAG:
+        return []
+    bucket = f"arn:{deployment.partition}:s3:::{anchor.bucket}"
+    actions = ["s3:PutObject", "s3:PutObjectRetention", "s3:GetObject"]
+    listed: Conditions = {"StringLike": {"s3:prefix": f"{anchor.prefix}*"}}
+    key_actions = ["kms:Decrypt", "kms:GenerateDataKey"]
+    return [
+        allow("AnchorAudit", actions, f"{bucket}/{anchor.prefix}*"),
+        allow("ListAnchors", ["s3:ListBucket"], bucket, listed),
+        _use_bucket_key("UseAnchorKey", key_actions, deployment, BUCKETS_ALIAS),
+    ]
+
+
 def _pull_models(scope: TenantScope) -> list[Document]:
     deployment = scope.deployment
     if deployment.models is None:
@@ -227,6 +255,8 @@ GRANTS: Mapping[Role, tuple[Grant, ...]] = {
         _seal_prompts,
         _send_wakeups,
         _classify_prompts,
+        _sign_audit,
+        _anchor_audit,
     ),
     Role.WORKER: (*_WORK, _pull_models),
     Role.MANAGED: (*_WORK, _use_provider),

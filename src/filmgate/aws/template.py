@@ -6,7 +6,7 @@ stack exists; CloudFormation needs CAPABILITY_NAMED_IAM for it.
 
 from dataclasses import dataclass, replace
 
-from filmgate.aws.deployment import Deployment, TenantScope, alias_of
+from filmgate.aws.deployment import BUCKETS_ALIAS, Deployment, TenantScope, alias_of
 from filmgate.aws.resource_policies import bucket_policy as films_bucket_policy
 from filmgate.aws.resource_policies import key_policy, lifecycle
 from filmgate.aws.roles import Role
@@ -85,8 +85,23 @@ def _key_resources(stack: Stack) -> Document:
     if deployment.models is not None and alias_of(deployment.models_key):
         resources["ModelsKey"] = _key("Filmgate model weights", _account_key_policy(deployment))
         resources["ModelsAlias"] = _alias(alias_of(deployment.models_key), "ModelsKey")
+    if alias := alias_of(deployment.audit_key):
+        resources["AuditKey"] = _signing_key(_account_key_policy(deployment))
+        resources["AuditAlias"] = _alias(alias, "AuditKey")
     resources["DefaultKey"] = _key("Filmgate bucket defaults and alarms", _service_key_policy(deployment))
+    resources["DefaultAlias"] = _alias(BUCKETS_ALIAS, "DefaultKey")
     return resources
+
+
+def _signing_key(policy: Document) -> Document:
+    """Verifying an old signature needs the key that made it, and KMS does not rotate asymmetric keys."""
+    properties = {
+        "Description": "Filmgate signatures of the audit log",
+        "KeySpec": "ECC_NIST_P256",
+        "KeyUsage": "SIGN_VERIFY",
+        "KeyPolicy": policy,
+    }
+    return {"Type": "AWS::KMS::Key", **_KEEP, "Properties": properties}
 
 
 def _key(description: str, policy: Document) -> Document:
@@ -142,7 +157,9 @@ def _bucket_resources(stack: Stack) -> Document:
     if deployment.staging is not None and not stack.provider_region:
         resources |= _bucket("Staging", deployment.staging, _DEFAULT_KEY, _staging_rules())
         resources["StagingBucketPolicy"] = _policy_of("Staging", _https_only(deployment, deployment.staging))
-    audit = S3Location(stack.audit_bucket or f"filmgate-audit-{deployment.account}-{deployment.region}")
+    anchor = deployment.audit_anchor.bucket if deployment.audit_anchor is not None else ""
+    default = anchor or f"filmgate-audit-{deployment.account}-{deployment.region}"
+    audit = S3Location(stack.audit_bucket or default)
     return resources | _audit_resources(deployment, audit)
 
 

@@ -143,12 +143,20 @@ def open_deployment(
 
 
 def with_services(deployment: "Deployment", settings: "Settings", models_key: str = "") -> "Deployment":
-    """Adds the keys and the services that settings of other sections name."""
+    """Adds the keys and the services that settings of other sections name. Raises UsageError."""
+    from filmgate.aws.s3_location import S3Location
+
+    audit = settings.audit
+    if audit.region not in ("", deployment.region):
+        raise UsageError(f"expected {deployment.region}, the region of the store", option="audit.region")
+    is_in_s3 = audit.anchor.startswith("s3:")
     return replace(
         deployment,
         models_key=models_key or settings.models.kms_key or deployment.models_key,
         staging_key=settings.provider.kms_key,
         has_comprehend=settings.classifier.kind == "comprehend",
+        audit_key=audit.signing_key.removeprefix("kms://"),
+        audit_anchor=S3Location.parse(audit.anchor, "audit.anchor") if is_in_s3 else None,
     )
 
 

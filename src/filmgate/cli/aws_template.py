@@ -35,7 +35,10 @@ def template(  # noqa: PLR0913, PLR0917 - one argument per flag
         typer.Option(help="SQS FIFO queue, repeatable; the one of queue.waker if not given."),
     ] = None,
     audit_bucket: Annotated[
-        str, typer.Option(help="Bucket of the audit; filmgate-audit-ACCOUNT-REGION if not given.")
+        str,
+        typer.Option(
+            help="Bucket of the audit; that of audit.anchor or filmgate-audit-ACCOUNT-REGION if not given."
+        ),
     ] = "",
 ) -> None:
     """Print one CloudFormation template: buckets, keys, queues, roles, repositories and alarms."""

@@ -62,6 +62,33 @@ def test_only_the_api_classifies_prompts_and_only_where_comprehend_is_configured
     assert not is_allowed(policy_of(Role.API), action, "*")
 
 
+def test_only_the_server_signs_the_audit_log_and_nobody_deletes_its_anchors():
+    deployment = replace(
+        DEPLOYMENT, audit_key="alias/filmgate/audit", audit_anchor=S3Location("audit", "heads/")
+    )
+    policies = {role: policy_of(role, "*", deployment) for role in Role}
+    anchor, alias = (
+        "arn:aws:s3:::audit/heads/2026/11/16/1.jsonl",
+        {"kms:ResourceAliases": deployment.audit_key},
+    )
+    for action in ("kms:Sign", "kms:GetPublicKey"):
+        assert [role for role in Role if is_allowed(policies[role], action, KEY, **alias)] == [Role.API]
+    for action in ("s3:PutObject", "s3:PutObjectRetention", "s3:GetObject"):
+        assert [role for role in Role if is_allowed(policies[role], action, anchor)] == [Role.API]
+    assert not is_allowed(policies[Role.API], "kms:Sign", KEY, **{"kms:ResourceAliases": "alias/other"})
+    assert not is_allowed(policies[Role.API], "s3:PutObject", "arn:aws:s3:::audit/flow-logs/x")
+    assert not any(is_allowed(policies[role], "kms:ScheduleKeyDeletion", KEY, **alias) for role in Role)
+    for action in ("s3:DeleteObject", "s3:DeleteObjectVersion", "s3:BypassGovernanceRetention"):
+        assert not any(is_allowed(policies[role], action, anchor) for role in Role)
+
+
+def test_a_session_of_one_tenant_does_not_reach_the_audit_log():
+    deployment = replace(DEPLOYMENT, audit_key="1234", audit_anchor=S3Location("audit", "heads/"))
+    assert is_allowed(policy_of(Role.API, "*", deployment), "kms:Sign", KEY)
+    assert not is_allowed(policy_of(Role.API, TENANT_TAG, deployment), "kms:Sign", KEY)
+    assert policy_of(Role.API, TENANT_TAG, deployment) == policy_of(Role.API, TENANT_TAG)
+
+
 def test_workers_read_models_operators_push_them_and_nobody_deletes_them():
     """S1-29"""
     deployment = replace(DEPLOYMENT, models=S3Location("weights", "models/"))
