@@ -119,8 +119,9 @@ export function Service() {
   const base = useRef(null);
   const [isSinceOpen, setSinceOpen] = useState(false);
   if (!whole) return <Page title="Service"><Notice problem={error} /></Page>;
-  base.current ||= whole;
-  const data = isSinceOpen ? since(whole, base.current) : whole;
+  base.current ||= { whole, at: Date.now() };
+  const hours = (Date.now() - base.current.at) / 3.6e6;
+  const data = isSinceOpen ? since(whole, base.current.whole) : whole;
   const done = data.ended.filter((each) => each.state === "completed");
   const cancelled = data.ended.filter((each) => each.reason === "cancelled");
   const failed = data.ended.filter((each) => each.state === "failed" && each.reason !== "cancelled");
@@ -137,7 +138,7 @@ export function Service() {
       <Objectives slo={slo} />
       <div class="tiles">
         <Tile label={`Ready within ${seconds(data.slo_seconds)}`} value={jobs ? percent(inTime / jobs) : "–"} note={`${count(jobs)} clips`} metric="filmgate_job_seconds" />
-        <Tile label="Completed" value={count(sum(done, "jobs"))} metric="filmgate_jobs_ended_total" />
+        <Tile label="Completed" value={count(sum(done, "jobs"))} note={isSinceOpen && hours > 0 ? `${count(sum(done, "jobs") / hours)} per hour` : null} metric="filmgate_jobs_ended_total" />
         <Tile label="Failed" value={count(sum(failed, "jobs"))} note={`${count(sum(cancelled, "jobs"))} cancelled`} metric="filmgate_jobs_ended_total" />
         <Tile label="GPU time" value={seconds(sum(done, "gpu_seconds"))} note={hasPrice ? usd(sum(done, "usd")) : null} metric="filmgate_gpu_seconds_total" />
       </div>

@@ -229,7 +229,7 @@ def test_operators_see_live_numbers(site, hand, opened):
     expect(latency.get_by_role("columnheader", name="p95")).to_be_visible()
     expect(page.get_by_role("region", name="GPU time by tenant and model")).to_contain_text("second")
     page.get_by_label("Range").select_option("open")
-    expect(page.locator(".tile", has_text="Completed")).to_contain_text("0")
+    expect(page.locator(".tile", has_text="Completed")).to_contain_text("0 per hour")
 
 
 def test_operators_see_heat_memory_and_health_of_each_gpu(site, hand, opened):
