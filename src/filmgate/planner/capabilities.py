@@ -14,6 +14,9 @@ class Capabilities:
 
     `pipelines` are the diffusers pipelines that it loads, `compiled_pipelines` those that workers compile by
     default. `offload_levels` are the values of `pipeline.offload`.
+
+    The chart scales workers to zero with KEDA. `can_scale_to_zero` stays false until the bill of such a fleet
+    includes spare machines and tenants on separate hardware, and never falls when a question gets harder.
     """
 
     pipelines: frozenset[str]

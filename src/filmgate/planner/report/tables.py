@@ -103,7 +103,7 @@ def _other_software(answer: Answer) -> Table | None:
     if not isinstance(answer.fleet, VideoFleetAnswer):
         return None
     rows = tuple(_alternative(way) for way in answer.fleet.not_with_filmgate)
-    return Table("Not with Filmgate", ("way", "what", "time", "per month", "note"), rows)
+    return Table("Not in this plan", ("way", "what", "time", "per month", "note"), rows)
 
 
 def _alternative(way: Alternative) -> tuple[str, ...]:

@@ -33,10 +33,10 @@ def plan_b(
 def not_with_filmgate(
     question: VideoQuestion, best: Candidate, calibration: Calibration
 ) -> tuple[Alternative, ...]:
-    """Ways that other software runs and Filmgate does not, each with its time and cost."""
+    """Ways that no plan recommends, because Filmgate or the planner lacks a part; with time and cost."""
     runtime, found = question.runtime, []
     if not runtime.can_scale_to_zero and (scaled := scale_to_zero(question, best)) and scaled.fleet:
-        note = f"p95 {scaled.fleet.latency_p95:.0f} s with cold starts; no autoscaler is part of Filmgate"
+        note = f"p95 {scaled.fleet.latency_p95:.0f} s with cold starts; the chart runs it, plans do not yet"
         found.append(
             Alternative("autoscaling to zero", best.machine.name, best.seconds, _monthly(scaled), note)
         )
