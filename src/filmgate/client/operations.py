@@ -5,6 +5,7 @@ the shape of every request are written here alone.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class WaitOptions(TypedDict, total=False):
     timeout_seconds: float
 
 
-class Connection(Generic[Http]):
+class Connection(ABC, Generic[Http]):
     """A client of one server. Use it in a `with` block, or call `close`.
 
     Failed connections, 429 and 503 are retried; a retried `create` is the same job. Raises RequestFailed.
@@ -75,8 +76,8 @@ class Connection(Generic[Http]):
         """A client of `filmgate serve` on this machine, with the key in its data folder."""
         return cls(url, read_key_file(Path(data) / "local.key"))
 
-    def _open(self, **options: Any) -> Http:
-        raise NotImplementedError
+    @abstractmethod
+    def _open(self, **options: Any) -> Http: ...
 
     def _send(self, call: Call) -> Operation[httpx.Response]:
         """The response to a call, after retries. Raises RequestFailed."""
