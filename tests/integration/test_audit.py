@@ -19,7 +19,7 @@ from filmgate.audit.verify import verify
 from filmgate.aws.s3_location import S3Location
 from filmgate.cli import app
 from filmgate.database.schema import audit_heads
-from filmgate.errors import StoreUnavailable
+from filmgate.errors import StoreUnavailable, UsageError
 from filmgate.jobs import TenantId
 from filmgate.settings import with_values
 from filmgate.telemetry.findings import Verdict
@@ -31,8 +31,9 @@ from tests.service import CLIP, running, settings_for
 BLOCKED = "a naked child"
 
 
-def filmgate(service, *arguments):
-    return CliRunner(env={"FILMGATE_DATA": str(service.settings.data)}).invoke(app, ["audit", *arguments])
+def filmgate(service, *arguments, **options):
+    runner = CliRunner(env={"FILMGATE_DATA": str(service.settings.data)})
+    return runner.invoke(app, ["audit", *arguments], **options)
 
 
 def create(client, **headers):
@@ -239,3 +240,11 @@ def test_the_doctor_signs_with_the_configured_key(aws_url, tmp_path):
     assert verdicts() == []
     unsigned = {"store__keyring": "kms://", "store__kms_endpoint": aws_url, "store__region": "eu-central-1"}
     assert verdicts(**unsigned) == [Verdict.WARN]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x9f\x00 not text"])
+def test_a_file_that_is_no_export_is_refused(service, tmp_path, content):
+    file = tmp_path / "foreign"
+    file.write_bytes(content)
+    with pytest.raises(UsageError, match="is not a file of `filmgate audit export`"):
+        filmgate(service, "verify", "--file", str(file), catch_exceptions=False)

@@ -62,5 +62,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if not isinstance(stored, dict):
                     raise UsageError(f"line {number} of {path} is not an object", option="--file")
                 yield number, stored
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{path} cannot be read: {exc}", option="--file") from exc
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{path} is not a file of `filmgate audit export`", option="--file") from exc
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror}", option="--file") from exc
