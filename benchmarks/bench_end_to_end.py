@@ -1,39 +1,49 @@
 """From prompt to file three ways: diffusers as people write it, `filmgate generate`, and the service.
 
-Same model, steps, frames, size, seed and encoder. Each way renders one clip first, which is not counted,
-and then `rounds` clips in turns; the median is reported. Loading the model is reported on its own, because
-the service loads it once. `stages` says which part of a clip is denoising, which Filmgate leaves to the
-model, and which is decoding and encoding, which Filmgate overlaps.
+    python -m benchmarks.bench_end_to_end --model FOLDER --device cuda --size 832x480 --frames 81 --steps 8
+
+Same model, steps, frames, size, seeds and prompts. Each way renders one clip that is not counted and then
+`rounds` clips; the median is reported. On a CPU, which other work may share, the ways take turns; on a GPU
+they follow each other, so that one copy of the model is in its memory at a time. No prompt is rendered twice
+by one way, so the cache of prompts does not help. `first_clip` counts from nothing loaded to the first file:
+loading, and for the service its start and compiling too.
 """
 
+import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
-from tests.server_process import ServerProcess
 
-PROMPT = "a red ball bounces on the grass"
-SEED = 7
+if TYPE_CHECKING:
+    from filmgate.cli.load_test.server import Server
+    from filmgate.client import Filmgate, Video
+
+COLOURS = ("red", "blue", "green", "yellow", "white", "black", "orange", "purple")
+FPS = 16
+STAGES = ("text", "denoise", "decode", "copy", "encode")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The clip that is rendered each way."""
+    """The clips that are rendered each way."""
 
     model: str = "flipbook"
     frames: int = 33
     steps: int = 10
     width: int = 256
     height: int = 256
+    guidance: float = 1.0
     rounds: int = 3
+    device: str = "cpu"
 
     @property
     def size(self) -> str:
@@ -41,137 +51,266 @@ class Plan:
 
 
 DEFAULT = Plan()
-Render = Callable[[Path], dict[str, float]]
+Seconds = Mapping[str, float]
+Render = Callable[[int, Path], Seconds]
+Way = Callable[[Plan, Path], AbstractContextManager[Render]]
 
 
-def main(
+def prompt_of(number: int) -> str:
+    return f"a {COLOURS[number]} ball bounces on the grass"
+
+
+def main(  # noqa: PLR0913, PLR0917 - one argument per flag
     model: Annotated[str, typer.Option(help="A model that `filmgate generate` renders.")] = DEFAULT.model,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
     frames: Annotated[int, typer.Option(min=1)] = DEFAULT.frames,
     steps: Annotated[int, typer.Option(min=1)] = DEFAULT.steps,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT")] = DEFAULT.size,
+    guidance: Annotated[float, typer.Option(help="1 for a distilled model: one pass per step.")] = 1.0,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Counted clips; the median is reported.")
+        int, typer.Option(min=1, max=len(COLOURS) - 1, help="Counted clips; the median is reported.")
     ] = DEFAULT.rounds,
     is_json: JsonFlag = False,
 ) -> None:
-    """Render the same clip with diffusers, with `filmgate generate` and with the service, in turns."""
-    width, _, height = size.partition("x")
-    plan = Plan(model, frames, steps, int(width), int(height), rounds)
+    """Render the same clips with diffusers, with `filmgate generate` and with the service."""
+    from filmgate.jobs import Size
+
+    shape = Size.parse(size)
+    plan = Plan(model, frames, steps, shape.width, shape.height, guidance, rounds, choose_device(device))
     results, ratios = measure(plan)
     print_report(make_report("end_to_end", asdict(plan), results, ratios), is_json=is_json)
+    if not is_json:
+        typer.echo(f"\n{table(results, ratios)}")
+
+
+def choose_device(text: str) -> str:
+    import torch
+
+    return ("cuda" if torch.cuda.is_available() else "cpu") if text == "auto" else text
 
 
 def measure(plan: Plan) -> tuple[Figures, Figures]:
     """Seconds of each way, and their ratios to diffusers."""
-    seconds: dict[str, list[float]] = {"diffusers": [], "generate": [], "service": []}
-    stages: dict[str, float] = {}
-    with TemporaryDirectory() as text, service(Path(text), plan) as create:
-        folder = Path(text)
-        load_diffusers, plain = timed(lambda: open_diffusers(plan))
-        load_generate, generate = timed(lambda: open_generate(plan))
-        ways: dict[str, Render] = {"diffusers": plain, "generate": generate, "service": create}
-        for number in range(plan.rounds + 1):
-            for name, render in ways.items():
-                took, report = timed(lambda render=render: render(folder / "clip.mp4"))  # type: ignore[misc]
-                if number:
-                    seconds[name].append(took)
-                    stages = report if name == "generate" else stages
-    medians = {name: round(median(values), 3) for name, values in seconds.items()}
+    is_alone = plan.device != "cpu"
+    groups = [[name] for name in WAYS] if is_alone else [list(WAYS)]
+    clips: dict[str, list[Seconds]] = {name: [] for name in WAYS}
+    for group in groups:
+        with TemporaryDirectory() as folder:
+            render_in_turns(group, plan, Path(folder), clips)
+        free_device()
+    totals = {name: _median(name_clips[1:], "total") for name, name_clips in clips.items()}
     results = {
-        "seconds": medians,
-        "load_seconds": {"diffusers": round(load_diffusers, 3), "generate": round(load_generate, 3)},
-        "stages": {name: round(value, 3) for name, value in stages.items()},
+        "encoder_of_diffusers": find_encoder(),
+        "seconds": totals,
+        "stages": {
+            name: {stage: _median(found[1:], stage) for stage in STAGES if stage in found[-1]}
+            for name, found in clips.items()
+        },
+        "first_clip_seconds": {name: round(found[0]["total"], 3) for name, found in clips.items()},
     }
-    ratios = {f"{name}_to_diffusers": round(medians[name] / medians["diffusers"], 3) for name in seconds}
-    return results, ratios
+    return results, {f"{name}_to_diffusers": round(totals[name] / totals["diffusers"], 3) for name in totals}
 
 
-def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    result = action()
-    return time.perf_counter() - began, result
+def _median(clips: Sequence[Seconds], name: str) -> float:
+    return round(median(clip[name] for clip in clips), 3)
 
 
-def open_diffusers(plan: Plan) -> Render:
-    """The usual script: the pipeline to the end, all frames as an array, then the encoder."""
+def render_in_turns(names: Sequence[str], plan: Plan, folder: Path, clips: dict[str, list[Seconds]]) -> None:
+    """Open the ways, render all clips in turns and close them. The first clip includes the opening."""
+    with ExitStack() as stack:
+        opened: dict[str, tuple[float, Render]] = {}
+        for name in names:
+            began = time.perf_counter()
+            render = stack.enter_context(WAYS[name](plan, folder))
+            opened[name] = time.perf_counter() - began, render
+        for number in range(plan.rounds + 1):
+            for name, (opening, render) in opened.items():
+                began = time.perf_counter()
+                stages = render(number, folder / "clip.mp4")
+                took = time.perf_counter() - began + (0 if number else opening)
+                clips[name].append({**stages, "total": took})
+
+
+@contextmanager
+def diffusers_way(plan: Plan, _folder: Path) -> Iterator[Render]:
+    """The usual script: the pipeline to its end, all frames as an array, then the encoder."""
     import torch
     from diffusers import DiffusionPipeline
 
     from filmgate.models.names import SHIPPED, shipped_folder
 
     source = str(shipped_folder(plan.model)) if plan.model in SHIPPED else plan.model
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    pipe = DiffusionPipeline.from_pretrained(source, dtype=dtype).to(device)
+    dtype = torch.float32 if plan.device == "cpu" else torch.bfloat16
+    pipe = DiffusionPipeline.from_pretrained(source, dtype=dtype).to(plan.device)
     pipe.set_progress_bar_config(disable=True)
+    seconds: dict[str, float] = {}
+    time_calls(pipe, "encode_prompt", seconds, "text")
+    time_calls(pipe.vae, "decode", seconds, "decode")
+    time_calls(pipe.video_processor, "postprocess_video", seconds, "copy")
 
-    def render(path: Path) -> dict[str, float]:
+    def render(number: int, path: Path) -> Seconds:
+        seconds.clear()
         shape = {"num_frames": plan.frames, "width": plan.width, "height": plan.height}
-        generator = torch.Generator(device).manual_seed(SEED)
-        asked = {"num_inference_steps": plan.steps, "guidance_scale": 1.0, "generator": generator}
-        frames = pipe(PROMPT, output_type="np", **shape, **asked).frames[0]
+        generator = torch.Generator(plan.device).manual_seed(number)
+        asked = {"num_inference_steps": plan.steps, "guidance_scale": plan.guidance, "generator": generator}
+        began = time.perf_counter()
+        frames = pipe(prompt_of(number), output_type="np", **shape, **asked).frames[0]
+        rendered = time.perf_counter()
         write_frames(frames, path)
-        return {}
+        denoise = rendered - began - sum(seconds.values())
+        return {**seconds, "denoise": denoise, "encode": time.perf_counter() - rendered}
 
-    return render
+    yield render
+
+
+def time_calls(owner: Any, name: str, seconds: dict[str, float], stage: str) -> None:
+    """Add the seconds of every call of this method, with the work of the GPU, to `seconds[stage]`."""
+    method = getattr(owner, name)
+
+    def timed(*arguments: Any, **options: Any) -> Any:
+        wait_for_device()
+        began = time.perf_counter()
+        result = method(*arguments, **options)
+        wait_for_device()
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - began
+        return result
+
+    setattr(owner, name, timed)
+
+
+def wait_for_device() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def free_device() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def find_encoder() -> str:
+    """What `export_to_video` of diffusers would use here; PyAV where it finds none of its libraries."""
+    from diffusers.utils.import_utils import is_imageio_available, is_opencv_available
+
+    if is_imageio_available():
+        return "imageio"
+    return "opencv" if is_opencv_available() else "pyav"
 
 
 def write_frames(frames: Any, path: Path) -> None:
-    """What `export_to_video` does, with the encoder settings of Filmgate."""
+    """`export_to_video`; without its libraries, the same loop with PyAV and Filmgate's encoder settings."""
+    if find_encoder() != "pyav":
+        from diffusers.utils.export_utils import export_to_video
+
+        export_to_video(frames, str(path), fps=FPS)
+        return
     import av
 
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=16, options={"preset": "veryfast", "crf": "18"})
+        stream = container.add_stream("libx264", rate=FPS, options={"preset": "veryfast", "crf": "18"})
         stream.width, stream.height, stream.pix_fmt = frames.shape[2], frames.shape[1], "yuv420p"
         for frame in (frames * 255).round().astype("uint8"):
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
 
 
-def open_generate(plan: Plan) -> Render:
+@contextmanager
+def generate_way(plan: Plan, _folder: Path) -> Iterator[Render]:
     """`filmgate generate` in this process, with its model loaded."""
     from filmgate.jobs import Size
     from filmgate.models.names import name_model
     from filmgate.models.requests import VideoRequest
     from filmgate.pipeline.generate import LocalModel
-    from filmgate.settings import load_settings
+    from filmgate.settings import load_settings, with_values
 
-    loaded = LocalModel(name_model(plan.model), load_settings())
-    request = VideoRequest(
-        PROMPT,
-        loaded.name,
-        size=Size(plan.width, plan.height),
-        frames=plan.frames,
-        steps=plan.steps,
-        seed=SEED,
-    )
+    settings = with_values(load_settings(), {"pipeline.device": plan.device})
 
-    def render(path: Path) -> dict[str, float]:
+    def render(number: int, path: Path) -> Seconds:
+        request = VideoRequest(
+            prompt_of(number),
+            loaded.name,
+            size=Size(plan.width, plan.height),
+            frames=plan.frames,
+            steps=plan.steps,
+            guidance=plan.guidance,
+            seed=number,
+        )
         return dict(loaded.render(request, path).stage_seconds)
 
-    return render
+    with LocalModel(name_model(plan.model), settings) as loaded:
+        yield render
 
 
 @contextmanager
-def service(folder: Path, plan: Plan) -> Iterator[Render]:
+def service_way(plan: Plan, folder: Path) -> Iterator[Render]:
     """A server and its worker; a clip is created over HTTP, waited for by events, and downloaded."""
+    from filmgate.cli.load_test.server import started_server
     from filmgate.client import Filmgate
 
-    process = ServerProcess(folder, "--model", plan.model, model=plan.model)
-    try:
-        with Filmgate(process.url, process.key) as client:
+    environ = {"FILMGATE_PIPELINE__DEVICE": plan.device}
+    with (
+        started_server([plan.model], folder, environ) as server,
+        Filmgate(server.url, server.key) as client,
+    ):
 
-            def render(path: Path) -> dict[str, float]:
-                seconds = (plan.frames - 1) / 16
-                video = client.create(PROMPT, size=plan.size, seconds=seconds, steps=plan.steps, seed=SEED)
-                for _ in client.events(video):
-                    pass
-                client.download(client.wait(video), path)
-                return {}
+        def render(number: int, path: Path) -> Seconds:
+            asked = {"steps": plan.steps, "guidance": plan.guidance, "seed": number}
+            seconds = (plan.frames - 1) / FPS
+            options = {"size": plan.size, "seconds": seconds, **asked}
+            video = create_when_loaded(client, prompt_of(number), options)
+            for _ in client.events(video):
+                pass
+            client.download(client.wait(video), path)
+            return read_stages(server, video)
 
-            yield render
-    finally:
-        process.stop()
+        yield render
+
+
+def create_when_loaded(client: "Filmgate", prompt: str, options: Mapping[str, Any]) -> "Video":
+    """Create the video; while the worker loads the model for the first time, try again every half second."""
+    from filmgate.cli.load_test.server import START_SECONDS
+    from filmgate.client.errors import RequestFailed
+
+    ends = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return client.create(prompt, **options)
+        except RequestFailed as exc:
+            if exc.reason != "model_loading" or time.monotonic() > ends:
+                raise
+            time.sleep(0.5)
+
+
+def read_stages(server: "Server", video: "Video") -> Seconds:
+    """What the worker measured, from the server's database."""
+    from filmgate.cli.bench_service import read_jobs
+
+    (job,) = read_jobs(server, [video.id])
+    assert job.measured is not None
+    return {stage: getattr(job.measured, stage) for stage in ("text", "denoise", "decode")}
+
+
+WAYS: dict[str, Way] = {"diffusers": diffusers_way, "generate": generate_way, "service": service_way}
+
+
+def table(results: Figures, ratios: Figures) -> str:
+    """The result as a Markdown table."""
+    lines = [
+        "| way | prompt to file, s | relative | text | denoise | decode, copy, encode | other |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, total in results["seconds"].items():
+        stages = results["stages"][name]
+        ours = sum(stages.get(stage, 0.0) for stage in ("decode", "copy", "encode"))
+        other = total - stages["text"] - stages["denoise"] - ours
+        values = (total, ratios[f"{name}_to_diffusers"], stages["text"], stages["denoise"], ours, other)
+        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in values) + " |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from filmgate.cli import main
 from filmgate.database import open_database
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
-from tests.integration.test_readme import read_blocks
+from tests.blocks import read_blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
 TUTORIAL = sorted(path.name for path in (DOCS / "tutorial").glob("*.md"))

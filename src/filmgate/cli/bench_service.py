@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from filmgate.cli.load_test.mix import ClipKind
     from filmgate.cli.load_test.report import Measured
     from filmgate.cli.load_test.server import Server
+    from filmgate.jobs import Job
 
 
 def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
@@ -127,8 +128,12 @@ def _send(server: "Server", kinds: "Sequence[ClipKind]", plan: Any) -> "Measured
 
 def read_ends(server: "Server", ids: "Sequence[str]") -> dict[str, float]:
     """When each job was completed, from the database of a server that this command started."""
-    if server.data is None:
-        return {}
+    jobs = read_jobs(server, ids) if server.data is not None else []
+    return {job.id: job.finished_at for job in jobs if job.finished_at is not None}
+
+
+def read_jobs(server: "Server", ids: "Sequence[str]") -> "list[Job]":
+    """The jobs of a server that this command started, from its database."""
     from filmgate.database import open_database
     from filmgate.jobs import JobId
     from filmgate.scheduling import open_reader
@@ -136,14 +141,14 @@ def read_ends(server: "Server", ids: "Sequence[str]") -> dict[str, float]:
     from filmgate.store.keys import open_keys
     from filmgate.tenants.base import LOCAL_TENANT
 
+    assert server.data is not None
     settings = load_settings()
     database = open_database(settings.queue, server.data)
     try:
         reader = open_reader(database, open_keys(settings.store, server.data))
-        jobs = [reader.find(LOCAL_TENANT, JobId(each)) for each in ids]
+        return [reader.find(LOCAL_TENANT, JobId(each)) for each in ids]
     finally:
         database.close()
-    return {job.id: job.finished_at for job in jobs if job.finished_at is not None}
 
 
 def predict(alone: "Mapping[ClipKind, Mapping[str, Any]]", device: str | None) -> dict[str, float | str]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +36,17 @@ class Server:
 
 
 @contextmanager
-def started_server(models: Sequence[str], folder: Path) -> Iterator[Server]:
+def started_server(
+    models: Sequence[str], folder: Path, environ: Mapping[str, str] | None = None
+) -> Iterator[Server]:
     """Run a server and its worker until the block ends. Raises UsageError with the end of its log."""
     data, log = folder / "data", folder / "serve.log"
     command = [sys.executable, "-m", "filmgate", "serve", "--port", "0", "--data", str(data)]
     command += [part for model in models for part in ("--model", model)]
+    variables = {**os.environ, **_UNLIMITED, **(environ or {})}
     with (
         log.open("wb") as output,
-        subprocess.Popen(command, env=os.environ | _UNLIMITED, stderr=output, stdout=output) as process,
+        subprocess.Popen(command, env=variables, stderr=output, stdout=output) as process,
     ):
         try:
             url = _wait_for_address(process, log)
