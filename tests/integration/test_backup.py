@@ -130,6 +130,7 @@ def test_the_commands_back_up_and_restore(home, places, tmp_path):
     assert json.loads(backed_up.stdout)["jobs"] == 3
     restored = filmgate(new.data, "restore", str(places[0]), "--keys", str(places[1]))
     assert (restored.exit_code, "3 jobs restored" in restored.stdout) == (0, True)
+    (tmp_path / "incomplete").mkdir()
     incomplete = filmgate(tmp_path / "incomplete", "restore", str(places[0]))
     assert (incomplete.exit_code, "missing object: acme/" in incomplete.stderr) == (1, True)
     services = open_services(new)

@@ -3,8 +3,9 @@
 import sys
 
 import pytest
+import typer
 
-from filmgate.cli import main
+from filmgate.cli import app, main
 from filmgate.database import open_database
 from filmgate.settings import QueueSettings
 from filmgate.store.keys.files import FileKeyring
@@ -24,23 +25,80 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("keys", "rotate", "acme"),
-        ("keys", "rewrap", "acme"),
-        ("keys", "adopt"),
-        ("backup", "copy"),
-        ("tenant", "list"),
-        ("route", "video_0"),
-        ("models", "pull", "s3://film/models/wan/v1/"),
-    ],
-    ids=" ".join,
-)
+# Commands that need a data folder, with arguments that are valid otherwise.
+NEEDS_FOLDER = {
+    "worker": ["--model", "flipbook"],
+    "backup": ["copy"],
+    "restore": ["copy"],
+    "route": ["video_0"],
+    "models pull": ["s3://film/models/wan/v1/"],
+    "models forget-golden": ["abc"],
+    "tenant add": ["acme"],
+    "tenant set": ["acme", "--weight", "2"],
+    "tenant list": [],
+    "tenant show": ["acme"],
+    "tenant rotate": ["acme"],
+    "tenant enable": ["acme"],
+    "tenant disable": ["acme"],
+    "tenant forget": ["acme", "--yes"],
+    "tenant delete": ["acme", "--yes"],
+    "keys rotate": ["acme"],
+    "keys rewrap": ["acme"],
+    "keys adopt": [],
+    "audit show": [],
+    "audit export": ["-o", "audit.jsonl"],
+    "audit verify": [],
+}
+# Commands that can do their work without one, and their exit code.
+NEEDS_NONE = {
+    "config": ([], 0),
+    "doctor": ([], 0),
+    "models list": ([], 0),
+    "models search": (["flipbook"], 0),
+    "models verify": ([], 0),
+    "models evict": (["--to", "0"], 0),
+    # These read the API key from the folder, unless --key-file is given.
+    "jobs list": ([], 2),
+    "jobs show": (["video_0"], 2),
+    "jobs watch": (["video_0"], 2),
+    "jobs cancel": (["video_0"], 2),
+    "jobs download": (["video_0"], 2),
+}
+CREATES_FOLDER = {"generate", "serve"}
+
+
+def commands_with_data(command, path=()):
+    if not hasattr(command, "commands"):
+        return {" ".join(path)} if any("--data" in each.opts for each in command.params) else set()
+    return set().union(*(commands_with_data(each, (*path, n)) for n, each in command.commands.items()))
+
+
+def test_every_command_with_a_data_folder_is_tested_here():
+    found = commands_with_data(typer.main.get_command(app))
+    assert found == NEEDS_FOLDER.keys() | NEEDS_NONE.keys() | CREATES_FOLDER
+
+
+@pytest.mark.parametrize("command", NEEDS_FOLDER)
 def test_a_missing_data_folder_is_an_error_and_is_not_created(run, tmp_path, command):
-    code, out, err = run(*command, "--data", "elsewhere")
-    assert (code, out) == (2, "")
-    assert err.startswith(f"error: --data: there is no data folder {tmp_path / 'elsewhere'}; use --data")
+    code, out, err = run(*command.split(), *NEEDS_FOLDER[command], "--data", "elsewhere")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"error: --data: there is no data folder {tmp_path / 'elsewhere'}; ")
+    assert any(word in err for word in ("--data, set FILMGATE_DATA", "`mkdir`"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", NEEDS_NONE)
+def test_a_command_that_needs_no_data_folder_does_not_create_it(run, tmp_path, command):
+    arguments, expected = NEEDS_NONE[command]
+    code, _, err = run(*command.split(), *arguments, "--data", "elsewhere")
+    assert code == expected, err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_migration_does_not_create_a_data_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("FILMGATE_DATA", "elsewhere")
+    code, _, err = run("deploy", "migrate")
+    assert (code, "there is no data folder" in err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -49,7 +107,6 @@ def test_a_command_that_only_reads_says_that_the_folder_does_not_exist(run, tmp_
     code, _, err = run(*command, "--data", "elsewhere")
     assert code == 0
     assert err == f"data folder: {tmp_path / 'elsewhere'} (does not exist yet; `filmgate serve` creates it)\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_given_folder_is_the_one_that_is_used(run, tmp_path):

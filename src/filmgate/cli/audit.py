@@ -57,9 +57,8 @@ def export_audit(
     from filmgate.audit.log import AuditLog
 
     settings = settings_with(data)
-    signer = open_installation_signer(settings)
     with opened_database(settings) as database, output.open("x", encoding="utf-8") as file:
-        log = AuditLog(database)
+        signer, log = open_installation_signer(settings), AuditLog(database)
         tenant_id = _to_query(tenant, None).tenant_id
         heads = log.heads(tenant_id)
         records = log.records_until(heads, tenant_id)

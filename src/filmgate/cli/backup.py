@@ -9,6 +9,9 @@ import typer
 
 from filmgate.cli.data_folder import Data, report_data_folder, require_data_folder, settings_with
 
+COPY_OBJECTS_FIRST = (
+    "copy the objects of the backup into its folder `objects` first, or create an empty folder with `mkdir`"
+)
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 
@@ -38,13 +41,15 @@ def restore_installation(
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Restore a backup into a new data folder and check that objects and prompts can be read.
+    """Restore a backup into a data folder without a database and check that objects and prompts can be read.
 
     Copy the objects first. Exit code 1 if anything is missing.
     """
     from filmgate.worker.backup import restore
 
     settings = settings_with(data)
+    if not settings.queue.url:
+        require_data_folder(settings, COPY_OBJECTS_FIRST)
     done = restore(settings, source, keys)
     report_data_folder(settings)
     if is_json:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from filmgate.database import Database
     from filmgate.settings import Settings
 
+CHOOSE_OR_SERVE = "use --data, set FILMGATE_DATA, or run `filmgate serve` to create it"
 Data = Annotated[Path | None, typer.Option(help="Data folder; overrides the setting `data`.")]
 
 
@@ -31,14 +32,10 @@ def report_data_folder(settings: "Settings") -> None:
     typer.echo(f"data folder: {settings.data.absolute()}{missing}", err=True)
 
 
-def require_data_folder(settings: "Settings") -> None:
-    """Raises UsageError if the folder does not exist: only `serve`, `worker` and `generate` create one."""
+def require_data_folder(settings: "Settings", remedy: str = CHOOSE_OR_SERVE) -> None:
+    """Raises UsageError if the folder does not exist: only `serve` and `generate` create one."""
     if not settings.data.is_dir():
-        raise UsageError(
-            f"there is no data folder {settings.data.absolute()}; use --data, set FILMGATE_DATA, or run "
-            "`filmgate serve` to create it",
-            option="--data",
-        )
+        raise UsageError(f"there is no data folder {settings.data.absolute()}; {remedy}", option="--data")
 
 
 @contextmanager

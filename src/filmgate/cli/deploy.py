@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from filmgate.cli.data_folder import require_data_folder
 from filmgate.cli.deploy_replay import replay_scaling
 from filmgate.errors import RunError, UsageError
 
@@ -70,6 +71,8 @@ def migrate() -> None:
     from filmgate.settings import load_settings
 
     settings = load_settings()
+    if not settings.queue.url:
+        require_data_folder(settings)
     open_database(settings.queue, settings.data).close()
     typer.echo("the schema is current")
 

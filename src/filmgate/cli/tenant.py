@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.cli.data_folder import (
+    Data,
+    opened_database,
+    report_data_folder,
+    require_data_folder,
+    settings_with,
+)
 from filmgate.cli.tenant_options import (
     AsJson,
     Certificate,
@@ -213,7 +219,10 @@ def delete_tenant(
 
 def _check_confirmed(name: str, *, is_confirmed: bool) -> None:
     if not is_confirmed:
-        raise UsageError(f"everything that {name} stored becomes unreadable for good", option="--yes")
+        raise UsageError(
+            f"everything that {name} stored would be unreadable for good; add --yes to confirm",
+            option="--yes",
+        )
 
 
 def _print_offboarded(name: str, done: "Offboarded", *, is_json: bool) -> None:
@@ -226,7 +235,11 @@ def opened_tenant_data(data: "Path | None") -> "Iterator[Offboarding]":
     """Everything that belongs to tenants: jobs, keys and objects."""
     from filmgate.worker.offboarding import opened_offboarding
 
-    with opened_offboarding(settings_with(data)) as offboarding:
+    settings = settings_with(data)
+    if not settings.queue.url:
+        require_data_folder(settings)
+    report_data_folder(settings)
+    with opened_offboarding(settings) as offboarding:
         yield offboarding
 
 

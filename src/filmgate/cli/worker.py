@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from filmgate.cli.data_folder import require_data_folder
 from filmgate.errors import FilmgateError, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from filmgate.worker_process import RunnerParts
 
 DEFAULT_MODEL = "flipbook"
+CHOOSE_OR_MAKE = (
+    "name the server's folder with --data or FILMGATE_DATA; if this machine shares a database and a store "
+    "with its server instead of the folder, create an empty one with `mkdir`"
+)
 
 
 def worker(
@@ -48,6 +53,7 @@ def worker(
         if tenant:
             chosen = settings.worker.model_copy(update={"tenants": ",".join(tenant)})
             settings = settings.model_copy(update={"worker": chosen})
+        require_data_folder(settings, CHOOSE_OR_MAKE)
         if is_managed:
             run_managed(settings, model or [])
         else:
@@ -57,7 +63,7 @@ def worker(
 def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], None]") -> None:
     """Render these models on the device of this process."""
     models = parse_models(given)
-    from filmgate.models.weights import ensure_local, open_cache
+    from filmgate.models.weights import ensure_adapter, ensure_local, open_cache
     from filmgate.worker.tracing import StartUp
     from filmgate.worker_process import run_worker
 
@@ -78,7 +84,7 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             watch_seconds = settings.worker.gpu_watch_seconds
             known = open_adapters(settings.models.adapters_file)
             adapters = AdapterCache(
-                lambda name: Path(ensure_local(known.find(name).location, cache, held)),
+                lambda name: ensure_adapter(known.find(name).location, cache, held),
                 settings.models.adapter_cache_bytes,
             )
             runner = GpuRunner(folders, settings.pipeline, parts.metrics, goldens, watch_seconds, adapters)

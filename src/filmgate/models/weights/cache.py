@@ -121,6 +121,8 @@ class ModelCache:
 
     def shrink(self, to_bytes: int) -> list[str]:
         """Evicts by last use until at most this many bytes, or only models in use, remain."""
+        if not self._folder.is_dir():
+            return []
         with acquire_lock(self._folder / LOCKS / "room"):
             return self._evict_until(lambda: sum(map(_size, find_entries(self._folder))) <= to_bytes)
 
