@@ -4,7 +4,7 @@ import pytest
 
 from filmgate.errors import ModelError, ModelUnavailable, UsageError
 from filmgate.models.names import shipped_folder
-from filmgate.models.weights import ensure_local, hub, inventory
+from filmgate.models.weights import ensure_adapter, ensure_local, hub, inventory
 from filmgate.settings import load_settings
 from tests.hub import Hub
 
@@ -97,3 +97,54 @@ def test_what_is_wrong_is_said_with_the_remedy(server):
         hub.pull_hub_model(ID)
     with pytest.raises(ModelError, match=f"is not pinned on this machine; run `filmgate models pull {ID}`"):
         hub.verify_hub_model(ID)
+
+
+@pytest.fixture
+def adapters(server):
+    """A hub whose repository has LoRA files instead of a pipeline."""
+    server.files = {"style.safetensors": b"style", "README.md": b"read", "fp8/style.safetensors": b"small"}
+    return server
+
+
+def test_an_adapter_of_the_hub_is_pulled_once_checked_and_pinned(adapters):
+    """A location is a repository with one file, or names its file."""
+    file = ensure_adapter(ID, None, None)
+    assert (file.name, file.read_bytes()) == ("style.safetensors", b"style")
+    adapters.requested.clear()
+    adapters.revision = "b" * 40
+    assert ensure_adapter(ID, None, None) == file
+    assert ensure_adapter(f"{ID}/style.safetensors", None, None) == file
+    assert adapters.requested == []
+    named = ensure_adapter(f"{ID}/fp8/style.safetensors", None, None)
+    assert named.read_bytes() == b"small"
+    assert {record.path for record in hub.find_hub_model(ID).manifest.files} == {
+        "style.safetensors",
+        "fp8/style.safetensors",
+    }
+
+
+def test_what_is_wrong_with_an_adapter_is_said_with_the_remedy(adapters):
+    with pytest.raises(
+        UsageError, match=f"{ID} has no file a.safetensors; name one of fp8/style.safetensors,"
+    ):
+        ensure_adapter(f"{ID}/a.safetensors", None, None)
+    adapters.files["other.safetensors"] = b"other"
+    with pytest.raises(
+        UsageError, match=f"{ID} has 2 safetensors files; name one of .*, as in {ID}/fp8/style"
+    ):
+        ensure_adapter(ID, None, None)
+    with pytest.raises(UsageError, match="a LoRA adapter is named in models.adapters_file instead"):
+        hub.pull_hub_model(ID)
+    adapters.files |= {"style.safetensors": b"style"}
+    adapters.damaged.add("style.safetensors")
+    with pytest.raises(ModelError, match="style.safetensors arrived damaged; run the same command again"):
+        ensure_adapter(f"{ID}/style.safetensors", None, None)
+
+
+def test_a_hub_model_is_evicted_and_pulled_again(server):
+    folder = hub.pull_hub_model(ID).folder
+    assert hub.evict_hub_model(ID) is True
+    assert not folder.exists()
+    assert (hub.find_hub_model(ID), hub.list_hub_models()) == (None, [])
+    assert hub.evict_hub_model(ID) is False
+    assert hub.pull_hub_model(ID).is_whole

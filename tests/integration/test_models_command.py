@@ -4,18 +4,20 @@ import json
 import secrets
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import boto3
 import pytest
 from prometheus_client import CollectorRegistry
 
+from filmgate.cli import main
 from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
 from filmgate.database import open_database
 from filmgate.errors import ModelError, UsageError
 from filmgate.models.names import shipped_folder
-from filmgate.models.weights import open_cache
+from filmgate.models.weights import ensure_adapter, open_cache
 from filmgate.models.weights.bucket_doctor import check_models_bucket
 from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
@@ -179,6 +181,36 @@ def test_push_pull_list_verify_evict(site, folder):
     assert site.run("evict", site.url).stdout.strip() == site.url
     assert site.run("evict", site.url).returncode == 1
     assert site.run("evict").returncode == 2
+
+
+def test_an_adapter_in_the_bucket_is_pushed_pulled_and_held_while_it_is_used(site, tmp_path):
+    folder = tmp_path / "style"
+    folder.mkdir()
+    (folder / "style.safetensors").write_bytes(b"factors")
+    url = f"s3://{site.bucket}/adapters/style/v1/"
+    push_folder(folder, site.remote(url))
+    cache = site.cache(tmp_path)
+    with ExitStack() as held:
+        pulled = ensure_adapter(url, cache, held)
+        assert (pulled / "style.safetensors").read_bytes() == b"factors"
+        assert cache.evict(parse_location(url)) is False
+    assert cache.evict(parse_location(url)) is True
+    (folder / "second.safetensors").write_bytes(b"factors")
+    with pytest.raises(
+        UsageError, match="neither a diffusers pipeline, which has a model_index.json, nor a LoRA"
+    ):
+        push_folder(folder, site.remote(url))
+
+
+@pytest.mark.parametrize("command", ["pull", "verify", "evict"])
+def test_what_is_no_model_is_answered_with_every_kind_of_name(monkeypatch, capsys, command):
+    monkeypatch.setattr(sys, "argv", ["filmgate", "models", command, "not/a/model"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert capsys.readouterr().err == (
+        "error: MODEL: 'not/a/model' is not a model that can be pulled; give a name of the catalog such as "
+        "wan2.1-t2v-1.3b, a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, or s3://BUCKET/models/NAME/vN/\n"
+    )
 
 
 def test_without_boto3_the_error_is_one_line_with_the_remedy(monkeypatch):

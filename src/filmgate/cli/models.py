@@ -28,7 +28,9 @@ _PROGRESS_SECONDS = 2.0
 
 @models.command("push")
 def push(
-    folder: Annotated[Path, typer.Argument(help="A diffusers folder.")], url: Url, is_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(help="A diffusers folder, or a folder with one LoRA file.")],
+    url: Url,
+    is_json: AsJson = False,
 ) -> None:
     """Upload a folder as a version: first the files, last the manifest with their SHA-256."""
     from filmgate.models.weights.location import parse_location
@@ -55,11 +57,28 @@ def pull(model: Model, data: Data = None, is_json: AsJson = False) -> None:
 
     A hub model is pinned: it is loaded at this revision until it is pulled again.
     """
-    from filmgate.models.names import is_hub_id, name_model
+    from filmgate.models.names import is_hub_id
 
-    location = name_model(model).location
+    location = _find_location(model)
     found = _pull_from_hub(location) if is_hub_id(location) else _pull_from_s3(location, data)
     typer.echo(json.dumps(found) if is_json else found["folder"])
+
+
+def _find_location(model: str) -> str:
+    """The hub id or s3:// URL of a model. Raises UsageError for anything that cannot be pulled."""
+    from filmgate.models.names import SHIPPED, is_hub_id, name_model
+    from filmgate.models.weights.location import is_remote
+
+    location = name_model(model).location
+    if is_hub_id(location) or is_remote(location):
+        return location
+    if location in SHIPPED or Path(location).exists():
+        raise UsageError(f"{model} is on this machine already; use it with --model {model}", option="MODEL")
+    raise UsageError(
+        f"{model!r} is not a model that can be pulled; give a name of the catalog such as wan2.1-t2v-1.3b, a "
+        "hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers, or s3://BUCKET/models/NAME/vN/",
+        option="MODEL",
+    )
 
 
 def _pull_from_hub(hub_id: str) -> dict[str, object]:
@@ -114,12 +133,13 @@ def verify(
     is_json: AsJson = False,
 ) -> None:
     """Read every byte and compare digests. The next pull downloads damaged files again."""
-    from filmgate.models.names import is_hub_id, name_model
+    from filmgate.models.names import is_hub_id
     from filmgate.models.weights.location import parse_location
 
+    named = _find_location(model) if model else None
     cache = _open_cache(data)
     pulled = [each.model for each in _stored(data) if each.source in ("hub", "s3") and each.is_whole]
-    names = [name_model(model).location] if model else pulled
+    names = [named] if named else pulled
     results = [_verify_hub(n) if is_hub_id(n) else cache.verify(parse_location(n)) for n in names]
     if is_json:
         typer.echo(json.dumps({"models": [asdict(result) for result in results]}))
@@ -141,32 +161,45 @@ def _verify_hub(hub_id: str) -> "Verification":
 
 @models.command("evict")
 def evict(
-    urls: Annotated[list[str] | None, typer.Argument(help="Models to delete.", metavar="[URL]...")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Models to delete.", metavar="[MODEL]...")] = None,
     to_bytes: Annotated[
         int | None,
         typer.Option(
-            "--to", min=0, help="Delete the least recently used until at most this many bytes remain."
+            "--to", min=0, help="Delete the least recently used of S3 until at most this many bytes remain."
         ),
     ] = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
-    """Delete models of S3 from the cache. A model in use is kept."""
-    from filmgate.models.weights.location import parse_location
+    """Delete pulled models from this machine. A model of S3 that is in use is kept.
 
+    Of a hub model, the pinned revision is deleted; a worker that has loaded it goes on.
+    """
     cache = _open_cache(data)
-    if bool(urls) == (to_bytes is not None):
-        raise UsageError("give either URLs or --to BYTES", option="URL")
+    if bool(names) == (to_bytes is not None):
+        raise UsageError("give either models or --to BYTES", option="MODEL")
     if to_bytes is not None:
         evicted, kept = cache.shrink(to_bytes), []
     else:
-        locations = [parse_location(url) for url in urls or ()]
-        results = {location.url: cache.evict(location) for location in locations}
-        evicted = [url for url, is_evicted in results.items() if is_evicted]
-        kept = [url for url, is_evicted in results.items() if not is_evicted]
+        results = {model: _evict(model, cache) for model in map(_find_location, names or ())}
+        evicted = [model for model, is_evicted in results.items() if is_evicted]
+        kept = [model for model, is_evicted in results.items() if not is_evicted]
     typer.echo(json.dumps({"evicted": evicted, "kept": kept}) if is_json else "\n".join(evicted))
     if kept:
-        raise ModelError(f"not evicted, in use or not in the cache: {', '.join(kept)}")
+        raise ModelError(
+            f"not deleted, because in use or not pulled: {', '.join(kept)}; see `filmgate models list`"
+        )
+
+
+def _evict(location: str, cache: "ModelCache") -> bool:
+    from filmgate.models.names import is_hub_id
+    from filmgate.models.weights.location import parse_location
+
+    if not is_hub_id(location):
+        return cache.evict(parse_location(location))
+    from filmgate.models.weights.hub import evict_hub_model
+
+    return evict_hub_model(location.partition("@")[0])
 
 
 def pull_progress() -> "ReportProgress":

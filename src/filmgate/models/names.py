@@ -13,6 +13,7 @@ SHIPPED = ("flipbook", "miniature")
 """Models in the package, under models/shipped: Flipbook, and a small one with random weights for tests."""
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?", re.ASCII)
+_HUB_FILE = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?(/[\w. /-]+\.safetensors)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,16 @@ def shipped_folder(name: str) -> Path:
 
 def is_hub_id(text: str) -> bool:
     """Whether this is OWNER/NAME or OWNER/NAME@REVISION, and not a folder."""
-    is_path = text.startswith((".", "/", "~")) or Path(text).exists()
-    return not is_path and _HUB_ID.fullmatch(text) is not None
+    return not _is_path(text) and _HUB_ID.fullmatch(text) is not None
+
+
+def is_hub_file(text: str) -> bool:
+    """Whether this is a hub id, or a hub id and a file: OWNER/NAME@REVISION/FILE.safetensors."""
+    return not _is_path(text) and ".." not in text and _HUB_FILE.fullmatch(text) is not None
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith((".", "/", "~")) or Path(text).exists()
 
 
 def name_model(text: str) -> NamedModel:

@@ -35,6 +35,23 @@ def ensure_local(model: str, cache: ModelCache, held: ExitStack, report: ReportP
         return ensure_hub_model(model, report)
     if not is_remote(model):
         return model
-    acquired = cache.acquire(parse_location(model), report)
+    return _acquire(model, cache, held, report)
+
+
+def ensure_adapter(location: str, cache: ModelCache, held: ExitStack) -> Path:
+    """The file or folder of an adapter; one in S3 or on the hub is pulled if necessary."""
+    from filmgate.models.names import is_hub_file
+
+    if is_remote(location):
+        return Path(_acquire(location, cache, held))
+    if is_hub_file(location):
+        from filmgate.models.weights.hub import ensure_hub_adapter  # needs the worker extra
+
+        return ensure_hub_adapter(location)
+    return Path(location).expanduser()
+
+
+def _acquire(url: str, cache: ModelCache, held: ExitStack, report: ReportProgress | None = None) -> str:
+    acquired = cache.acquire(parse_location(url), report)
     held.enter_context(acquired.lock)
     return str(acquired.folder)

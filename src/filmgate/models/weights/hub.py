@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from huggingface_hub import HfApi, constants, hf_hub_download
+from huggingface_hub import HfApi, constants, hf_hub_download, scan_cache_dir
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -92,10 +92,62 @@ def ensure_hub_model(text: str, report: ReportProgress | None = None) -> str:
     return str(pull_hub_model(text, report).folder)
 
 
+def ensure_hub_adapter(text: str) -> Path:
+    """The file or folder of the adapter OWNER/NAME[@REVISION][/FILE.safetensors], pulled if necessary."""
+    owner, name, *inside = text.split("/", 2)
+    repository, path = f"{owner}/{name}", inside[0] if inside else ""
+    found = find_hub_model(repository)
+    if found is None or not _adapter_files(found, path):
+        kept = () if found is None else tuple(file.path for file in found.manifest.files)
+        found = pull_hub_model(repository, choose=lambda info: _choose_adapter(info, path, kept))
+    return found.folder / (path or _adapter_files(found, path)[0])
+
+
+def _adapter_files(model: HubModel, path: str) -> list[str]:
+    """The named file, or all safetensors files in the root, if they are pulled."""
+    names = [file.path for file in model.manifest.files]
+    return [name for name in names if (name == path if path else _is_adapter(name))]
+
+
+def _is_adapter(path: str) -> bool:
+    return "/" not in path and path.endswith(".safetensors")
+
+
+def _choose_adapter(info: "ModelInfo", path: str, kept: tuple[str, ...]) -> dict[str, int]:
+    """Bytes of the adapter's file, and of the files that were pulled before."""
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    names = [path] if path in sizes else [name for name in sizes if not path and _is_adapter(name)]
+    if len(names) != 1:
+        others = sorted(name for name in sizes if name.endswith(".safetensors"))
+        example = f"{info.id}/{others[0]}" if others else "OWNER/NAME/FILE.safetensors"
+        raise UsageError(
+            f"{info.id} has {'no file ' + path if path else f'{len(names)} safetensors files'}; name one of "
+            f"{', '.join(others) or 'another repository'}, as in {example}",
+            option="models.adapters_file",
+        )
+    return {name: size for name, size in sizes.items() if name in (*names, *kept)}
+
+
+def evict_hub_model(hub_id: str) -> bool:
+    """Delete the pinned revision and its pin; False if none is pinned. The cache's other revisions stay."""
+    pin = _repository(hub_id) / PIN_FILE
+    if not pin.is_file():
+        return False
+    revision = str(json.loads(pin.read_text())["revision"])
+    pin.unlink()
+    scan_cache_dir(constants.HF_HUB_CACHE).delete_revisions(revision).execute()
+    return True
+
+
 def pull_hub_model(
-    text: str, report: ReportProgress | None = None, describe: Callable[[str], None] | None = None
+    text: str,
+    report: ReportProgress | None = None,
+    describe: Callable[[str], None] | None = None,
+    choose: "Callable[[ModelInfo], dict[str, int]] | None" = None,
 ) -> HubModel:
     """Download OWNER/NAME at its newest revision, or at @REVISION, compare checksums and pin it.
+
+    `choose` picks the files and their sizes; by default those that diffusers loads.
 
     Files that are present are not downloaded again. Raises UsageError, ModelUnavailable or ModelError.
     """
@@ -103,7 +155,7 @@ def pull_hub_model(
     disable_progress_bars()  # stderr is for our own lines
     with _hub_errors(text):
         info = HfApi().model_info(hub_id, revision=revision or None, files_metadata=True)
-        sizes = _wanted_files(info)
+        sizes = (choose or _wanted_files)(info)
         licence = (info.card_data.license if info.card_data else None) or "not stated"
         if describe is not None:
             describe(
@@ -142,7 +194,11 @@ def _wanted_files(info: "ModelInfo") -> dict[str, int]:
     """Bytes of each file that diffusers loads: configurations, and safetensors without a variant."""
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     if INDEX_FILE not in sizes:
-        raise UsageError(f"{info.id} is not a diffusers pipeline: it has no {INDEX_FILE}", option="MODEL")
+        raise UsageError(
+            f"{info.id} is not a diffusers pipeline: it has no {INDEX_FILE}; a LoRA adapter is named in "
+            "models.adapters_file instead",
+            option="MODEL",
+        )
     return {path: size for path, size in sizes.items() if _is_wanted(path)}
 
 

@@ -66,9 +66,16 @@ def parse_manifest(text: str | bytes, source: str) -> Manifest:
 
 
 def build_manifest(folder: Path) -> Manifest:
-    """The manifest of a diffusers folder, without hidden files, in which a hub keeps its metadata."""
-    if not (folder / INDEX_FILE).is_file():
-        raise UsageError(f"{folder} is not a diffusers pipeline: it has no {INDEX_FILE}", option="FOLDER")
+    """The manifest of a diffusers folder or of an adapter, a folder with one safetensors file.
+
+    Hidden files, in which a hub keeps its metadata, are left out.
+    """
+    if not (folder / INDEX_FILE).is_file() and len(list(folder.glob("*.safetensors"))) != 1:
+        raise UsageError(
+            f"{folder} is neither a diffusers pipeline, which has a {INDEX_FILE}, nor a LoRA adapter, a "
+            "folder with one safetensors file",
+            option="FOLDER",
+        )
     paths = [path for path in sorted(folder.rglob("*")) if _is_listed(path, folder)]
     with ThreadPoolExecutor(_HASH_THREADS, thread_name_prefix="hash") as threads:
         digests = threads.map(hash_file, paths)
