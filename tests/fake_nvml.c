@@ -1,5 +1,6 @@
 /* A stand-in for the NVIDIA driver's libnvidia-ml.so.1. Its state is the file that FAKE_NVML names: lines of
-   "key value", read at each call. `error` is the NVML code that every call about a GPU returns. */
+   "key value", read at each call. `error` is the NVML code that every call about a GPU returns. `mig` is the
+   number of MIG devices of each GPU: device N of GPU 1 has the handle 100 + N and the GPU instance N. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +24,14 @@ static long long get(const char *key, long long otherwise) {
 }
 
 #define CHECK() do { int code = (int)get("error", 0); if (code) return code; } while (0)
+#define IS_MIG(d) ((size_t)(d) >= 100)
+#define NO_MIG(d) do { if (IS_MIG(d)) return 3; } while (0)
 #define NUMBER(name, type, key, otherwise) \
-    int name(void *d, type *v) { (void)d; CHECK(); *v = (type)get(key, otherwise); return 0; }
+    int name(void *d, type *v) { CHECK(); NO_MIG(d); *v = (type)get(key, otherwise); return 0; }
 #define NUMBER_OF(name, key, otherwise) \
-    int name(void *d, int which, u32 *v) { (void)d; (void)which; CHECK(); *v = (u32)get(key, otherwise); return 0; }
+    int name(void *d, int which, u32 *v) { \
+        (void)which; CHECK(); NO_MIG(d); *v = (u32)get(key, otherwise); return 0; \
+    }
 
 int nvmlInit_v2(void) { return (int)get("init", 9); }
 int nvmlInitWithFlags(u32 flags) { (void)flags; return (int)get("init", 9); }
@@ -42,7 +47,18 @@ int nvmlDeviceGetHandleByIndex_v2(u32 i, void **d) {
 }
 int nvmlDeviceGetName(void *d, char *b, u32 n) { (void)d; CHECK(); snprintf(b, n, "NVIDIA H200"); return 0; }
 int nvmlDeviceGetUUID(void *d, char *b, u32 n) {
-    snprintf(b, n, "GPU-00000000-0000-0000-0000-%012zu", (size_t)d);
+    snprintf(b, n, "%s-00000000-0000-0000-0000-%012zu", IS_MIG(d) ? "MIG" : "GPU", (size_t)d);
+    return 0;
+}
+int nvmlDeviceGetMaxMigDeviceCount(void *d, u32 *n) { (void)d; *n = get("mig", 0) ? 7 : 0; return 0; }
+int nvmlDeviceGetMigDeviceHandleByIndex(void *d, u32 i, void **mig) {
+    if (i >= (u32)get("mig", 0)) return 6;
+    *mig = (void *)((size_t)d * 100 + i + 1);
+    return 0;
+}
+int nvmlDeviceGetGpuInstanceId(void *d, u32 *id) {
+    if (!IS_MIG(d)) return 3;
+    *id = (u32)((size_t)d % 100);
     return 0;
 }
 int nvmlDeviceGetCudaComputeCapability(void *d, int *major, int *minor) {
@@ -53,15 +69,16 @@ int nvmlDeviceGetCudaComputeCapability(void *d, int *major, int *minor) {
 }
 struct memory { u64 total, free, used; };
 int nvmlDeviceGetMemoryInfo(void *d, struct memory *m) {
-    (void)d; CHECK();
-    m->total = 143771ULL << 20;
+    CHECK();
+    m->total = (IS_MIG(d) ? 16384ULL : 143771ULL) << 20;
     m->used = (u64)get("used_mib", 1000) << 20;
     m->free = m->total - m->used;
     return 0;
 }
 struct utilization { u32 gpu, memory; };
 int nvmlDeviceGetUtilizationRates(void *d, struct utilization *u) {
-    (void)d; CHECK();
+    CHECK();
+    if (IS_MIG(d) || get("mig", 0)) return 3;
     u->gpu = (u32)get("utilization", 97);
     u->memory = (u32)get("memory_utilization", 40);
     return 0;
@@ -74,12 +91,13 @@ NUMBER(nvmlDeviceGetEnforcedPowerLimit, u32, "limit_milliwatts", 700000)
 NUMBER(nvmlDeviceGetTotalEnergyConsumption, u64, "millijoules", 5000)
 NUMBER(nvmlDeviceGetCurrentClocksEventReasons, u64, "clock_reasons", 0)
 int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, u64 *c) {
-    (void)d; CHECK();
+    CHECK();
+    if (get("mig", 0) && IS_MIG(d) != (type == 1 && counter == 0)) return 3;
     *c = (u64)get(type == 1 ? (counter ? "double_bit_ever" : "double_bit") : "single_bit", 0);
     return 0;
 }
 int nvmlDeviceGetRemappedRows(void *d, u32 *cor, u32 *unc, u32 *pending, u32 *failed) {
-    (void)d; CHECK();
+    CHECK(); NO_MIG(d);
     *cor = (u32)get("remapped_correctable", 0);
     *unc = (u32)get("remapped_uncorrectable", 0);
     *pending = (u32)get("remap_pending", 0);
@@ -87,7 +105,7 @@ int nvmlDeviceGetRemappedRows(void *d, u32 *cor, u32 *unc, u32 *pending, u32 *fa
     return 0;
 }
 int nvmlEventSetCreate(void **set) { *set = (void *)1; return 0; }
-int nvmlDeviceRegisterEvents(void *d, u64 types, void *set) { (void)d; (void)types; (void)set; return 0; }
+int nvmlDeviceRegisterEvents(void *d, u64 types, void *set) { (void)types; (void)set; NO_MIG(d); return 0; }
 struct event { void *device; u64 type, data; u32 gpu_instance, compute_instance; };
 /* An XID is reported once for every new value of `xid_number`. */
 int nvmlEventSetWait_v2(void *set, struct event *e, u32 timeout) {
@@ -99,5 +117,6 @@ int nvmlEventSetWait_v2(void *set, struct event *e, u32 timeout) {
     memset(e, 0, sizeof *e);
     e->type = 8;
     e->data = (u64)get("xid", 0);
+    e->gpu_instance = (u32)get("xid_instance", 0xFFFFFFFF);
     return number ? 0 : 10;
 }

@@ -8,6 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parent / "fake_nvml.c"
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
+MIG_UUID = "MIG-00000000-0000-0000-0000-000000000102"  # the second MIG device of that GPU
 
 
 class FakeNvml:

@@ -1,21 +1,26 @@
 """No silent CPU: a GPU that torch cannot use is an error with its remedy, at start-up and in `doctor`."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from filmgate.errors import DeviceError
 from filmgate.pipeline.doctor import examine_drivers
-from filmgate.pipeline.loading import compatibility
+from filmgate.pipeline.loading import compatibility, memory
 from filmgate.pipeline.loading.compatibility import (
     TorchBuild,
     count_pci_gpus,
     find_facts,
     find_mismatches,
+    read_gpu,
     read_gpus,
 )
 from filmgate.pipeline.loading.memory import choose_device
+from filmgate.settings import PipelineSettings
 from filmgate.telemetry.findings import Verdict
 from filmgate.telemetry.nvml import GpuModel
+from tests.nvml import MIG_UUID, UUID
 
 BUILD = TorchBuild("2.11.0+cu128", (12, 8), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"))
 H200 = GpuModel("GPU-1", "NVIDIA H200", "570.91.07", (12, 8), (9, 0))
@@ -106,3 +111,18 @@ def test_doctor_reports_every_gpu(nvml):
     assert [finding.verdict for finding in examine_drivers(BUILD)] == [Verdict.OK] * 2
     (finding, _) = examine_drivers(TorchBuild("2.13.0+cu130", (13, 0), ("sm_90",)))
     assert (finding.subject, finding.verdict) == ("driver of GPU 0", Verdict.FAIL)
+
+
+def test_the_mig_device_that_cuda_was_given_is_the_one_that_is_watched(nvml, monkeypatch):
+    """The runner asks for its GPU by this UUID; the mismatches are those of the whole GPU."""
+    nvml.set(mig=3)
+    monkeypatch.setattr(memory, "choose_device", lambda _name: torch.device("cuda"))
+    properties = SimpleNamespace(uuid=MIG_UUID.removeprefix("MIG-"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _device: properties)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert memory.find_gpu_uuid(PipelineSettings()) == MIG_UUID
+    properties.uuid = UUID.removeprefix("GPU-")  # as CUDA 11 gives it: the UUID of the whole GPU
+    assert memory.find_gpu_uuid(PipelineSettings()) == UUID
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", MIG_UUID)
+    assert memory.find_gpu_uuid(PipelineSettings()) == MIG_UUID
+    assert read_gpu(MIG_UUID).name == "NVIDIA H200"

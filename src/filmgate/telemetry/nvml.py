@@ -22,6 +22,7 @@ CLOCK_EVENTS = {
 }
 _LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
 _MEGAHERTZ, _MILLI = 1e6, 1e-3
+_ANY_INSTANCE = 0xFFFFFFFF  # an XID event that belongs to the whole GPU
 _ECC = {
     (kind, counter): (error, scope)
     for kind, error in (
@@ -88,11 +89,18 @@ class GpuModel:
 
 
 class Gpu:
-    """One GPU. Every method raises DeviceLost when the driver cannot reach it any more."""
+    """One GPU, or a MIG device of one. Every method raises DeviceLost when the driver cannot reach it.
 
-    def __init__(self, handle: Any) -> None:
+    A MIG device has its own UUID, memory and XID events. Everything else, such as temperature, clocks and
+    remapped rows, is that of its GPU.
+    """
+
+    def __init__(self, handle: Any, mig: Any = None) -> None:
+        """`mig` is the handle of the MIG device."""
         self._handle = handle
-        self.uuid = str(_ask(pynvml.nvmlDeviceGetUUID, handle) or "")
+        self._own = handle if mig is None else mig
+        self._instance = None if mig is None else _ask(pynvml.nvmlDeviceGetGpuInstanceId, mig)
+        self.uuid = _read_uuid(self._own)
         self._events = _open_events(handle)
 
     def describe(self) -> GpuModel:
@@ -108,12 +116,10 @@ class Gpu:
     def read(self) -> GpuSample:
         """Everything the GPU reports now. Takes a few milliseconds."""
         handle = self._handle
-        use = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        use = _ask(pynvml.nvmlDeviceGetUtilizationRates, self._own)
+        memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, self._own)
         bits = _ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
-        counts = {
-            key: _ask(pynvml.nvmlDeviceGetTotalEccErrors, handle, *which) for key, which in _ECC.items()
-        }
+        counts = {key: self._count_ecc_errors(*which) for key, which in _ECC.items()}
         return GpuSample(
             utilization=use and use.gpu / 100,
             memory_copy_utilization=use and use.memory / 100,
@@ -138,15 +144,23 @@ class Gpu:
         )
 
     def next_xid(self) -> int | None:
-        """The number of the next XID event that nobody has read yet; None if there is none. Does not wait."""
-        if self._events is None:
-            return None
-        try:
-            return int(pynvml.nvmlEventSetWait_v2(self._events, 0).eventData)
-        except pynvml.NVMLError as exc:
-            if exc.value in _LOST:
-                raise DeviceLost(f"NVML: {exc}") from exc
-            return None  # a timeout: no event
+        """The number of the next XID event that nobody has read yet; None if there is none. Does not wait.
+
+        Events of other MIG devices of the same GPU are left out.
+        """
+        while self._events is not None:
+            event = _ask(pynvml.nvmlEventSetWait_v2, self._events, 0)
+            if event is None:  # a timeout: no event
+                return None
+            if self._instance is None or event.gpuInstanceId in (self._instance, _ANY_INSTANCE):
+                return int(event.eventData)
+        return None
+
+    def _count_ecc_errors(self, error: int, scope: int) -> int | None:
+        """Some counters exist for a MIG device alone, others for its GPU alone: the larger answer counts."""
+        handles = [self._own] if self._own is self._handle else [self._own, self._handle]
+        counts = [_ask(pynvml.nvmlDeviceGetTotalEccErrors, handle, error, scope) for handle in handles]
+        return max((count for count in counts if count is not None), default=None)
 
     def _read_rows(self) -> RemappedRows:
         rows = _ask(pynvml.nvmlDeviceGetRemappedRows, self._handle)
@@ -178,15 +192,41 @@ def opened_nvml() -> Iterator[bool]:
 
 def list_gpus() -> list[Gpu]:
     """The GPUs of this machine. Use it within `opened_nvml`."""
-    count = int(_ask(pynvml.nvmlDeviceGetCount) or 0)
-    handles = (_ask(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count))
-    return [Gpu(handle) for handle in handles if handle is not None]
+    return [Gpu(handle) for handle in _list_handles()]
 
 
 def find_gpu(uuid: str) -> Gpu | None:
-    """The GPU with this UUID, with or without the prefix `GPU-`. Use it within `opened_nvml`."""
-    wanted = uuid.removeprefix("GPU-").lower()
-    return next((gpu for gpu in list_gpus() if gpu.uuid.removeprefix("GPU-").lower() == wanted), None)
+    """The GPU or MIG device with this UUID, with any or no prefix. Use it within `opened_nvml`."""
+    wanted = _without_prefix(uuid)
+    for handle in _list_handles():
+        if _without_prefix(_read_uuid(handle)) == wanted:
+            return Gpu(handle)
+        for mig in _list_mig_handles(handle):
+            if _without_prefix(_read_uuid(mig)) == wanted:
+                return Gpu(handle, mig)
+    return None
+
+
+def _list_handles() -> list[Any]:
+    count = int(_ask(pynvml.nvmlDeviceGetCount) or 0)
+    handles = [_ask(pynvml.nvmlDeviceGetHandleByIndex, index) for index in range(count)]
+    return [handle for handle in handles if handle is not None]
+
+
+def _list_mig_handles(handle: Any) -> list[Any]:
+    """The MIG devices of a GPU. Indexes may have gaps."""
+    count = int(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0)
+    handles = [_ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index) for index in range(count)]
+    return [handle for handle in handles if handle is not None]
+
+
+def _read_uuid(handle: Any) -> str:
+    return str(_ask(pynvml.nvmlDeviceGetUUID, handle) or "")
+
+
+def _without_prefix(uuid: str) -> str:
+    """torch gives the UUID of a MIG device without the prefix that NVML writes."""
+    return uuid.lower().removeprefix("gpu-").removeprefix("mig-")
 
 
 def _ask(function: Callable[..., Any], *arguments: Any) -> Any:

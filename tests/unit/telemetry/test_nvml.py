@@ -7,7 +7,7 @@ from filmgate.telemetry.gpu_metrics import GpuCollector
 from filmgate.telemetry.metrics import METRICS, Source
 from filmgate.telemetry.nvml import DeviceLost, find_gpu, list_gpus, opened_nvml
 from filmgate.worker.gpu_watch import GpuWatch
-from tests.nvml import UUID
+from tests.nvml import MIG_UUID, UUID
 
 
 @pytest.fixture
@@ -61,3 +61,69 @@ def test_gpus_are_described(nvml):
         models = [gpu.describe() for gpu in list_gpus()]
     assert [model.uuid[-1] for model in models] == ["1", "2"]
     assert (models[0].driver, models[0].cuda_driver, models[0].capability) == ("570.91.07", (12, 8), (9, 0))
+
+
+@pytest.fixture
+def mig(nvml):
+    nvml.set(mig=3)
+    with opened_nvml():
+        yield find_gpu(MIG_UUID)
+
+
+def test_a_mig_device_has_its_own_memory_and_the_rest_of_its_gpu(mig, nvml):
+    nvml.set(temperature=71, clock_reasons=0x40, remap_failed=1, single_bit=3, double_bit_ever=2)
+    sample = mig.read()
+    assert mig.uuid == MIG_UUID
+    assert mig.describe().name == "NVIDIA H200"
+    assert (sample.memory_total_bytes, sample.memory_used_bytes) == (16 << 30, 1000 << 20)
+    assert (sample.temperature_celsius, sample.power_watts) == (71, 400.0)
+    assert sample.clock_events == {"hw_thermal"}
+    assert sample.rows.has_failed
+    assert sample.utilization is None, "NVML has none for a GPU in MIG mode"
+    assert dict(sample.ecc_errors) == {
+        ("single_bit", "volatile"): 3,
+        ("single_bit", "aggregate"): 3,
+        ("double_bit", "volatile"): 0,
+        ("double_bit", "aggregate"): 2,
+    }
+
+
+@pytest.mark.parametrize("prefix", ["MIG-", "GPU-", ""])
+def test_a_mig_device_is_found_by_the_uuid_that_torch_gives(mig, prefix):
+    found = find_gpu(prefix + MIG_UUID.removeprefix("MIG-"))
+    assert found.uuid == MIG_UUID
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [("double_bit_error", {"double_bit": 1}), ("row_remap_failure", {"remap_failed": 1})],
+)
+def test_an_error_of_the_gpu_is_an_error_of_its_mig_devices(mig, nvml, fault, state):
+    """S1-32, S1-54."""
+    broken = []
+    watch = GpuWatch(mig, broken.append)
+    watch.check()
+    assert not broken
+    nvml.set(**state)
+    watch.check()
+    assert [error.fault for error in broken] == [fault]
+    assert MIG_UUID in str(broken[0])
+
+
+def test_an_xid_event_of_another_mig_device_stops_nothing(mig, nvml):
+    broken = []
+    watch = GpuWatch(mig, broken.append)
+    nvml.set(xid_number=11, xid=94, xid_instance=1)
+    watch.check()
+    assert (broken, watch.state.xids) == ([], {})
+    nvml.set(xid_number=12, xid=94, xid_instance=2)
+    watch.check()
+    assert [error.fault for error in broken] == ["double_bit_error"]
+
+
+def test_every_gpu_and_mig_device_of_the_machine_can_be_found(nvml):
+    nvml.set(count=2, mig=1)
+    with opened_nvml():
+        assert find_gpu("MIG-00000000-0000-0000-0000-000000000201").describe().capability == (9, 0)
+        assert find_gpu("GPU-00000000-0000-0000-0000-000000000002") is not None
+        assert find_gpu("GPU-00000000-0000-0000-0000-000000000003") is None

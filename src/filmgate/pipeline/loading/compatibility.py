@@ -4,6 +4,7 @@ A GPU that torch cannot use must be an error: rendering on the CPU instead works
 is late, and no log line says why.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import torch
 from filmgate.catalog.gpus import Gpu as CatalogGpu
 from filmgate.catalog.loader import load_catalog
 from filmgate.errors import UsageError
-from filmgate.telemetry.nvml import GpuModel, list_gpus, opened_nvml
+from filmgate.telemetry.nvml import GpuModel, find_gpu, list_gpus, opened_nvml
 
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA, _DISPLAY_CLASSES = "0x10de", ("0x0300", "0x0302")
@@ -47,6 +48,19 @@ def read_gpus() -> list[GpuModel]:
     """The GPUs that the NVIDIA driver of this machine knows."""
     with opened_nvml() as has_nvml:
         return [gpu.describe() for gpu in list_gpus()] if has_nvml else []
+
+
+def read_gpu(uuid: str) -> GpuModel | None:
+    """The GPU or MIG device with this UUID; None if the driver does not know it."""
+    with opened_nvml() as has_nvml:
+        gpu = find_gpu(uuid) if has_nvml else None
+        return gpu.describe() if gpu is not None else None
+
+
+def find_mig_uuid() -> str | None:
+    """The MIG device that CUDA was told to use. CUDA uses the first one alone."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
+    return first if first.startswith("MIG-") else None
 
 
 def count_pci_gpus() -> int:

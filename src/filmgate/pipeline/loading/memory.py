@@ -16,8 +16,9 @@ from filmgate.errors import DeviceError, ModelError
 from filmgate.pipeline.loading.compatibility import (
     explain_unused_gpu,
     find_facts,
+    find_mig_uuid,
     find_mismatches,
-    read_gpus,
+    read_gpu,
     read_torch_build,
 )
 from filmgate.pipeline.loading.families.base import Pipeline
@@ -99,20 +100,23 @@ def name_device(settings: PipelineSettings) -> str:
 
 def check_gpu(settings: PipelineSettings) -> None:
     """Compare driver, CUDA, torch and the GPU. Raises DeviceError if the GPU cannot run; may warn."""
-    uuid = find_gpu_uuid(settings)
-    for gpu in read_gpus():
-        if gpu.uuid != uuid:
-            continue
-        for found in find_mismatches(gpu, read_torch_build(), find_facts(gpu)):
-            if found.is_fatal:
-                raise DeviceError(f"{gpu.name}: {found.message}; {found.remedy}")
-            log.warning("the driver is older than this GPU needs; run `filmgate doctor`", gpu=gpu.uuid)
+    gpu = read_gpu(find_gpu_uuid(settings))
+    if gpu is None:
+        return
+    for found in find_mismatches(gpu, read_torch_build(), find_facts(gpu)):
+        if found.is_fatal:
+            raise DeviceError(f"{gpu.name}: {found.message}; {found.remedy}")
+        log.warning("the driver is older than this GPU needs; run `filmgate doctor`", gpu=gpu.uuid)
 
 
 def find_gpu_uuid(settings: PipelineSettings) -> str:
-    """The UUID of the GPU, as NVML knows it; "" on a CPU."""
+    """The UUID of the GPU or MIG device, as NVML writes it; "" on a CPU."""
     device = choose_device(settings.device)
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else ""
+    if device.type != "cuda":
+        return ""
+    uuid = find_mig_uuid() or f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+    known = read_gpu(uuid)
+    return known.uuid if known is not None else uuid
 
 
 def free_bytes(device: torch.device) -> int:
