@@ -79,6 +79,7 @@ docs: $(STAMP)
 	$(PY) -m filmgate.telemetry.metrics_reference docs/metrics.md
 	$(PY) -m filmgate.cli.reference docs/reference
 	$(PY) -m filmgate slo rules > deploy/chart/filmgate/files/rules.yaml
+	$(PY) -m filmgate slo rules --gpu-metrics dcgm > deploy/chart/filmgate/files/rules-dcgm.yaml
 	$(PY) -m filmgate slo dashboards -o deploy/chart/filmgate/files/dashboards > /dev/null
 	cp deploy/dcgm-counters.csv deploy/chart/filmgate/files/dcgm-counters.csv
 	FILMGATE_WRITE_DOCS=1 $(PY) -m pytest -q tests/integration/test_walk.py

@@ -291,7 +291,9 @@ def test_dedicated_workers_of_a_tenant_have_a_role_nodes_and_scaling_of_their_ow
 def test_rules_dashboards_and_counters_are_those_of_the_commands(tmp_path):
     """The chart cannot run `filmgate slo`: `make docs` copies what it prints."""
     files = CHART / "files"
-    assert CliRunner().invoke(app, ["slo", "rules"]).stdout == (files / "rules.yaml").read_text()
+    for name, options in {"rules": [], "rules-dcgm": ["--gpu-metrics", "dcgm"]}.items():
+        printed = CliRunner().invoke(app, ["slo", "rules", *options]).stdout
+        assert printed == (files / f"{name}.yaml").read_text()
     CliRunner().invoke(app, ["slo", "dashboards", "-o", str(tmp_path)], catch_exceptions=False)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in (files / "dashboards").iterdir()}
@@ -316,8 +318,23 @@ def test_the_rules_are_those_of_the_file_and_link_to_your_runbooks():
     assert all(link.startswith("https://docs.example.com/filmgate/runbooks/") for link in links)
 
 
-def test_promtool_accepts_the_rules_of_the_chart(tmp_path):
-    spec = render_values("one-tenant").one("PrometheusRule")["spec"]
+@pytest.mark.parametrize(
+    ("gpu_metrics", "counters", "name"),
+    [
+        ("auto", "true", "DCGM_FI_DEV_GPU_TEMP"),
+        ("auto", "false", "filmgate_gpu_temperature_celsius"),
+        ("dcgm", "false", "DCGM_FI_DEV_GPU_TEMP"),
+        ("filmgate", "true", "filmgate_gpu_temperature_celsius"),
+    ],
+)
+def test_the_alerts_on_gpus_read_the_dcgm_exporter_where_it_has_our_counters(
+    tmp_path, gpu_metrics, counters, name
+):
+    """S1-16, S1-49: and promtool accepts the rules of the chart."""
+    chosen = f"monitoring.rules.gpuMetrics={gpu_metrics},monitoring.dcgmCounters={counters}"
+    spec = render_values("one-tenant", "--set", chosen).one("PrometheusRule")["spec"]
+    rules = {rule.get("alert"): rule["expr"] for group in spec["groups"] for rule in group["rules"]}
+    assert rules["FilmgateGpuHot"] == f"{name} >= 83"
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(spec))
     code, output = promtool("check", "rules", tmp_path / "rules.yaml")
     assert code == 0, output

@@ -1,10 +1,16 @@
 """Counts of late jobs on both databases, written with the end of each job (S0-5, S0-68)."""
 
+from dataclasses import replace
+
+import pytest
+
 from filmgate.jobs import Failure, Reason, TenantId
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.settings import Settings
 from filmgate.slo.counts import KEEP_SECONDS, delete_old, read_since
 from filmgate.slo.report import SloReport
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import PartialObjective, Tenant
 from tests.tickets import RESULT, make_offer, make_ticket
 
 ACME = TenantId("acme")
@@ -40,10 +46,26 @@ def test_counts_outlive_the_jobs_and_the_totals_their_intervals(bench, queue, re
     assert [(count.jobs, count.late) for count in reader.statistics().slo] == [(1, 0)]
 
 
-def test_a_job_knows_its_class(bench, queue, reader, clocks):
-    from dataclasses import replace
-
-    job = queue.enqueue(replace(make_ticket(), slo_class="short"))
-    assert reader.find(ACME, job.id).slo_class == job.slo_class == "short"
+def test_a_job_keeps_its_class_and_target_and_is_counted_with_them(bench, queue, reader, clocks):
+    """S0-5: also when the settings have changed since."""
+    ticket = replace(make_ticket(slo_seconds=10.0), slo_class="short", slo_target=0.8)
+    job = queue.enqueue(ticket)
+    found = reader.find(ACME, job.id)
+    assert (found.slo_class, found.slo_target) == (job.slo_class, job.slo_target) == ("short", 0.8)
+    clocks.pass_time(20)
     queue.complete(queue.lease(make_offer()), RESULT)
-    assert [one.name for one in SloReport(bench.database, Settings()).read()] == ["short"]
+    run(queue, clocks, 5)
+    default, short = SloReport(bench.database, Settings()).read()
+    assert (default.name, default.target, default.budget_left) == ("default", 0.95, 1.0)
+    assert (short.name, short.target, short.late) == ("short", 0.8, 1)
+    assert short.burn_rates["5m"] == pytest.approx(5)
+    totals = {count.name: count.allowed for count in reader.statistics().slo}
+    assert totals == {"default": pytest.approx(0.05), "short": pytest.approx(0.2)}
+
+
+def test_the_report_by_tenant_has_the_objective_of_the_tenant(bench, queue, clocks):
+    open_tenants(bench.database).add(Tenant(ACME, objective=PartialObjective(20.0, 0.99)))
+    run(queue, clocks, 5)
+    report = SloReport(bench.database, Settings())
+    assert [one.objective_seconds for one in report.read(is_by_tenant=True)] == [20.0]
+    assert [one.objective_seconds for one in report.read()] == [90.0]

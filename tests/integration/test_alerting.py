@@ -83,7 +83,7 @@ def find_port(log):
 
 
 def write_configuration(folder, targets, alertmanager, receiver):
-    (folder / "rules.yml").write_text(rules_file(0.95).replace(f'interval: "{INTERVAL}"', 'interval: "1s"'))
+    (folder / "rules.yml").write_text(rules_file().replace(f'interval: "{INTERVAL}"', 'interval: "1s"'))
     jobs = [
         {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
         for name, port in targets.items()

@@ -7,6 +7,8 @@ import yaml
 from typer.testing import CliRunner
 
 from filmgate.cli import app
+from filmgate.jobs import JobId, TenantId
+from filmgate.slo.gpu_alerts import GpuMetrics
 from filmgate.slo.rules import rules_file
 from tests.aws import client as aws_client
 from tests.service import running, settings_for
@@ -20,7 +22,7 @@ def filmgate(folder, *arguments, **environ):
 def finished(tmp_path_factory):
     """A server that has finished one clip of the class `short` in time and one of no class late."""
     settings = settings_for(
-        tmp_path_factory.mktemp("slo"), slo__classes="short=640x640/2:600", admission__slo_seconds=1e-6
+        tmp_path_factory.mktemp("slo"), slo__classes="short=640x640/2:600@0.9", admission__slo_seconds=1e-6
     )
     with running(settings) as service:
         with service.client() as client:
@@ -34,16 +36,17 @@ def test_the_command_and_the_api_report_attainment_by_class(finished):
     with finished.client() as client:
         served = client.get("/v1/slo").json()
         by_tenant = client.get("/v1/slo", params={"by_tenant": True}).json()["data"]
-    environ = {"FILMGATE_SLO__CLASSES": "short=640x640/2:600", "FILMGATE_ADMISSION__SLO_SECONDS": "1e-6"}
+    environ = {"FILMGATE_SLO__CLASSES": "short=640x640/2:600@0.9", "FILMGATE_ADMISSION__SLO_SECONDS": "1e-6"}
     printed = json.loads(filmgate(finished.settings.data, "--json", **environ).stdout)
     assert printed == served
     rows = {row["class"]: (row["jobs"], row["late"], row["attained"]) for row in served["data"]}
     assert rows == {"default": (1, 1, 0.0), "short": (1, 0, 1.0)}
+    assert {row["class"]: row["target"] for row in served["data"]} == {"default": 0.95, "short": 0.9}
     assert [row["tenant"] for row in by_tenant] == ["local", "local"]
     assert served["data"][0]["budget_left"] == pytest.approx(-19)
     assert served["data"][0]["burn_rates"]["1h"] == pytest.approx(20)
     lines = filmgate(finished.settings.data, **environ).stdout
-    assert "100.00% of 95% in 600 s" in lines
+    assert "100.00% of 90% in 600 s" in lines
 
 
 def test_only_operators_read_the_report(finished):
@@ -51,12 +54,27 @@ def test_only_operators_read_the_report(finished):
         assert eve.get("/v1/slo").status_code == 403
 
 
-def test_the_rules_follow_the_target(tmp_path):
-    shown = filmgate(tmp_path, "rules", "--runbooks", "https://wiki/rb", FILMGATE_SLO__TARGET="0.99")
-    assert shown.stdout == rules_file(0.99, "https://wiki/rb")
+def test_the_objective_of_a_tenant_counts_from_the_next_job_on(finished):
+    """S0-5: set over the API, stored with the job."""
+    with finished.client() as client, finished.client(finished.add_tenant("acme")) as acme:
+        objective = {"seconds": 45, "target": 0.999}
+        client.patch("/v1/tenants/acme", json={"objective": objective}).raise_for_status()
+        video = acme.post("/v1/videos", json={"prompt": "x", "seconds": "2"}).json()
+        client.patch("/v1/tenants/acme", json={"objective": {}}).raise_for_status()
+    job = finished.services.reader.find(TenantId("acme"), JobId(video["id"]))
+    assert (job.slo_class, job.slo_target) == ("short", 0.999)
+    assert job.deadline_at - job.created_at == pytest.approx(45)
+
+
+def test_the_rules_name_the_runbooks_and_the_metrics_of_gpus(tmp_path):
+    shown = filmgate(tmp_path, "rules", "--runbooks", "https://wiki/rb")
+    assert shown.stdout == rules_file("https://wiki/rb")
     alerts = {rule["alert"]: rule for rule in yaml.safe_load(shown.stdout)["groups"][1]["rules"]}
-    assert alerts["FilmgateLateJobs"]["expr"].endswith("> 0.01")
     assert alerts["FilmgateGpuHot"]["annotations"]["runbook_url"] == "https://wiki/rb/gpu-hot/"
+    by_dcgm = filmgate(tmp_path, "rules", "--gpu-metrics", "dcgm").stdout
+    assert by_dcgm == rules_file(gpu_metrics=GpuMetrics.DCGM)
+    wrong = filmgate(tmp_path, "rules", "--gpu-metrics", "nvidia-smi")
+    assert (wrong.exit_code, wrong.exception.option) == (1, "--gpu-metrics")
 
 
 def test_dashboards_are_written_one_file_each(tmp_path):
@@ -70,7 +88,8 @@ def test_dashboards_are_written_one_file_each(tmp_path):
 
 def test_cloudwatch_takes_every_alarm(aws_url, tmp_path):
     topic = "arn:aws:sns:eu-central-1:123456789012:pages"
-    alarms = json.loads(filmgate(tmp_path, "alarms", "--topic", topic).stdout)["alarms"]
+    shown = filmgate(tmp_path, "alarms", "--topic", topic, "--tenant", "acme")
+    alarms = json.loads(shown.stdout)["alarms"]
     cloudwatch = aws_client("cloudwatch", aws_url)
     for alarm in alarms:
         cloudwatch.put_metric_alarm(**alarm)

@@ -73,6 +73,10 @@ def test_a_tenant_is_changed_shown_and_deleted(here):
     shown = here("show", "acme")[1]
     assert "weight 3, at most 2 running, at most 60 GPU-seconds per day" in shown
     assert ("scopes       read\n" in shown, "certificate  none\n" in shown) == (True, True)
+    objective = here("set", "acme", "--slo-seconds", "45", "--slo-target", "0.999")[1]
+    assert "objective    99.9 % in 45 s\n" in objective
+    partly = json.loads(here("set", "acme", "--slo-target", "none", "--json")[1])
+    assert partly["objective"] == {"seconds": 45.0, "target": None}
     assert here("rotate", "acme", "--overlap", "24h")[1].startswith("fg_")
     assert "--yes" in here("delete", "acme")[2]
     assert here("disable", "acme")[1] == "acme is disabled\n"
@@ -85,6 +89,7 @@ def test_a_tenant_is_changed_shown_and_deleted(here):
     ("arguments", "message"),
     [
         (("set", "acme", "--max-queued", "few"), "--max-queued: 'few' is not a whole number"),
+        (("set", "acme", "--slo-target", "99"), "--slo-target: '99' is not a share between 0 and 1, or none"),
         (("rotate", "acme", "--overlap", "a day"), "--overlap: 'a day' is not a duration such as"),
         (("list", "--data", "elsewhere"), "there is no data folder"),
     ],

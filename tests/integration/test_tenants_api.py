@@ -25,10 +25,12 @@ def test_a_tenant_is_added_changed_rotated_and_deleted(service, client):
         "max_queued": None,
         "scopes": ["read"],
         "managed": {"is_allowed": True, "regions": ["eu-west-1"]},
+        "objective": {"target": 0.99},
     }
     changed = client.patch("/v1/tenants/acme", json=change).json()
     assert (changed["weight"], changed["max_queued"], changed["scopes"]) == (2, None, ["read"])
     assert changed["managed"]["regions"] == ["eu-west-1"]
+    assert changed["objective"] == {"seconds": None, "target": 0.99}
     second = client.post("/v1/tenants/acme/rotate", json={"overlap_seconds": 60})
     assert second.headers["cache-control"] == "no-store"
     for key in (first, second.json()["api_key"]):

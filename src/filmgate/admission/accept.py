@@ -186,13 +186,14 @@ class Admission:
         card = models.find(request.model)
         spec = check_request(request, card.name, card.limits, self._settings)
         screening = self._screen(context, spec)
-        objective = self._objectives.of(context.tenant.id, spec)
+        objective = self._objectives.of(context.tenant, spec)
         ticket = Ticket(
             tenant_id=context.tenant.id,
             spec=spec,
             predicted=self._estimator.estimate(spec, card),
             slo_seconds=objective.seconds,
             slo_class=None if objective.name == DEFAULT_CLASS else objective.name,
+            slo_target=objective.target,
             idempotency=context.idempotency,
             share=context.tenant.share,
             screening=screening,

@@ -13,13 +13,17 @@ router = APIRouter(tags=["operators"], responses=PROBLEMS)
 
 
 class ClassAttainment(BaseModel):
-    """One class of clips. `budget_left` is below 0 when more jobs were late than allowed."""
+    """One class of clips. `target` is that of its jobs, the mean if they have different ones.
+
+    `budget_left` is below 0 when more jobs were late than allowed.
+    """
 
     model_config = ConfigDict(populate_by_name=True)
 
     tenant: str | None
     name: str = Field(alias="class")
     objective_seconds: float | None
+    target: float
     jobs: int
     late: int
     attained: float | None

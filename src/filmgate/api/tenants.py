@@ -14,7 +14,7 @@ from filmgate.api.videos import VideoId, to_job_id
 from filmgate.api.views import status_of
 from filmgate.errors import TenantInUse
 from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
-from filmgate.tenants.base import IssuedKey, Scope, Tenant
+from filmgate.tenants.base import IssuedKey, PartialObjective, Scope, Tenant
 
 router = APIRouter(prefix="/v1/tenants", tags=["tenants"], responses=PROBLEMS)
 
@@ -43,6 +43,13 @@ class ManagedShape(Form):
         return ManagedPolicy(**self.model_dump() | {"regions": tuple(self.regions)})
 
 
+class ObjectiveShape(Form):
+    """The objective of all clips of a tenant; null: as their class of clip."""
+
+    seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False, description="Ready within.")
+    target: float | None = Field(default=None, gt=0, lt=1, description="Share of jobs in time: 0.99 is 99 %.")
+
+
 class ChangeTenant(Form):
     """PATCH /v1/tenants/{id}. Fields that are left out keep their values; null removes a limit."""
 
@@ -60,6 +67,7 @@ class ChangeTenant(Form):
     )
     is_enabled: bool = True
     is_dedicated: bool = Field(default=False, description="Render its jobs on its own GPU workers only.")
+    objective: ObjectiveShape = ObjectiveShape()
 
     def apply(self, tenant: Tenant) -> Tenant:
         """The tenant with the fields that were sent."""
@@ -70,6 +78,8 @@ class ChangeTenant(Form):
             changes["scopes"] = frozenset(self.scopes)
         if "managed" in sent:
             changes["managed"] = self.managed.to_policy()
+        if "objective" in sent:
+            changes["objective"] = PartialObjective(**self.objective.model_dump())
         plain = {"certificate", "is_enabled", "is_dedicated", "screening"}
         changes |= {name: getattr(self, name) for name in plain & sent}
         return replace(tenant, **changes)
@@ -104,6 +114,7 @@ class TenantShape(BaseModel):
     certificate: str | None
     managed: ManagedShape
     is_dedicated: bool
+    objective: ObjectiveShape
     screening: dict[str, ScreeningAction]
 
 
@@ -257,4 +268,5 @@ def _fields(tenant: Tenant) -> dict[str, Any]:
         "screening": dict(tenant.screening),
         "managed": ManagedShape(**managed),
         "is_dedicated": tenant.is_dedicated,
+        "objective": ObjectiveShape(**asdict(tenant.objective)),
     }

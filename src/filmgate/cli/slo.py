@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate.cli.data_folder import Data, opened_database, settings_with
+from filmgate.errors import UsageError
+from filmgate.jobs import TENANT_ID_PATTERN
 
 if TYPE_CHECKING:
     from filmgate.slo.attainment import Attainment
@@ -47,13 +49,21 @@ def show_slo(
 
 
 @slo.command("rules")
-def print_rules(runbooks: Runbooks = None) -> None:
+def print_rules(
+    runbooks: Runbooks = None,
+    gpu_metrics: Annotated[
+        str, typer.Option(help="Metrics for the alerts on GPUs: filmgate (workers) or dcgm (DCGM exporter).")
+    ] = "filmgate",
+) -> None:
     """Print the rules file of Prometheus: recording rules and alerts."""
     from filmgate.settings import load_settings
+    from filmgate.slo.gpu_alerts import GpuMetrics
     from filmgate.slo.rules import rules_file
 
-    settings = load_settings().slo
-    typer.echo(rules_file(settings.target, settings.runbooks if runbooks is None else runbooks), nl=False)
+    if gpu_metrics not in set(GpuMetrics):
+        raise UsageError(f"{gpu_metrics!r} is not one of filmgate, dcgm", option="--gpu-metrics")
+    chosen = load_settings().slo.runbooks if runbooks is None else runbooks
+    typer.echo(rules_file(chosen, GpuMetrics(gpu_metrics)), nl=False)
 
 
 @slo.command("alarms")
@@ -61,15 +71,21 @@ def print_alarms(
     topic: Annotated[
         str, typer.Option(help="ARN of the SNS topic that receives alarms.", metavar="ARN")
     ] = "",
+    tenants: Annotated[
+        list[str] | None,
+        typer.Option("--tenant", help="Also an alarm on the late jobs of this tenant. Repeatable."),
+    ] = None,
     runbooks: Runbooks = None,
 ) -> None:
     """Print the same alerts as alarms of CloudWatch: inputs of `aws cloudwatch put-metric-alarm`."""
     from filmgate.settings import load_settings
     from filmgate.slo.cloudwatch import alarm_documents
 
+    if wrong := [name for name in tenants or () if not TENANT_ID_PATTERN.fullmatch(name)]:
+        raise UsageError(f"{wrong[0]!r} is not the name of a tenant", option="--tenant")
     settings = load_settings()
     chosen = settings.slo.runbooks if runbooks is None else runbooks
-    alarms = alarm_documents(settings.slo.target, settings.admission.promise_seconds, chosen, topic)
+    alarms = alarm_documents(settings.admission.promise_seconds, chosen, topic, tenants or ())
     typer.echo(json.dumps({"alarms": alarms}, indent=1))
 
 
@@ -99,5 +115,5 @@ def _to_line(found: "Attainment") -> str:
     )
     objective = "" if found.objective_seconds is None else f" in {found.objective_seconds:g} s"
     whom = f"{found.tenant} {found.name}" if found.tenant else found.name
-    goal = f"{found.target:.0%}{objective}"
+    goal = f"{100 * found.target:.4g}%{objective}"
     return f"{whom:<24} {found.jobs:>7} jobs  {attained:>8} of {goal}  budget left {left:>5}  burn {burn}"

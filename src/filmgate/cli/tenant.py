@@ -31,7 +31,10 @@ from filmgate.cli.tenant_options import (
     Regions,
     Scopes,
     ScreeningChoices,
+    SloSeconds,
+    SloTarget,
     Weight,
+    read_objective,
     read_policy,
     read_scopes,
     read_screening,
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from filmgate.tenants.base import IssuedKey, Tenant, TenantRegistry
+    from filmgate.tenants.base import IssuedKey, PartialObjective, Tenant, TenantRegistry
     from filmgate.worker.offboarding import Offboarded, Offboarding
 
 tenant = typer.Typer(help="Tenants, their API keys and quotas.", no_args_is_help=True)
@@ -67,11 +70,13 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     may_relength: MayRelength = None,
     screening: ScreeningChoices = None,
     is_dedicated: IsDedicated = None,
+    slo_seconds: SloSeconds = None,
+    slo_target: SloTarget = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
     """Create a tenant and print its API key. The key is not shown again."""
-    from filmgate.tenants.base import Tenant
+    from filmgate.tenants.base import PartialObjective, Tenant
 
     share = replace(Share(), **read_share(weight, max_queued, max_running, gpu_seconds_per_day))
     changes = read_policy(
@@ -89,6 +94,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         screening=read_screening({}, screening or []),
         managed=replace(ManagedPolicy(), **changes),
         is_dedicated=bool(is_dedicated),
+        objective=PartialObjective(**read_objective(slo_seconds, slo_target)),
     )
     with opened_registry(data) as registry:
         issued = registry.add(wanted)
@@ -111,6 +117,8 @@ def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
     may_relength: MayRelength = None,
     screening: ScreeningChoices = None,
     is_dedicated: IsDedicated = None,
+    slo_seconds: SloSeconds = None,
+    slo_target: SloTarget = None,
     data: Data = None,
     is_json: AsJson = False,
 ) -> None:
@@ -124,7 +132,8 @@ def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         may_relength=may_relength,
     )
     wanted = read_scopes(scopes) if scopes is not None else None
-    has_changes = share or policy or wanted or screening
+    objective = read_objective(slo_seconds, slo_target)
+    has_changes = share or policy or wanted or screening or objective
     if not has_changes and certificate is None and is_dedicated is None:
         raise UsageError("set at least one option; see `filmgate tenant set --help`", option="NAME")
 
@@ -134,7 +143,7 @@ def set_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         actions = read_screening(old.screening, screening or [])
         apart = old.is_dedicated if is_dedicated is None else is_dedicated
         changed = replace(changed, certificate=subject, screening=actions, is_dedicated=apart)
-        return replace(changed, scopes=wanted or old.scopes)
+        return replace(changed, scopes=wanted or old.scopes, objective=replace(old.objective, **objective))
 
     with opened_registry(data) as registry:
         changed = registry.update(TenantId(name), change)
@@ -266,10 +275,18 @@ def describe(t: "Tenant") -> str:
         "certificate": t.certificate or "none",
         "screening": describe_screening(t) or "default",
         "provider": describe_policy(t.managed),
+        "objective": describe_objective(t.objective),
         "workers": "its own (--tenant)" if t.is_dedicated else "shared",
         "created": datetime.fromtimestamp(t.created_at, UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
     return "\n".join(f"{name:<13}{value}" for name, value in rows.items())
+
+
+def describe_objective(objective: "PartialObjective") -> str:
+    """The tenant's own objective as text."""
+    parts = [] if objective.target is None else [f"{100 * objective.target:.4g} %"]
+    parts += [] if objective.seconds is None else [f"in {objective.seconds:g} s"]
+    return " ".join(parts) or "by class of clip"
 
 
 def describe_screening(t: "Tenant") -> str:
@@ -324,4 +341,5 @@ def as_dict(t: "Tenant") -> dict[str, object]:
         "screening": dict(t.screening),
         "managed": asdict(t.managed),
         "is_dedicated": t.is_dedicated,
+        "objective": asdict(t.objective),
     }

@@ -69,6 +69,14 @@ IsDedicated = Annotated[
         show_default=False,
     ),
 ]
+SloSeconds = Annotated[
+    str | None,
+    typer.Option(help="Its clips must be ready within these seconds; none: as the class of clip."),
+]
+SloTarget = Annotated[
+    str | None,
+    typer.Option(help="Share of its jobs that must be in time, such as 0.99; none: as the class of clip."),
+]
 Confirmed = Annotated[bool, typer.Option("--yes", help="Confirm. It cannot be undone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
@@ -128,6 +136,30 @@ def read_policy(
     if max_usd is not None:
         changes["max_usd_per_clip"] = None if max_usd == "none" else _usd(max_usd)
     return changes
+
+
+def read_objective(seconds: str | None, target: str | None) -> dict[str, Any]:
+    """The given options as fields of a PartialObjective."""
+    changes: dict[str, Any] = {}
+    if seconds is not None:
+        changes["seconds"] = _read_part(
+            seconds, "--slo-seconds", float("inf"), "a positive number of seconds"
+        )
+    if target is not None:
+        changes["target"] = _read_part(target, "--slo-target", 1.0, "a share between 0 and 1")
+    return changes
+
+
+def _read_part(text: str, option: str, below: float, expected: str) -> float | None:
+    if text == "none":
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < below:
+        raise UsageError(f"{text!r} is not {expected}, or none", option=option)
+    return number
 
 
 def _read_limit(text: str, option: str) -> int | None:

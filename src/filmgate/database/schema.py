@@ -108,6 +108,7 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("deadline_at", Double, nullable=False),
     Column("slo_class", Text),  # null: the default class
+    Column("slo_target", Double, nullable=False),
     # When the lease or the backoff of the job ends, and when that was set. Both are on the steady clock,
     # which starts at zero when the host does.
     Column("wake_at", Double),
@@ -264,6 +265,7 @@ tenants = Table(
     Column("certificate", Text, unique=True),
     Column("screening", Text, nullable=False),
     Column("managed", Text, nullable=False, server_default="{}"),
+    Column("objective", Text, nullable=False, server_default="{}"),
     Column("is_dedicated", Boolean, nullable=False, server_default=false()),
 )
 
@@ -287,6 +289,7 @@ slo_counts = Table(
     Column("class", Text, primary_key=True),
     Column("jobs", BigInteger, nullable=False),
     Column("late", BigInteger, nullable=False),
+    Column("allowed", Double, nullable=False),  # how many may be late: the sum of 1 - target
 )
 
 # The audit log. It has no foreign keys: it outlives jobs and tenants. `details` and `hash` are written once.

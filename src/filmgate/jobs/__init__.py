@@ -276,11 +276,15 @@ class Share:
     max_gpu_seconds_per_day: float | None = None
 
 
+DEFAULT_SLO_TARGET = 0.95
+
+
 @dataclass(frozen=True, slots=True)
 class Ticket:
     """An admitted request: everything the queue needs to accept it.
 
     `slo_class` is the class of clip that gave it its objective; None is the default class.
+    `slo_target` is the share of such jobs that must be ready within `slo_seconds`.
     `max_backlog_seconds` is the most queued work on the GPU route at which the job still meets the promise.
     `span_id` is the parent of the spans that workers export; None: the trace is not exported.
     """
@@ -291,6 +295,7 @@ class Ticket:
     slo_seconds: float
     idempotency: Idempotency
     slo_class: str | None = None
+    slo_target: float = DEFAULT_SLO_TARGET
     share: Share = Share()
     max_backlog_seconds: float | None = None
     route: Route = Route.GPU
@@ -343,6 +348,7 @@ class Job:
     predicted: StageSeconds
     screening: Screening
     slo_class: str | None = None
+    slo_target: float = DEFAULT_SLO_TARGET
     span_id: SpanId | None = None
     routing: Routing = DEFAULT_ROUTING
     attempt: int = 0

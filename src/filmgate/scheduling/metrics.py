@@ -34,12 +34,11 @@ class QueueTerms:
     promise_seconds: float
     usd_per_gpu_hour: float
     max_tenants: int
-    slo_target: float = 0.95
 
     @classmethod
     def of(cls, settings: Settings) -> "QueueTerms":
         price, max_tenants = settings.api.usd_per_gpu_hour, settings.management.max_tenants
-        return cls(settings.admission.promise_seconds, price, max_tenants, settings.slo.target)
+        return cls(settings.admission.promise_seconds, price, max_tenants)
 
 
 class QueueCollector(Collector):
@@ -63,7 +62,7 @@ class QueueCollector(Collector):
         yield _value(metrics.PROMISE_SECONDS, self._terms.promise_seconds)
         yield from _describe_backlog(backlog, self._now())
         yield from _describe_history(statistics)
-        yield from _describe_slo(statistics.slo, self._terms.slo_target)
+        yield from _describe_slo(statistics.slo)
         yield from _describe_cost(statistics.ended, self._terms.usd_per_gpu_hour)
         yield from _describe_durations(statistics.histograms, self._terms.max_tenants)
 
@@ -99,13 +98,14 @@ def _count_workers(backlog: Backlog) -> Counter[tuple[str, str]]:
     return Counter((worker.route.value, model) for worker in backlog.workers for model in worker.models)
 
 
-def _describe_slo(counts: Iterable[SloCount], target: float) -> Iterator[Metric]:
-    jobs = metrics.SLO_JOBS.counter()
+def _describe_slo(counts: Iterable[SloCount]) -> Iterator[Metric]:
+    jobs, allowed = metrics.SLO_JOBS.counter(), metrics.SLO_LATE_ALLOWED.counter()
     for count in counts:
+        allowed.add_metric([count.tenant_id, count.name], count.allowed)
         jobs.add_metric([count.tenant_id, count.name, "good"], count.jobs - count.late)
         jobs.add_metric([count.tenant_id, count.name, "late"], count.late)
     yield jobs
-    yield _value(metrics.SLO_TARGET, target)
+    yield allowed
 
 
 def _describe_history(statistics: Statistics) -> Iterator[Metric]:

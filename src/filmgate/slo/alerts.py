@@ -1,19 +1,19 @@
-"""Every alert: its condition in PromQL, how urgent it is, and what it means. The runbooks have the rest."""
+"""Alerts on objectives and the service: their conditions in PromQL, how urgent they are, and what they mean.
+
+The runbooks have the rest.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from filmgate.slo.recording import LATE_RATIO, P50, P99, WAITING, WAITING_BY_MODEL
+from filmgate.slo.recording import BURN_RATE, P50, P99, WAITING_BY_MODEL, burn_rate
 from filmgate.telemetry import metrics as m
 
-GPU_MEMORY_RATIO = 0.85
-GPU_IDLE_RATIO = 0.3
-GPU_CELSIUS = 83
-POWER_RATIO = 0.98
 THROTTLES_PER_SECOND = 0.1
 CERTIFICATE_DAYS = 14
 TAIL_FACTOR = 2
-_THERMAL = "sw_thermal|hw_thermal|power_brake|hw_slowdown"
+# A share of late jobs means little for a tenant with fewer jobs than this in the window.
+TENANT_ALERT, TENANT_JOBS, _TENANT_WINDOW = "FilmgateTenantLateJobs", 20, "6h"
 
 
 class Severity(StrEnum):
@@ -43,43 +43,42 @@ class Alert:
 _PAGE, _TICKET = Severity.PAGE, Severity.TICKET
 
 
-def all_alerts(target: float) -> tuple[Alert, ...]:
-    """The alerts for this target, such as 0.95."""
-    return (*slo_alerts(target), *SERVICE_ALERTS, *GPU_ALERTS)
+def _burns(factor: float, long: str, short: str) -> str:
+    return f"({BURN_RATE.format(long)} > {factor:g} and {BURN_RATE.format(short)} > {factor:g})"
 
 
-def slo_alerts(target: float) -> tuple[Alert, ...]:
-    """Late jobs, and burn rates over two windows each: the long one proves it, the short one ends it soon."""
-    budget = 1 - target
-
-    def burns(factor: float, long: str, short: str) -> str:
-        limit = _number(factor * budget)
-        return f"({LATE_RATIO.format(long)} > {limit} and {LATE_RATIO.format(short)} > {limit})"
-
-    return (
-        Alert(
-            "FilmgateLateJobs",
-            f"{LATE_RATIO.format('1h')} > {_number(budget)}",
-            _PAGE,
-            f"More than {_number(budget * 100)} % of the jobs of a class were late or failed in an hour.",
-        ),
-        Alert(
-            "FilmgateErrorBudgetFastBurn",
-            f"{burns(14.4, '1h', '5m')} or {burns(6, '6h', '30m')}",
-            _PAGE,
-            "At this rate, the error budget of 28 days is spent within five days.",
-        ),
-        Alert(
-            "FilmgateErrorBudgetSlowBurn",
-            f"{burns(3, '1d', '2h')} or {burns(1, '3d', '6h')}",
-            _TICKET,
-            "The error budget is spent faster than it is earned.",
-        ),
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:.6g}"
+_JOBS_OF_TENANT = (
+    f"sum by (tenant, class) (max by (tenant, class, result) (increase({m.SLO_JOBS.name}[{_TENANT_WINDOW}])))"
+)
+# A burn rate over 1 means more late jobs than the targets allow. Each rule about the error budget has two
+# windows: the long one proves it, the short one ends it soon.
+SLO_ALERTS = (
+    Alert(
+        "FilmgateLateJobs",
+        f"{BURN_RATE.format('1h')} > 1",
+        _PAGE,
+        "More jobs of a class were late or failed in an hour than its target allows, 5 % by default.",
+    ),
+    Alert(
+        TENANT_ALERT,
+        f"{burn_rate(_TENANT_WINDOW, 'tenant', 'class')} > 1 and {_JOBS_OF_TENANT} >= {TENANT_JOBS}",
+        _TICKET,
+        "More jobs of a tenant were late or failed in six hours than its target allows.",
+        hold="10m",
+    ),
+    Alert(
+        "FilmgateErrorBudgetFastBurn",
+        f"{_burns(14.4, '1h', '5m')} or {_burns(6, '6h', '30m')}",
+        _PAGE,
+        "At this rate, the error budget of 28 days is spent within five days.",
+    ),
+    Alert(
+        "FilmgateErrorBudgetSlowBurn",
+        f"{_burns(3, '1d', '2h')} or {_burns(1, '3d', '6h')}",
+        _TICKET,
+        "The error budget is spent faster than it is earned.",
+    ),
+)
 
 
 _WORKERS = f'max by (model) ({m.WORKERS.name}{{route="gpu"}})'
@@ -152,63 +151,5 @@ SERVICE_ALERTS = (
         f'sum(increase({m.TASK_FAILURES.name}{{task="audit checkpoint"}}[30m])) > 1',
         _PAGE,
         "Heads of the audit log cannot be signed or anchored, or a chain is broken.",
-    ),
-)
-
-GPU_ALERTS = (
-    Alert(
-        "FilmgateGpuMemoryHigh",
-        f"{m.GPU_MEMORY_USED.name} / {m.GPU_MEMORY_TOTAL.name} > {GPU_MEMORY_RATIO}",
-        _TICKET,
-        "More than 85 % of a GPU's memory is used.",
-        hold="5m",
-    ),
-    Alert(
-        "FilmgateGpuIdle",
-        f"avg_over_time({m.GPU_UTILIZATION.name}[5m]) < {GPU_IDLE_RATIO}"
-        f" and on () min_over_time({WAITING}[5m]) > 0",
-        _TICKET,
-        "A GPU was less than 30 % busy for 5 minutes although jobs wait.",
-    ),
-    Alert(
-        "FilmgateGpuHot",
-        f"{m.GPU_TEMPERATURE.name} >= {GPU_CELSIUS}",
-        _TICKET,
-        "A GPU has 83 degrees Celsius or more.",
-        hold="2m",
-    ),
-    Alert(
-        "FilmgateGpuPowerLimit",
-        f"avg_over_time({m.GPU_POWER.name}[5m]) / {m.GPU_POWER_LIMIT.name} > {POWER_RATIO}",
-        _TICKET,
-        "A GPU draws as much power as its limit allows.",
-        hold="5m",
-    ),
-    Alert(
-        "FilmgateGpuThrottled",
-        f'max by (instance, gpu) ({m.GPU_CLOCK_EVENT.name}{{reason=~"{_THERMAL}"}}) == 1',
-        _TICKET,
-        "The clocks of a GPU are slowed down by heat or by the hardware.",
-        hold="2m",
-    ),
-    Alert(
-        "FilmgateGpuDoubleBitError",
-        f'{m.GPU_ECC_ERRORS.name}{{kind="double_bit",counter="volatile"}} > 0',
-        _PAGE,
-        "The memory of a GPU has errors that ECC cannot correct.",
-    ),
-    Alert(
-        "FilmgateGpuRemapFailure",
-        f"{m.GPU_REMAP_FAILURE.name} == 1",
-        _PAGE,
-        "A GPU could not remap a broken memory row: replace it.",
-    ),
-    Alert(
-        "FilmgateGpuXid",
-        # A counter that appears with its first event has not increased yet.
-        f"increase({m.GPU_XID_ERRORS.name}[10m]) > 0"
-        f" or ({m.GPU_XID_ERRORS.name} unless {m.GPU_XID_ERRORS.name} offset 10m) > 0",
-        _TICKET,
-        "The driver reported an XID error of a GPU.",
     ),
 )

@@ -13,17 +13,23 @@ WINDOWS = {"5m": 300.0, "30m": 1800.0, "1h": 3600.0, "6h": 21600.0, "1d": 86400.
 class Attainment:
     """How the jobs of one class met their objective over the window of the error budget.
 
-    `burn_rates` says how many times faster than allowed the budget is spent, by window; None without jobs.
-    At 1, the budget lasts exactly for its window.
+    `allowed` is how many jobs may be late, with the target of each. `burn_rates` says how many times faster
+    than allowed the budget is spent, by window; None without jobs. At 1, the budget lasts exactly for its
+    window.
     """
 
     tenant: str | None
     name: str
     objective_seconds: float | None
-    target: float
     jobs: int
     late: int
+    allowed: float
     burn_rates: dict[str, float | None]
+
+    @property
+    def target(self) -> float:
+        """The target of these jobs: their mean if tenants have different ones, or it was changed."""
+        return round(1 - self.allowed / self.jobs, 9) if self.jobs else 0.0
 
     @property
     def attained(self) -> float | None:
@@ -32,13 +38,12 @@ class Attainment:
     @property
     def budget_left(self) -> float | None:
         """The share of allowed late jobs that is left; below 0 when more were late than allowed."""
-        return 1 - self.late / (self.jobs * (1 - self.target)) if self.jobs else None
+        return 1 - self.late / self.allowed if self.jobs else None
 
 
 def attain(
     counts: Sequence[SloCount],
     now: float,
-    target: float,
     objective_seconds: dict[tuple[str | None, str], float],
     *,
     is_by_tenant: bool = False,
@@ -52,11 +57,11 @@ def attain(
             tenant=key[0],
             name=key[1],
             objective_seconds=objective_seconds.get(key),
-            target=target,
             jobs=sum(count.jobs for count in found),
             late=sum(count.late for count in found),
+            allowed=sum(count.allowed for count in found),
             burn_rates={
-                name: _burn_rate((c for c in found if c.at > now - seconds), target)
+                name: _burn_rate(c for c in found if c.at > now - seconds)
                 for name, seconds in WINDOWS.items()
             },
         )
@@ -64,7 +69,7 @@ def attain(
     ]
 
 
-def _burn_rate(counts: Iterable[SloCount], target: float) -> float | None:
+def _burn_rate(counts: Iterable[SloCount]) -> float | None:
     found = list(counts)
-    jobs = sum(count.jobs for count in found)
-    return sum(count.late for count in found) / jobs / (1 - target) if jobs else None
+    allowed = sum(count.allowed for count in found)
+    return sum(count.late for count in found) / allowed if allowed else None

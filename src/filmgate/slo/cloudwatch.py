@@ -5,19 +5,18 @@ sent as increases, histograms as single values. Insights has neither percentiles
 such an alarm reads the metric without dimensions, or several periods.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filmgate.slo.alerts import (
     CERTIFICATE_DAYS,
-    GPU_CELSIUS,
-    GPU_IDLE_RATIO,
-    GPU_MEMORY_RATIO,
-    POWER_RATIO,
     TAIL_FACTOR,
+    TENANT_ALERT,
+    TENANT_JOBS,
     THROTTLES_PER_SECOND,
     Alert,
-    all_alerts,
 )
+from filmgate.slo.gpu_alerts import GPU_CELSIUS, GPU_IDLE_RATIO, GPU_MEMORY_RATIO, POWER_RATIO, all_alerts
 from filmgate.slo.rules import runbook_url
 from filmgate.telemetry import metrics as m
 from filmgate.telemetry.emf import DROPPED, NAMESPACE
@@ -52,21 +51,33 @@ def _stat(metric: m.Metric, stat: str) -> Document:
     return {"Metric": {"Namespace": NAMESPACE, "MetricName": metric.name}, "Stat": stat}
 
 
-def conditions(target: float, promise_seconds: float) -> dict[str, Condition]:
-    """The condition of every alert by its name."""
-    return _slo_conditions(1 - target) | _service_conditions(promise_seconds) | _gpu_conditions()
+def conditions(promise_seconds: float) -> dict[str, Condition]:
+    """The condition of every alert by its name, except for the one on single tenants."""
+    return _slo_conditions() | _service_conditions(promise_seconds) | _gpu_conditions()
 
 
-def _slo_conditions(budget: float) -> dict[str, Condition]:
+def _slo_conditions() -> dict[str, Condition]:
     hour: dict[str, str | Document] = {
         "late": _select("SUM", m.SLO_JOBS, "result = 'late'"),
-        "jobs": _select("SUM", m.SLO_JOBS),
+        "allowed": _select("SUM", m.SLO_LATE_ALLOWED),
     }
+    burn = "late / allowed"
     return {
-        "FilmgateLateJobs": Condition(hour, "late / jobs", budget, _HOUR),
-        "FilmgateErrorBudgetFastBurn": Condition(hour, "late / jobs", 14.4 * budget, _HOUR),
-        "FilmgateErrorBudgetSlowBurn": Condition(hour, "late / jobs", 3 * budget, _HOUR, periods=3),
+        "FilmgateLateJobs": Condition(hour, burn, 1, _HOUR),
+        "FilmgateErrorBudgetFastBurn": Condition(hour, burn, 14.4, _HOUR),
+        "FilmgateErrorBudgetSlowBurn": Condition(hour, burn, 3, _HOUR, periods=3),
     }
+
+
+def tenant_condition(tenant: str) -> Condition:
+    """The condition of the alert on one tenant. Metric math cannot divide two groups of series."""
+    own = f"tenant = '{tenant}'"
+    parts: dict[str, str | Document] = {
+        "late": _select("SUM", m.SLO_JOBS, f"result = 'late' AND {own}"),
+        "allowed": _select("SUM", m.SLO_LATE_ALLOWED, own),
+        "jobs": _select("SUM", m.SLO_JOBS, own),
+    }
+    return Condition(parts, f"IF(jobs >= {TENANT_JOBS}, late / allowed, 0)", 1, 3 * _HOUR)
 
 
 def _service_conditions(promise_seconds: float) -> dict[str, Condition]:
@@ -156,22 +167,30 @@ def _gpu_conditions() -> dict[str, Condition]:
     }
 
 
-def alarm_documents(target: float, promise_seconds: float, runbooks: str, topic: str = "") -> list[Document]:
-    """Inputs of `aws cloudwatch put-metric-alarm --cli-input-json`, one per alert."""
-    known = conditions(target, promise_seconds)
-    return [_to_alarm(alert, known[alert.name], runbooks, topic) for alert in all_alerts(target)]
+def alarm_documents(
+    promise_seconds: float, runbooks: str, topic: str = "", tenants: Sequence[str] = ()
+) -> list[Document]:
+    """Inputs of `aws cloudwatch put-metric-alarm --cli-input-json`: one per alert, and one per tenant."""
+    known, found = conditions(promise_seconds), []
+    for alert in all_alerts():
+        if alert.name == TENANT_ALERT:
+            each = {f"{alert.name}-{tenant}": tenant_condition(tenant) for tenant in tenants}
+        else:
+            each = {alert.name: known[alert.name]}
+        found += [_to_alarm(name, alert, condition, runbooks, topic) for name, condition in each.items()]
+    return found
 
 
-def _to_alarm(alert: Alert, condition: Condition, runbooks: str, topic: str) -> Document:
-    parts = [_to_query(name, part, condition.period) for name, part in condition.parts.items()]
+def _to_alarm(name: str, alert: Alert, condition: Condition, runbooks: str, topic: str) -> Document:
+    parts = [_to_query(part, query, condition.period) for part, query in condition.parts.items()]
     result: Document = {
         "Id": "result",
         "Expression": condition.result,
-        "Label": alert.name,
+        "Label": name,
         "ReturnData": True,
     }
     return {
-        "AlarmName": alert.name,
+        "AlarmName": name,
         "AlarmDescription": f"{alert.summary} {runbook_url(alert, runbooks)}",
         "Metrics": [*parts, result],
         "ComparisonOperator": "GreaterThanThreshold",

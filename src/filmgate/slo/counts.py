@@ -24,18 +24,22 @@ _TOTAL = 0
 
 @dataclass(frozen=True, slots=True)
 class SloCount:
-    """Ended jobs of one tenant and class in the interval that starts at `at`; 0 is the total."""
+    """Ended jobs of one tenant and class in the interval that starts at `at`; 0 is the total.
+
+    `allowed` is how many of them may be late: each job adds 1 - its target.
+    """
 
     at: int
     tenant_id: TenantId
     name: str
     jobs: int
     late: int
+    allowed: float
 
 
 def _add_statement(insert: Any) -> sa.Executable:
     statement = insert(slo_counts)
-    sums = {name: slo_counts.c[name] + statement.excluded[name] for name in ("jobs", "late")}
+    sums = {name: slo_counts.c[name] + statement.excluded[name] for name in ("jobs", "late", "allowed")}
     added: sa.Executable = statement.on_conflict_do_update(
         index_elements=["interval_at", "tenant_id", "class"], set_=sums
     )
@@ -48,7 +52,7 @@ _ADD = {"sqlite": _add_statement(sqlite.insert), "postgresql": _add_statement(po
 def count_job(connection: sa.Connection, row: Any, *, is_late: bool, now: float) -> None:
     """Count an ended job. Cancelled jobs are not counted; failed ones are late."""
     own = {"tenant_id": row["tenant_id"], "class": row["slo_class"] or DEFAULT_CLASS}
-    sums = {"jobs": 1, "late": int(is_late)}
+    sums = {"jobs": 1, "late": int(is_late), "allowed": 1 - row["slo_target"]}
     interval = int(now // INTERVAL_SECONDS) * INTERVAL_SECONDS
     rows = [own | sums | {"interval_at": at} for at in (_TOTAL, interval)]
     connection.execute(_ADD[connection.dialect.name], rows)
@@ -70,7 +74,14 @@ def _read(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> Seque
     place = (slo_counts.c.tenant_id, slo_counts.c["class"], slo_counts.c.interval_at)
     rows = connection.execute(sa.select(slo_counts).where(condition).order_by(*place)).mappings()
     return [
-        SloCount(row["interval_at"], TenantId(row["tenant_id"]), row["class"], row["jobs"], row["late"])
+        SloCount(
+            row["interval_at"],
+            TenantId(row["tenant_id"]),
+            row["class"],
+            row["jobs"],
+            row["late"],
+            row["allowed"],
+        )
         for row in rows
     ]
 

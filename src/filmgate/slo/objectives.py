@@ -4,21 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from filmgate.errors import InvalidField, SettingsError
-from filmgate.jobs import TENANT_ID_PATTERN, Size, TenantId, VideoSpec
+from filmgate.jobs import TENANT_ID_PATTERN, Size, VideoSpec
 from filmgate.settings import SloSettings
+from filmgate.tenants.base import PartialObjective, Tenant
 
 DEFAULT_CLASS = "default"
 # Models round lengths and sizes to whole latent frames and blocks: 5 s may be 5.06 s.
 _TOLERANCE = 1.05
 _CLASSES, _TENANTS = "slo.classes", "slo.tenants"
+_NOT_SET = PartialObjective()
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A clip of this class is ready within `seconds` of its acceptance."""
+    """A share `target` of the clips of this class is ready within `seconds` of their acceptance."""
 
     name: str
     seconds: float
+    target: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class ClipClass:
     name: str
     pixels: int
     clip_seconds: float
-    objective_seconds: float
+    objective: PartialObjective
 
     def fits(self, spec: VideoSpec) -> bool:
         is_small = spec.clip_size.pixels <= self.pixels * _TOLERANCE
@@ -37,25 +40,27 @@ class ClipClass:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """The objectives of an installation. `tenants` holds seconds by tenant and class name, "" for all."""
+    """The objectives of an installation. `tenants` is by tenant and class name, "" for all classes."""
 
-    default_seconds: float
+    default: Objective
     classes: tuple[ClipClass, ...]
-    tenants: Mapping[tuple[str, str], float]
+    tenants: Mapping[tuple[str, str], PartialObjective]
 
-    def of(self, tenant_id: TenantId, spec: VideoSpec) -> Objective:
-        """The objective of a clip: the tenant's for this class, the tenant's, the class's, the default."""
-        fitting = next((known for known in self.classes if known.fits(spec)), None)
-        name = fitting.name if fitting is not None else DEFAULT_CLASS
-        own = self.tenants.get((tenant_id, name), self.tenants.get((tenant_id, "")))
-        if own is not None:
-            return Objective(name, own)
-        return Objective(name, fitting.objective_seconds if fitting is not None else self.default_seconds)
+    def of(self, tenant: Tenant, spec: VideoSpec) -> Objective:
+        """The objective of a clip, which belongs to the first class it fits into."""
+        fitting = (known.name for known in self.classes if known.fits(spec))
+        return self.resolve(next(fitting, DEFAULT_CLASS), tenant)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All class names."""
-        return (*(known.name for known in self.classes), DEFAULT_CLASS)
+    def resolve(self, name: str, tenant: Tenant | None = None) -> Objective:
+        """The objective of a class: what the tenant has, then what the class has, then the default."""
+        by_class = {known.name: known.objective for known in self.classes}
+        layers = [by_class.get(name, _NOT_SET)]
+        if tenant is not None:
+            settings = (self.tenants.get((tenant.id, own), _NOT_SET) for own in (name, ""))
+            layers = [tenant.objective, *settings, *layers]
+        seconds = (layer.seconds for layer in layers if layer.seconds is not None)
+        target = (layer.target for layer in layers if layer.target is not None)
+        return Objective(name, next(seconds, self.default.seconds), next(target, self.default.target))
 
 
 def parse_objectives(settings: SloSettings, default_seconds: float) -> Objectives:
@@ -64,18 +69,18 @@ def parse_objectives(settings: SloSettings, default_seconds: float) -> Objective
     names = {known.name for known in classes} | {DEFAULT_CLASS}
     if len(names) != len(classes) + 1:
         raise SettingsError("two classes have the same name, or one is named default", option=_CLASSES)
-    tenants: dict[tuple[str, str], float] = {}
+    tenants: dict[tuple[str, str], PartialObjective] = {}
     for entry in _split(settings.tenants):
-        whom, _, seconds = entry.partition("=")
+        whom, _, objective = entry.partition("=")
         tenant, _, name = whom.strip().partition("/")
         if not TENANT_ID_PATTERN.fullmatch(tenant) or (name and name not in names):
             raise SettingsError(
-                f"{entry!r} does not name a tenant and a class of {_CLASSES}; expected TENANT=SECONDS or "
-                "TENANT/CLASS=SECONDS",
+                f"{entry!r} does not name a tenant and a class of {_CLASSES}; expected TENANT=OBJECTIVE or "
+                "TENANT/CLASS=OBJECTIVE",
                 option=_TENANTS,
             )
-        tenants[tenant, name] = _to_seconds(seconds, entry, _TENANTS)
-    return Objectives(default_seconds, classes, tenants)
+        tenants[tenant, name] = _parse_objective(objective, entry, _TENANTS)
+    return Objectives(Objective(DEFAULT_CLASS, default_seconds, settings.target), classes, tenants)
 
 
 def _split(text: str) -> list[str]:
@@ -96,14 +101,34 @@ def _parse_class(entry: str) -> ClipClass:
     if not TENANT_ID_PATTERN.fullmatch(name.strip()):
         raise SettingsError(f"{name!r} is not a class name: a-z, 0-9 and -", option=_CLASSES)
     clip_seconds = _to_seconds(seconds, entry, _CLASSES)
-    return ClipClass(name.strip(), pixels, clip_seconds, _to_seconds(objective, entry, _CLASSES))
+    return ClipClass(name.strip(), pixels, clip_seconds, _parse_objective(objective, entry, _CLASSES))
+
+
+def _parse_objective(text: str, entry: str, option: str) -> PartialObjective:
+    """SECONDS, SECONDS@TARGET or @TARGET."""
+    seconds, separator, target = text.strip().partition("@")
+    return PartialObjective(
+        _to_seconds(seconds, entry, option) if seconds or not separator else None,
+        _to_target(target, entry, option) if separator else None,
+    )
 
 
 def _to_seconds(text: str, entry: str, option: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
+    seconds = _to_number(text)
     if not 0 < seconds < float("inf"):
         raise SettingsError(f"{entry!r} has no positive number of seconds", option=option)
     return seconds
+
+
+def _to_target(text: str, entry: str, option: str) -> float:
+    target = _to_number(text)
+    if not 0 < target < 1:
+        raise SettingsError(f"{entry!r} has no target between 0 and 1, such as @0.99", option=option)
+    return target
+
+
+def _to_number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

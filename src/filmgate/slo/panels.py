@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from filmgate.slo.recording import LATE_RATIO, job_seconds, late_ratio, waiting
+from filmgate.slo.recording import BURN_RATE, LATE_RATIO, burn_rate, job_seconds, late_ratio, waiting
 from filmgate.telemetry import metrics as m
 
 
@@ -45,10 +45,6 @@ def _summed(metric: m.Metric, *labels: str, match: str = "") -> str:
     """A gauge of the database, summed by these labels."""
     own, kept = ", ".join(metric.labels), ", ".join(labels)
     return f"sum by ({kept}) (max by ({own}) ({metric.name}{{{match}}}))"
-
-
-def _burn_rate(window: str) -> str:
-    return f"{LATE_RATIO.format(window)} / on () group_left () (1 - max({m.SLO_TARGET.name}))"
 
 
 def _mean(metric: m.Metric, match: str) -> str:
@@ -125,10 +121,10 @@ SERVICE = Dashboard(
     "filmgate-service",
     "Filmgate: service",
     (
-        Panel("Late jobs in an hour", {"{{class}}": LATE_RATIO.format("1h")}, "percentunit"),
+        Panel("Late jobs in an hour", {"{{class}}": LATE_RATIO}, "percentunit"),
         Panel(
             "Burn rate of the error budget",
-            {f"{window} {{{{class}}}}": _burn_rate(window) for window in ("5m", "1h", "6h", "3d")},
+            {f"{window} {{{{class}}}}": BURN_RATE.format(window) for window in ("5m", "1h", "6h", "3d")},
         ),
         Panel("Acceptance to completion, by route", _quantiles("route", ""), "s"),
         Panel("95 % of jobs start within", {"{{model}}": _WAIT}, "s"),
@@ -211,13 +207,25 @@ GPU = Dashboard(
 
 
 _TENANT = 'tenant=~"$tenant"'
-_LATE = late_ratio("1h", "tenant").replace('{result="late"}', f'{{result="late",{_TENANT}}}')
-_LATE = _LATE.replace(f"{m.SLO_JOBS.name}[", f"{m.SLO_JOBS.name}{{{_TENANT}}}[")
+_OF_TENANT = f"{_TENANT},"
 TENANT = Dashboard(
     "filmgate-tenant",
     "Filmgate: tenants",
     (
-        Panel("Late jobs in an hour", {"{{tenant}}": _LATE}, "percentunit"),
+        Panel(
+            "Late jobs in an hour",
+            {"{{tenant}}": late_ratio("1h", "tenant", match=_OF_TENANT)},
+            "percentunit",
+        ),
+        Panel(
+            "Burn rate of the error budget",
+            {
+                f"{window} {{{{tenant}}}} {{{{class}}}}": burn_rate(
+                    window, "tenant", "class", match=_OF_TENANT
+                )
+                for window in ("1h", "6h", "3d")
+            },
+        ),
         Panel(
             "Queued and running jobs",
             {"{{tenant}} {{state}}": _summed(m.JOBS, "tenant", "state", match=_TENANT)},

@@ -3,12 +3,14 @@
 Metrics from the database are the same in all replicas: the maximum over replicas comes before any sum.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filmgate.telemetry import metrics as m
 
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
-LATE_RATIO = "filmgate:slo_late:ratio_rate{}"
+BURN_RATE = "filmgate:slo_burn:rate{}"
+LATE_RATIO = "filmgate:slo_late:ratio_rate1h"
 P50, P95, P99 = (f"filmgate:job_seconds:p{quantile}_1h" for quantile in (50, 95, 99))
 WAITING = "filmgate:jobs_waiting:sum"
 WAITING_BY_MODEL = "filmgate:jobs_waiting:by_model"
@@ -22,12 +24,21 @@ class Recording:
     expression: str
 
 
-def late_ratio(window: str, *labels: str) -> str:
+def _slo_rate(metric: m.Metric, window: str, labels: Sequence[str], match: str) -> str:
+    own, kept = ", ".join(metric.labels), ", ".join(labels)
+    return f"sum by ({kept}) (max by ({own}) (rate({metric.name}{{{match}}}[{window}])))"
+
+
+def late_ratio(window: str, *labels: str, match: str = "") -> str:
     """The share of late jobs in a window, by these labels."""
-    kept = ", ".join(labels)
-    late = f'sum by ({kept}) (max by (tenant, class) (rate({m.SLO_JOBS.name}{{result="late"}}[{window}])))'
-    all_jobs = f"sum by ({kept}) (max by (tenant, class, result) (rate({m.SLO_JOBS.name}[{window}])))"
-    return f"{late} / {all_jobs}"
+    late = _slo_rate(m.SLO_JOBS, window, labels, f'{match}result="late"')
+    return f"{late} / {_slo_rate(m.SLO_JOBS, window, labels, match)}"
+
+
+def burn_rate(window: str, *labels: str, match: str = "") -> str:
+    """Late jobs over those that the targets allow, in a window, by these labels."""
+    late = _slo_rate(m.SLO_JOBS, window, labels, f'{match}result="late"')
+    return f"{late} / {_slo_rate(m.SLO_LATE_ALLOWED, window, labels, match)}"
 
 
 def job_seconds(quantile: float, window: str = "1h", *labels: str) -> str:
@@ -47,7 +58,8 @@ def waiting(*labels: str) -> str:
 
 
 RECORDINGS = (
-    *(Recording(LATE_RATIO.format(window), late_ratio(window, "class")) for window in WINDOWS),
+    Recording(LATE_RATIO, late_ratio("1h", "class")),
+    *(Recording(BURN_RATE.format(window), burn_rate(window, "class")) for window in WINDOWS),
     Recording(P50, job_seconds(0.5)),
     Recording(P95, job_seconds(0.95)),
     Recording(P99, job_seconds(0.99)),

@@ -6,7 +6,9 @@ from filmgate.database import Database
 from filmgate.settings import Settings
 from filmgate.slo.attainment import Attainment, attain
 from filmgate.slo.counts import delete_old, read_since
-from filmgate.slo.objectives import Objectives, parse_objectives
+from filmgate.slo.objectives import parse_objectives
+from filmgate.tenants import open_tenants
+from filmgate.tenants.base import Tenant
 
 
 class SloReport:
@@ -21,10 +23,13 @@ class SloReport:
     def read(self, *, is_by_tenant: bool = False) -> list[Attainment]:
         """How the objectives were met in the window of the error budget, by class, or by tenant and class."""
         counts, now = read_since(self._database, self._settings.window_seconds)
-        tenants: set[str | None] = {count.tenant_id for count in counts} if is_by_tenant else {None}
-        names = self._objectives.names
-        seconds = {(t, name): _seconds_of(self._objectives, t, name) for t in tenants for name in names}
-        return attain(counts, now, self._settings.target, seconds, is_by_tenant=is_by_tenant)
+        known = {each.id: each for each in open_tenants(self._database).tenants()} if is_by_tenant else {}
+        seconds: dict[tuple[str | None, str], float] = {}
+        for count in counts:
+            whom = known.get(count.tenant_id, Tenant(count.tenant_id)) if is_by_tenant else None
+            key = (count.tenant_id if is_by_tenant else None, count.name)
+            seconds[key] = self._objectives.resolve(count.name, whom).seconds
+        return attain(counts, now, seconds, is_by_tenant=is_by_tenant)
 
     def delete_old(self) -> None:
         """Delete counts that no window reaches. Idempotent."""
@@ -40,20 +45,12 @@ class SloReport:
         }
 
 
-def _seconds_of(objectives: Objectives, tenant: str | None, name: str) -> float:
-    by_class = {known.name: known.objective_seconds for known in objectives.classes}
-    general = by_class.get(name, objectives.default_seconds)
-    if tenant is None:
-        return general
-    own = objectives.tenants
-    return own.get((tenant, name), own.get((tenant, ""), general))
-
-
 def _to_row(found: Attainment) -> dict[str, object]:
     return {
         "tenant": found.tenant,
         "class": found.name,
         "objective_seconds": found.objective_seconds,
+        "target": found.target,
         "jobs": found.jobs,
         "late": found.late,
         "attained": found.attained,

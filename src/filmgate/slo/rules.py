@@ -1,25 +1,26 @@
 """The rules file of Prometheus, with stable output: the Helm chart includes the same rules."""
 
-from filmgate.slo.alerts import Alert, all_alerts
+from filmgate.slo.alerts import Alert
+from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts
 from filmgate.slo.recording import RECORDINGS
 from filmgate.slo.yaml_text import Node, to_yaml
 
 INTERVAL = "30s"
 
 
-def rule_groups(target: float, runbooks: str = "") -> list[Node]:
+def rule_groups(runbooks: str = "", gpu_metrics: GpuMetrics = GpuMetrics.FILMGATE) -> list[Node]:
     """The groups of rules, as a rules file or a PrometheusRule has them under `groups`."""
     recorded: list[Node] = [{"record": rule.name, "expr": rule.expression} for rule in RECORDINGS]
-    alerts: list[Node] = [_to_rule(alert, runbooks) for alert in all_alerts(target)]
+    alerts: list[Node] = [_to_rule(alert, runbooks) for alert in all_alerts(gpu_metrics)]
     return [
         {"name": "filmgate-recordings", "interval": INTERVAL, "rules": recorded},
         {"name": "filmgate-alerts", "interval": INTERVAL, "rules": alerts},
     ]
 
 
-def rules_file(target: float, runbooks: str = "") -> str:
+def rules_file(runbooks: str = "", gpu_metrics: GpuMetrics = GpuMetrics.FILMGATE) -> str:
     """The rules file as YAML."""
-    return to_yaml({"groups": rule_groups(target, runbooks)})
+    return to_yaml({"groups": rule_groups(runbooks, gpu_metrics)})
 
 
 def runbook_url(alert: Alert, runbooks: str) -> str:

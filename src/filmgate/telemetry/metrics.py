@@ -100,7 +100,13 @@ SLO_JOBS = _counter(
     "class",
     "result",
 )
-SLO_TARGET = _gauge(_DB, "slo_target_ratio", "The setting slo.target: share of jobs that must be good.")
+SLO_LATE_ALLOWED = _counter(
+    _DB,
+    "slo_late_allowed",
+    "How many of these jobs may be late: each adds 1 - its target. Late jobs over this are the burn rate.",
+    "tenant",
+    "class",
+)
 WORKERS = _gauge(_DB, "workers", "Live workers.", "route", "model")
 JOBS_ENDED = _counter(
     _DB, "jobs_ended", "Ended jobs.", "state", "reason", "route", "model", "version", "tenant"

@@ -31,7 +31,8 @@ _DCGM = """
 A worker reads its GPU through NVML, so a machine needs no DCGM exporter. Where one runs, both report the
 same values under these names. `deploy/dcgm-counters.csv` is a counters file for the exporter
 (`dcgm-exporter -f`) with every field of this table. In the file that the exporter comes with, the ECC
-counters are commented out and the clock events are missing.
+counters are commented out and the clock events are missing. `filmgate slo rules --gpu-metrics dcgm` prints
+the alerts on GPUs with the exporter's names.
 
 | Filmgate | DCGM exporter |
 |---|---|

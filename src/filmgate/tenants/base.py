@@ -31,6 +31,14 @@ ALL_SCOPES = frozenset(Scope)
 
 
 @dataclass(frozen=True, slots=True)
+class PartialObjective:
+    """A service level objective, or a part of one: None is left to the class of clip and the default."""
+
+    seconds: float | None = None
+    target: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A customer: its quotas, scopes and encryption key. `screening` overrides actions by category."""
 
@@ -43,6 +51,7 @@ class Tenant:
     screening: Mapping[str, ScreeningAction] = field(default_factory=lambda: MappingProxyType({}))
     managed: ManagedPolicy = field(default_factory=ManagedPolicy)
     is_dedicated: bool = False  # only workers started with --tenant render its jobs on our GPUs
+    objective: PartialObjective = PartialObjective()
 
     def may(self, scope: Scope) -> bool:
         return self.is_enabled and (scope in self.scopes or Scope.ADMIN in self.scopes)

@@ -17,7 +17,7 @@ from filmgate.database.records import read_record
 from filmgate.database.schema import accounts, api_keys, jobs, tenants
 from filmgate.errors import InvalidKey, TenantExists, TenantInUse, TenantNotFound, UsageError
 from filmgate.jobs import TENANT_ID_PATTERN, ManagedPolicy, ScreeningAction, Share, TenantId
-from filmgate.tenants.base import KEY_PREFIX, IssuedKey, Scope, Tenant
+from filmgate.tenants.base import KEY_PREFIX, IssuedKey, PartialObjective, Scope, Tenant
 
 _FIND_KEY = (
     sa.select(tenants, api_keys.c.digest, api_keys.c.expires_at)
@@ -175,6 +175,7 @@ def _to_row(tenant: Tenant) -> dict[str, object]:
         "screening": json.dumps(dict(tenant.screening)),
         "managed": json.dumps(asdict(tenant.managed)),
         "is_dedicated": tenant.is_dedicated,
+        "objective": json.dumps(asdict(tenant.objective)),
     }
 
 
@@ -189,6 +190,7 @@ def _to_tenant(row: sa.RowMapping) -> Tenant:
         screening=_to_screening(row["screening"]),
         managed=_to_policy(row["managed"]),
         is_dedicated=bool(row["is_dedicated"]),
+        objective=read_record(PartialObjective, json.loads(row["objective"])),
     )
 
 

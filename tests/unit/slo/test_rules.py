@@ -3,15 +3,18 @@
 S0-65 to S0-68, S1-52 to S1-55, S2-60.
 """
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from filmgate.slo.alerts import all_alerts
+from filmgate.slo.alerts import TENANT_ALERT
 from filmgate.slo.cloudwatch import alarm_documents, conditions
 from filmgate.slo.dashboards import all_dashboards, all_queries
+from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts, gpu_alerts
 from filmgate.slo.recording import RECORDINGS
 from filmgate.slo.rules import rules_file
 from filmgate.slo.yaml_text import to_yaml
@@ -19,17 +22,20 @@ from filmgate.telemetry.metrics import METRICS, Kind
 from tests.prometheus import check_histories, firing, promtool
 
 ROOT = Path(__file__).parents[3]
-TARGET = 0.95
-ALERTS = all_alerts(TARGET)
-RULES = rules_file(TARGET)
+ALERTS = all_alerts()
+RULES = rules_file()
+DCGM_RULES = rules_file(gpu_metrics=GpuMetrics.DCGM)
 SECTIONS = ("Meaning", "Impact", "First look", "Fix", "How to test it")
 
 GPU = '{instance="node-1:9464",gpu="GPU-1"}'
 WORKER = '{job="worker",instance="node-1:9464"}'
 
 
-def slo(result, instance="a"):
-    return f'filmgate_slo_jobs_total{{instance="{instance}",tenant="acme",class="default",result="{result}"}}'
+def slo(result, instance="a", tenant="acme"):
+    labels = f'instance="{instance}",tenant="{tenant}",class="default"'
+    if result == "allowed":
+        return f"filmgate_slo_late_allowed_total{{{labels}}}"
+    return f'filmgate_slo_jobs_total{{{labels},result="{result}"}}'
 
 
 def bucket(le):
@@ -54,8 +60,10 @@ def latency(slow):
     }
 
 
-def per_hour(good, late):
-    return {slo("good"): f"0+{good}x150", slo("late"): f"0+{late}x150"}
+def per_minute(good, late, target=0.95, tenant="acme"):
+    """Jobs per minute, and how many of them may be late."""
+    counts = {"good": good, "late": late, "allowed": round((good + late) * (1 - target), 9)}
+    return {slo(name, tenant=tenant): f"0+{count}x150" for name, count in counts.items()}
 
 
 def gpu(name, values, labels=GPU):
@@ -75,9 +83,14 @@ PHASE = 'filmgate_breaker_phase{provider="bedrock",phase="open"}'
 
 # By alert: the histories in which it fires, and those in which it must stay quiet, one value per minute.
 HISTORIES = {
-    "FilmgateLateJobs": (per_hour(90, 10), per_hour(96, 4)),
-    "FilmgateErrorBudgetFastBurn": (per_hour(10, 90), per_hour(80, 20)),
-    "FilmgateErrorBudgetSlowBurn": (per_hour(80, 20), per_hour(96, 4)),
+    "FilmgateLateJobs": (per_minute(90, 10), per_minute(96, 4)),
+    # In one class: 2 % late is too much for one tenant, and 8 % is not for the other.
+    "FilmgateTenantLateJobs": (
+        per_minute(98, 2, 0.99, "strict") | per_minute(92, 8, 0.9),
+        per_minute(98, 2) | per_minute(92, 8, 0.9, "loose"),
+    ),
+    "FilmgateErrorBudgetFastBurn": (per_minute(10, 90), per_minute(80, 20)),
+    "FilmgateErrorBudgetSlowBurn": (per_minute(80, 20), per_minute(96, 4)),
     "FilmgateTailLatency": (latency(5), latency(0)),
     "FilmgateBacklogOverPromise": (
         {BACKLOG: "4000x60", WORKERS: "2x60", "filmgate_promise_seconds": "900x60"},
@@ -135,17 +148,18 @@ def test_every_alert_has_a_firing_and_a_quiet_history():
     assert HISTORIES.keys() == {alert.name for alert in ALERTS}
 
 
-def test_promtool_accepts_the_rules(tmp_path):
-    (tmp_path / "rules.yml").write_text(RULES)
+@pytest.mark.parametrize("rules", [RULES, DCGM_RULES], ids=["filmgate", "dcgm"])
+def test_promtool_accepts_the_rules(tmp_path, rules):
+    (tmp_path / "rules.yml").write_text(rules)
     code, output = promtool("check", "rules", "--lint=all", "--lint-fatal", tmp_path / "rules.yml")
     assert code == 0, output
     assert f"{len(RECORDINGS) + len(ALERTS)} rules found" in output
 
 
-def pack(value):
+def pack(value, all_histories):
     """Tests of all histories, with as many in one test as have no metric in common: promtool is faster."""
     worlds = []
-    for name, histories in HISTORIES.items():
+    for name, histories in all_histories.items():
         history, at = histories[0 if value else 1], TIMES.get(name, "30m")
         used = {series.partition("{")[0] for series in history}
         check = (at, firing(name), value)
@@ -161,16 +175,105 @@ def pack(value):
 
 @pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
 def test_each_alert_in_its_history(tmp_path, value):
-    code, output = check_histories(tmp_path, RULES, pack(value))
+    code, output = check_histories(tmp_path, RULES, pack(value, HISTORIES))
     assert code == 0, output
+
+
+def dcgm(**fields):
+    """Series of the DCGM exporter with its labels."""
+    labels = '{instance="node-1:9400",gpu="0",UUID="GPU-1",Hostname="node-1"}'
+    return {f"DCGM_FI_DEV_{name}{labels}": values for name, values in fields.items()}
+
+
+DCGM_HISTORIES = {
+    "FilmgateGpuMemoryHigh": (
+        dcgm(FB_USED="86x60", FB_FREE="14x60"),
+        dcgm(FB_USED="84x60", FB_FREE="16x60"),
+    ),
+    "FilmgateGpuIdle": (dcgm(GPU_UTIL="29x60") | WAITS, dcgm(GPU_UTIL="31x60") | WAITS),
+    "FilmgateGpuHot": (dcgm(GPU_TEMP="83x60"), dcgm(GPU_TEMP="82x60")),
+    "FilmgateGpuPowerLimit": (
+        dcgm(POWER_USAGE="699x60", ENFORCED_POWER_LIMIT="700x60"),
+        dcgm(POWER_USAGE="600x60", ENFORCED_POWER_LIMIT="700x60"),
+    ),
+    # 0x44: the power cap and the hardware's thermal slowdown; 0x15: idle, power cap and sync boost.
+    "FilmgateGpuThrottled": (
+        dcgm(CLOCKS_EVENT_REASONS="68x60"),
+        dcgm(CLOCKS_EVENT_REASONS="21x60"),
+    ),
+    "FilmgateGpuDoubleBitError": (dcgm(ECC_DBE_VOL_TOTAL="0x20 1x40"), dcgm(ECC_SBE_VOL_TOTAL="0+9x60")),
+    "FilmgateGpuRemapFailure": (dcgm(ROW_REMAP_FAILURE="1x60"), dcgm(ROW_REMAP_FAILURE="0x60")),
+    "FilmgateGpuXid": (dcgm(XID_ERRORS="0x25 79x35"), dcgm(XID_ERRORS="0x5 31x60")),
+}
+
+
+@pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
+def test_each_alert_on_gpus_with_the_metrics_of_dcgm(tmp_path, value):
+    """S0-64 to S0-66, S1-16, S1-49, S1-52 to S1-55."""
+    assert DCGM_HISTORIES.keys() == {alert.name for alert in gpu_alerts(GpuMetrics.DCGM)}
+    code, output = check_histories(tmp_path, DCGM_RULES, pack(value, DCGM_HISTORIES))
+    assert code == 0, output
+
+
+def test_only_heat_and_hardware_are_throttling_for_dcgm(tmp_path):
+    """Beside another bit, as idle or a power cap are."""
+    fires = firing("FilmgateGpuThrottled")
+    bits = {0x8: 1, 0x20: 1, 0x40: 1, 0x80: 1, 0x1: 0, 0x2: 0, 0x4: 0, 0x10: 0}
+    tests = [
+        ("1m", dcgm(CLOCKS_EVENT_REASONS=f"{bit | 0x100}x30"), [("10m", fires, value)])
+        for bit, value in bits.items()
+    ]
+    code, output = check_histories(tmp_path, DCGM_RULES, tests)
+    assert code == 0, output
+
+
+def test_an_xid_that_the_exporter_shows_from_its_start_fires_and_ends(tmp_path):
+    history, fires = dcgm(XID_ERRORS="_x25 31x60"), firing("FilmgateGpuXid")
+    code, output = check_histories(
+        tmp_path, DCGM_RULES, [("1m", history, [("30m", fires, 1), ("60m", fires, 0)])]
+    )
+    assert code == 0, output
+
+
+def test_alerts_with_the_metrics_of_dcgm_are_the_same_otherwise():
+    by_dcgm = all_alerts(GpuMetrics.DCGM)
+    assert [replace(alert, expression="") for alert in by_dcgm] == [
+        replace(alert, expression="") for alert in ALERTS
+    ]
+    used = set(re.findall(r"DCGM_[A-Z_]+", DCGM_RULES))
+    listed = set(re.findall(r"^DCGM_[A-Z_]+", (ROOT / "deploy/dcgm-counters.csv").read_text(), re.MULTILINE))
+    assert used <= listed
+    assert "filmgate_gpu_" not in DCGM_RULES
 
 
 def test_replicas_report_the_same_jobs_once(tmp_path):
     """4 % late, reported by two replicas of which one restarted: still 4 %."""
-    late = {slo("good", "b"): "_x30 2880+96x60", slo("late", "b"): "_x30 120+4x60"}
-    history = {slo("good", "a"): "0+96x90", slo("late", "a"): "0+4x90"} | late
-    ratio = 'round(filmgate:slo_late:ratio_rate1h{class="default"}, 0.01) + on () group_left () vector(0)'
-    code, output = check_histories(tmp_path, RULES, [("1m", history, [("80m", f"sum({ratio})", 0.04)])])
+    per = {"good": 96, "late": 4, "allowed": 5}
+    history = {slo(name): f"0+{count}x90" for name, count in per.items()}
+    history |= {slo(name, "b"): f"_x30 {30 * count}+{count}x60" for name, count in per.items()}
+    checks = [
+        ("80m", 'sum(round(filmgate:slo_late:ratio_rate1h{class="default"}, 0.01))', 0.04),
+        ("80m", 'sum(round(filmgate:slo_burn:rate1h{class="default"}, 0.1))', 0.8),
+    ]
+    code, output = check_histories(tmp_path, RULES, [("1m", history, checks)])
+    assert code == 0, output
+
+
+def test_a_burn_rate_counts_with_the_target_of_each_tenant(tmp_path):
+    """3 % late of two tenants: 3 times too many for 99 %, a third of what 91 % allows; 0.6 for both."""
+    history = per_minute(97, 3, 0.99, "strict") | per_minute(97, 3, 0.91)
+    by_tenant = next(alert for alert in ALERTS if alert.name == TENANT_ALERT).expression
+    checks = [
+        ("80m", "sum(round(filmgate:slo_burn:rate1h, 0.01))", 0.6),
+        ("80m", firing("FilmgateLateJobs"), 0),
+        (
+            "80m",
+            f'count(({by_tenant}) and on (tenant) label_replace(vector(1), "tenant", "strict", "", ""))',
+            1,
+        ),
+        ("80m", f"count({by_tenant})", 1),
+    ]
+    code, output = check_histories(tmp_path, RULES, [("1m", history, checks)])
     assert code == 0, output
 
 
@@ -184,7 +287,8 @@ def test_the_replay_fires_the_hourly_alert_once_and_only_when_it_should(tmp_path
     times = {60: 0, 119: 0, 125: 0, 130: 1, 142: 1, 190: 1, 200: 0, 260: 0}
     checks = [(f"{minute}m", fires, value) for minute, value in times.items()]
     checks.append(("260m", f"changes({fires}[4h:2m])", 2))
-    code, output = check_histories(tmp_path, RULES, [("1m", {slo("good"): good, slo("late"): late}, checks)])
+    history = {slo("good"): good, slo("late"): late, slo("allowed"): "0+5x260"}
+    code, output = check_histories(tmp_path, RULES, [("1m", history, checks)])
     assert code == 0, output
 
 
@@ -262,9 +366,13 @@ def test_no_runbook_is_left_over():
 
 def test_every_alert_is_an_alarm_of_cloudwatch():
     """S0-42, S1-51."""
-    alarms = alarm_documents(TARGET, 900.0, "https://runbooks.example", "arn:aws:sns:eu-central-1:1:pages")
-    assert [alarm["AlarmName"] for alarm in alarms] == [alert.name for alert in ALERTS]
-    assert conditions(TARGET, 900.0).keys() == {alert.name for alert in ALERTS}
+    topic = "arn:aws:sns:eu-central-1:1:pages"
+    alarms = alarm_documents(900.0, "https://runbooks.example", topic, ["acme", "globex"])
+    names = [alarm["AlarmName"] for alarm in alarms]
+    by_tenant = [f"{TENANT_ALERT}-acme", f"{TENANT_ALERT}-globex"]
+    assert set(names) == {alert.name for alert in ALERTS} - {TENANT_ALERT} | set(by_tenant)
+    assert len(names) == len(ALERTS) + 1
+    assert "tenant = 'globex'" in json.dumps(alarms[names.index(by_tenant[1])])
     used = set(re.findall(r"filmgate_[a-z0-9_]+", str(alarms)))
     assert used <= {metric.name for metric in METRICS}
     for alarm in alarms:
@@ -285,5 +393,5 @@ def test_alarms_query_the_dimensions_that_are_written():
     GPU_CLOCK_EVENT.live_gauge(registry).labels("GPU-1", "hw_thermal").set(1)
     EmfWriter(registry, stream).write()
     written = re.search(r'"Dimensions": \[\[\], \[([^]]+)\]\]', stream.getvalue())[1]
-    query = conditions(TARGET, 900.0)["FilmgateGpuThrottled"].parts["slow"]
+    query = conditions(900.0)["FilmgateGpuThrottled"].parts["slow"]
     assert f'FROM SCHEMA("Filmgate", {written})' in query

@@ -81,6 +81,7 @@ def _create_jobs() -> None:
         sa.Column("created_at", sa.Double, nullable=False),
         sa.Column("deadline_at", sa.Double, nullable=False),
         sa.Column("slo_class", sa.Text),
+        sa.Column("slo_target", sa.Double, nullable=False),
         sa.Column("wake_at", sa.Double),
         sa.Column("wake_set_at", sa.Double),
         sa.Column("started_at", sa.Double),
@@ -217,6 +218,7 @@ def _create_tenants() -> None:
         sa.Column("certificate", sa.Text, unique=True),
         sa.Column("screening", sa.Text, nullable=False),
         sa.Column("managed", sa.Text, nullable=False, server_default="{}"),
+        sa.Column("objective", sa.Text, nullable=False, server_default="{}"),
         sa.Column("is_dedicated", sa.Boolean, nullable=False, server_default=sa.false()),
     )
     op.create_table(
@@ -238,6 +240,7 @@ def _create_audit() -> None:
         sa.Column("class", sa.Text, primary_key=True),
         sa.Column("jobs", sa.BigInteger, nullable=False),
         sa.Column("late", sa.BigInteger, nullable=False),
+        sa.Column("allowed", sa.Double, nullable=False),
     )
     op.create_table(
         "audit_records",
