@@ -106,9 +106,9 @@ function Objectives({ slo }) {
   const windows = Object.keys(slo.data[0].burn_rates);
   const rate = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(1)} ×`);
   return (
-    <section class="card"><h2>Objectives, {percent(slo.target)} of clips in time over {seconds(slo.window_seconds)}</h2>
-      <Table label="Objectives" empty="" head={["Class", "Objective", "Clips", "Late", "In time", "Budget left", ...windows.map((name) => `Burn, ${name}`)]}
-        rows={slo.data.map((each) => [each.class, seconds(each.objective_seconds), count(each.jobs), count(each.late), each.attained === null ? "–" : percent(each.attained), each.budget_left === null ? "–" : percent(each.budget_left), ...windows.map((name) => rate(each.burn_rates[name]))])} />
+    <section class="card"><h2>Objectives over {seconds(slo.window_seconds)}</h2>
+      <Table label="Objectives" empty="" head={["Class", "Objective", "Target", "Clips", "Late", "In time", "Budget left", ...windows.map((name) => `Burn, ${name}`)]}
+        rows={slo.data.map((each) => [each.class, seconds(each.objective_seconds), percent(each.target), count(each.jobs), count(each.late), each.attained === null ? "–" : percent(each.attained), each.budget_left === null ? "–" : percent(each.budget_left), ...windows.map((name) => rate(each.burn_rates[name]))])} />
       <code class="metric">filmgate_slo_jobs_total</code></section>
   );
 }
