@@ -1,50 +1,113 @@
-"""Compares Flipbook's clips at each quality level with those at `full`. Prints one JSON line.
+"""Compares Flipbook's clips at each quality level with those of `full`. Prints one JSON line.
 
-Reports the share of full denoiser passes, the PSNR to `full`, and the scores of Flipbook's judge.
+Reports the share of denoiser passes that were computed, the PSNR to `full`, and the scores of Flipbook's
+judge. `--others` adds other ways to compute less: caches of diffusers, and fewer steps. `--plan 0.2,3,1` adds
+a level with this `start_share`, `interval` and `guidance_interval`.
 """
 
 import argparse
+import io
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from training.flipbook.evaluate import DEFAULT_FORMAT, MODEL, Frames, decode, load_pipeline
+from training.flipbook.evaluate import MODEL, Frames, decode, load_pipeline
 from training.flipbook.judge import judge_clip
 from training.flipbook.prompts import EvalPrompt, write_eval_prompts
 from training.flipbook.scoring import EvalResult, tally
 
-from filmgate.pipeline.loading.families import family_of
-from filmgate.pipeline.loading.quality import THRESHOLDS, Quality, apply_quality, reset_step_caches
+from filmgate.jobs import Size
+from filmgate.models.quality import FULL, LEVELS, QualityLevel
+from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
 
-LEVELS: tuple[Quality, ...] = ("full", "balanced", "draft")
+Around = Callable[[], AbstractContextManager[None]]
+"""What a way to compute less does around each clip."""
+FIRST_BLOCK_THRESHOLDS = (0.05, 0.1)
+MAG_THRESHOLDS = (0.06, 0.12, 0.24)
 
 
-@torch.inference_mode()
-def make_clips(quality: Quality, prompts: Sequence[EvalPrompt], steps: int) -> tuple[list[Frames], float]:
-    """The clips, and the share of denoiser passes that ran every block."""
-    pipe = load_pipeline(MODEL, "cpu")
-    family = family_of(type(pipe).__name__)
-    assert family is not None
-    apply_quality(pipe, family, quality)
-    passes: list[int] = []
-    pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: passes.append(1))
-    clips = []
-    for seed, prompt in enumerate(prompts):
-        reset_step_caches(family.denoisers_of(pipe))
-        latents = pipe(
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The pipeline and the clips of one comparison."""
+
+    pipe: Any
+    prompts: Sequence[EvalPrompt]
+    size: Size
+    frames: int
+    steps: int
+    guidance: float
+
+    @property
+    def passes_per_step(self) -> int:
+        return 2 if self.guidance > 1 else 1
+
+    @torch.inference_mode()
+    def make_clips(self, around: Around = nullcontext, steps: int | None = None) -> tuple[list[Frames], int]:
+        """The clips, and how many passes ran every block."""
+        passes: list[int] = []
+        last = self.pipe.transformer.blocks[-1].attn1
+        hook = last.register_forward_hook(lambda *_: passes.append(1))
+        clips = []
+        for seed, prompt in enumerate(self.prompts):
+            with around():
+                clips.append(self._make_clip(prompt, seed, steps or self.steps))
+        hook.remove()
+        return clips, len(passes)
+
+    def _make_clip(self, prompt: EvalPrompt, seed: int, steps: int) -> Frames:
+        latents = self.pipe(
             prompt.text,
-            width=DEFAULT_FORMAT.width,
-            height=DEFAULT_FORMAT.height,
-            num_frames=DEFAULT_FORMAT.frames,
+            width=self.size.width,
+            height=self.size.height,
+            num_frames=self.frames,
             num_inference_steps=steps,
-            guidance_scale=1.0,
+            guidance_scale=self.guidance,
             generator=torch.Generator().manual_seed(seed),
             output_type="latent",
         ).frames
-        clips.append(decode(pipe, latents[0]))
-    return clips, len(passes) / (steps * len(prompts))
+        return decode(self.pipe, latents[0])
+
+
+def at_level(run: Run, level: QualityLevel) -> Around:
+    """The passes of a quality level."""
+    return lambda: planned_passes(
+        [run.pipe.transformer],
+        PlannedPasses(level.plan(run.steps), run.pipe.scheduler, run.passes_per_step),
+    )
+
+
+def cached(run: Run, config: Any) -> Around:
+    """A step cache of diffusers, empty at the start of each clip."""
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        run.pipe.transformer.enable_cache(config)
+        try:
+            yield
+        finally:
+            run.pipe.transformer.disable_cache()
+
+    return around
+
+
+def read_mag_ratios(run: Run) -> list[float]:
+    """Calibrate MagCache on the first prompt. diffusers prints the ratios; it does not return them."""
+    from diffusers.hooks import MagCacheConfig
+
+    printed = io.StringIO()
+    config = MagCacheConfig(calibrate=True, num_inference_steps=run.steps)
+    first = Run(run.pipe, run.prompts[:1], run.size, run.frames, run.steps, run.guidance)
+    with redirect_stdout(printed):
+        first.make_clips(cached(run, config))
+    found = re.search(r"^\[([\d., ]+)\]", printed.getvalue(), re.MULTILINE)
+    assert found is not None, "diffusers printed no ratios"
+    return [float(ratio) for ratio in found[1].split(",")]
 
 
 def psnr(clip: Frames, reference: Frames) -> float:
@@ -53,28 +116,74 @@ def psnr(clip: Frames, reference: Frames) -> float:
     return 10 * math.log10(255**2 / error) if error else math.inf
 
 
+def compare(run: Run, levels: Sequence[QualityLevel], *, has_others: bool) -> dict[str, dict[str, object]]:
+    """Every level, and the other ways if asked for, against the clips of `full`."""
+    from diffusers import FirstBlockCacheConfig
+    from diffusers.hooks import MagCacheConfig
+
+    reference, whole = run.make_clips()
+
+    def score(clips: list[Frames], passes: int) -> dict[str, object]:
+        distances = [psnr(clip, other) for clip, other in zip(clips, reference, strict=True)]
+        pairs = zip(run.prompts, clips, strict=True)
+        judged = tally([EvalResult(prompt, judge_clip(clip)) for prompt, clip in pairs])
+        return {
+            "share_of_passes": round(passes / whole, 3),
+            "psnr_mean": round(float(np.mean(distances)), 2),
+            "psnr_worst": round(min(distances), 2),
+            "judged_right": {name: f"{count.right} of {count.of}" for name, count in judged.items()},
+        }
+
+    found = {FULL: score(reference, whole)}
+    for level in levels:
+        found[level.name] = score(*run.make_clips(at_level(run, level)))
+        steps = sum(step.with_prompt for step in level.plan(run.steps))
+        if has_others and f"{steps} steps" not in found:
+            found[f"{steps} steps"] = score(*run.make_clips(steps=steps))
+    if has_others:
+        for threshold in FIRST_BLOCK_THRESHOLDS:
+            around = cached(run, FirstBlockCacheConfig(threshold=threshold))
+            found[f"first block {threshold:g}"] = score(*run.make_clips(around))
+        ratios = read_mag_ratios(run)
+        for threshold in MAG_THRESHOLDS:
+            config = MagCacheConfig(threshold=threshold, num_inference_steps=run.steps, mag_ratios=ratios)
+            found[f"MagCache {threshold:g}"] = score(*run.make_clips(cached(run, config)))
+    return found
+
+
+def parse_plan(text: str) -> QualityLevel:
+    """A level from `start_share,interval,guidance_interval`."""
+    start, interval, guidance = text.split(",")
+    return QualityLevel(text, "", float(start), int(interval), int(guidance))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--guidance", type=float, default=1.0)
+    parser.add_argument("--size", default="256x256")
+    parser.add_argument("--frames", type=int, default=33)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--others", action="store_true")
+    parser.add_argument("--plan", action="append", type=parse_plan, default=[])
     options = parser.parse_args()
-    prompts = write_eval_prompts(options.prompts)
-    reference: list[Frames] = []
-    levels = {}
-    for level in LEVELS:
-        clips, share = make_clips(level, prompts, options.steps)
-        reference = reference or clips
-        distances = [psnr(clip, other) for clip, other in zip(clips, reference, strict=True)]
-        results = [EvalResult(prompt, judge_clip(clip)) for prompt, clip in zip(prompts, clips, strict=True)]
-        levels[level] = {
-            "threshold": THRESHOLDS.get(level),
-            "share_of_full_passes": round(share, 3),
-            "psnr_to_full_mean": round(float(np.mean(distances)), 2) if level != "full" else None,
-            "psnr_to_full_worst": round(min(distances), 2) if level != "full" else None,
-            "judged_right": {name: f"{count.right} of {count.of}" for name, count in tally(results).items()},
-        }
-    about = {"bench": "quality", "model": "flipbook", "device": "CPU", "torch": torch.__version__}
-    print(json.dumps({**about, **vars(options), "levels": levels}))
+    run = Run(
+        load_pipeline(MODEL, options.device),
+        write_eval_prompts(options.prompts),
+        Size.parse(options.size),
+        options.frames,
+        options.steps,
+        options.guidance,
+    )
+    levels = [level for level in LEVELS if level.name != FULL] + options.plan
+    found = compare(run, levels, has_others=options.others)
+    shown = {name: value for name, value in vars(options).items() if name not in ("plan", "others")}
+    print(
+        json.dumps(
+            {"bench": "quality", "model": "flipbook", **shown, "torch": torch.__version__, "levels": found}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.bench_quality import LEVELS, psnr
-from filmgate.pipeline.loading.quality import THRESHOLDS
+from benchmarks.bench_quality import parse_plan, psnr
+from filmgate.models.quality import LEVELS, full_steps
 
 DOCS = Path(__file__).parents[2] / "docs/denoiser.md"
 
@@ -26,6 +26,12 @@ def test_a_difference_of_one_level_in_every_pixel_is_48_decibels():
     assert psnr(clip(0), clip(255)) == 0
 
 
-def test_the_docs_name_every_level_and_its_threshold():
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.-]+) \| \d+ % \|", DOCS.read_text(), re.MULTILINE))
-    assert rows == {level: f"{THRESHOLDS[level]:g}" if level in THRESHOLDS else "-" for level in LEVELS}
+def test_a_plan_that_is_tried_is_a_level():
+    plan = parse_plan("0.2,3,2")
+    assert (plan.start_share, plan.interval, plan.guidance_interval) == (0.2, 3, 2)
+
+
+def test_the_docs_name_every_level_and_its_passes_at_thirty_steps():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\d+) % \|", DOCS.read_text(), re.MULTILINE))
+    shares = {level.name: full_steps(level.name, 30, has_guidance=False) / 30 for level in LEVELS}
+    assert rows == {name: f"{share:.0%}".rstrip("%") for name, share in shares.items()}

@@ -1,74 +1,91 @@
-"""Quality levels: off by default, and no cached step is reused by the next clip."""
+"""Quality levels in the pipeline: which passes run, and that no clip sees those of another."""
+
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from filmgate.errors import Cancelled, SettingsError
+from filmgate.errors import Cancelled, UnsupportedValue
+from filmgate.models.quality import LEVEL_NAMES, full_steps, plan_steps
 from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.denoise.passes import PlannedPasses
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
-
-def settings(quality):
-    return PipelineSettings(device="cpu", quality=quality)
-
-
-@pytest.fixture
-def load(model_folder):
-    """A separate copy of the model for each level, because step caches are hooks on its blocks."""
-    return lambda quality, name="wan2.1": load_model(str(model_folder(name)), settings(quality))
+SETTINGS = PipelineSettings(device="cpu")
+STEPS = 8
 
 
-def request_of(model):
-    return make_clip_request(model, size="64x64", frames=5, steps=6, seed=3, guidance=5.0)
+@pytest.fixture(scope="module")
+def wan(model_folder):
+    return load_model(str(model_folder("wan2.1")), SETTINGS)
 
 
-def denoised(model, quality, prompt="a cat", control=None):
-    request = request_of(model)
-    renderer = Renderer(model, settings(quality))
-    return renderer.denoise(Prompt(prompt, "", request.guidance), request, control or Control()).latents
+def denoised(model, quality, prompt="a cat", control=None, guidance=5.0):
+    request = make_clip_request(
+        model, size="64x64", frames=5, steps=STEPS, seed=3, guidance=guidance, quality=quality
+    )
+    renderer = Renderer(model, SETTINGS)
+    return renderer.denoise(Prompt(prompt, "", guidance), request, control or Control()).latents
 
 
-def count_passes(load, quality):
-    """How often the last block ran while a clip was denoised at this level."""
-    model, calls = load(quality), []
-    model.pipe.transformer.blocks[-1].attn1.register_forward_hook(lambda *_: calls.append(1))
-    denoised(model, quality)
+def count_passes(model, quality, guidance=5.0):
+    """How often the denoisers ran while a clip was denoised at this level."""
+    calls = []
+    networks = model.family.denoisers_of(model.pipe)
+    hooks = [network.blocks[-1].register_forward_hook(lambda *_: calls.append(1)) for network in networks]
+    denoised(model, quality, guidance=guidance)
+    for hook in hooks:
+        hook.remove()
     return len(calls)
 
 
-def test_full_quality_caches_no_step(load):
-    model = load("full")
-    assert not model.pipe.transformer.is_cache_enabled
-    request = request_of(model)
-    assert request.guidance > 1  # two passes per step
-    assert count_passes(load, "full") == 2 * request.steps
+@pytest.mark.parametrize("quality", LEVEL_NAMES)
+@pytest.mark.parametrize(("guidance", "passes_per_step"), [(5.0, 2), (1.0, 1)])
+def test_a_clip_computes_the_passes_that_admission_counted(wan, quality, guidance, passes_per_step):
+    steps = full_steps(quality, STEPS, has_guidance=guidance > 1)
+    assert count_passes(wan, quality, guidance) == steps * passes_per_step
 
 
-def test_a_lower_level_skips_more_passes(load):
-    full, balanced, draft = (count_passes(load, quality) for quality in ("full", "balanced", "draft"))
-    assert full >= balanced > draft
+def test_answers_that_change_evenly_are_predicted_exactly():
+    """Both branches of guidance, at noise levels that are not evenly spaced."""
+    scheduler = SimpleNamespace(sigmas=torch.tensor([1.0, 0.9, 0.7, 0.6, 0.3, 0.2, 0.1, 0.05, 0.0]))
+    passes, network = PlannedPasses(plan_steps("draft", STEPS), scheduler, 2), object()
+    computed = []
+    for step in range(STEPS):
+        for slope in (2.0, -3.0):
+            right = torch.full((2, 2), 5 + slope * float(scheduler.sigmas[step]))
+
+            def forward(answer=right, number=step):
+                computed.append(number)
+                return (answer,)
+
+            assert torch.allclose(passes.run(forward, network)[0], right)
+    assert len(computed) == 2 * full_steps("draft", STEPS, has_guidance=True) < 2 * STEPS
 
 
-def test_both_experts_use_the_cache(load):
-    pipe = load("draft", "wan2.2-two-experts").pipe
-    assert pipe.transformer.is_cache_enabled
-    assert pipe.transformer_2.is_cache_enabled
+def test_each_of_two_experts_computes_before_it_predicts(model_folder):
+    model = load_model(str(model_folder("wan2.2-two-experts")), SETTINGS)
+    assert torch.isfinite(denoised(model, "draft")).all()
+    planned = 2 * full_steps("draft", STEPS, has_guidance=True)
+    assert planned <= count_passes(model, "draft") < 2 * STEPS
 
 
-def test_a_family_without_quality_levels_names_the_setting(load):
-    with pytest.raises(SettingsError, match="ltx") as caught:
-        load("draft", "ltx")
-    assert caught.value.option == "pipeline.quality"
+def test_a_family_without_quality_levels_names_those_it_has(model_folder):
+    model = load_model(str(model_folder("ltx")), SETTINGS)
+    with pytest.raises(UnsupportedValue, match="use full$") as caught:
+        make_clip_request(model, quality="draft")
+    assert caught.value.option == "quality"
 
 
-def test_a_cancelled_clip_leaves_no_cached_step_for_the_next(load):
-    """Another prompt with the same noise, after a cancel in the first step, is the likeliest false hit."""
+def test_a_cancelled_clip_leaves_no_pass_for_the_next(wan):
+    """Another prompt with the same noise, after a cancel, is the likeliest false hit."""
     control = Control(lambda progress: control.cancel() if progress.stage is Stage.DENOISE else None)
-    model = load("draft")
+    expected = denoised(wan, "draft")
     with pytest.raises(Cancelled):
-        denoised(model, "draft", "a red ball", control)
-    assert torch.equal(denoised(model, "draft"), denoised(load("draft"), "draft"))
+        denoised(wan, "draft", "a red ball", control)
+    assert torch.equal(denoised(wan, "draft"), expected)
+    assert "forward" not in wan.pipe.transformer.__dict__

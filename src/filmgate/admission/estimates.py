@@ -8,6 +8,7 @@ from statistics import median
 
 from filmgate.jobs import Route, StageSeconds, VideoSpec
 from filmgate.models.cards import ModelCard, Rates
+from filmgate.models.quality import full_steps
 from filmgate.scheduling.base import JobReader
 from filmgate.scheduling.records import Measurement
 
@@ -21,8 +22,8 @@ def work_units(spec: VideoSpec) -> float:
     return spec.width * spec.height * spec.frames / 1e6
 
 
-def predict(spec: VideoSpec, rates: Rates, steps: int) -> StageSeconds:
-    """Seconds per stage at these rates."""
+def predict(spec: VideoSpec, rates: Rates, steps: float) -> StageSeconds:
+    """Seconds per stage at these rates. `steps` counts steps that compute every pass."""
     units = work_units(spec)
     return StageSeconds(
         text=rates.text,
@@ -38,7 +39,7 @@ def learn(card: ModelCard, measurements: Sequence[Measurement], route: Route) ->
     if not mine:
         return card.rates
     units = [work_units(m.spec) for m in mine]
-    steps = [m.spec.steps or card.limits.steps.default for m in mine]
+    steps = [_full_steps(m.spec, card) for m in mine]
     per_unit = [m.measured.denoise / (u * s) for m, u, s in zip(mine, units, steps, strict=True)]
     return Rates(
         text=_blend(card.rates.text, [m.measured.text for m in mine]),
@@ -46,6 +47,12 @@ def learn(card: ModelCard, measurements: Sequence[Measurement], route: Route) ->
         decode=_blend(card.rates.decode, [m.measured.decode / u for m, u in zip(mine, units, strict=True)]),
         upload=_blend(card.rates.upload, [m.measured.upload for m in mine]),
     )
+
+
+def _full_steps(spec: VideoSpec, card: ModelCard) -> float:
+    limits = card.limits
+    guidance = limits.guidance.default if spec.guidance is None else spec.guidance
+    return full_steps(spec.quality, spec.steps or limits.steps.default, has_guidance=guidance > 1)
 
 
 def _blend(prior: float, measured: list[float]) -> float:
@@ -70,7 +77,7 @@ class Estimator:
 
     def estimate(self, spec: VideoSpec, card: ModelCard, route: Route = Route.GPU) -> StageSeconds:
         """Predicted seconds of this spec."""
-        return predict(spec, self._rates(card, route), spec.steps or card.limits.steps.default)
+        return predict(spec, self._rates(card, route), _full_steps(spec, card))
 
     def _rates(self, card: ModelCard, route: Route) -> Rates:
         key = (card.name, route)

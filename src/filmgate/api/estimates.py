@@ -24,6 +24,7 @@ class VideoEstimate(BaseModel):
     model: str
     size: str
     seconds: str
+    quality: str
     route: Route
     screening: ScreeningAction
     cost: Cost
@@ -53,6 +54,7 @@ def to_shape(estimate: Estimate, usd_per_gpu_hour: float) -> VideoEstimate:
         model=estimate.spec.model,
         size=str(estimate.spec.size),
         seconds=f"{estimate.spec.seconds:g}",
+        quality=estimate.spec.quality,
         route=estimate.route,
         screening=estimate.screening,
         cost=Cost(gpu_seconds=round(estimate.gpu_seconds, 3), is_measured=False, usd=usd),

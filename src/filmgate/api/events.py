@@ -35,7 +35,7 @@ _STREAM: dict[str, dict[str, str]] = {"text/event-stream": {}}
 EVENT_FIELDS = {
     "id", "object", "model", "status", "progress", "created_at", "completed_at", "expires_at",
     "remixed_from_video_id", "seconds", "size", "error", "stage", "eta_seconds", "queue_position", "cost",
-    "trace_id", "route", "rendered_size",
+    "trace_id", "route", "rendered_size", "quality",
 }  # fmt: skip
 
 

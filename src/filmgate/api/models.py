@@ -11,6 +11,7 @@ from filmgate.api.services import services_of
 from filmgate.jobs import SourceKind
 from filmgate.models.cards import ModelCard, ModelRegistry
 from filmgate.models.limits import Range
+from filmgate.models.quality import levels_of
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
 
@@ -31,6 +32,13 @@ class RangeShape(BaseModel):
     default: float
     min: float
     max: float
+
+
+class QualityLevelShape(BaseModel):
+    """A value of `quality` in a request, and how such clips differ from those of `full`."""
+
+    name: str
+    description: str
 
 
 class LimitsShape(BaseModel):
@@ -55,6 +63,7 @@ class Model(BaseModel):
     is_served: bool = Field(description="Whether a worker serves it now.")
     aliases: list[str]
     limits: LimitsShape
+    quality_levels: list[QualityLevelShape] = Field(description="The levels it renders, the best one first.")
 
 
 class ModelList(BaseModel):
@@ -111,6 +120,10 @@ def shape(card: ModelCard, models: ModelRegistry) -> Model:
             guidance=_range(limits.guidance),
             sources=sorted(limits.sources),
         ),
+        quality_levels=[
+            QualityLevelShape(name=level.name, description=level.description)
+            for level in levels_of(limits.quality)
+        ],
     )
 
 

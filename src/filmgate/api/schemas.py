@@ -62,6 +62,11 @@ class CreateVideo(Form):
         default=None,
         description="Adapters: `NAME` or `NAME:SCALE`, separated by commas. `MODEL+NAME` means the same.",
     )
+    quality: str | None = Field(
+        default=None,
+        description="One of the model's `quality_levels` in GET /v1/models; absent: "
+        "`admission.default_quality`.",
+    )
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
     input_reference: ImageReference | None = Field(default=None, description="The first frame.")
 
@@ -98,6 +103,7 @@ class RemixVideo(Form):
     """POST /v1/videos/{id}/remix."""
 
     prompt: str = Field(description="What the new clip shows.", min_length=1)
+    quality: str | None = Field(default=None, description="The quality level; absent: that of the source.")
 
 
 class EditVideo(RemixVideo):
@@ -188,6 +194,10 @@ class Video(BaseModel):
     route: Route
     screening: ScreeningAction
     rendered_size: str = Field(description="The size the model renders; the clip is scaled to `size`.")
+    quality: str | None = Field(
+        description="The level the clip is rendered at: `full` where the requested one would skip nothing. "
+        "Null if a provider renders the clip."
+    )
     warnings: list[str] = Field(description="What the clip will not show as the request expects.")
 
 

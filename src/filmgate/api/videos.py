@@ -128,8 +128,10 @@ async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) ->
 async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Render a completed video again with another prompt."""
     async with reading(request, caller) as body:
-        prompt = parse_form(RemixVideo, body).prompt
-        wanted = VideoRequest(prompt=prompt, verb=SourceKind.REMIX, source_id=to_job_id(video_id))
+        form = parse_form(RemixVideo, body)
+        wanted = VideoRequest(
+            form.prompt, quality=form.quality, verb=SourceKind.REMIX, source_id=to_job_id(video_id)
+        )
         return await _accept(request, caller, body, wanted)
 
 

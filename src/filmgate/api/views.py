@@ -31,6 +31,7 @@ def to_video(services: Services, job: Job) -> Video:
         seconds=seconds_of(services, job),
         size=str(job.spec.clip_size),
         rendered_size=str(job.spec.size),
+        quality=job.spec.quality if job.route is Route.GPU else None,
         error=error_of(job),
         stage=job.progress.stage if job.has_started and job.progress else None,
         eta_seconds=round(eta, 1) if eta is not None else None,

@@ -27,8 +27,8 @@ def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
     clip: Annotated[
         list[str] | None,
         typer.Option(
-            help="Kind of clip: model=, size=, seconds=, steps=, guidance=, share=, catalog= (its name in "
-            "the planner), separated by commas. Repeat it for a mix."
+            help="Kind of clip: model=, size=, seconds=, steps=, guidance=, quality=, share=, catalog= (its "
+            "name in the planner), separated by commas. Repeat it for a mix."
         ),
     ] = None,
     clips: Annotated[int, typer.Option(min=2, help="Number of clips, unless --minutes is given.")] = 10,

@@ -47,6 +47,9 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         int | None, typer.Option(help="The same seed renders the same clip on the same machine.")
     ] = None,
     guidance: Annotated[float | None, typer.Option(help="How closely the clip follows the prompt.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(help="full, balanced or draft: fewer passes at a stated difference.")
+    ] = None,
     negative: Annotated[str, typer.Option(help="What the clip should not show.")] = "",
     image: Annotated[Path | None, typer.Option(help="Image to start from.")] = None,
     thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame to this file.")] = None,
@@ -75,6 +78,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         steps=steps,
         seed=seed,
         guidance=guidance,
+        quality=quality,
         negative_prompt=negative or None,
         image=_read_image(image) if image else None,
     )
@@ -229,6 +233,7 @@ def as_dict(report: "RenderReport", model: str) -> dict[str, object]:
         "frames": clip.shape.frames,
         "fps": request.fps,
         "steps": request.steps,
+        "quality": request.quality,
         "stage_seconds": {stage: round(s, 4) for stage, s in report.stage_seconds.items()},
         "is_text_cached": report.is_text_cached,
         "first_fragment_seconds": round(clip.first_fragment_seconds, 4),
@@ -246,7 +251,7 @@ def summary(report: "RenderReport", model: str) -> str:
     rows = {
         "clip": f"{clip.path}  ({clip.size_bytes / 1024:,.0f} KiB)",
         "video": f"{clip.shape.width}x{clip.shape.height}, {clip.shape.frames} frames at {request.fps} fps",
-        "model": f"{model}, {request.steps} steps, seed {request.seed}",
+        "model": f"{model}, {request.steps} steps, quality {request.quality}, seed {request.seed}",
         "seconds": ", ".join(f"{stage} {s:.1f}" for stage, s in stages.items()),
         "first frame": f"playable {before_decode + clip.first_fragment_seconds:.1f} s after the start",
         "peak memory": f"{on_gpu}{report.peak_host_bytes / 2**30:.2f} GiB host",

@@ -17,7 +17,10 @@ class Filmgate(Connection[httpx.Client]):
     __doc__ = Connection.__doc__
 
     def create(self, prompt: str, *, image: str | Path | None = None, **options: Any) -> Video:
-        """Create a video. Options: model, size, seconds, fps, steps, seed, guidance, negative_prompt."""
+        """Create a video.
+
+        Options: model, size, seconds, fps, steps, seed, guidance, lora, quality, negative_prompt.
+        """
         return self._run(self._create(prompt, image, options))
 
     def get(self, video: Video | str) -> Video:

@@ -19,4 +19,4 @@ def check_request(
 ) -> VideoSpec:
     """The spec of a request, under the same limits as in the API. Raises UsageError."""
     sizes = parse_sizes(settings.scaled_sizes)
-    return to_spec(request, model, limits, settings.prompt_max_chars, sizes)
+    return to_spec(request, model, limits, settings.prompt_max_chars, sizes, settings.default_quality)

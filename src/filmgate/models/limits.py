@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from filmgate.errors import UnsupportedValue, UnsupportedVerb
 from filmgate.jobs import Size, SourceKind, VideoSpec
+from filmgate.models.quality import FULL
 
 Number = TypeVar("Number", int, float)
 
@@ -150,12 +151,25 @@ class ModelLimits:
     guidance: Range[float]
     sources: frozenset[SourceKind] = frozenset()
     needs_image: bool = False
+    quality: tuple[str, ...] = (FULL,)
 
     def check(self, spec: VideoSpec) -> None:
         """Raises UsageError subclasses when this model cannot render a spec made from another card."""
         self.check_source(spec.model, spec.source.kind if spec.source is not None else None)
         self.size.check(spec.model, spec.size)
         self.frames.check(spec.model, None, spec.frames, spec.fps)
+        self.check_quality(spec.model, spec.quality)
+
+    def check_quality(self, model: str, level: str | None, default: str = FULL) -> str:
+        """The level, or the default for None if the model has it. Raises UnsupportedValue with the list."""
+        if level is None:
+            return default if default in self.quality else FULL
+        if level not in self.quality:
+            raise UnsupportedValue(
+                f"{model} has no quality level {level[:20]!r}; use {', '.join(self.quality)}",
+                option="quality",
+            )
+        return level
 
     def check_source(self, model: str, kind: SourceKind | None) -> None:
         """Raises UnsupportedVerb when the model cannot start from this, or cannot start without an image."""

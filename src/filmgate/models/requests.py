@@ -8,6 +8,7 @@ from typing import Protocol
 from filmgate.errors import InvalidField, SettingsError, UnsupportedValue
 from filmgate.jobs import JobId, Size, SourceKind, VideoSpec
 from filmgate.models.limits import ModelLimits
+from filmgate.models.quality import FULL, effective_level
 
 MAX_SEED = 2**63 - 1
 _ALLOWED_CONTROLS = "\n\r\t"
@@ -54,6 +55,7 @@ class VideoRequest:
     seed: int | None = None
     guidance: float | None = None
     lora: str | None = None
+    quality: str | None = None
     negative_prompt: str | None = field(default=None, repr=False)
     image: UploadedFile | None = None
     image_url: str | None = field(default=None, repr=False)
@@ -75,10 +77,12 @@ def to_spec(
     limits: ModelLimits,
     max_prompt_chars: int,
     scaled_sizes: frozenset[Size] = frozenset(),
+    default_quality: str = FULL,
 ) -> VideoSpec:
     """The complete spec of a request. Raises InvalidField, UnsupportedValue and UnsupportedVerb.
 
-    A size in `scaled_sizes` that the model cannot render is rendered at the nearest size and scaled.
+    A size in `scaled_sizes` that the model cannot render is rendered at the nearest size and scaled. A
+    `default_quality` that the model does not have is `full`.
     """
     _check_text("prompt", request.prompt, max_prompt_chars)
     if not request.prompt.strip() and not limits.needs_image:
@@ -93,6 +97,8 @@ def to_spec(
     width, height = limits.size.check(model, nearest)
     fps = limits.fps.check("fps", request.fps)
     frames = limits.frames.check(model, request.seconds, request.frames, fps)
+    steps = limits.steps.check("steps", request.steps)
+    quality = limits.check_quality(model, request.quality, default_quality)
     return VideoSpec(
         model=model,
         prompt=request.prompt,
@@ -100,10 +106,11 @@ def to_spec(
         height=height,
         seconds=frames / fps,
         fps=fps,
-        steps=limits.steps.check("steps", request.steps),
+        steps=steps,
         seed=_seed(request.seed),
         guidance=limits.guidance.check("guidance", request.guidance),
         lora=request.lora,
+        quality=effective_level(quality, steps),
         negative_prompt=request.negative_prompt,
         scaled_to=scaled_to,
     )

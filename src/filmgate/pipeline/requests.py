@@ -7,6 +7,7 @@ from PIL import Image, ImageOps
 
 from filmgate.errors import InvalidField
 from filmgate.jobs import Size, VideoSpec
+from filmgate.models.quality import FULL
 
 MAX_IMAGE_PIXELS = 64_000_000
 
@@ -23,6 +24,7 @@ class ClipRequest:
     seed: int
     guidance: float
     lora: str | None = None
+    quality: str = FULL
     image: Image.Image | None = None
     scaled_to: Size | None = None
 
@@ -41,6 +43,7 @@ def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
         seed=spec.seed,
         guidance=spec.guidance,
         lora=spec.lora,
+        quality=spec.quality,
         image=None if image is None else _fit_image(image, spec.size),
         scaled_to=spec.scaled_to,
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from filmgate.errors import ProviderCannot
 from filmgate.jobs import ManagedPolicy, Size, SourceKind, VideoSpec
+from filmgate.models.quality import FULL
 from filmgate.providers.base import ProviderModel, Rendition
 
 # 81 frames at 16 per second count as five seconds.
@@ -43,6 +44,7 @@ def fit(spec: VideoSpec, model: ProviderModel) -> Rendition:
         seconds=nearest_seconds(spec.seconds, model),
         fps=model.fps or spec.fps,
         seed=spec.seed if model.takes_seed else None,
+        quality=spec.quality if spec.quality in model.quality else FULL,
     )
     if not model.takes_options:
         near = replace(near, steps=None, guidance=None, negative_prompt=None)
@@ -63,6 +65,8 @@ def describe_changes(asked: VideoSpec, rendered: VideoSpec) -> tuple[str, ...]:
         changes.append(f"fps {asked.fps} -> {rendered.fps}")
     if asked.seed is not None and rendered.seed is None:
         changes.append("seed dropped")
+    if rendered.quality != asked.quality:
+        changes.append(f"quality {asked.quality} -> {rendered.quality}")
     if asked.negative_prompt and not rendered.negative_prompt:
         changes.append("negative prompt dropped")
     return tuple(changes)

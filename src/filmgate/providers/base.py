@@ -11,6 +11,7 @@ from typing import Protocol
 
 from filmgate.jobs import InvocationId, JobId, ManagedPolicy, Size, VideoSpec
 from filmgate.models.limits import Range, SizeLimits
+from filmgate.models.quality import FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class ProviderModel:
     seconds_range: Range[float] | None = None
     takes_options: bool = False  # fps, steps, guidance and negative prompt
     takes_seed: bool = False
+    quality: tuple[str, ...] = (FULL,)
     image_size: Size | None = None  # the only size of a first frame; None: any
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 from filmgate.errors import InvalidField, ProviderError, ProviderUnusable, SettingsError
 from filmgate.jobs import InvocationId, ManagedPolicy, Size, VideoSpec
 from filmgate.models.limits import Range, SizeLimits
+from filmgate.models.quality import FULL
 from filmgate.providers.adaptation import adapt
 from filmgate.providers.base import Invocation, InvocationState, ProviderModel, ProviderTask, Rendition
 from filmgate.providers.endpoint import Endpoint, NotFound
@@ -109,7 +110,10 @@ class HttpProvider:
             max_concurrent=settings.max_jobs,
         )
         limits = listed.get("limits")
-        return model if limits is None else _with_limits(model, limits)
+        if limits is None:
+            return model
+        levels = tuple(_text(level, "name") for level in listed.get("quality_levels", ()))
+        return replace(_with_limits(model, limits), quality=levels or (FULL,))
 
 
 def _with_limits(model: ProviderModel, limits: Mapping[str, Any]) -> ProviderModel:
@@ -192,6 +196,8 @@ def _to_fields(rendition: Rendition) -> dict[str, str]:
     if rendition.model.takes_options:
         options = ((name, getattr(spec, name)) for name in _OPTIONS)
         fields |= {name: str(value) for name, value in options if value is not None}
+    if spec.quality != FULL:  # the provider lists it
+        fields["quality"] = spec.quality
     return fields
 
 

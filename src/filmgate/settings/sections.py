@@ -32,9 +32,6 @@ class PipelineSettings(Section):
     text_cache_bytes: int = Field(
         default=256 << 20, ge=0, description="host memory for cached prompt embeddings; 0 disables the cache"
     )
-    quality: Literal["full", "balanced", "draft"] = Field(
-        default="full", description="full: every step is computed; balanced and draft reuse parts of steps"
-    )
     decoder: Literal["auto", "exact", "fast"] = Field(
         default="auto",
         description="exact: the VAE's own layers; fast: Filmgate's kernels; auto: the faster one, timed once",
@@ -211,6 +208,10 @@ class AdmissionSettings(Section):
     default_model: str = Field(
         default="flipbook",
         description="model of requests that name none; while nobody serves it, a model that is served",
+    )
+    default_quality: Literal["full", "balanced", "draft"] = Field(
+        default="full",
+        description="quality level of requests that name none; models without this level render full",
     )
     model_aliases: str = Field(
         default="sora-2,sora-2-pro",

@@ -7,6 +7,7 @@ import pytest
 from filmgate.admission.estimates import REFRESH_SECONDS, Estimator, learn, predict, work_units
 from filmgate.jobs import Route, StageSeconds
 from filmgate.models.cards import open_registry
+from filmgate.models.quality import full_steps
 from filmgate.scheduling.records import Measurement
 from tests.tickets import SPEC
 
@@ -55,6 +56,17 @@ def test_work_is_proportional_to_frames_and_steps():
     once, twice = predict(SPEC, CARD.rates, 8), predict(SPEC, CARD.rates, 16)
     assert twice.denoise == 2 * once.denoise
     assert twice.decode == once.decode
+
+
+def test_a_draft_is_predicted_and_learned_by_the_passes_it_computes():
+    estimator = Estimator(MeasurementReader())
+    draft = replace(SPEC, quality="draft")
+    share = full_steps("draft", SPEC.steps, has_guidance=False) / SPEC.steps
+    full = estimator.estimate(SPEC, CARD).denoise
+    assert estimator.estimate(draft, CARD).denoise == pytest.approx(share * full)
+    assert share < 1
+    learned = learn(CARD, [measured(20.0 * share, spec=draft)] * 5, Route.GPU)
+    assert learned.denoise == pytest.approx(learn(CARD, [measured(20.0)] * 5, Route.GPU).denoise)
 
 
 def test_the_estimator_reads_measurements_again_after_the_refresh_interval():

@@ -26,8 +26,10 @@ LIMITS = ModelLimits(
     steps=Range(50, 1, 1000),
     guidance=Range(5.0, 0.0, 100.0),
     sources=frozenset(SourceKind),
+    quality=("full", "draft"),
 )
 EXAMPLES = {int: 8, float: 2.5, str: "an example", Size: Size(128, 64)}
+LISTED = {"quality": "draft"}  # fields whose values are listed
 
 # Fields that are not carried by name: the source of the clip, its length and the texts.
 SOURCE_FIELDS = {"image", "image_url", "verb", "source_id"}
@@ -41,6 +43,8 @@ def names(kind):
 
 def example(kind, name):
     """A value of the field's type that differs from every default."""
+    if name in LISTED:
+        return LISTED[name]
     hint = get_type_hints(kind)[name]
     types = get_args(hint) if get_origin(hint) is UnionType else (hint,)
     return next(EXAMPLES[each] for each in types if each in EXAMPLES)
@@ -109,6 +113,22 @@ def test_a_request_that_starts_from_a_clip_inherits_every_field_it_leaves_out():
     assert (inherited.model, inherited.source_id) == ("wan", source_id)
     longer = inherit(VideoRequest("x", seconds=4.0, verb=SourceKind.EXTEND), SPEC, LIMITS)
     assert (longer.seconds, longer.size) == (4.0, SPEC.size)
+
+
+def test_an_unknown_quality_level_is_refused_with_the_list():
+    with pytest.raises(UnsupportedValue, match="wan has no quality level 'best'; use full, draft") as caught:
+        to_spec(VideoRequest("x", quality="best"), "wan", LIMITS, 100)
+    assert caught.value.option == "quality"
+
+
+def test_a_request_without_a_level_gets_the_default_if_the_model_has_it():
+    assert to_spec(VideoRequest("x"), "wan", LIMITS, 100).quality == "full"
+    assert to_spec(VideoRequest("x"), "wan", LIMITS, 100, default_quality="draft").quality == "draft"
+    assert to_spec(VideoRequest("x"), "wan", LIMITS, 100, default_quality="balanced").quality == "full"
+
+
+def test_a_level_that_would_predict_nothing_is_full():
+    assert to_spec(VideoRequest("x", steps=4, quality="draft"), "wan", LIMITS, 100).quality == "full"
 
 
 def test_a_spec_keeps_its_source_when_it_is_stored():

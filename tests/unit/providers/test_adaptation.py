@@ -213,3 +213,10 @@ def test_fitting_twice_changes_nothing_more(spec):
         again = fit(once, model)
         assert again.spec == once
         assert find_obstacles(once, again, strict) == []
+
+
+def test_a_provider_without_the_quality_level_renders_in_full():
+    draft = replace(SPEC, quality="draft")
+    plain = fit(draft, make_model())
+    assert (plain.spec.quality, plain.changes) == ("full", ("quality draft -> full",))
+    assert fit(draft, make_model(quality=("full", "draft"))).spec.quality == "draft"

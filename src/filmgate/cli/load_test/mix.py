@@ -8,7 +8,7 @@ from filmgate.errors import UsageError
 from filmgate.jobs import Size
 
 _NUMBERS = {"seconds": float, "steps": int, "guidance": float, "share": float}
-_TEXTS = ("model", "size", "catalog")
+_TEXTS = ("model", "size", "quality", "catalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class ClipKind:
     seconds: float | None = None
     steps: int | None = None
     guidance: float | None = None
+    quality: str | None = None
     share: float = 1.0
     catalog: str | None = None
 
@@ -32,6 +33,7 @@ class ClipKind:
             "seconds": None if self.seconds is None else f"{self.seconds:g}",
             "steps": self.steps,
             "guidance": self.guidance,
+            "quality": self.quality,
         }
         return {name: value for name, value in fields.items() if value is not None}
 

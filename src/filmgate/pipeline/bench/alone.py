@@ -38,6 +38,7 @@ class Alone:
     fps: int
     steps: int
     guidance: float
+    quality: str
     denoise_seconds: float
     decode_seconds: float
 
@@ -47,17 +48,25 @@ def measure_alone(location: str, options: dict[str, Any], rounds: int, settings:
     model = load_model(location, settings.pipeline)
     try:
         size = Size.parse(options["size"]) if "size" in options else None
-        numbers = {name: options[name] for name in ("steps", "guidance") if name in options}
+        named = {name: options[name] for name in ("steps", "guidance", "quality") if name in options}
         seconds = float(options["seconds"]) if "seconds" in options else None
-        asked = VideoRequest("a red ball rolls over the grass", size=size, seconds=seconds, seed=1, **numbers)
+        asked = VideoRequest("a red ball rolls over the grass", size=size, seconds=seconds, seed=1, **named)
         request = to_clip_request(check_request(asked, model.name, model.limits, settings.admission))
         times = _measure(model, request, rounds, settings)
     finally:
         release(model.pipe, model.placement.device)
     shape = Size(request.width, request.height)
     name = name_device(settings.pipeline)
-    guidance = request.guidance
-    return Alone(name, str(shape), request.frames, request.fps, request.steps, guidance, *times)
+    return Alone(
+        name,
+        str(shape),
+        request.frames,
+        request.fps,
+        request.steps,
+        request.guidance,
+        request.quality,
+        *times,
+    )
 
 
 def _measure(model: VideoModel, request: ClipRequest, rounds: int, settings: Settings) -> tuple[float, float]:

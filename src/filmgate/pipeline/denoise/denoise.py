@@ -3,7 +3,7 @@
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from filmgate.errors import OutOfMemory
+from filmgate.models.quality import FULL, plan_steps
 from filmgate.pipeline.control import Control, Stage
+from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
 from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
-from filmgate.pipeline.loading.quality import reset_step_caches
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import TextEmbedding
 from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
@@ -60,9 +61,8 @@ def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, contro
     arguments = {**text.arguments, **_arguments(request, frames), "callback_on_step_end": steps.on_step_end}
     accepted = inspect.signature(type(pipe).__call__).parameters
     arguments = {name: value for name, value in arguments.items() if name in accepted and value is not None}
-    reset_step_caches(networks)
     try:
-        with torch.inference_mode(), _before_first_pass(networks, start):
+        with torch.inference_mode(), _before_first_pass(networks, start), _planned(pipe, networks, request):
             latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
             latents = model.family.unpack_latents(pipe, latents, request).contiguous()
             steps.end()
@@ -72,6 +72,15 @@ def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, contro
             "the denoiser does not fit into GPU memory; set pipeline.offload to model or layers, "
             "or lower --size or --seconds"
         ) from exc
+
+
+def _planned(pipe: Pipeline, networks: Sequence[Any], request: ClipRequest) -> AbstractContextManager[None]:
+    """The passes of the request's quality level; nothing changes for `full`."""
+    if request.quality == FULL:
+        return nullcontext()
+    passes_per_step = 2 if request.guidance > 1 else 1
+    plan = plan_steps(request.quality, request.steps)
+    return planned_passes(networks, PlannedPasses(plan, pipe.scheduler, passes_per_step))
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Loading a model onto its device: families, limits, memory, compilation and quality levels."""
+"""Loading a model onto its device: families, limits, memory and compilation."""

@@ -93,12 +93,7 @@ def should_compile(model: VideoModel, settings: PipelineSettings, *, is_reused: 
         return False
     if settings.compile == "on":
         return True
-    return (
-        is_reused
-        and model.placement.device.type == "cuda"
-        and model.family.is_compilation_proven
-        and settings.quality == "full"
-    )
+    return is_reused and model.placement.device.type == "cuda" and model.family.is_compilation_proven
 
 
 def find_missing_tool() -> str | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from filmgate.errors import ModelError
 from filmgate.jobs import Size, SourceKind
 from filmgate.models.limits import FrameLimits, ModelLimits, Range, SizeLimits
+from filmgate.models.quality import FULL, LEVEL_NAMES
 from filmgate.pipeline.loading.families.base import Family, Pipeline
 
 DEFAULTS_FILE = "filmgate.json"
@@ -35,6 +36,7 @@ def read_limits(pipe: Pipeline, family: Family, folder: Path) -> ModelLimits:
         guidance=Range(defaults.guidance, 0.0, MAX_GUIDANCE),
         sources=frozenset(sources),
         needs_image=family.needs_image(pipe),
+        quality=LEVEL_NAMES if family.has_quality_levels else (FULL,),
     )
     return _with_own_defaults(limits, folder / DEFAULTS_FILE)
 

@@ -24,7 +24,6 @@ from filmgate.pipeline.loading.memory import (
     free_bytes,
     loaded_bytes,
 )
-from filmgate.pipeline.loading.quality import apply_quality
 from filmgate.settings import PipelineSettings
 
 
@@ -57,7 +56,6 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
             + ", ".join(known_pipelines())
         )
     offload = _choose_offload(settings, device, component_bytes(folder, dtype) or loaded_bytes(pipe))
-    apply_quality(pipe, family, settings.quality)
     place(pipe, device, offload)
     if device.type == "cpu":
         use_channels_last(pipe.vae)

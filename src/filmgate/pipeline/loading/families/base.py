@@ -54,7 +54,7 @@ class Family:
     fps: ClassVar[int]
     size_multiple: ClassVar[int] = 16  # the pipeline requires sides that are a multiple of this
     is_compilation_proven: ClassVar[bool] = False  # measured: `pipeline.compile = auto` may compile it
-    has_quality_levels: ClassVar[bool] = False  # tried with a step cache: takes every `pipeline.quality`
+    has_quality_levels: ClassVar[bool] = False  # measured with predicted passes: renders every quality level
 
     @property
     def pipelines(self) -> tuple[str, ...]:
