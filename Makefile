@@ -99,10 +99,12 @@ site: $(STAMP)
 bench: $(STAMP)
 	$(PY) -m benchmarks.bench_pipeline
 
-# Attackers of every kind beside two honest tenants; SIEGE_SECONDS is its length.
+# Attackers of every kind beside two honest tenants. SIEGE_SECONDS is its length, SIEGE_PAUSE how long an attacker
+# pauses between two attacks. Fails when a limit is broken.
 SIEGE_SECONDS ?= 300
+SIEGE_PAUSE ?= 1
 siege: $(STAMP)
-	$(PY) -m benchmarks.bench_siege --seconds $(SIEGE_SECONDS)
+	$(PY) -m benchmarks.bench_siege --seconds $(SIEGE_SECONDS) --pause-seconds $(SIEGE_PAUSE)
 
 # The fuzzers and state machines of the test suite, many times longer and with new examples every time.
 FUZZ ?= 100

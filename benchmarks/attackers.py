@@ -1,10 +1,12 @@
 """Attackers of every kind that a server must survive.
 
-`python -m benchmarks.attackers PORT KEY FLOOD_KEY VIDEO_ID LISTENER` runs until stdin is closed and prints
-how many attacks of each kind were made. Every kind has its own loopback address, as if it came from another
-machine. The process has a low priority, because other machines would not use the server's cores. The keys
-belong to hostile tenants; VIDEO_ID is a long video of the first, and LISTENER the descriptor of a socket on
-which slow web servers answer. Prints `ready` when all attackers have started.
+`python -m benchmarks.attackers PORT KEY FLOOD_KEY VIDEO_ID LISTENER PAUSE` runs until stdin is closed and
+prints how many attacks of each kind were made. Every kind has its own loopback address, as if it came from
+another machine. The process has a low priority, because other machines would not use the server's cores. The
+keys belong to hostile tenants; VIDEO_ID is a long video of the first, and LISTENER the descriptor of a socket
+on which slow web servers answer. An attacker pauses for about PAUSE seconds between two attacks: most attacks
+are cheap for the attacker and expensive for the server, and a flood is one of the kinds. Prints `ready` when
+all attackers have started.
 """
 
 import asyncio
@@ -27,9 +29,6 @@ _ANSWER_SECONDS = 5.0
 _MEGABYTE = 1 << 20
 # Attackers of one kind at a time.
 _PARALLEL = 4
-# Between two attacks of one attacker. Most attacks are cheap for the attacker and expensive for the server;
-# a flood is only one of the kinds.
-_PAUSE_SECONDS = 1.0
 _DRIP_SECONDS = 0.2
 _UNREAD_SECONDS = 20.0
 _VIDEO_ID = re.compile(rb"video_[0-9a-f]{32}")
@@ -53,6 +52,7 @@ class Attack:
     port: int
     key: str
     video_id: str
+    pause_seconds: float = 1.0
     address: str = "127.0.0.1"
     chance: random.Random = field(default_factory=random.Random)
 
@@ -286,7 +286,7 @@ async def repeat(kind: Kind, attack: Attack, counts: Counter[str]) -> None:
         counts[kind.__name__] += 1
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
             await kind(attack)
-        await asyncio.sleep(_PAUSE_SECONDS * attack.chance.uniform(0.5, 1.5))
+        await asyncio.sleep(attack.pause_seconds * attack.chance.uniform(0.5, 1.5))
 
 
 async def run(target: Attack, flood_key: str, listener: socket.socket) -> Counter[str]:
@@ -313,6 +313,6 @@ async def run(target: Attack, flood_key: str, listener: socket.socket) -> Counte
 
 if __name__ == "__main__":
     os.nice(5)
-    port, key, flood_key, video_id, listener = sys.argv[1:]
-    target = Attack(int(port), key, video_id)
+    port, key, flood_key, video_id, listener, pause_seconds = sys.argv[1:]
+    target = Attack(int(port), key, video_id, float(pause_seconds))
     print(json.dumps(asyncio.run(run(target, flood_key, socket.socket(fileno=int(listener))))))

@@ -4,6 +4,10 @@
 a test pattern. The honest tenants create a video every quarter of a second, follow each one to its end and
 check the health of the server every 50 ms, first alone, then beside `benchmarks.attackers`. Another tenant
 has a job whose key cannot be used.
+
+Prints the figures beside their limits and exits with 1 when one is broken. Everything runs on one machine. In
+reality attackers do not compete with the server for its cores, so they have a lower priority: it decides who
+waits for a core, not what reaches the server.
 """
 
 import asyncio
@@ -47,15 +51,22 @@ _FAILED_REQUEST = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`idle_seconds` alone, then `seconds` beside the attackers. A job is late after `late_seconds`."""
+    """`idle_seconds` alone, then `seconds` beside the attackers. A job is late after `late_seconds`.
+
+    An attacker pauses for `pause_seconds` between two attacks, on average.
+    """
 
     seconds: float = 300.0
     idle_seconds: float = 30.0
     late_seconds: float = 90.0
+    pause_seconds: float = 1.0
 
 
 DEFAULT = Plan()
 _RATIOS = ("health_p50", "health_p99", "create_p50", "create_p99")
+# The p99 may be this many times the idle one.
+_MAX_RATIO = 5.0
+_MAX_MEMORY_MB = 400.0
 
 
 @dataclass
@@ -86,15 +97,49 @@ class Experience:
 def main(
     seconds: Annotated[float, typer.Option(min=2, help="Length of the siege.")] = DEFAULT.seconds,
     idle_seconds: Annotated[float, typer.Option(min=1, help="Before it.")] = DEFAULT.idle_seconds,
+    pause_seconds: Annotated[
+        float, typer.Option(min=0, help="Of an attacker, between two attacks.")
+    ] = DEFAULT.pause_seconds,
     is_json: JsonFlag = False,
 ) -> None:
     """Serve two honest tenants, alone and beside attackers of every kind."""
-    plan = Plan(seconds, idle_seconds)
+    plan = Plan(seconds, idle_seconds, pause_seconds=pause_seconds)
     results, ratios = measure(plan)
     if is_json:
         print_report(make_report("siege", asdict(plan), results, ratios), is_json=True)
-    else:
-        print_table(results, ratios)
+        return
+    print_table(results)
+    verdicts = judge(results, ratios)
+    print_verdicts(verdicts)
+    if not all(verdict.is_kept for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A figure and its limit."""
+
+    name: str
+    value: float
+    limit: float
+
+    @property
+    def is_kept(self) -> bool:
+        return self.value <= self.limit
+
+
+def judge(results: Figures, ratios: Figures) -> list[Verdict]:
+    """What the siege must show."""
+    besieged = results["besieged"]
+    return [
+        Verdict("health p99, besieged to idle", ratios["health_p99"], _MAX_RATIO),
+        Verdict("create p99, besieged to idle", ratios["create_p99"], _MAX_RATIO),
+        Verdict("memory of the server, MB", besieged["max_memory_mb"], _MAX_MEMORY_MB),
+        Verdict("honest jobs late", besieged["late"], 0),
+        Verdict("honest jobs lost", besieged["lost"], 0),
+        Verdict("honest creates refused", besieged["refused"], 0),
+        Verdict("responses with 5xx", sum(results["responses_5xx"].values()), 0),
+    ]
 
 
 def measure(plan: Plan) -> tuple[Figures, Figures]:
@@ -105,7 +150,7 @@ def measure(plan: Plan) -> tuple[Figures, Figures]:
         site.break_a_key()
         idle = asyncio.run(observe(site.url, keys, plan.idle_seconds, plan))
         memory = Memory(site.process.process.pid)
-        with started_attackers(site) as attackers:
+        with started_attackers(site, plan.pause_seconds) as attackers:
             besieged = asyncio.run(observe(site.url, keys, plan.seconds, plan, memory))
         errors = site.count_5xx()
     alone, beside = idle.figures(), besieged.figures() | {"max_memory_mb": memory.max_bytes / 1e6}
@@ -197,7 +242,7 @@ def started_site(folder: Path) -> Iterator[Site]:
 
 
 @contextmanager
-def started_attackers(site: Site) -> Iterator[dict[str, int]]:
+def started_attackers(site: Site, pause_seconds: float) -> Iterator[dict[str, int]]:
     """`benchmarks.attackers` until the block ends; then the dictionary has the attacks by kind."""
     key, flood_key = site.add_tenant("hostile"), site.add_tenant("flooding")
     video, counts = site.finish_video(key, seconds="25"), dict[str, int]()
@@ -205,7 +250,12 @@ def started_attackers(site: Site) -> Iterator[dict[str, int]]:
     port = site.url.rpartition(":")[2]
     command = [sys.executable, "-m", "benchmarks.attackers", port, key, flood_key, video]
     with subprocess.Popen(
-        [*command, str(descriptor)], stdin=PIPE, stdout=PIPE, text=True, cwd=_ROOT, pass_fds=[descriptor]
+        [*command, str(descriptor), str(pause_seconds)],
+        stdin=PIPE,
+        stdout=PIPE,
+        text=True,
+        cwd=_ROOT,
+        pass_fds=[descriptor],
     ) as attackers:
         assert attackers.stdout is not None
         try:
@@ -276,17 +326,22 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def print_table(results: Figures, ratios: Figures) -> None:
-    """The figures of both phases side by side."""
+def print_table(results: Figures) -> None:
+    """The figures of both phases side by side, and the attacks by kind."""
     idle, besieged = results["idle"], results["besieged"]
-    print(f"{'':24}{'idle':>12}{'besieged':>12}")
-    for name in idle:
-        print(f"{name:24}{idle[name]:12.1f}{besieged[name]:12.1f}")
-    print(f"{'max_memory_mb':24}{'':12}{besieged['max_memory_mb']:12.1f}")
-    print(f"{'responses_5xx':24}{'':12}{sum(results['responses_5xx'].values()):12d}")
-    print("\nbesieged to idle: " + ", ".join(f"{name} {ratio:.1f}" for name, ratio in ratios.items()) + "\n")
     for kind, count in (results["responses_5xx"] | results["attacks"]).items():
-        print(f"{kind:32}{count:8d}")
+        print(f"{kind:32}{count:10d}")
+    print(f"\n{'':32}{'idle':>10}{'besieged':>10}")
+    for name in idle:
+        print(f"{name:32}{idle[name]:10.1f}{besieged[name]:10.1f}")
+
+
+def print_verdicts(verdicts: list[Verdict]) -> None:
+    """Every figure that has a limit, beside it."""
+    print(f"\n{'':32}{'figure':>10}{'limit':>10}")
+    for verdict in verdicts:
+        word = "ok" if verdict.is_kept else "broken"
+        print(f"{verdict.name:32}{verdict.value:10.1f}{verdict.limit:10.1f}  {word}")
 
 
 if __name__ == "__main__":

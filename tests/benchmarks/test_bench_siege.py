@@ -1,4 +1,5 @@
 from benchmarks.attackers import KINDS
+from benchmarks.bench_siege import judge
 
 
 def test_attackers_of_every_kind_do_not_stop_the_honest_tenants(run_benchmark):
@@ -11,3 +12,15 @@ def test_attackers_of_every_kind_do_not_stop_the_honest_tenants(run_benchmark):
     assert besieged["max_memory_mb"] < 400
     made = report["results"]["attacks"]
     assert [kind.__name__ for kind in KINDS if not made.get(kind.__name__)] == []
+
+
+def test_a_broken_limit_is_named():
+    besieged = {"max_memory_mb": 401.0, "late": 0, "lost": 1, "refused": 0}
+    results = {"besieged": besieged, "responses_5xx": {"GET / 500": 2}}
+    verdicts = judge(results, {"health_p99": 5.1, "create_p99": 5.0})
+    assert [verdict.name for verdict in verdicts if not verdict.is_kept] == [
+        "health p99, besieged to idle",
+        "memory of the server, MB",
+        "honest jobs lost",
+        "responses with 5xx",
+    ]
