@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import uvicorn
 from prometheus_client import CollectorRegistry
 
 from filmgate.api.app import build_app
 from filmgate.api.edge import Edge
-from filmgate.api.http_server import listen, uvicorn_config
+from filmgate.api.http_server import listen, open_server
 from filmgate.api.services import Services
 from filmgate.jobs import Clip, Progress, Route, Stage, StageSeconds, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult, Offer
@@ -79,7 +78,7 @@ def running(settings, provider=None, tracer=NO_TRACER):
     registry.register(QueueCollector(services.reader, time.time, QueueTerms.of(settings)))
     listener = listen(settings.api)
     app = build_app(services, registry)
-    server = uvicorn.Server(uvicorn_config(app, settings.api))
+    server = open_server(app, settings.api, listener)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     scheme = "https" if settings.api.tls_certificate else "http"

@@ -54,6 +54,15 @@ def test_many_unknown_keys_are_refused_before_they_are_validated(client):
     assert "more than 100 values" in response.json()["error"]["message"]
 
 
+def test_too_many_values_are_refused_before_they_are_parsed(client):
+    text = b'{"prompt": "x", ' + b",".join(b'"k%d": 1' % number for number in range(101)) + b", no JSON"
+    response = client.post("/v1/videos", content=text, headers={"content-type": "application/json"})
+    assert "more than 100 values" in response.json()["error"]["message"]
+    commas = client.post("/v1/videos", json={"prompt": 'a ball, "red", ' * 200, "seconds": "1"})
+    assert commas.status_code == 200
+    client.post(f"/v1/videos/{commas.json()['id']}/cancel")
+
+
 def test_text_in_a_multipart_body_is_limited_as_a_whole(service, client):
     part = "x" * (service.settings.limits.max_form_bytes // 10)
     files = {f"field{n}": (None, part) for n in range(11)}
@@ -158,7 +167,7 @@ def test_failed_logins_are_logged_and_limited_while_known_keys_work(limited):
     assert "fg_guess" not in lines.getvalue()
 
 
-def test_an_address_that_sends_too_many_requests_gets_a_429_but_liveness_does_not(tmp_path):
+def test_an_address_that_sends_too_many_requests_gets_a_429_and_a_flood_is_disconnected(tmp_path):
     rates = {"limits__address_requests_per_second": 0.001, "limits__address_request_burst": 3}
     with running(settings_for(tmp_path, **rates)) as service:
         codes = [httpx.get(f"{service.url}/v1/models").status_code for _ in range(4)]
@@ -167,6 +176,13 @@ def test_an_address_that_sends_too_many_requests_gets_a_429_but_liveness_does_no
         # Another address of this machine.
         with _from("127.0.0.2", service, "fg_none") as other:
             assert other.get("/v1/models").status_code == 401
+            for _ in range(60):
+                service.edge.take_address("127.0.0.2")
+            # The open connection is closed with the response, a new one at once.
+            assert other.get("/v1/models").headers["connection"] == "close"
+            with pytest.raises(httpx.TransportError):
+                other.get("/healthz")
+        assert httpx.get(f"{service.url}/healthz").status_code == 200
 
 
 def test_event_streams_are_counted_per_tenant_until_they_end(limited):

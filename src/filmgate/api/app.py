@@ -1,6 +1,5 @@
 """The HTTP application: routes, uniform errors, a request id on every response."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,7 +25,8 @@ from filmgate.api import (
     tenants,
     videos,
 )
-from filmgate.api.edge import Edge, address_of
+from filmgate.api.edge import Edge, address_of, delay_refusal
+from filmgate.api.openapi import install_document
 from filmgate.api.problems import install_problems, to_response
 from filmgate.api.services import Services
 from filmgate.api.tracing import HttpMeter, Tracing
@@ -49,7 +49,6 @@ PARTS = (
     health,
     console,
 )
-_MAX_DELAY_SECONDS = 0.5
 _DESCRIPTION = "Video generation on GPUs you control. Works with the `openai` SDK: point `base_url` at `/v1`."
 
 
@@ -70,14 +69,17 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         lifespan=lifespan,
         # A redirect would repeat the Host header of the request.
         redirect_slashes=False,
+        openapi_url=None,  # FastAPI builds the document on the event loop: see `install_document`
         docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
     )
     edge = Edge(services.limits, registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
     app.state.edge = edge
-    for part in PARTS:
+    # Routes are tried in order: liveness comes first, so that it costs little while the server is attacked.
+    for part in sorted(PARTS, key=lambda part: part is not health):
         app.include_router(part.router)
+    install_document(app)
     install_problems(app)
     app.add_middleware(AddressLimit, edge=edge)
     if origins := [origin.strip() for origin in services.settings.cors_origins.split(",") if origin.strip()]:
@@ -95,8 +97,8 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
 class AddressLimit:
     """Refuses requests of an address that sends too many, before anything else is done for them.
 
-    A refusal is delayed, so that a client that does not wait cannot repeat it at full speed. Liveness is not
-    limited.
+    Refusals are delayed. Liveness is not limited, unless the address floods the server: then its connections
+    are closed.
     """
 
     def __init__(self, app: ASGIApp, edge: Edge) -> None:
@@ -105,10 +107,14 @@ class AddressLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_limited = scope["type"] == "http" and scope["path"] != "/healthz"
-        wait = self._edge.take_address(address_of(scope)) if is_limited else 0.0
+        address = address_of(scope)
+        wait = self._edge.take_address(address) if is_limited else 0.0
         if not wait:
             await self._app(scope, receive, send)
             return
-        await asyncio.sleep(min(wait, _MAX_DELAY_SECONDS))
+        await delay_refusal(wait)
         refusal = RateLimited("this address sends too many requests; slow down", retry_after_seconds=wait)
-        await to_response(refusal)(scope, receive, send)
+        response = to_response(refusal)
+        if self._edge.is_flooding(address):
+            response.headers["connection"] = "close"
+        await response(scope, receive, send)

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from filmgate.api.edge import address_of, edge_of
+from filmgate.api.edge import address_of, delay_refusal, edge_of
 from filmgate.api.services import Services, services_of
 from filmgate.audit.records import Actor, ActorKind
-from filmgate.errors import InvalidField, InvalidKey, ScopeMissing
+from filmgate.errors import InvalidField, InvalidKey, RateLimited, ScopeMissing
 from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant, key_id_of
 
 CERTIFICATE_EXTENSION = "filmgate.certificate"
@@ -73,14 +73,17 @@ async def identify(request: Request, scope: Scope) -> Tenant:
     Afterwards `actor_of` says who it is, for the audit log.
     """
     credentials, edge, address = credentials_of(request), edge_of(request), address_of(request.scope)
-    edge.check_login(address, credentials.secret)
     try:
+        edge.check_login(address, credentials.secret)
         tenant = await credentials.services.call(credentials.identify, scope)
+        edge.record_login(address, credentials.secret, tenant.id)
+        edge.take_tenant(tenant.id)
     except InvalidKey:
-        edge.record_login(address, credentials.secret, is_valid=False)
+        edge.record_login(address, credentials.secret, None)
         raise
-    edge.record_login(address, credentials.secret, is_valid=True)
-    edge.take_tenant(tenant.id)
+    except RateLimited as refusal:
+        await delay_refusal(refusal.retry_after_seconds)
+        raise
     request.state.actor = replace(credentials.actor, user=_user_of(request))
     return tenant
 

@@ -35,8 +35,6 @@ class Connections:
         self.edge = edge
         self._max = max_connections
         self._max_per_address = edge.limits.max_connections_per_address
-        proxies = (name.strip() for name in edge.limits.trusted_proxies.split(","))
-        self._proxies = frozenset(to_address_key(name) for name in proxies if name)
         self._open: set[EdgeProtocol] = set()
         self._by_address: Counter[str] = Counter()
         # Without a request, the longest idle first.
@@ -49,7 +47,7 @@ class Connections:
         A refused or dropped connection is not counted any more: it is about to close.
         """
         address, refusal = connection.address, None
-        is_proxy = address in self._proxies
+        is_proxy = address in self.edge.proxies
         if self._max_per_address and not is_proxy and self._by_address[address] >= self._max_per_address:
             refusal = self._make_room(self._idle_by_address.get(address, {}), HTTPStatus.TOO_MANY_REQUESTS)
         if refusal is None and len(self._open) >= self._max:
@@ -177,6 +175,7 @@ class EdgeProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's text names no cause
         self._table.edge.refuse("malformed")
+        self._table.edge.take_address(self.address)
         self._reject(HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1", "invalid_request")
 
     def pause_writing(self) -> None:

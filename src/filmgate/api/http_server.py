@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from filmgate.api.auth import is_loopback
 from filmgate.api.certificates import CertificateProtocol
 from filmgate.api.connections import Connections
+from filmgate.api.listener import Listener
 from filmgate.errors import SettingsError
 from filmgate.settings import ApiSettings
 from filmgate.telemetry.logs import Log
@@ -36,7 +37,13 @@ def check_exposure(api: ApiSettings) -> None:
             raise SettingsError(f"{name} does not exist", option="--tls-*")
 
 
-def uvicorn_config(app: FastAPI, api: ApiSettings) -> uvicorn.Config:
+def open_server(app: FastAPI, api: ApiSettings, listener: Listener) -> uvicorn.Server:
+    """The server of this application, to be run on this listener."""
+    listener.is_flooding = app.state.edge.is_flooding
+    return uvicorn.Server(_uvicorn_config(app, api))
+
+
+def _uvicorn_config(app: FastAPI, api: ApiSettings) -> uvicorn.Config:
     limits = app.state.edge.limits
     connections = Connections(app.state.edge, max_connections(limits.max_connections))
     return uvicorn.Config(
@@ -73,12 +80,12 @@ def max_connections(wanted: int) -> int:
     return fewer
 
 
-def listen(api: ApiSettings) -> socket.socket:
+def listen(api: ApiSettings) -> Listener:
     """A listening socket. Raises SettingsError when the address cannot be used."""
     family = socket.AF_INET6 if ":" in api.host else socket.AF_INET
     # IPPROTO_TCP must be explicit: asyncio disables Nagle's algorithm only then, and with it every small
     # response would wait 40 ms for a delayed acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((api.host, api.port))

@@ -6,6 +6,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from filmgate.jobs import TenantId
+
 # Buckets beyond this number are forgotten, the oldest first, so that memory does not grow with addresses.
 MAX_BUCKETS = 10_000
 _MAX_KNOWN_KEYS = 1000
@@ -44,30 +46,35 @@ class TokenBuckets:
         return min(self._burst, level + (self._clock() - at) * self._per_second)
 
 
-class FailedLogins:
-    """Limits attempts with invalid keys per address.
+class Logins:
+    """Limits attempts with invalid keys per address, and remembers whose the valid keys are.
 
     A key that was valid a moment ago is still accepted from a limited address: tenants may share one.
     """
 
-    def __init__(self, per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._buckets = TokenBuckets(per_minute / 60, max(per_minute, 1.0), clock)
-        self._known: OrderedDict[bytes, None] = OrderedDict()
+    def __init__(self, failures_per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        per_minute = failures_per_minute
+        self._failures = TokenBuckets(per_minute / 60, max(per_minute, 1.0), clock)
+        self._tenants: OrderedDict[bytes, TenantId] = OrderedDict()
 
     def wait_seconds(self, address: str, secret: str | None) -> float:
         """How long this address must wait before this key is looked up."""
-        wait = self._buckets.wait_seconds(address)
-        return 0.0 if wait and secret is not None and _digest(secret) in self._known else wait
+        wait = self._failures.wait_seconds(address)
+        return 0.0 if wait and self.tenant_of(secret) is not None else wait
+
+    def tenant_of(self, secret: str | None) -> TenantId | None:
+        """The tenant of a key that was valid a moment ago."""
+        return self._tenants.get(_digest(secret)) if secret is not None else None
 
     def fail(self, address: str) -> None:
-        self._buckets.take(address)
+        self._failures.take(address)
 
-    def succeed(self, secret: str) -> None:
+    def succeed(self, secret: str, tenant_id: TenantId) -> None:
         digest = _digest(secret)
-        self._known[digest] = None
-        self._known.move_to_end(digest)
-        if len(self._known) > _MAX_KNOWN_KEYS:
-            self._known.popitem(last=False)
+        self._tenants[digest] = tenant_id
+        self._tenants.move_to_end(digest)
+        if len(self._tenants) > _MAX_KNOWN_KEYS:
+            self._tenants.popitem(last=False)
 
 
 def to_address_key(host: str) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from filmgate.api.rates import MAX_BUCKETS, FailedLogins, TokenBuckets, to_address_key
+from filmgate.api.rates import MAX_BUCKETS, Logins, TokenBuckets, to_address_key
+from filmgate.jobs import TenantId
 
 
 class Clock:
@@ -36,8 +37,8 @@ def test_memory_does_not_grow_with_the_number_of_addresses():
 
 def test_after_invalid_keys_an_address_waits_but_a_key_that_was_valid_does_not():
     clock = Clock()
-    logins = FailedLogins(60, clock)
-    logins.succeed("fg_good")
+    logins = Logins(60, clock)
+    logins.succeed("fg_good", TenantId("good"))
     for _ in range(60):
         assert logins.wait_seconds("a", "fg_bad") == 0.0
         logins.fail("a")

@@ -1,0 +1,31 @@
+"""The OpenAPI document is built once, and not on the event loop."""
+
+import asyncio
+import threading
+
+import httpx
+from fastapi import FastAPI
+
+from filmgate.api.openapi import OPENAPI_PATH, install_document
+
+
+class Threads:
+    async def call(self, work):
+        return await asyncio.to_thread(work)
+
+
+async def read_document(app, times):
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        return await asyncio.gather(*(client.get(OPENAPI_PATH) for _ in range(times)))
+
+
+def test_the_document_is_built_once_on_a_thread():
+    app, builders = FastAPI(openapi_url=None), []
+    app.state.services = Threads()
+    app.openapi = lambda: builders.append(threading.current_thread()) or {"openapi": "3.1.0"}
+    install_document(app)
+    responses = asyncio.run(read_document(app, 4))
+    assert [response.json() for response in responses] == [{"openapi": "3.1.0"}] * 4
+    assert len(builders) == 1
+    assert builders[0] is not threading.main_thread()
