@@ -1,9 +1,6 @@
 """A second Filmgate that the first one uses as its provider. Its worker renders patterns."""
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +11,7 @@ from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.worker.loop import Worker
 from filmgate.worker.pattern_runner import MODEL, PatternRunner
 from filmgate.worker.tracing import WorkerTracing
+from tests.forks import start_process
 from tests.server_process import ServerProcess
 from tests.service import running, settings_for
 
@@ -58,11 +56,9 @@ class SecondFilmgate:
     def start(self, *options):
         self.server = ServerProcess(self.folder, "--no-worker", *options, **CARDS_ENVIRON)
         self.url = self.server.url
-        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), self.pace, ""]
-        environ = {"FILMGATE_DATA": str(self.folder / "data"), "PYTHONPATH": str(ROOT)}
-        with self.server.log.open("ab") as log:
-            environ = os.environ | QUICK_ENVIRON | environ
-            self.worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log)
+        environ = QUICK_ENVIRON | {"FILMGATE_DATA": str(self.folder / "data")}
+        worker = ("tests.chaos.pattern_worker", self.pace, "")
+        self.worker = start_process(*worker, environ=environ, log=self.server.log)
 
     def kill(self):
         for process in (self.server.process, self.worker):

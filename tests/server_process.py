@@ -8,6 +8,7 @@ import sys
 
 import psutil
 
+from tests.forks import start_process
 from tests.service import MODELS
 from tests.waiting import wait_until
 
@@ -15,9 +16,12 @@ COMMAND = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
 
 
 class ServerProcess:
-    """A server process and its log. It renders with the miniature model by default."""
+    """A server process and its log. It renders with the miniature model by default.
 
-    def __init__(self, folder, *options, model="miniature", command=COMMAND, **environ):
+    Without a `command` it is forked from a process that has imported everything.
+    """
+
+    def __init__(self, folder, *options, model="miniature", command=None, **environ):
         self.folder = folder
         self.log = folder / "serve.log"
         settings = {
@@ -31,9 +35,14 @@ class ServerProcess:
             "FILMGATE_LIMITS__TENANT_REQUESTS_PER_SECOND": "0",
             "FILMGATE_LIMITS__ADDRESS_REQUESTS_PER_SECOND": "0",
         }
-        with self.log.open("wb") as log:
-            environ = os.environ | settings | environ
-            self.process = subprocess.Popen([*command, *options], stderr=log, env=environ)
+        self.log.write_bytes(b"")
+        environ = settings | environ
+        if command is None:
+            options = ("serve", "--port", "0", *options)
+            self.process = start_process("filmgate", *options, environ=environ, log=self.log)
+        else:
+            with self.log.open("wb") as log:
+                self.process = subprocess.Popen([*command, *options], stderr=log, env=os.environ | environ)
 
     @property
     def url(self):

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from filmgate.store import open_store
 from filmgate.store.base import ObjectName
 from filmgate.store.keys import open_keys
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
+from tests.forks import ForkedProcess, start_process
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
 
@@ -38,7 +37,7 @@ class Site:
 
     environ: dict[str, str]
     log: Path
-    workers: list[subprocess.Popen] = field(default_factory=list)
+    workers: list[ForkedProcess] = field(default_factory=list)
 
     def __post_init__(self):
         settings = load_settings(self.environ)
@@ -51,13 +50,18 @@ class Site:
 
     def start_worker(self, pace=0.02, clock_offset="", chunk_bytes=4096):
         """Start a worker process with the pattern runner, at `pace` seconds per step and per chunk."""
-        options = [str(pace), str(clock_offset), str(chunk_bytes)]
-        command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), *options]
-        environ = {**os.environ, **self.environ, "PYTHONPATH": str(ROOT)}
-        with self.log.open("ab") as log:
-            worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log, cwd=self.log.parent)
-        self.workers.append(worker)
-        return worker
+        return self.start("tests.chaos.pattern_worker", pace, clock_offset, chunk_bytes)
+
+    def start_managed_worker(self):
+        """Start a worker for the managed route."""
+        return self.start("filmgate", "worker", "--managed")
+
+    def start(self, module, *arguments):
+        """Start a process of this site. `close` ends it."""
+        where = {"log": self.log, "folder": self.log.parent}
+        process = start_process(module, *arguments, environ=self.environ, **where)
+        self.workers.append(process)
+        return process
 
     def kill(self, worker):
         worker.send_signal(signal.SIGKILL)

@@ -2,11 +2,8 @@
 jobs. Afterwards every accepted job must have ended once, with its clip, and the books must be exact.
 """
 
-import json
 import random
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -15,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import httpx
-import psutil
 import pytest
 
 from filmgate.errors import QueueUnavailable
@@ -28,13 +24,17 @@ from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL, pattern_clip
 from filmgate.worker.retention import ORPHAN_SECONDS, Retention
-from tests.chaos.conftest import ROOT, Site
+from tests.chaos.conftest import Site
 from tests.second_filmgate import CARDS_ENVIRON
 from tests.tickets import make_ticket
 
 TENANTS = [TenantId(f"tenant-{number}") for number in range(3)]
 GPU_WORKERS = ("worker-0", "worker-1")
-PACE_SECONDS = "0.01"
+PROCESSES = {
+    "server": ("filmgate", "serve", "--no-worker"),
+    "worker": ("tests.chaos.pattern_worker", "0.01", ""),
+    "managed": ("filmgate", "worker", "--managed"),
+}
 # Open jobs: enough that every worker has one while others wait for the lease of a killed worker to end.
 MAX_OPEN = 12
 CLIENTS = 2
@@ -58,50 +58,11 @@ ENVIRON = CARDS_ENVIRON | {
 }
 
 
-class Forks:
-    """The running processes by name, started by `tests.chaos.fork_server`."""
-
-    def __init__(self, log):
-        command = [sys.executable, "-m", "tests.chaos.fork_server"]
-        with log.open("ab") as file:
-            pipe = subprocess.PIPE
-            self._parent = subprocess.Popen(
-                command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=file, text=True
-            )
-        self._running = {}
-
-    def start(self, name, role, environ, argument=""):
-        self._parent.stdin.write(json.dumps([role, environ, argument]) + "\n")
-        self._parent.stdin.flush()
-        pid = int(self._parent.stdout.readline())
-        try:
-            self._running[name] = psutil.Process(pid)
-        except psutil.NoSuchProcess:
-            self._running[name] = None
-
-    def kill(self, name):
-        """kill -9. Returns when the process is gone."""
-        with suppress(psutil.NoSuchProcess):
-            if self._running[name] is not None:
-                self._running[name].kill()
-                self._running[name].wait(60)
-
-    def find_ended(self):
-        """The names of processes that have ended on their own."""
-        return [
-            name for name, process in self._running.items() if process is None or not process.is_running()
-        ]
-
-    def close(self):
-        self._parent.communicate(timeout=60)
-
-
 @dataclass
 class Soak:
     """Kills `kills` processes at random while as many jobs are created and rendered."""
 
     site: Site
-    forks: Forks
     provider: object  # the second Filmgate, which renders the jobs of the managed route
     kills: int
     server: object = None  # a PostgresServer, None with SQLite
@@ -116,6 +77,7 @@ class Soak:
         self.keys = {name: registry.add(Tenant(name, managed=policy)).secret for name in TENANTS}
         self.url = f"http://127.0.0.1:{self.site.environ['FILMGATE_API__PORT']}"
         self.is_over = threading.Event()
+        self.running = {}
 
     def run(self):
         """Returns the report after `check`."""
@@ -135,8 +97,7 @@ class Soak:
         if name == "database":
             self.server.start()
         else:
-            role = "worker" if name in GPU_WORKERS else name
-            self.forks.start(name, role, self.site.environ, PACE_SECONDS)
+            self.running[name] = self.site.start(*PROCESSES[name.partition("-")[0]])
 
     def _kill_at_random(self):
         victims = ["server", *GPU_WORKERS, "managed"] + ["database"] * (self.server is not None)
@@ -144,7 +105,7 @@ class Soak:
             self._supervise_until(lambda number=number: self._count_ended() + MAX_AHEAD >= number)
             time.sleep(self.chance.uniform(0.0, 0.2))
             victim = self.chance.choice(victims)
-            self.server.crash() if victim == "database" else self.forks.kill(victim)
+            self.server.crash() if victim == "database" else self.site.kill(self.running[victim])
             self.killed[victim.partition("-")[0]] += 1
             self._start(victim)
 
@@ -152,7 +113,7 @@ class Soak:
         """Wait. A process that ends on its own, such as one that found no database, is started again."""
 
         def supervise():
-            for name in self.forks.find_ended():
+            for name in [name for name, process in self.running.items() if process.poll() is not None]:
                 self.restarts += 1
                 assert self.restarts <= 20 + 5 * self.kills, self.site.log.read_text()[-3000:]
                 self._start(name)
@@ -281,11 +242,9 @@ def opened_soak(make_site, provider, kills, server=None):
     }
     database = {"FILMGATE_QUEUE__URL": server.start().url} if server else {}
     site = make_site(**ENVIRON, **endpoint, **database)
-    forks = Forks(site.log)
     try:
-        yield Soak(site, forks, provider, kills, server)
+        yield Soak(site, provider, kills, server)
     finally:
-        forks.close()
         site.close()
         if server is not None:
             server.remove()

@@ -1,9 +1,6 @@
 """kill -9 of the managed worker at every step: the provider bills one job, and the site stores one clip."""
 
-import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -16,7 +13,6 @@ from filmgate.store.base import ObjectName
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
 from filmgate.worker.pattern_runner import MODEL
-from tests.chaos.conftest import ROOT
 from tests.fake_bedrock import ENVIRON, FakeBedrock, make_mp4
 from tests.managed_site import ANYTHING
 from tests.tickets import make_ticket
@@ -58,12 +54,7 @@ def site(make_managed_site):
 
 
 def start_managed(site, step=""):
-    command = [sys.executable, str(ROOT / "tests/chaos/managed_worker.py"), step]
-    environ = {**os.environ, **site.environ, "PYTHONPATH": str(ROOT)}
-    with site.log.open("ab") as log:
-        worker = subprocess.Popen(command, env=environ, stderr=log, stdout=log, cwd=site.log.parent)
-    site.workers.append(worker)
-    return worker
+    return site.start("tests.chaos.managed_worker", step)
 
 
 def enqueue(site, **spec):

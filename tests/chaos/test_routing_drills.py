@@ -1,9 +1,6 @@
 """Routing with real processes: GPU workers stop and start again, and a provider throttles every request."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,12 +39,6 @@ class RoutedSite:
         server = ServerProcess(site.log.parent, "--no-worker", model=MODEL, **site.environ)
         site.workers.append(server.process)
         self.url = server.url
-
-    def start_managed_worker(self):
-        command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
-        with self.site.log.open("ab") as log:
-            process = subprocess.Popen(command, env=os.environ | self.site.environ, stderr=log)
-        self.site.workers.append(process)
 
     def start_gpu_worker(self):
         """Start a GPU worker and wait until the server keeps new jobs for it."""
@@ -90,7 +81,7 @@ def test_jobs_move_to_the_provider_while_no_gpu_worker_runs_and_new_jobs_return(
     second = SecondFilmgate(tmp_path / "second")
     try:
         site = open_site(second.url, second.key)
-        site.start_managed_worker()
+        site.site.start_managed_worker()
         gpu_worker = site.start_gpu_worker()
         local = site.create(1)
         site.wait_for(local)
@@ -173,7 +164,7 @@ def test_a_provider_that_throttles_everything_gets_one_probe_at_a_time_and_jobs_
     site = open_site(f"http://127.0.0.1:{throttling.server_address[1]}")
     breaker = Breaker(site.site.database, "http", site.site.settings.routing)
     for _ in range(2):
-        site.start_managed_worker()
+        site.site.start_managed_worker()
     videos = site.create(VIDEOS)
     site.site.wait_until(lambda: breaker.health().phase is not Phase.CLOSED)
     # Each job has at most one create in flight when the breaker opens. All later creates are probes.

@@ -1,9 +1,5 @@
 """The GPU worker of one Filmgate is stopped and a second Filmgate renders its jobs, in real processes."""
 
-import os
-import subprocess
-import sys
-
 import httpx
 import pytest
 
@@ -42,9 +38,7 @@ def first(tmp_path_factory, second):
     site = Site(environ | QUICK_ENVIRON | CARDS_ENVIRON, folder / "workers.log")
     policy = ManagedPolicy(is_allowed=True)
     site.key = open_tenants(site.database).add(Tenant(TENANT, managed=policy)).secret
-    command = [sys.executable, "-m", "filmgate", "worker", "--managed"]
-    with site.log.open("ab") as log:
-        site.workers.append(subprocess.Popen(command, env=os.environ | site.environ, stderr=log))
+    site.start_managed_worker()
     server = ServerProcess(folder, "--no-worker", **site.environ)
     site.workers.append(server.process)
     site.url = server.url

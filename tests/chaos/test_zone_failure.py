@@ -1,10 +1,7 @@
 """A zone dies (S1-19, S1-37): two installations of three processes each, each the other's provider."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -51,13 +48,10 @@ class Zone:
 
     def start(self, pace=None):
         """Start the server and the managed worker, and with a pace (seconds per step) a GPU worker."""
-        command = [sys.executable, "-m", "filmgate", "serve", "--port", str(self.port)]
-        server = ServerProcess(self.folder, "--no-worker", model=MODEL, command=command, **self.site.environ)
+        options = ("--no-worker", "--port", self.port)
+        server = ServerProcess(self.folder, *options, model=MODEL, **self.site.environ)
         self.site.workers.append(server.process)
-        with self.site.log.open("ab") as log:
-            managed = [sys.executable, "-m", "filmgate", "worker", "--managed"]
-            process = subprocess.Popen(managed, env=os.environ | self.site.environ, stderr=log)
-        self.site.workers.append(process)
+        self.site.start_managed_worker()
         if pace is not None:
             self.site.start_worker(pace)
         server.wait_for_log("Filmgate is listening")

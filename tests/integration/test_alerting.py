@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import threading
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from filmgate.slo.rules import INTERVAL, rules_file
+from tests.forks import start_process
 from tests.prometheus import find_program
 from tests.server_process import ServerProcess
 from tests.waiting import wait_until
@@ -115,9 +115,10 @@ def watched(tmp_path):
         running.callback(server.stop)
         server.wait_for_log("Filmgate is listening")
         log = tmp_path / "worker.log"
-        worker = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), "0", ""]
-        place = {"FILMGATE_DATA": str(tmp_path / "data"), "PYTHONPATH": str(ROOT)}
-        running.enter_context(started(log, worker, **settings, **place))
+        environ = settings | {"FILMGATE_DATA": str(tmp_path / "data")}
+        worker = start_process("tests.chaos.pattern_worker", "0", "", environ=environ, log=log)
+        running.callback(worker.wait, 60)
+        running.callback(worker.terminate)
         receiver = running.enter_context(Receiver())
         ports = [free_port(), free_port()]
         targets = {"server": find_port(server.log), "worker": find_port(log)}

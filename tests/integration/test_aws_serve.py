@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from filmgate.worker.pattern_runner import pattern_clip
+from tests.forks import start_process
 from tests.server_process import ServerProcess
 from tests.tickets import SPEC
 from tests.waiting import wait_until
@@ -41,10 +42,9 @@ def served(tmp_path, cloud):
         "FILMGATE_API__WATCH_SECONDS": "0.05",
     }
     served = ServerProcess(tmp_path, "--no-worker", model="pattern", **environ)
-    command = [sys.executable, str(ROOT / "tests/chaos/pattern_worker.py"), "0.15", "", "4096"]
-    given = os.environ | environ | {"FILMGATE_DATA": str(tmp_path / "data"), "PYTHONPATH": str(ROOT)}
-    with (tmp_path / "worker.log").open("wb") as log:
-        worker = subprocess.Popen(command, env=given, stderr=log, stdout=log, cwd=tmp_path)
+    given = environ | {"FILMGATE_DATA": str(tmp_path / "data")}
+    log = tmp_path / "worker.log"
+    worker = start_process("tests.chaos.pattern_worker", 0.15, "", 4096, environ=given, log=log)
     yield served
     for process in (served.process, worker):
         process.kill()

@@ -22,11 +22,12 @@ from tests.service import running, settings_for
 from tests.waiting import wait_until
 
 TINY = shipped_folder("miniature")
+started = partial(ServerProcess, command=COMMAND)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    served = ServerProcess(tmp_path_factory.mktemp("serve"), "--model", f"tiny={TINY}")
+    served = started(tmp_path_factory.mktemp("serve"), "--model", f"tiny={TINY}")
     yield served
     if served.process.poll() is None:
         served.process.kill()
@@ -85,7 +86,7 @@ def test_a_killed_worker_is_restarted(served):
 
 
 def test_the_worker_of_a_killed_server_ends(tmp_path):
-    served = ServerProcess(tmp_path)
+    served = started(tmp_path)
     served.wait_for_log("curl")
     worker = wait_until(served.worker)
     served.process.kill()
@@ -111,7 +112,7 @@ def test_sigterm_stops_server_and_worker(served):
 
 def test_a_configured_provider_has_its_own_worker(tmp_path):
     provider = {"FILMGATE_PROVIDER__KIND": "http", "FILMGATE_PROVIDER__URL": "http://127.0.0.1:9/v1"}
-    served = ServerProcess(tmp_path, **provider)
+    served = started(tmp_path, **provider)
     served.wait_for_log("curl")
     process = psutil.Process(served.process.pid)
     wait_until(lambda: len(process.children()) == 2)
@@ -124,7 +125,7 @@ def test_a_configured_provider_has_its_own_worker(tmp_path):
 
 def test_a_second_start_keeps_the_api_key(tmp_path):
     for _ in range(2):
-        served = ServerProcess(tmp_path, "--no-worker")
+        served = started(tmp_path, "--no-worker")
         served.wait_for_log("curl")
         key = (tmp_path / "data" / "local.key").read_text()
         assert served.stop() == 0
@@ -151,7 +152,7 @@ def test_an_invalid_option_is_one_line_on_stderr_and_exit_code_2(tmp_path, optio
 
 
 def test_the_error_for_a_port_in_use_names_the_remedy(tmp_path):
-    served = ServerProcess(tmp_path, "--no-worker")
+    served = started(tmp_path, "--no-worker")
     port = served.wait_for_log(r"listening on http://127.0.0.1:(\d+)")[1]
     given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
     command = [*COMMAND[:-1], port, "--no-worker"]
