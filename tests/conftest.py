@@ -1,6 +1,7 @@
 """Settings and fixtures of all tests: one torch thread, no model hub, small models built once per session."""
 
 import os
+from pathlib import Path
 
 # Set before torch is imported: with more OpenMP threads than idle cores, waiting threads slow the others.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -8,6 +9,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # in a loop for minutes.
 os.environ["GOMAXPROCS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
+# One authority, which signs nothing: no test calls a public server, and each of a thousand HTTP clients would
+# read the 150 public authorities.
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # The server and worker processes of all tests run side by side.
 os.environ["FILMGATE_MANAGEMENT__PORT"] = "0"
@@ -16,7 +20,6 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from threading import enumerate as live_threads
 
 import hypothesis
