@@ -178,3 +178,19 @@ def test_another_tenants_frames_are_overwritten_without_synchronising(vae, laten
     assert {slot.owner for slot in slots} == {"globex"}
     assert not any(slot.buffer[used:].any() for slot in slots)
     assert torch.cuda.memory_allocated() <= before + first.nbytes, "no buffer was freed and allocated again"
+
+
+def test_work_beside_the_compute_stream_does_not_wait_for_it_and_is_seen_by_it():
+    streams = open_streams(CUDA)
+    value = torch.arange(1000.0)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # about a second
+    busy = streams.mark_compute()
+    with streams.beside_compute():
+        prepared = value.to(CUDA) * 2
+        assert torch.equal(prepared.cpu(), value * 2)
+        assert not busy.is_done, "the host waited for the compute stream"
+        streams.join_compute()
+        result = prepared + 1
+    assert torch.equal(result.cpu(), value * 2 + 1)
+    assert busy.is_done

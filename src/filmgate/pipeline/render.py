@@ -3,6 +3,7 @@
 import resource
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -103,9 +104,13 @@ class Renderer:
         return replace(denoised, stage_seconds=seconds)
 
     def queue_denoising(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
-        """The same without waiting for the last steps: decode can be queued behind them at once."""
-        text = self._encode_text(prompt, control)
-        return self._run_denoiser(text, request, control, is_reused=self._is_reused)
+        """The same without waiting for the last steps: decode can be queued behind them at once.
+
+        What comes before the first pass runs beside the clip before.
+        """
+        with self._streams.beside_compute() if self.can_prepare else nullcontext():
+            text = self._encode_text(prompt, control)
+            return self._run_denoiser(text, request, control, is_reused=self._is_reused)
 
     def finish(
         self,
@@ -131,9 +136,8 @@ class Renderer:
         control.report(Stage.TEXT, 0, 1)
         text = encode_text(self._model, prompt, self._texts)
         if not self._settings.text_cache_bytes:
-            # Otherwise the copy to or from the cache has waited. A mark would also wait for what another clip
-            # has queued since.
-            self._streams.mark_compute().wait_on_host()
+            # Otherwise the copy to or from the cache has waited.
+            self._streams.mark_current().wait_on_host()
         control.report(Stage.TEXT, 1, 1)
         control.check()
         return text
@@ -141,8 +145,9 @@ class Renderer:
     def _run_denoiser(
         self, text: TextEmbedding, request: ClipRequest, control: Control, *, is_reused: bool
     ) -> DenoisedClip:
-        self._adapters.switch(request.lora)
-        work = partial(denoise, self._model, text, request, control)
+        with self._streams.on_compute():  # the clip before may still use the weights
+            self._adapters.switch(request.lora)
+        work = partial(denoise, self._model, text, request, control, self._streams)
         is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
         return self._compiler.run(work, is_compiled=is_compiled)
 

@@ -19,7 +19,7 @@ from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import TextEmbedding
-from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
+from filmgate.pipeline.transfer.streams import Mark, Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +42,23 @@ class DenoisedClip:
             self.steps.finish()
 
 
-def denoise(model: VideoModel, text: TextEmbedding, request: ClipRequest, control: Control) -> DenoisedClip:
+def denoise(
+    model: VideoModel, text: TextEmbedding, request: ClipRequest, control: Control, streams: Streams
+) -> DenoisedClip:
     """Queue every denoising step. Raises Cancelled after the current step, and OutOfMemory.
 
     What comes before the first pass (the schedule, the noise, the encoded image) runs before
-    `control.enter_device`, so that a worker can do it while the clip before is decoded.
+    `control.enter_device`, so that a worker can do it while the clip before is decoded. The passes run on
+    the compute stream, whatever stream the caller prepares on.
     """
     pipe = model.pipe if request.image is None else image_pipeline(model)
-    steps = StepCounter(open_streams(model.placement.device), request.steps, control)
+    steps = StepCounter(streams, request.steps, control)
     networks = model.family.denoisers_of(pipe)
 
     def start() -> None:
         find_first_step(pipe.scheduler)
         control.enter_device()
+        streams.join_compute()
         steps.start()
 
     frames = request.frames + model.family.extra_frames(pipe)

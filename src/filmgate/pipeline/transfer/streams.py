@@ -6,11 +6,14 @@ A mark is a point in the work of a stream. Each handover of a buffer records a m
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Mark(Protocol):
@@ -30,6 +33,22 @@ class Streams(Protocol):
 
     def on_compute(self) -> AbstractContextManager[object]:
         """Issue the work inside the block to the compute stream, on any thread."""
+        ...
+
+    def beside_compute(self) -> AbstractContextManager[object]:
+        """Issue the work inside the block to a stream of its own, until `join_compute`.
+
+        A host that waits for this work does not wait for what the compute stream still has to do. Work on
+        the compute stream that uses its tensors must be queued before the block ends.
+        """
+        ...
+
+    def join_compute(self) -> None:
+        """Issue the rest of this thread's work to the compute stream, behind what it did beside it."""
+        ...
+
+    def mark_current(self) -> Mark:
+        """Mark the stream that this thread issues its work to."""
         ...
 
     def mark_compute(self) -> Mark: ...
@@ -61,6 +80,10 @@ class CudaMark:
         self.event = torch.cuda.Event(enable_timing=True, blocking=True)  # type: ignore[no-untyped-call]
         self.event.record(stream)
 
+    @property
+    def is_done(self) -> bool:
+        return bool(self.event.query())  # type: ignore[no-untyped-call]
+
     def wait_on_host(self) -> None:
         self.event.synchronize()
 
@@ -76,11 +99,40 @@ class CudaStreams:
         self._device = device
         self._compute = torch.cuda.current_stream(device)
         self._copy = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._opened = self.mark_compute()
+        # A stream keeps the memory that was freed on it. It may use that memory again only when the compute
+        # stream has done everything that was queued with it, which the mark says.
+        self._beside: list[tuple[torch.cuda.Stream, CudaMark]] = []
 
     def on_compute(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._compute)
 
-    def mark_compute(self) -> Mark:
+    @contextmanager
+    def beside_compute(self) -> Iterator[None]:
+        stream = self._take_stream()
+        stream.wait_event(self._opened.event)  # the weights are on the device
+        try:
+            with torch.cuda.stream(stream):
+                yield
+        finally:
+            self._beside.append((stream, self.mark_compute()))
+
+    def join_compute(self) -> None:
+        self._compute.wait_stream(torch.cuda.current_stream(self._device))
+        torch.cuda.set_stream(self._compute)
+
+    def mark_current(self) -> Mark:
+        return CudaMark(torch.cuda.current_stream(self._device))
+
+    def _take_stream(self) -> torch.cuda.Stream:
+        for entry in self._beside:
+            stream, last_use = entry
+            if last_use.is_done:
+                self._beside.remove(entry)
+                return stream
+        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+
+    def mark_compute(self) -> CudaMark:
         return CudaMark(self._compute)
 
     def mark_copy(self) -> Mark:
@@ -128,6 +180,15 @@ class SyncStreams:
 
     def on_compute(self) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def beside_compute(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def join_compute(self) -> None:
+        return
+
+    def mark_current(self) -> Mark:
+        return SyncMark()
 
     def mark_compute(self) -> Mark:
         return SyncMark()
