@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from diffusers import UniPCMultistepScheduler
 
 from benchmarks.denoise_variants import relative_norm
 from filmgate.pipeline.control import Control
+from filmgate.pipeline.denoise.schedule import find_first_step, steps_without_waiting
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.encode import Prompt
@@ -51,3 +53,22 @@ def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit(eager):
     assert (first.is_text_cached, second.is_text_cached) == (False, True)
     assert torch.equal(first.latents, second.latents)
     assert torch.equal(first.latents.float(), eager)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_the_steps_of_wan_do_not_stop_the_host(steps):
+    scheduler = UniPCMultistepScheduler(
+        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
+    )
+    scheduler.set_timesteps(steps, device="cuda")
+    find_first_step(scheduler)
+    sample = torch.ones(1, 4, 3, 8, 8, device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)  # about a second
+    busy = torch.cuda.Event()
+    busy.record()
+    with steps_without_waiting(scheduler):
+        for timestep in scheduler.timesteps:
+            sample = scheduler.step(sample * 0.5, timestep, sample, return_dict=False)[0]
+    assert not busy.query(), "a step waited for the device"
+    assert sample.isfinite().all()

@@ -15,6 +15,7 @@ from filmgate.errors import OutOfMemory
 from filmgate.models.quality import FULL, plan_steps
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
+from filmgate.pipeline.denoise.schedule import find_first_step, steps_without_waiting
 from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
 from filmgate.pipeline.requests import ClipRequest
@@ -66,7 +67,12 @@ def denoise(
     accepted = inspect.signature(type(pipe).__call__).parameters
     arguments = {name: value for name, value in arguments.items() if name in accepted and value is not None}
     try:
-        with torch.inference_mode(), _before_first_pass(networks, start), _planned(pipe, networks, request):
+        with (
+            torch.inference_mode(),
+            _before_first_pass(networks, start),
+            steps_without_waiting(pipe.scheduler),
+            _planned(pipe, networks, request),
+        ):
             latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
             latents = model.family.unpack_latents(pipe, latents, request).contiguous()
             steps.end()
@@ -104,13 +110,6 @@ def _before_first_pass(networks: Sequence[Any], action: Callable[[], None]) -> I
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def find_first_step(scheduler: Any) -> None:
-    """Look up where the schedule starts, which diffusers does after the first pass: the host would wait."""
-    if getattr(scheduler, "begin_index", 0) is None and hasattr(scheduler, "index_for_timestep"):
-        timesteps = scheduler.timesteps.cpu()  # on the GPU the search would stop the host three times
-        scheduler.set_begin_index(scheduler.index_for_timestep(timesteps[0], timesteps))
 
 
 def _arguments(request: ClipRequest, frames: int) -> dict[str, Any]:
