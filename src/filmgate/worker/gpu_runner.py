@@ -55,6 +55,7 @@ from filmgate.worker.gpu_watch import GpuReadings, GpuWatch
 from filmgate.worker.loaded_models import LoadedModels
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.self_check import SelfCheck
+from filmgate.worker.turns import MAX_JOBS
 
 log = Log("worker")
 
@@ -78,6 +79,8 @@ class GpuRunner:
         adapters: AdapterCache | None = None,
     ) -> None:
         self._adapters = adapters
+        # The threads are kept because cuDNN keeps its plans by thread: a new one spends 0.05 s on them.
+        self._threads = ThreadPoolExecutor(MAX_JOBS, thread_name_prefix="render")
         self._locations = dict(models)
         self._settings = settings
         self._metrics = metrics or WorkerMetrics(CollectorRegistry())
@@ -166,7 +169,7 @@ class GpuRunner:
     def render(self, task: RenderTask) -> Generator[Output, None, None]:
         stop = Event()
         produce = partial(self._produce, task, stop)
-        yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, name="filmgate-render")
+        yield from pull(produce, capacity=_OUTPUTS_AHEAD, stop=stop.set, threads=self._threads)
 
     def _produce(self, task: RenderTask, stop: Event, emit: Emit) -> None:
         steps = _Steps(task.turn, emit)

@@ -1,6 +1,7 @@
 """A function that emits items becomes a generator, and stops when the generator is closed."""
 
-from threading import Event, Lock
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Lock, current_thread
 
 import pytest
 
@@ -61,3 +62,20 @@ def test_closing_stops_the_producer_and_waits_for_it(no_thread_left):
     assert next(stream) == 1
     stream.close()
     assert ends == [True]
+
+
+def test_producers_share_the_threads_they_are_given():
+    names = []
+
+    def produce(emit):
+        names.append(current_thread().name)
+        emit(1)
+        raise ValueError("broken")
+
+    with ThreadPoolExecutor(1, thread_name_prefix="filmgate-test") as threads:
+        for _ in range(2):
+            stream = pull(produce, capacity=2, stop=lambda: None, threads=threads)
+            assert next(stream) == 1
+            with pytest.raises(ValueError, match="broken"):
+                next(stream)
+    assert names == ["filmgate-test_0"] * 2

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator
+from concurrent.futures import Executor
 from threading import Condition, Thread
 from typing import Generic, TypeVar
 
@@ -57,10 +58,16 @@ class Channel(Generic[T]):
 
 
 def pull(
-    produce: Callable[[Callable[[T], None]], None], *, capacity: int, stop: Callable[[], None], name: str
+    produce: Callable[[Callable[[T], None]], None],
+    *,
+    capacity: int,
+    stop: Callable[[], None],
+    name: str = "filmgate-pull",
+    threads: Executor | None = None,
 ) -> Generator[T, None, None]:
     """Run `produce(emit)` on another thread and yield the items it emits, at most `capacity` ahead.
 
+    The thread is one of `threads`, or a new one with this name.
     An error in the thread is raised here, after the items it emitted. Closing the generator calls `stop` and
     waits for the thread, whose next `emit` raises Cancelled.
     """
@@ -81,8 +88,13 @@ def pull(
         finally:
             channel.finish()
 
-    thread = Thread(target=run, name=name, daemon=True)
-    thread.start()
+    wait: Callable[[], object]
+    if threads is not None:
+        wait = threads.submit(run).result
+    else:
+        thread = Thread(target=run, name=name, daemon=True)
+        thread.start()
+        wait = thread.join
     try:
         while True:
             try:
@@ -93,6 +105,6 @@ def pull(
     finally:
         stop()
         channel.close()
-        thread.join()
+        wait()
     if failure:
         raise failure[0]
