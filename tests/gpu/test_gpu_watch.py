@@ -14,7 +14,8 @@ import torch
 from prometheus_client import CollectorRegistry
 
 from filmgate.errors import DeviceDrifted
-from filmgate.jobs import JobId, VideoSpec
+from filmgate.jobs import JobId, TenantId, VideoSpec
+from filmgate.pipeline import clip_writer, render
 from filmgate.pipeline.loading.compatibility import find_facts, find_mismatches, read_gpus, read_torch_build
 from filmgate.pipeline.loading.memory import choose_device
 from filmgate.settings import PipelineSettings
@@ -195,6 +196,32 @@ def test_a_clip_is_rendered_on_the_gpu_and_nowhere_else(runner):
     assert b"ftyp" in b"".join(clip.open_chunks())[:64]
     clip.close()
     assert torch.cuda.max_memory_allocated() > before
+
+
+def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, monkeypatch):
+    """Text embeddings, latents and the decoder's latents are overwritten in stream order."""
+    held, names = [], ("encode_text", "denoise", "make_ready")
+    content = {
+        "encode_text": lambda text: list(text.arguments.values()),
+        "denoise": lambda denoised: [denoised.latents],
+        "make_ready": lambda made: [made[0]],
+    }
+    for module, name in ((render, names[0]), (render, names[1]), (clip_writer, names[2])):
+        original = getattr(module, name)
+
+        def call(*arguments, original=original, name=name, **options):
+            result = original(*arguments, **options)
+            held.append((name, content[name](result)))
+            return result
+
+        monkeypatch.setattr(module, name, call)
+    spec = VideoSpec("flipbook", "a blue cube", 256, 256, 33 / 16, 16, steps=10, seed=2, guidance=1.0)
+    for output in runner.render(RenderTask(JobId(f"video_{2:032}"), spec, TenantId("acme"))):
+        if isinstance(output, ClipSource):
+            output.close()
+    torch.cuda.synchronize()
+    assert [name for name, _ in held] == list(names)
+    assert all(tensor.is_cuda and not tensor.any() for _, tensors in held for tensor in tensors)
 
 
 def test_a_worker_that_cannot_use_its_gpu_does_not_start(runner):

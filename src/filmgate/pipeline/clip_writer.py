@@ -30,6 +30,7 @@ from filmgate.pipeline.transfer.loops import Consumer, carry_overlapped, carry_w
 from filmgate.pipeline.transfer.rings import Rings
 from filmgate.pipeline.transfer.streams import Streams, open_streams
 from filmgate.pipeline.transfer.timeline import Timeline
+from filmgate.pipeline.wipe import shares_memory, wiping
 
 Carry = Callable[..., None]
 
@@ -158,7 +159,8 @@ class ClipWriter:
     ) -> Iterator[Tensor]:
         # Starts with the first request: the GPU must not wait for files, encoders and threads in between.
         ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
-        yield from decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start)
+        with wiping(None if shares_memory(ready, latents) else ready):
+            yield from decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start)
 
     def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
         try:

@@ -25,6 +25,7 @@ from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.cache import TextCache
 from filmgate.pipeline.text.encode import Prompt, TextEmbedding, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
+from filmgate.pipeline.wipe import wiping
 from filmgate.settings import PipelineSettings
 
 CPU_LATENTS_PER_CHUNK = 2
@@ -149,7 +150,8 @@ class Renderer:
             self._adapters.switch(request.lora)
         work = partial(denoise, self._model, text, request, control, self._streams)
         is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
-        return self._compiler.run(work, is_compiled=is_compiled)
+        with wiping(text.arguments):
+            return self._compiler.run(work, is_compiled=is_compiled)
 
     def _writer_for(self, fps: int) -> ClipWriter:
         if self._writer is None or self._writer[0] != fps:

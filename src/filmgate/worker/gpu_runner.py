@@ -33,6 +33,7 @@ from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.channel import pull
+from filmgate.pipeline.wipe import wiping
 from filmgate.scheduling.workers import GpuStatus
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.gpu_metrics import GpuState
@@ -191,12 +192,16 @@ class GpuRunner:
                 if denoised is not None:
                     steps.take_turn()
                     emit(Step(Stage.DECODE, 0, request.frames))
-                    _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
+                    with wiping(denoised.latents):
+                        _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
                     return
                 denoised = renderer.queue_denoising(_prompt_of(task, request), request, control)
                 # The device still runs the last step: with decode, that is the time to prepare the next job.
                 task.turn.announce_end()
-                with ThreadPoolExecutor(1, thread_name_prefix="filmgate-checkpoint") as thread:
+                with (
+                    wiping(denoised.latents),
+                    ThreadPoolExecutor(1, thread_name_prefix="filmgate-checkpoint") as thread,
+                ):
                     # The device goes on to decode while the latents are copied.
                     steps.follow(thread.submit(_emit_latents, denoised, request, emit))
                     _finish(renderer, denoised, request, steps, control, task.tenant_id or "")

@@ -12,6 +12,7 @@ from torch import Tensor
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
 from filmgate.pipeline.decode.latents import as_single_clip, denormalise
 from filmgate.pipeline.decode.tiles import TileGrid
+from filmgate.pipeline.wipe import wipe, wiping
 
 Cache = Any
 """What the VAE's layers keep between chunks: tensors in lists or dicts."""
@@ -81,9 +82,12 @@ class CausalDecoder:
     def decode_whole_frames(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
         """The frames [1, c, n, height, width] of each chunk of prepared latents."""
         cache: Cache | None = None
-        for chunk in chunks:
-            frames, cache = self._vae.step(chunk, cache)
-            yield frames
+        try:
+            for chunk in chunks:
+                frames, cache = self._vae.step(chunk, cache)
+                yield frames
+        finally:
+            wipe(cache)
 
     def _tiled(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         assert rung.tile_pixels is not None
@@ -92,14 +96,15 @@ class CausalDecoder:
         height, width = latents.shape[-2:]
         grid = TileGrid(height, width, tile, tile - max(tile // OVERLAP_DIVISOR, 1), scale)
         caches: dict[int, Cache] = {}
-        for chunk in self._cut(latents):
-            tiles = []
-            for n, part in enumerate(grid.cut(chunk)):
-                cache = _moved(caches.get(n), chunk.device) if rung.is_cache_offloaded else caches.get(n)
-                frames, cache = self._vae.step(self._vae.prepare(part), cache)
-                caches[n] = _moved(cache, torch.device("cpu")) if rung.is_cache_offloaded else cache
-                tiles.append(frames)
-            yield grid.blend(tiles)
+        with wiping(caches):
+            for chunk in self._cut(latents):
+                tiles = []
+                for n, part in enumerate(grid.cut(chunk)):
+                    cache = _moved(caches.get(n), chunk.device) if rung.is_cache_offloaded else caches.get(n)
+                    frames, cache = self._vae.step(self._vae.prepare(part), cache)
+                    caches[n] = _moved(cache, torch.device("cpu")) if rung.is_cache_offloaded else cache
+                    tiles.append(frames)
+                yield grid.blend(tiles)
 
 
 def _moved(cache: Cache, device: torch.device) -> Cache:

@@ -7,6 +7,7 @@ from safetensors.torch import load, save
 from filmgate.errors import ObjectCorrupt
 from filmgate.pipeline.denoise.denoise import DenoisedClip
 from filmgate.pipeline.transfer.streams import open_streams
+from filmgate.pipeline.wipe import wiping
 
 _NAME = "latents"
 
@@ -24,7 +25,8 @@ def pack_latents(denoised: DenoisedClip) -> bytes:
     # The latents are ready: the copy waits for nothing but its own stream.
     _, copied = streams.copy(latents.view(-1).view(torch.uint8), copy, after=streams.mark_copy())
     copied.wait_on_host()
-    return save({_NAME: copy.view(latents.dtype).view(latents.shape)})
+    with wiping(copy):  # page-locked memory is reused as well
+        return save({_NAME: copy.view(latents.dtype).view(latents.shape)})
 
 
 def unpack_latents(data: bytes, device: torch.device) -> DenoisedClip:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from filmgate.pipeline.wipe import wipe
+
 MAX_ENTRIES = 1024
 
 
@@ -42,6 +44,7 @@ class TextCache:
         while self.size_bytes > self._max_bytes or len(self._entries) > self._max_entries:
             _, oldest = self._entries.popitem(last=False)
             self.size_bytes -= _size(oldest)
+            wipe(oldest)
 
 
 def cache_key(scope: str, arguments: Mapping[str, object]) -> str:

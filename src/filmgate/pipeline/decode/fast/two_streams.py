@@ -15,6 +15,7 @@ from torch import Tensor
 from filmgate.pipeline.decode.fast.layers import CacheCursor, Caches
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.passes import ConvOutput
+from filmgate.pipeline.wipe import wipe
 
 LowerResult = tuple[ConvOutput, torch.cuda.Event | None]
 """The output of the lower half, and the event after which it is ready."""
@@ -50,6 +51,9 @@ class TwoStreamNetwork:
                 yield frames
                 del frames
         finally:
+            wipe(upper_caches)
+            with torch.cuda.stream(self._lower_stream):  # the stream that reads them; on a CPU there is none
+                wipe(lower_caches)
             if self._lower_stream is not None:  # memory read on one stream may be freed on the other
                 current = torch.cuda.current_stream(self._lower_stream.device)
                 self._lower_stream.wait_stream(current)
