@@ -147,7 +147,7 @@ def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_fo
 
 
 def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
-    """S0-30, S2-8, S2-9, S2-28"""
+    """S0-30, S0-69, S2-8, S2-9, S2-28"""
     rendered = render_values("one-tenant")
     assert "replicas" not in rendered.one("Deployment", "worker")["spec"]
     spec = rendered.one("ScaledObject")["spec"]

@@ -138,6 +138,7 @@ def time_boxed(site, seconds, *fail_closed):
 
 
 def test_labels_of_rules_and_classifier_make_one_decision(site):
+    """S0-54."""
     decision = time_boxed(site, 5).screen([f"a {FORBIDDEN} poster that says jo@example.com"], {})
     assert decision.action is ScreeningAction.REJECT
     assert decision.rules == ("http.sexual", "personal.email")

@@ -60,6 +60,7 @@ def test_a_wake_up_that_names_the_job_does_not_help_a_shared_worker(bench, bank)
 
 
 def test_a_worker_with_tenants_leases_no_other_job_although_it_is_idle(bench):
+    """S0-75."""
     bench.queue.enqueue(make_ticket(ACME))
     assert bench.queue.lease(OWN) is None
     assert bench.queue.lease(make_offer(tenants=(BANK, ACME))).job.tenant_id == ACME

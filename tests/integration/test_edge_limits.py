@@ -137,6 +137,7 @@ def _content(file):
 
 
 def test_a_tenant_that_sends_too_many_requests_gets_a_429_and_others_do_not(limited):
+    """S0-36."""
     busy, calm = limited.add_tenant("busy"), limited.add_tenant("calm")
     with limited.client(busy) as client, limited.client(calm) as other:
         responses = [client.get("/v1/models") for _ in range(13)]
@@ -168,6 +169,7 @@ def test_failed_logins_are_logged_and_limited_while_known_keys_work(limited):
 
 
 def test_an_address_that_sends_too_many_requests_gets_a_429_and_a_flood_is_disconnected(tmp_path):
+    """S0-36."""
     rates = {"limits__address_requests_per_second": 0.001, "limits__address_request_burst": 3}
     with running(settings_for(tmp_path, **rates)) as service:
         codes = [httpx.get(f"{service.url}/v1/models").status_code for _ in range(4)]

@@ -70,8 +70,9 @@ class Site:
 
     @contextmanager
     def gpu_worker(self, runner):
-        parts = {"queue": self.services.queue, "store": self.services.store, "settings": QUICK}
         tracing = WorkerTracing(self.tracer, "i-0abc", BusyGpu())
+        with tracing.start_up.phase("model download"):  # as `filmgate worker` does
+            parts = {"queue": self.services.queue, "store": self.services.store, "settings": QUICK}
         with self._in_thread(Worker(WorkerId("gpu-1"), runner, **parts, tracing=tracing)):
             yield
 
@@ -179,9 +180,9 @@ def test_one_trace_leads_from_the_client_over_two_attempts_and_the_provider_to_t
     spans = spans_of(received, CLIENT_TRACE)
     first = [span.name for span in spans if span.service == "filmgate-first"]
     assert sorted(first) == sorted(
-        ["POST /v1/videos", "admit", "screen", "route", "queue wait", "load", "attempt", "text", "denoise",
-         "checkpoint", "decode", "queue wait", "attempt", "provider start", "provider poll",
-         "provider download", "publish", "link"]
+        ["POST /v1/videos", "admit", "screen", "route", "queue wait", "model download", "load", "attempt",
+         "text", "denoise", "checkpoint", "decode", "queue wait", "attempt", "provider start",
+         "provider poll", "provider download", "publish", "link"]
     )  # fmt: skip
     known = {span.id for span in spans} | {CLIENT_SPAN}
     assert {span.parent for span in spans} <= known
@@ -241,6 +242,7 @@ def test_a_job_that_waited_for_a_worker_to_start_shows_its_load(traced):
     received, _, created = traced
     spans = spans_of(received, created.json()["trace_id"])
     assert only(spans, "load").parent == only(spans, "queue wait").id
+    assert only(spans, "model download").parent == only(spans, "queue wait").id
 
 
 def test_a_hostile_prompt_is_in_no_exported_byte(traced):

@@ -1,6 +1,6 @@
 """The rules of Prometheus on simulated histories: every alert fires when it should, and only then.
 
-S0-65 to S0-68, S1-52 to S1-55, S2-60.
+S0-65, S0-66, S0-67, S0-68, S1-52, S1-53, S1-54, S1-55, S2-60.
 """
 
 import json

@@ -18,7 +18,7 @@ def gpu(nvml):
 
 
 def test_a_reading_has_what_dcgm_exports(gpu, nvml):
-    """S0-64, S1-49, S1-52 to S1-55, S2-56."""
+    """S0-64, S1-49, S1-52, S1-53, S1-54, S1-55, S2-56."""
     nvml.set(temperature=84, clock_reasons=0x40, single_bit=7, double_bit_ever=2, remapped_uncorrectable=1)
     sample = gpu.read()
     assert (sample.utilization, sample.memory_used_bytes) == (0.97, 1000 << 20)
