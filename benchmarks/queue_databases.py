@@ -14,7 +14,7 @@ from filmgate.database.migration import migrate
 from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.errors import UsageError
 from filmgate.jobs import Idempotency, JobState, Route, StageSeconds, TenantId, Ticket, VideoSpec
-from filmgate.scheduling.rows import seal_prompt, to_row
+from filmgate.scheduling.rows import StoredPrompt, seal_prompt, to_row
 from filmgate.store.keys.cache import DataKeys
 from filmgate.store.keys.sealing import Sealer
 from tests.postgres import PostgresServer
@@ -98,7 +98,7 @@ def fill_queue(database: Database, keys: DataKeys, waiting: int, now: float = 1.
     for begin in range(0, waiting, ROWS_PER_INSERT):
         tickets = [make_ticket(n) for n in range(begin, min(begin + ROWS_PER_INSERT, waiting))]
         rows = [
-            to_row(ticket, now + number / waiting, seal_prompt(sealer, ticket))
+            to_row(ticket, now + number / waiting, StoredPrompt(seal_prompt(sealer, ticket), ""))
             for number, ticket in enumerate(tickets, begin)
         ]
         with database.write() as connection:

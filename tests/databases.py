@@ -49,7 +49,8 @@ def empty_tables(url):
     with database.write() as connection:
         connection.exec_driver_sql(
             "TRUNCATE accounts, job_counts, durations, jobs, events, invocations, tenants, api_keys,"
-            " breakers, workers, site, removed_invocations, audit_records, audit_heads, slo_counts"
+            " breakers, workers, site, removed_invocations, audit_records, audit_heads, slo_counts,"
+            " job_history"
         )
     database.close()
 

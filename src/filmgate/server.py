@@ -35,6 +35,7 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.metrics import BreakerCollector
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.history import History
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
 from filmgate.scheduling.queue import SqlQueue
@@ -127,6 +128,9 @@ def open_services(
         audit=audit,
         workers=WorkerRegistry(database),
         slo=SloReport(database, settings),
+        history=History(database),
+        digests=queue.digests,
+        adapters=adapters,
         limits=settings.limits,
         spool_folder=settings.data,
         tracer=tracer,
@@ -265,6 +269,7 @@ def background_tasks(
         Periodic("wake-up sweep", services.queue.sweep, sweep_seconds, failures),
     ]
     tasks.append(Periodic("slo counts", api.slo.delete_old, _ORPHANS_SECONDS, failures))
+    tasks.append(Periodic("history", api.history.delete_old, _ORPHANS_SECONDS, failures))
     if services.checkpoints is not None:
         seconds = settings.audit.checkpoint_seconds
         tasks.append(Periodic("audit checkpoint", services.checkpoints.run, seconds, failures))

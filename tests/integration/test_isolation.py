@@ -146,10 +146,39 @@ def test_usage_shows_only_the_caller(site):
     assert (used["tenant"], used["gpu_seconds_today"]) == ("other", 0.0)
 
 
+def test_usage_by_time_shows_only_the_caller_unless_it_is_an_operator(site):
+    service, mine, theirs, *_ = site
+    path = "/v1/usage/videos?start_time=1700000000&bucket_width=all&group_by=tenant"
+
+    def tenants(client):
+        return {each["tenant"] for each in client.get(path).json()["data"][0]["results"]}
+
+    assert tenants(mine) == {"owner"}
+    assert tenants(theirs) <= {"other"}
+    refused = [theirs.get(f"{path}&tenant={name}") for name in ("owner", "unknown")]
+    assert {(a.status_code, a.text) for a in refused} == {(403, refused[0].text)}
+    with service.client() as operator:
+        assert "owner" in tenants(operator)
+
+
+def test_a_digest_of_a_prompt_finds_nothing_of_another_tenant(site):
+    _, mine, theirs, done, _ = site
+    digests = [
+        client.post("/v1/videos/prompt-digest", json={"prompt": SECRET_PROMPT}).json()["prompt_hmac"]
+        for client in (mine, theirs)
+    ]
+    assert len(set(digests)) == 2
+    for digest in digests:
+        assert theirs.get("/v1/videos", params={"prompt_hmac": digest}).json()["data"] == []
+    found = mine.get("/v1/videos", params={"prompt_hmac": digests[0]}).json()["data"]
+    assert done in [video["id"] for video in found]
+
+
 def test_a_list_of_operators_contains_no_prompt(site):
     service, *_ = site
+    usage = "/v1/usage/videos?start_time=1700000000&bucket_width=all&group_by=tenant,model,route,reason"
     with service.client() as operator:
-        texts = [operator.get(path).text for path in ("/v1/queue", "/v1/statistics", "/v1/workers")]
+        texts = [operator.get(path).text for path in ("/v1/queue", "/v1/statistics", "/v1/workers", usage)]
     assert not any(SECRET_PROMPT in text for text in texts)
 
 

@@ -31,8 +31,12 @@ def test_a_request_names_an_adapter_and_the_job_has_it(service):
         made = client.post("/v1/videos", json={"prompt": "a red ball", "model": "flipbook+sketch"}).json()
         unknown = client.post("/v1/videos", json={"prompt": "a red ball", "lora": "nobody"})
         foreign = client.post("/v1/videos", json={"prompt": "a red ball", "lora": "own"})
+        models = client.get("/v1/models").json()["data"]
     job = service.services.reader.find(TenantId("local"), JobId(made["id"]))
     assert (job.spec.model, job.spec.lora, job.spec.steps) == ("flipbook", "sketch:1", 4)
+    assert made["lora"] == "sketch:1"
+    adapters = {model["id"]: [each["name"] for each in model["adapters"]] for model in models}
+    assert adapters == {"flipbook": ["sketch"], "miniature": []}
     assert (unknown.status_code, foreign.status_code) == (400, 400)
     assert unknown.json()["error"]["param"] == "lora"
     assert foreign.json()["error"]["message"] == unknown.json()["error"]["message"].replace("nobody", "own")
@@ -42,6 +46,8 @@ def test_the_own_adapter_of_a_tenant_works_for_it(service):
     key = service.add_tenant("acme")
     with service.client(key) as client:
         made = client.post("/v1/videos", json={"prompt": "a red ball", "lora": "own:0.5,sketch"})
+        model = client.get("/v1/models/flipbook").json()
     assert made.status_code == 200, made.text
+    assert [(each["name"], each["steps"]) for each in model["adapters"]] == [("sketch", 4), ("own", None)]
     job = service.services.reader.find(TenantId("acme"), JobId(made.json()["id"]))
     assert job.spec.lora == "own:0.5,sketch:1"

@@ -1,5 +1,7 @@
 """The routes that the console needs: estimates, usage, the queue, workers, statistics and plans."""
 
+import time
+
 import pytest
 
 from filmgate.api import plan
@@ -157,3 +159,72 @@ def test_videos_are_listed_by_model_state_and_date(service, client):
     assert set(listed(created_from=first["created_at"])) >= {first["id"], second["id"]}
     assert client.get("/v1/videos?status=unknown").status_code == 400
     client.delete(f"/v1/videos/{second['id']}")
+
+
+def test_usage_by_time_model_and_reason(service, client, worker):
+    """Issue 20: what the page Service shows for a range."""
+    start = time.time() - 3600
+    video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+    worker.make()
+    client.delete(f"/v1/videos/{video['id']}")
+    other = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+    client.delete(f"/v1/videos/{other['id']}")
+
+    def read(**params):
+        found = client.get("/v1/usage/videos", params={"start_time": start, **params})
+        assert found.status_code == 200, found.text
+        return found.json()["data"]
+
+    (whole,) = read(bucket_width="all", group_by="model,route")
+    row = next(each for each in whole["results"] if each["model"] == "flipbook")
+    assert (row["route"], row["tenant"], row["reason"]) == ("gpu", None, None)
+    assert row["completed"] >= 1
+    assert row["cancelled"] >= 1
+    assert 0 < row["p50_seconds"] <= row["p95_seconds"] <= row["p99_seconds"]
+    assert row["gpu_seconds"] >= 1.6
+    assert (row["usd"], row["late"]) == (None, 0)
+    fine = read(bucket_width="5m")
+    assert 12 <= len(fine) <= 14
+    for name in ("completed", "cancelled", "judged"):
+        assert sum(each[name] for bucket in fine for each in bucket["results"]) == row[name]
+    reasons = {each["reason"] for each in read(bucket_width="all", group_by="reason")[0]["results"]}
+    assert {"completed", "cancelled"} <= reasons
+    days = read(group_by="tenant,model")
+    assert days[-1]["start_time"] % 86400 == 0
+    assert [each["tenant"] for each in days[-1]["results"] if each["tenant"] == "local"] == ["local"]
+
+
+@pytest.mark.parametrize(
+    ("params", "option"),
+    [
+        ({"start_time": 2e9, "end_time": 1e9}, "end_time"),
+        ({"start_time": 1e9, "bucket_width": "1h"}, "bucket_width"),
+        ({"start_time": time.time() - 200_000, "bucket_width": "5m"}, "bucket_width"),
+        ({"start_time": 1e9, "bucket_width": "all", "group_by": "prompt"}, "group_by"),
+        ({}, "start_time"),
+    ],
+)
+def test_a_window_of_usage_that_cannot_be_read_names_the_field(client, params, option):
+    refused = client.get("/v1/usage/videos", params=params)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, option)
+
+
+def test_videos_are_found_by_the_digest_of_their_prompt(client):
+    first = client.post("/v1/videos", json={"prompt": "a purple heron"}).json()["id"]
+    second = client.post("/v1/videos", json={"prompt": "a blue ball"}).json()["id"]
+    digest = client.post("/v1/videos/prompt-digest", json={"prompt": "a purple heron"}).json()["prompt_hmac"]
+    found = client.get("/v1/videos", params={"prompt_hmac": digest}).json()["data"]
+    assert [video["id"] for video in found] == [first]
+    created = client.get(f"/v1/videos/{first}/audit").json()["data"][0]
+    assert created["details"]["prompt_hmac"] == digest
+    assert client.get("/v1/videos?prompt_hmac=a+purple+heron").status_code == 400
+    for video in (first, second):
+        client.delete(f"/v1/videos/{video}")
+
+
+def test_a_video_shows_its_settings(client):
+    body = {"prompt": "a red ball", "seed": 7, "steps": 3, "guidance": 2.0, "negative_prompt": "rain"}
+    video = client.post("/v1/videos", json=body).json()
+    assert {name: video[name] for name in body} == body
+    assert (video["fps"], video["lora"]) == (16, None)
+    client.delete(f"/v1/videos/{video['id']}")

@@ -23,6 +23,7 @@ from filmgate.api import (
     plan,
     slo,
     tenants,
+    usage,
     videos,
 )
 from filmgate.api.edge import Edge, address_of, delay_refusal
@@ -42,6 +43,7 @@ PARTS = (
     events,
     models,
     operators,
+    usage,
     audit,
     slo,
     plan,

@@ -1,5 +1,6 @@
 """GET /v1/models: the models and their limits."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -9,6 +10,7 @@ from filmgate.api.auth import Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import services_of
 from filmgate.jobs import SourceKind
+from filmgate.models.adapters import AdapterCard
 from filmgate.models.cards import ModelCard, ModelRegistry
 from filmgate.models.limits import Range
 from filmgate.models.quality import levels_of
@@ -52,8 +54,17 @@ class LimitsShape(BaseModel):
     sources: list[SourceKind]
 
 
+class Adapter(BaseModel):
+    """A LoRA adapter that the caller can name in `lora`, and the defaults of requests that use it."""
+
+    name: str
+    scale: float
+    steps: int | None
+    guidance: float | None
+
+
 class Model(BaseModel):
-    """A model as in the OpenAI API, with its limits."""
+    """A model as in the OpenAI API, with its limits and adapters."""
 
     id: str
     object: Literal["model"] = "model"
@@ -64,6 +75,7 @@ class Model(BaseModel):
     aliases: list[str]
     limits: LimitsShape
     quality_levels: list[QualityLevelShape] = Field(description="The levels it renders, the best one first.")
+    adapters: list[Adapter]
 
 
 class ModelList(BaseModel):
@@ -74,25 +86,27 @@ class ModelList(BaseModel):
 
 
 @router.get("")
-async def list_models(request: Request, _caller: Reader) -> ModelList:
+async def list_models(request: Request, caller: Reader) -> ModelList:
     """All models: those in model cards and those that live workers serve."""
     services = services_of(request)
-    return ModelList(data=await services.call(_shape_all, services.models))
+    adapters = services.adapters.visible(caller.id)
+    return ModelList(data=await services.call(_shape_all, services.models, adapters))
 
 
 @router.get("/{model}")
-async def retrieve_model(request: Request, model: str, _caller: Reader) -> Model:
+async def retrieve_model(request: Request, model: str, caller: Reader) -> Model:
     """One model, by name or alias."""
     services = services_of(request)
-    return await services.call(lambda: shape(services.models.find(model), services.models))
+    adapters = services.adapters.visible(caller.id)
+    return await services.call(lambda: shape(services.models.find(model), services.models, adapters))
 
 
-def _shape_all(models: ModelRegistry) -> list[Model]:
-    return [shape(card, models) for card in models.cards]
+def _shape_all(models: ModelRegistry, adapters: Sequence[AdapterCard]) -> list[Model]:
+    return [shape(card, models, adapters) for card in models.cards]
 
 
-def shape(card: ModelCard, models: ModelRegistry) -> Model:
-    """A model card as JSON."""
+def shape(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard] = ()) -> Model:
+    """A model card as JSON, with those of the adapters that belong to it."""
     limits = card.limits
     size, frames, fps = limits.size, limits.frames, limits.fps.default
     return Model(
@@ -123,6 +137,11 @@ def shape(card: ModelCard, models: ModelRegistry) -> Model:
         quality_levels=[
             QualityLevelShape(name=level.name, description=level.description)
             for level in levels_of(limits.quality)
+        ],
+        adapters=[
+            Adapter(name=each.name, scale=each.scale, steps=each.steps, guidance=each.guidance)
+            for each in adapters
+            if each.model == card.name
         ],
     )
 

@@ -118,6 +118,12 @@ class ExtendVideo(EditVideo):
     seconds: Number | None = Field(default=None, description="Length of the extension.", examples=["2"])
 
 
+class DigestPrompt(Form):
+    """POST /v1/videos/prompt-digest."""
+
+    prompt: str = Field(description="A prompt, exactly as it was sent.", min_length=1)
+
+
 F = TypeVar("F", bound=Form)
 
 
@@ -185,6 +191,12 @@ class Video(BaseModel):
     remixed_from_video_id: str | None
     seconds: str
     size: str
+    fps: int
+    steps: int | None
+    seed: int | None
+    guidance: float | None
+    lora: str | None = Field(description="The adapters and their scales.")
+    negative_prompt: str | None
     error: VideoError | None
     stage: Stage | None
     eta_seconds: float | None
@@ -217,6 +229,13 @@ class DeletedVideo(BaseModel):
     id: str
     object: Literal["video.deleted"] = "video.deleted"
     deleted: Literal[True] = True
+
+
+class PromptDigest(BaseModel):
+    """The digest of a prompt under the caller's own key: GET /v1/videos finds the videos that have it."""
+
+    object: Literal["prompt.digest"] = "prompt.digest"
+    prompt_hmac: str
 
 
 class StreamLink(BaseModel):

@@ -16,8 +16,11 @@ from filmgate.api.edge import SLOW_THREADS
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.audit.log import AuditLog
+from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
+from filmgate.scheduling.body_digests import BodyDigests
+from filmgate.scheduling.history import History
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.workers import WorkerRegistry
 from filmgate.settings import ApiSettings, LimitSettings
@@ -57,6 +60,9 @@ class Services:
     audit: AuditLog
     workers: WorkerRegistry
     slo: SloReport
+    history: History
+    digests: BodyDigests
+    adapters: AdapterRegistry
     limits: LimitSettings = field(default_factory=LimitSettings)
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER

@@ -21,7 +21,10 @@ _STATES: Mapping[str, tuple[JobState, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class VideoFilter:
-    """The query parameters of a filter. The text of prompts is not among them: URLs are logged."""
+    """The query parameters of a filter. The text of prompts is not among them: URLs are logged.
+
+    POST /v1/videos/prompt-digest computes the digest of a prompt.
+    """
 
     model: Annotated[str | None, Query(max_length=200, description="Only of this model.")] = None
     status: Annotated[
@@ -33,6 +36,10 @@ class VideoFilter:
     created_before: Annotated[
         float | None, Query(ge=0, le=1e11, description="Only created before this Unix time.")
     ] = None
+    prompt_hmac: Annotated[
+        str | None,
+        Query(pattern="^[0-9a-f]{64}$", description="Only with this digest of the prompt."),
+    ] = None
 
     def to_filter(self, models: ModelRegistry) -> JobFilter:
         """The filter of jobs; the model may be any of its names."""
@@ -41,6 +48,7 @@ class VideoFilter:
             states=_STATES[self.status] if self.status else None,
             created_from=self.created_from,
             created_before=self.created_before,
+            prompt_hmac=self.prompt_hmac,
         )
 
     def _model(self, models: ModelRegistry) -> str | None:

@@ -17,9 +17,11 @@ from filmgate.api.openapi import PROBLEMS, form_body, links
 from filmgate.api.schemas import (
     CreateVideo,
     DeletedVideo,
+    DigestPrompt,
     EditVideo,
     ExtendVideo,
     Form,
+    PromptDigest,
     RemixVideo,
     Video,
     VideoPage,
@@ -73,6 +75,19 @@ async def extend_video(request: Request, caller: Creator) -> Response:
     """Create a video that continues another, if the model supports it."""
     async with reading(request, caller) as body:
         return await _accept(request, caller, body, _derive(SourceKind.EXTEND, ExtendVideo, body))
+
+
+@router.post("/prompt-digest", openapi_extra=form_body(DigestPrompt))
+async def digest_prompt(request: Request, caller: Reader) -> PromptDigest:
+    """The digest of a prompt, as the audit log has it and GET /v1/videos finds it.
+
+    Prompts are encrypted: only equal ones can be found. The key of the digest is the caller's own.
+    """
+    services = services_of(request)
+    async with reading(request, caller) as body:
+        prompt = parse_form(DigestPrompt, body).prompt
+    digest = await services.call(services.digests.digest_prompt, caller.id, prompt)
+    return PromptDigest(prompt_hmac=digest)
 
 
 @router.post("/characters", status_code=400, openapi_extra=form_body(Form, file="video"))

@@ -5,6 +5,8 @@ The index of each frequent query:
   enqueue    uq_jobs_idempotency, ix_jobs_body (retries of an SDK)
   forecast   ix_jobs_ready, ix_jobs_wake
   list       ix_jobs_tenant        retention   ix_jobs_expires        estimates   ix_jobs_finished
+  search     ix_jobs_prompt (clips with the same prompt)
+  history    the key of job_history begins with the width and the time of its intervals
   audit      ix_audit_job (records of a job), ix_audit_clip (records of a clip file)
 """
 
@@ -132,6 +134,7 @@ jobs = Table(
     Column("sealed_prompt", LargeBinary, nullable=False),
     Column("screening", Text, nullable=False),
     Column("body_digest", Text, nullable=False),  # an HMAC with the tenant's digest key
+    Column("prompt_hmac", Text, nullable=False),  # the same, of the prompt alone
     Column("idempotency_key", Text),
     Column("awaits_original", Boolean, nullable=False),
     Column("clip", Text),
@@ -139,6 +142,7 @@ jobs = Table(
     Column("routing", Text),  # null: the default route
     Index("ix_jobs_tenant", "tenant_id", "seq"),
     Index("ix_jobs_body", "tenant_id", "body_digest"),
+    Index("ix_jobs_prompt", "tenant_id", "prompt_hmac", "seq"),
     _partial(
         "uq_jobs_idempotency",
         "tenant_id",
@@ -290,6 +294,25 @@ slo_counts = Table(
     Column("jobs", BigInteger, nullable=False),
     Column("late", BigInteger, nullable=False),
     Column("allowed", Double, nullable=False),  # how many may be late: the sum of 1 - target
+)
+
+# What happened in each 5 minutes and in each hour, written with the end of each job. `reason` is "" for
+# completed jobs; `bucket` is the histogram bucket of the seconds from acceptance to the end.
+job_history = Table(
+    "job_history",
+    metadata,
+    Column("width_seconds", Integer, primary_key=True, autoincrement=False),
+    Column("interval_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("tenant_id", Text, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("reason", Text, primary_key=True),
+    Column("bucket", Integer, primary_key=True, autoincrement=False),
+    Column("jobs", BigInteger, nullable=False),
+    Column("late", BigInteger, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("gpu_seconds", Double, nullable=False),
+    Column("provider_usd", Double, nullable=False),
 )
 
 # The audit log. It has no foreign keys: it outlives jobs and tenants. `details` and `hash` are written once.

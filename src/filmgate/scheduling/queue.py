@@ -35,12 +35,14 @@ from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatRep
 from filmgate.scheduling.body_digests import BodyDigests
 from filmgate.scheduling.durations import observe_completion
 from filmgate.scheduling.group_commit import GroupCommit
+from filmgate.scheduling.history import EndOfJob, record_end
 from filmgate.scheduling.idempotency import find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
 from filmgate.scheduling.ready import Lane, ReadyJob, find_ready
 from filmgate.scheduling.rerouting import move_jobs
 from filmgate.scheduling.rows import (
     Row,
+    StoredPrompt,
     first_job,
     from_clip,
     from_progress,
@@ -113,14 +115,14 @@ class SqlQueue:
         self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
     def enqueue(self, ticket: Ticket, actor: Actor = SYSTEM) -> Job:
-        sealed_prompt = seal_prompt(self._sealer, ticket)
+        sealed = seal_prompt(self._sealer, ticket)
         protected = self.digests.protect(ticket.tenant_id, ticket.idempotency)
-        prompt_hmac = self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt)
+        prompt = StoredPrompt(sealed, self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt))
         ticket = replace(ticket, idempotency=protected)
-        entry = auditing.created(ticket, actor, prompt_hmac)
+        entry = auditing.created(ticket, actor, prompt.hmac)
 
         def accept(connection: sa.Connection) -> Job | Row:
-            return self._accept(connection, ticket, sealed_prompt, entry)
+            return self._accept(connection, ticket, prompt, entry)
 
         if self._database.is_sqlite:
             accepted = self._group.run(accept)
@@ -133,7 +135,7 @@ class SqlQueue:
         return accepted
 
     def _accept(
-        self, connection: sa.Connection, ticket: Ticket, sealed_prompt: bytes, entry: Entry
+        self, connection: sa.Connection, ticket: Ticket, prompt: StoredPrompt, entry: Entry
     ) -> Job | Row:
         """The new job, or the row of the job that this request created before."""
         account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
@@ -141,7 +143,7 @@ class SqlQueue:
         if (row := self._find_duplicate(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
             return row
         fair_share.check_limits(connection, account, ticket, now)
-        row = to_row(ticket, now, sealed_prompt)
+        row = to_row(ticket, now, prompt)
         connection.execute(_INSERT, row)
         fair_share.admit(connection, account, row, now)
         if row["routing"] is not None:
@@ -221,7 +223,9 @@ class SqlQueue:
         fair_share.settle(connection, account, measured.gpu_seconds - row["predicted_gpu_seconds"], now)
         fair_share.count_end(connection, row, JobState.COMPLETED, None, measured.gpu_seconds)
         observe_completion(connection, row, measured, now)
-        count_job(connection, row, is_late=now > row["deadline_at"], now=now)
+        is_late = now > row["deadline_at"]
+        count_job(connection, row, is_late=is_late, now=now)
+        record_end(connection, row, EndOfJob(now, None, measured.gpu_seconds, is_late=is_late))
         values = self._transitions.final(now) | {
             "clip": from_clip(result.clip),
             "measured": json.dumps(asdict(measured)),

@@ -223,6 +223,8 @@ def _conditions(where: JobFilter) -> Iterator[sa.ColumnElement[bool]]:
         yield jobs.c.created_at >= where.created_from
     if where.created_before is not None:
         yield jobs.c.created_at < where.created_before
+    if where.prompt_hmac is not None:
+        yield jobs.c.prompt_hmac == where.prompt_hmac
 
 
 def _find_row(connection: sa.Connection, tenant_id: TenantId, job_id: JobId) -> Row:

@@ -17,12 +17,16 @@ _NO_TENANT = TenantId("")
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which of a tenant's jobs to list. None: any. Times are Unix seconds."""
+    """Which of a tenant's jobs to list. None: any. Times are Unix seconds.
+
+    `prompt_hmac` is the digest of the prompt under the tenant's own key.
+    """
 
     model: str | None = None
     states: tuple[JobState, ...] | None = None
     created_from: float | None = None
     created_before: float | None = None
+    prompt_hmac: str | None = None
 
 
 ALL_JOBS = JobFilter()

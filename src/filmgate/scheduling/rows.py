@@ -2,7 +2,7 @@
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -44,7 +44,15 @@ _DEFAULT_ROUTING = Routing()
 UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
 
 
-def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class StoredPrompt:
+    """The request text as a row has it: encrypted, with a digest of the prompt under the tenant's key."""
+
+    sealed: bytes
+    hmac: str
+
+
+def to_row(ticket: Ticket, now: float, prompt: StoredPrompt) -> dict[str, Any]:
     """The row of a new job."""
     return {
         "id": ticket.job_id,
@@ -66,9 +74,10 @@ def to_row(ticket: Ticket, now: float, sealed_prompt: bytes) -> dict[str, Any]:
         "predicted_gpu_seconds": ticket.predicted.gpu_seconds,
         "predicted": _to_json(ticket.predicted),
         "spec": from_spec(ticket.spec),
-        "sealed_prompt": sealed_prompt,
+        "sealed_prompt": prompt.sealed,
         "screening": _to_json(ticket.screening),
         "body_digest": ticket.idempotency.body_digest,
+        "prompt_hmac": prompt.hmac,
         "idempotency_key": ticket.idempotency.key,
         "awaits_original": ticket.idempotency.is_retry,
     }

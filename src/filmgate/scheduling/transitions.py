@@ -12,6 +12,7 @@ from filmgate.database.schema import events, jobs
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Failure, JobId, JobState, Reason, Stage, TenantId
 from filmgate.scheduling import auditing, fair_share
+from filmgate.scheduling.history import NOT_COUNTED, EndOfJob, record_end
 from filmgate.scheduling.ready import IS_DUE, time_terms
 from filmgate.scheduling.rows import Row, from_failure, to_predicted, to_stage
 from filmgate.settings import QueueSettings
@@ -19,8 +20,6 @@ from filmgate.slo.counts import count_job
 
 # The stages that occupy the GPU, as in StageSeconds.gpu_seconds.
 _CHARGED = (Stage.TEXT, Stage.DENOISE, Stage.DECODE)
-# What the caller caused is not a failure of the service.
-_NOT_COUNTED = (Reason.CANCELLED, Reason.INVALID_REQUEST)
 _EVENT_COLUMNS = ("revision", "state", "stage", "attempt")
 _UPDATE = sa.update(jobs).where(jobs.c.seq == sa.bindparam("the_seq")).returning(jobs)
 _LOCK = (
@@ -74,8 +73,10 @@ class Transitions:
         if account is not None:
             fair_share.settle(connection, account, used_gpu_seconds - row["predicted_gpu_seconds"], now)
         fair_share.count_end(connection, row, JobState.FAILED, failure.reason, used_gpu_seconds)
-        if failure.reason not in _NOT_COUNTED:
+        is_late = failure.reason not in NOT_COUNTED
+        if is_late:
             count_job(connection, row, is_late=True, now=now)
+        record_end(connection, row, EndOfJob(now, failure.reason, used_gpu_seconds, is_late=is_late))
         values = self.final(now) | {"failure": from_failure(failure)}
         return self.change(connection, row, JobState.FAILED, values, failure.reason)
 

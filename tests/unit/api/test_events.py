@@ -58,7 +58,8 @@ def test_a_state_event_has_exactly_the_listed_fields(services):
 
 def test_the_listed_fields_are_fields_of_the_video_object():
     assert set(Video.model_fields) >= EVENT_FIELDS
-    assert set(Video.model_fields) - EVENT_FIELDS == {"prompt", "screening", "warnings"}
+    settings = {"fps", "steps", "seed", "guidance", "lora", "negative_prompt"}
+    assert set(Video.model_fields) - EVENT_FIELDS == {"prompt", "screening", "warnings"} | settings
 
 
 def test_a_new_field_of_a_job_or_a_video_is_not_sent(services, monkeypatch):

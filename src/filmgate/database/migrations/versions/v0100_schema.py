@@ -101,6 +101,7 @@ def _create_jobs() -> None:
         sa.Column("sealed_prompt", sa.LargeBinary, nullable=False),
         sa.Column("screening", sa.Text, nullable=False),
         sa.Column("body_digest", sa.Text, nullable=False),
+        sa.Column("prompt_hmac", sa.Text, nullable=False),
         sa.Column("idempotency_key", sa.Text),
         sa.Column("awaits_original", sa.Boolean, nullable=False),
         sa.Column("clip", sa.Text),
@@ -112,6 +113,7 @@ def _create_jobs() -> None:
 def _index_jobs() -> None:
     op.create_index("ix_jobs_tenant", "jobs", ["tenant_id", "seq"])
     op.create_index("ix_jobs_body", "jobs", ["tenant_id", "body_digest"])
+    op.create_index("ix_jobs_prompt", "jobs", ["tenant_id", "prompt_hmac", "seq"])
     _index(
         "uq_jobs_idempotency",
         "jobs",
@@ -241,6 +243,21 @@ def _create_audit() -> None:
         sa.Column("jobs", sa.BigInteger, nullable=False),
         sa.Column("late", sa.BigInteger, nullable=False),
         sa.Column("allowed", sa.Double, nullable=False),
+    )
+    op.create_table(
+        "job_history",
+        sa.Column("width_seconds", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("interval_at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("tenant_id", sa.Text, primary_key=True),
+        sa.Column("route", sa.Text, primary_key=True),
+        sa.Column("model", sa.Text, primary_key=True),
+        sa.Column("reason", sa.Text, primary_key=True),
+        sa.Column("bucket", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("jobs", sa.BigInteger, nullable=False),
+        sa.Column("late", sa.BigInteger, nullable=False),
+        sa.Column("seconds", sa.Double, nullable=False),
+        sa.Column("gpu_seconds", sa.Double, nullable=False),
+        sa.Column("provider_usd", sa.Double, nullable=False),
     )
     op.create_table(
         "audit_records",

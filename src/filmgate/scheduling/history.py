@@ -1,0 +1,202 @@
+"""What happened when: ended jobs by 5 minutes and by hour, with their latencies and costs.
+
+Each job is counted twice with its end, in the transaction that ends it: in the row of its 5 minutes and in
+the row of its hour. The rows outlive the job. Latencies are a histogram whose bucket is part of the key, so
+that counting a job is one addition (docs/adr/0091-the-history-of-the-service-is-counted-per-hour.md).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from filmgate.database import Database
+from filmgate.database.schema import job_history
+from filmgate.jobs import Reason, Route, TenantId
+from filmgate.scheduling.fair_share import INSERTS, add_statement
+from filmgate.scheduling.rows import Row, to_routing
+
+FINE_SECONDS, COARSE_SECONDS = 300, 3600
+# How long the rows of each width are kept.
+KEEP_SECONDS = {FINE_SECONDS: 2 * 86400, COARSE_SECONDS: 100 * 86400}
+# The upper bound of bucket n is FIRST_SECONDS * GROWTH ** n: a percentile is at most 19 % off.
+FIRST_SECONDS = 0.05
+GROWTH = 2**0.25
+# What the caller caused is not a failure of the service.
+NOT_COUNTED = (Reason.CANCELLED, Reason.INVALID_REQUEST)
+GROUPS = {"tenant": "tenant_id", "model": "model", "route": "route", "reason": "reason"}
+
+_ADD = {
+    dialect: add_statement(insert, job_history, "jobs", "late", "seconds", "gpu_seconds", "provider_usd")
+    for dialect, insert in INSERTS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfJob:
+    """How a job ended; `reason` is None for a completed one."""
+
+    at: float
+    reason: Reason | None
+    gpu_seconds: float
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time, cut into periods of `period_seconds` (0: one period); read from rows of this width."""
+
+    start: int
+    end: int
+    period_seconds: int
+    width_seconds: int
+
+    @classmethod
+    def around(cls, start: float, end: float, period_seconds: int, now: float) -> "Window":
+        """The span, rounded out to whole periods; of rows as fine as are still kept."""
+        is_recent = start >= now - KEEP_SECONDS[FINE_SECONDS]
+        is_fine = is_recent and period_seconds < COARSE_SECONDS
+        width = FINE_SECONDS if is_fine else COARSE_SECONDS
+        step = period_seconds or width
+        begin = int(start // step) * step
+        return cls(begin, max(math.ceil(end / step) * step, begin + step), period_seconds, width)
+
+    @property
+    def starts(self) -> range:
+        """The start of every period."""
+        return range(self.start, self.end, self.period_seconds or self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """The seconds from acceptance to completion: jobs by bucket of the histogram, and their sum."""
+
+    counts: tuple[tuple[int, int], ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        jobs = sum(number for _, number in self.counts)
+        return self.seconds / jobs if jobs else None
+
+    def quantile(self, share: float) -> float | None:
+        """Interpolated within its bucket."""
+        rank, below = share * sum(number for _, number in self.counts), 0
+        for bucket, number in self.counts:
+            if below + number >= rank > 0:
+                low = FIRST_SECONDS * GROWTH ** (bucket - 1) if bucket else 0.0
+                return low + (FIRST_SECONDS * GROWTH**bucket - low) * (rank - below) / number
+            below += number
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Jobs that ended in a period; `group` names them by what was asked for: tenant, model, route, reason.
+
+    `late` counts those that missed their objective or failed, of `judged`: cancelled and invalid jobs are
+    not judged. GPU-seconds are those of our own GPUs.
+    """
+
+    period: int
+    group: dict[str, str]
+    completed: int
+    failed: int
+    cancelled: int
+    judged: int
+    late: int
+    gpu_seconds: float
+    provider_usd: float
+    latencies: Latencies
+
+
+def record_end(connection: sa.Connection, row: Row, end: EndOfJob) -> None:
+    """Count an ended job in its 5 minutes and in its hour."""
+    seconds = max(end.at - row["created_at"], 0.0)
+    is_managed = row["route"] == Route.MANAGED
+    is_paid = is_managed and end.reason is None
+    counted = {name: row[name] for name in ("tenant_id", "route", "model")} | {
+        "reason": end.reason or "",
+        "bucket": bucket_of(seconds),
+        "jobs": 1,
+        "late": int(end.is_late),
+        "seconds": seconds,
+        "gpu_seconds": 0.0 if is_managed else end.gpu_seconds,
+        "provider_usd": (to_routing(row["routing"]).usd or 0.0) if is_paid else 0.0,
+    }
+    rows = [
+        counted | {"width_seconds": width, "interval_at": int(end.at // width) * width}
+        for width in KEEP_SECONDS
+    ]
+    connection.execute(_ADD[connection.dialect.name], rows)
+
+
+def bucket_of(seconds: float) -> int:
+    """The index of the first bound that is not below this many seconds."""
+    return max(math.ceil(math.log(seconds / FIRST_SECONDS, GROWTH) - 1e-9), 0) if seconds > 0 else 0
+
+
+class History:
+    """Reads the history of an installation."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(
+        self, window: Window, group_by: Sequence[str] = (), tenant_id: TenantId | None = None
+    ) -> list[Ended]:
+        """The jobs that ended in a window, by period and group; a period without jobs is left out.
+
+        `group_by` are names in GROUPS. With `tenant_id`, only the jobs of this tenant.
+        """
+        at, period = job_history.c.interval_at, window.period_seconds
+        start = at - at % period if period else sa.literal(window.start)
+        groups = [job_history.c[GROUPS[name]].label(name) for name in group_by]
+        keys = [start.label("period"), *groups, job_history.c.reason.label("ended"), job_history.c.bucket]
+        sums = [sa.func.sum(job_history.c[name]).label(name) for name in _SUMS]
+        statement = sa.select(*keys, *sums).where(
+            job_history.c.width_seconds == window.width_seconds, at >= window.start, at < window.end
+        )
+        if tenant_id is not None:
+            statement = statement.where(job_history.c.tenant_id == tenant_id)
+        statement = statement.group_by(*(sa.text(str(number + 1)) for number in range(len(keys))))
+        with self._database.read() as connection:
+            rows = connection.execute(statement).mappings().all()
+        found: dict[tuple[int, tuple[str, ...]], list[sa.RowMapping]] = {}
+        for row in rows:
+            found.setdefault((row["period"], tuple(row[name] for name in group_by)), []).append(row)
+        return [_to_ended(found[key], group_by) for key in sorted(found)]
+
+    def delete_old(self) -> None:
+        """Delete rows that are older than their kind is kept. Idempotent."""
+        with self._database.write(is_durable=False) as connection:
+            now, at = self._database.now(connection), job_history.c.interval_at
+            for width, seconds in KEEP_SECONDS.items():
+                is_old = sa.and_(job_history.c.width_seconds == width, at < now - seconds)
+                connection.execute(sa.delete(job_history).where(is_old))
+
+
+_SUMS = ("jobs", "late", "seconds", "gpu_seconds", "provider_usd")
+
+
+def _to_ended(rows: Sequence[sa.RowMapping], group_by: Sequence[str]) -> Ended:
+    done = [row for row in rows if not row["ended"]]
+    cancelled = _jobs(row for row in rows if row["ended"] == Reason.CANCELLED)
+    counts = sorted((row["bucket"], int(row["jobs"])) for row in done)
+    return Ended(
+        period=int(rows[0]["period"]),
+        group={name: rows[0][name] for name in group_by},
+        completed=_jobs(done),
+        failed=_jobs(rows) - _jobs(done) - cancelled,
+        cancelled=cancelled,
+        judged=_jobs(row for row in rows if row["ended"] not in NOT_COUNTED),
+        late=sum(int(row["late"]) for row in rows),
+        gpu_seconds=sum(row["gpu_seconds"] for row in rows),
+        provider_usd=sum(row["provider_usd"] for row in rows),
+        latencies=Latencies(tuple(counts), sum(row["seconds"] for row in done)),
+    )
+
+
+def _jobs(rows: Iterable[sa.RowMapping]) -> int:
+    return sum(int(row["jobs"]) for row in rows)

@@ -1,0 +1,90 @@
+"""The history of the service on both databases, written with the end of each job (S1-54)."""
+
+import pytest
+
+from filmgate.jobs import Failure, Reason, TenantId
+from filmgate.scheduling.base import AttemptFailure
+from filmgate.scheduling.history import COARSE_SECONDS, FINE_SECONDS, KEEP_SECONDS, History, Window
+from filmgate.scheduling.records import JobFilter
+from tests.contract.conftest import NOON
+from tests.tickets import RESULT, make_offer, make_ticket
+
+ACME, GLOBEX = TenantId("acme"), TenantId("globex")
+DAY = 86400
+
+
+@pytest.fixture
+def history(bench):
+    return History(bench.database)
+
+
+def run(queue, clocks, seconds, tenant="acme", **ticket):
+    job = queue.enqueue(make_ticket(tenant, **ticket))
+    lease = queue.lease(make_offer())
+    clocks.pass_time(seconds)
+    queue.heartbeat(lease)
+    queue.complete(lease, RESULT)
+    return job
+
+
+def read(history, clocks, seconds, *group_by, period=0, tenant=None):
+    window = Window.around(clocks.wall - seconds, clocks.wall + 1, period, clocks.wall)
+    return history.read(window, group_by, tenant)
+
+
+def test_every_end_of_a_job_is_counted_once_and_outlives_it(queue, history, clocks):
+    done = run(queue, clocks, 20)
+    run(queue, clocks, 25, slo_seconds=10.0)
+    queue.enqueue(make_ticket())
+    failure = Failure(Reason.INTERNAL, "defect")
+    queue.fail_attempt(queue.lease(make_offer()), AttemptFailure(failure, is_retryable=False))
+    queue.cancel(ACME, queue.enqueue(make_ticket()).id)
+    queue.remove(ACME, done.id)
+    (found,) = read(history, clocks, 3600)
+    assert (found.completed, found.failed, found.cancelled) == (2, 1, 1)
+    assert (found.judged, found.late) == (3, 2)
+    assert found.latencies.mean == pytest.approx(22.5)
+    assert found.gpu_seconds == pytest.approx(2 * RESULT.measured.gpu_seconds)
+    by_reason = {each.group["reason"]: each.failed for each in read(history, clocks, 3600, "reason")}
+    assert by_reason == {"": 0, "internal_error": 1, "cancelled": 0}
+
+
+def test_periods_groups_and_tenants_add_up(queue, history, clocks):
+    run(queue, clocks, 10)
+    run(queue, clocks, 10, "globex")
+    clocks.pass_time(DAY)
+    run(queue, clocks, 10)
+    days = read(history, clocks, 2 * DAY, "tenant", "model", period=DAY)
+    assert [(each.period, each.group["tenant"], each.completed) for each in days] == [
+        (int(NOON) - 43200, "acme", 1),
+        (int(NOON) - 43200, "globex", 1),
+        (int(NOON) + 43200, "acme", 1),
+    ]
+    for period in (FINE_SECONDS, COARSE_SECONDS, 0):
+        assert sum(each.completed for each in read(history, clocks, DAY + 600, period=period)) == 3
+    assert [each.completed for each in read(history, clocks, 2 * DAY, tenant=GLOBEX)] == [1]
+
+
+def test_old_rows_are_deleted_fine_ones_first(queue, history, clocks):
+    run(queue, clocks, 10)
+    clocks.pass_time(KEEP_SECONDS[FINE_SECONDS] + 600)
+    history.delete_old()
+    hours = Window.around(NOON - 60, clocks.wall, COARSE_SECONDS, clocks.wall)
+    fine = Window(hours.start, hours.end, 0, FINE_SECONDS)
+    assert history.read(fine) == []
+    assert [each.completed for each in history.read(hours)] == [1]
+    clocks.pass_time(KEEP_SECONDS[COARSE_SECONDS])
+    history.delete_old()
+    assert history.read(hours) == []
+
+
+def test_jobs_are_found_by_the_digest_of_their_prompt_within_one_tenant(queue, reader):
+    first, second = (queue.enqueue(make_ticket(prompt="a red ball")) for _ in range(2))
+    queue.enqueue(make_ticket(prompt="a blue ball"))
+    queue.enqueue(make_ticket("globex", prompt="a red ball"))
+    own = queue.digests.digest_prompt(ACME, "a red ball")
+    other = queue.digests.digest_prompt(GLOBEX, "a red ball")
+    found = reader.page(ACME, where=JobFilter(prompt_hmac=own)).jobs
+    assert [job.id for job in found] == [second.id, first.id]
+    assert own != other
+    assert reader.page(ACME, where=JobFilter(prompt_hmac=other)).jobs == ()
