@@ -15,6 +15,7 @@ from filmgate.api.services import Services, services_of
 from filmgate.jobs import JobState, Reason, Route, WorkerId
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, merge
 from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
+from filmgate.scheduling.workers import DeviceSeconds
 from filmgate.tenants.base import Scope, Tenant
 
 WorkerName = Annotated[str, Path(description="The id of a live worker.", max_length=200)]
@@ -91,10 +92,25 @@ class WorkerGpu(BaseModel):
     memory_total_bytes: int | None
 
 
+class DeviceTimes(BaseModel):
+    """How long a worker's device had a job and had none, since the worker was ready.
+
+    `gap` of the idle seconds passed between two clips although the next job was waiting, in `gaps` gaps. The
+    metrics are filmgate_worker_busy_seconds_total, filmgate_worker_idle_seconds_total and
+    filmgate_worker_gap_seconds.
+    """
+
+    busy: float
+    idle: float
+    gap: float
+    gaps: int
+
+
 class LiveWorker(BaseModel):
     """A worker that sent a heartbeat in the last 30 seconds. It serves `tenants` alone; empty: shared.
 
-    `gpu` is null on a CPU and for a managed worker; `speed` is below 1 while heat slows the GPU.
+    `gpu` is null on a CPU and for a managed worker, which has no `device_seconds` either; `speed` is below 1
+    while heat slows the GPU.
     """
 
     id: str
@@ -107,6 +123,7 @@ class LiveWorker(BaseModel):
     is_draining: bool
     speed: float
     gpu: WorkerGpu | None
+    device_seconds: DeviceTimes | None
 
 
 class WorkerList(BaseModel):
@@ -250,10 +267,15 @@ def _workers(services: Services) -> WorkerList:
                 is_draining=worker.is_draining,
                 speed=worker.speed,
                 gpu=WorkerGpu(**asdict(worker.gpu)) if worker.gpu is not None else None,
+                device_seconds=_device_times(worker.device_seconds),
             )
             for worker in alive
         ]
     )
+
+
+def _device_times(seconds: DeviceSeconds | None) -> DeviceTimes | None:
+    return DeviceTimes(**asdict(seconds)) if seconds is not None else None
 
 
 def _statistics(services: Services) -> ServiceStatistics:

@@ -233,6 +233,7 @@ workers = Table(
     Column("tenants", Text, nullable=False, server_default="[]"),
     Column("speed", Double, nullable=False, server_default="1"),
     Column("gpu", Text),  # the last reading of its GPU; null on a CPU
+    Column("device_seconds", Text),  # how long it was busy and idle; null for a managed worker
     Column("cards", Text, nullable=False),
     Column("seen_at", Double, nullable=False),
     Column("is_draining", Boolean, nullable=False),  # an operator asked it to lease nothing more

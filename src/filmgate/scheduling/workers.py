@@ -44,11 +44,24 @@ class GpuStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceSeconds:
+    """How long a worker's device had a job and had none, since the worker was ready.
+
+    `gap` of the idle seconds passed between two clips although the next job was waiting, in `gaps` gaps.
+    """
+
+    busy: float = 0.0
+    idle: float = 0.0
+    gap: float = 0.0
+    gaps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """A live worker. `capacity` is how many jobs it runs at once: 1 per GPU, more for a managed worker.
 
     `tenants` are those it serves alone; empty: a shared worker. `speed` is below 1 while heat slows its GPU.
-    `gpu` is None on a CPU, and for a managed worker.
+    `gpu` is None on a CPU, and for a managed worker, which has no `device_seconds` either.
     """
 
     worker_id: WorkerId
@@ -60,10 +73,12 @@ class WorkerStatus:
     is_draining: bool = False
     speed: float = 1.0
     gpu: GpuStatus | None = None
+    device_seconds: DeviceSeconds | None = None
 
 
-# Ignores the fields of a newer version.
+# Ignore the fields of a newer version.
 _GPU = TypeAdapter(GpuStatus)
+_DEVICE_SECONDS = TypeAdapter(DeviceSeconds)
 
 
 class WorkerRegistry:
@@ -85,7 +100,8 @@ class WorkerRegistry:
             "capacity": status.capacity,
             "tenants": json.dumps(status.tenants),
             "speed": status.speed,
-            "gpu": json.dumps(asdict(status.gpu)) if status.gpu is not None else None,
+            "gpu": _to_json(status.gpu),
+            "device_seconds": _to_json(status.device_seconds),
             "cards": json.dumps([asdict(card) for card in cards], default=sorted),
         }
         insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
@@ -147,9 +163,14 @@ def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerS
             is_draining=row.is_draining,
             speed=row.speed,
             gpu=_GPU.validate_json(row.gpu) if row.gpu is not None else None,
+            device_seconds=_DEVICE_SECONDS.validate_json(row.device_seconds) if row.device_seconds else None,
         )
         for row in rows
     ]
+
+
+def _to_json(record: GpuStatus | DeviceSeconds | None) -> str | None:
+    return json.dumps(asdict(record)) if record is not None else None
 
 
 def _select_alive(steady_now: float) -> sa.Select[tuple[object, ...]]:

@@ -75,7 +75,12 @@ class Worker:
         """What the worker announces."""
         offer = self._offer
         status = WorkerStatus(
-            offer.worker_id, offer.route, offer.models, offer.device or "", tenants=offer.tenants
+            offer.worker_id,
+            offer.route,
+            offer.models,
+            offer.device or "",
+            tenants=offer.tenants,
+            device_seconds=self._metrics.device.read(),
         )
         if not isinstance(self._runner, ChecksItself):
             return status

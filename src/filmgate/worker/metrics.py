@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from filmgate.jobs import Reason
 from filmgate.scheduling.metrics import version_label
+from filmgate.scheduling.workers import DeviceSeconds
 from filmgate.telemetry import metrics
 from filmgate.telemetry.periodic import FailureCounter
 
@@ -27,6 +28,8 @@ class DeviceMeter(Collector):
         self._has_waited = True
         self._busy_seconds = 0.0
         self._idle_seconds = 0.0
+        self._gap_seconds = 0.0
+        self._gaps = 0
         self._gap = metrics.WORKER_GAP_SECONDS.live_histogram(registry, _GAP_BOUNDS)
         registry.register(self)
 
@@ -41,6 +44,8 @@ class DeviceMeter(Collector):
             self._idle_seconds += now - self._idle_since
             if not self._has_waited:
                 self._gap.observe(now - self._idle_since)
+                self._gap_seconds += now - self._idle_since
+                self._gaps += 1
         self._idle_since, self._busy_since = None, now
 
     def leave(self) -> None:
@@ -54,20 +59,30 @@ class DeviceMeter(Collector):
         """No job was waiting: the idle time that follows is not a gap between clips."""
         self._has_waited = True
 
+    def read(self) -> DeviceSeconds:
+        """The seconds until now."""
+        now, busy_since, idle_since = self._clock(), self._busy_since, self._idle_since
+        return DeviceSeconds(
+            busy=self._busy_seconds + (now - busy_since if busy_since is not None else 0.0),
+            idle=self._idle_seconds + (now - idle_since if idle_since is not None else 0.0),
+            gap=self._gap_seconds,
+            gaps=self._gaps,
+        )
+
     def describe(self) -> Iterator[Metric]:
         yield metrics.WORKER_BUSY.gauge()
 
     def collect(self) -> Iterator[Metric]:
-        now, busy_since, idle_since = self._clock(), self._busy_since, self._idle_since
+        seconds = self.read()
         busy = metrics.WORKER_BUSY.gauge()
-        busy.add_metric([], float(busy_since is not None))
+        busy.add_metric([], float(self._busy_since is not None))
         yield busy
-        for metric, total, since in (
-            (metrics.WORKER_BUSY_SECONDS, self._busy_seconds, busy_since),
-            (metrics.WORKER_IDLE_SECONDS, self._idle_seconds, idle_since),
+        for metric, total in (
+            (metrics.WORKER_BUSY_SECONDS, seconds.busy),
+            (metrics.WORKER_IDLE_SECONDS, seconds.idle),
         ):
             family = metric.counter()
-            family.add_metric([], total + (now - since if since is not None else 0.0))
+            family.add_metric([], total)
             yield family
 
 

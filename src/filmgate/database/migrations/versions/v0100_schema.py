@@ -176,6 +176,7 @@ def _create_workers() -> None:
         sa.Column("tenants", sa.Text, nullable=False, server_default="[]"),
         sa.Column("speed", sa.Double, nullable=False, server_default="1"),
         sa.Column("gpu", sa.Text),
+        sa.Column("device_seconds", sa.Text),
         sa.Column("cards", sa.Text, nullable=False),
         sa.Column("seen_at", sa.Double, nullable=False),
         sa.Column("is_draining", sa.Boolean, nullable=False),
