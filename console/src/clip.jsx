@@ -1,10 +1,10 @@
 // One clip: its timeline, settings, cost, route and trace.
 import { useEffect, useState } from "preact/hooks";
 import { follow } from "./api.js";
-import { ClipActions } from "./clipcard.jsx";
+import { ClipActions, toBody } from "./clipcard.jsx";
 import { cost, seconds, stage, when } from "./format.js";
 import { useData, useVideo } from "./hooks.js";
-import { Bar, Code, Notice, Page, Player, State } from "./parts.jsx";
+import { Bar, Code, Loading, Notice, Page, Player, State } from "./parts.jsx";
 
 function Timeline({ video }) {
   const [events, setEvents] = useState([]);
@@ -40,7 +40,7 @@ function Audit({ video }) {
     <section class="card"><h2>Audit record</h2>
       <ol class="plain audit">{data.data.map((each) => (
         <li key={each.number}><details><summary>{each.action}<span class="note"> {new Date(each.at * 1000).toLocaleString()}</span></summary>
-          <dl>{Object.entries(each.details).map(([name, value]) => <div><dt>{name}</dt><dd>{shorten(value)}</dd></div>)}
+          <dl>{Object.entries(each.details).map(([name, value]) => <div><dt>{name}</dt><dd>{name === "prompt_hmac" ? <><code>{value}</code> <a href={`#/clips?prompt_hmac=${value}`}>Clips with this prompt</a></> : shorten(value)}</dd></div>)}
             {each.clip_sha256 && <div><dt>clip_sha256</dt><dd><code>{each.clip_sha256}</code></dd></div>}<div><dt>hash</dt><dd><code>{each.hash}</code></dd></div></dl></details></li>))}</ol>
     </section>
   );
@@ -49,10 +49,10 @@ function Audit({ video }) {
 function Details({ initial }) {
   const [video, preview, setVideo] = useVideo(initial);
   const open = (created) => { location.hash = `#/clips/${created.id}`; };
-  const facts = [["Id", video.id], ["Model", video.model], ["Size", video.size], ["Length", `${video.seconds} s`], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
+  const facts = [["Id", video.id], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
     ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", video.route === "gpu" ? "own GPU" : "managed provider"],
     ["Screening", video.screening], ["Trace", video.trace_id], ["Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
-  const body = { prompt: video.prompt || "", model: video.model, size: video.size, seconds: video.seconds };
+  const body = toBody(video);
   return (
     <div class="detail" data-status={video.status}>
       <div class="card clip is-large"><Player video={video} preview={preview} />
@@ -72,5 +72,5 @@ function Details({ initial }) {
 
 export function Clip({ id }) {
   const { data, error } = useData(`/v1/videos/${encodeURIComponent(id)}`);
-  return <Page title="Clip" actions={<a class="button" href="#/clips">All clips</a>}><Notice problem={error} />{data && <Details key={data.id} initial={data} />}</Page>;
+  return <Page title="Clip" actions={<a class="button" href="#/clips">All clips</a>}><Notice problem={error} />{!data && !error && <Loading />}{data && <Details key={data.id} initial={data} />}</Page>;
 }

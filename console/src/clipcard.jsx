@@ -2,16 +2,32 @@
 import { useState } from "preact/hooks";
 import { post, remove } from "./api.js";
 import { cost, isFinal, seconds, when } from "./format.js";
-import { useVideo } from "./hooks.js";
+import { useModels, useVideo } from "./hooks.js";
 import { Bar, CopyButton, Notice, Picture, Player, State, SureButton, streamLink } from "./parts.jsx";
 
-function Remix({ video, onCreated, onClose }) {
+const SETTINGS = ["model", "size", "seconds", "fps", "steps", "guidance", "seed", "quality", "lora", "negative_prompt"];
+
+// The request that creates this clip again.
+export function toBody(video) {
+  const given = SETTINGS.filter((name) => video[name] !== null && video[name] !== undefined).map((name) => [name, video[name]]);
+  return { prompt: video.prompt || "", ...Object.fromEntries(given) };
+}
+
+// What can be made from a clip, if its model can: the name of the ability, where to send it, and what it asks for.
+const VERBS = {
+  remix: { label: "Remix", hint: "New prompt, same noise, size and length", send: (video, prompt) => post(`/v1/videos/${video.id}/remix`, { prompt }) },
+  extend: { label: "Extend", hint: "What happens next", hasLength: true, send: (video, prompt, length) => post("/v1/videos/extensions", { prompt, video: { id: video.id }, ...(length && { seconds: length }) }) },
+};
+
+function Derive({ verb, video, onCreated, onClose }) {
   const [prompt, setPrompt] = useState(video.prompt || "");
+  const [length, setLength] = useState(video.seconds);
+  const { label, hint, hasLength, send } = VERBS[verb];
   const [problem, setProblem] = useState(null);
   const submit = async (event) => {
     event.preventDefault();
     try {
-      onCreated(await post(`/v1/videos/${video.id}/remix`, { prompt }));
+      onCreated(await send(video, prompt, length));
       onClose();
     } catch (error) {
       setProblem(error);
@@ -19,9 +35,10 @@ function Remix({ video, onCreated, onClose }) {
   };
   return (
     <form class="remix" onSubmit={submit}>
-      <label class="field"><span class="label">New prompt, same noise, size and length</span><input name="remix" value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} /></label>
+      <label class="field"><span class="label">{hint}</span><input name={verb} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} /></label>
+      {hasLength && <label class="field"><span class="label">Seconds to add</span><input name="extend_seconds" type="number" min="0.25" step="0.25" value={length} onInput={(event) => setLength(event.currentTarget.value)} /></label>}
       <Notice problem={problem} />
-      <div class="actions"><button type="submit" class="primary" disabled={!prompt.trim()}>Remix</button><button type="button" onClick={onClose}>Close</button></div>
+      <div class="actions"><button type="submit" class="primary" disabled={!prompt.trim()}>{label}</button><button type="button" onClick={onClose}>Close</button></div>
     </form>
   );
 }
@@ -34,24 +51,25 @@ async function download(video) {
 }
 
 export function ClipActions({ video, setVideo, onCreated, onRemoved }) {
-  const [isRemixing, setRemixing] = useState(false);
+  const [verb, setVerb] = useState(null);
+  const sources = useModels()[video.model]?.limits.sources || [];
   const [problem, setProblem] = useState(null);
   const attempt = (work) => async () => { setProblem(null); try { await work(); } catch (error) { setProblem(error); } };
-  const again = async () => onCreated(await post("/v1/videos", { prompt: video.prompt, model: video.model, size: video.size, seconds: video.seconds, seed: Math.floor(Math.random() * 2 ** 31) }));
+  const again = async () => onCreated(await post("/v1/videos", { ...toBody(video), seed: Math.floor(Math.random() * 2 ** 31) }));
   return (
     <>
       <div class="actions">
         {!isFinal(video) && <button type="button" onClick={attempt(async () => setVideo({ ...video, ...(await post(`/v1/videos/${video.id}/cancel`)) }))}>Cancel</button>}
         {video.status === "completed" && <>
           <button type="button" onClick={attempt(() => download(video))}>Download</button>
-          <button type="button" aria-expanded={isRemixing} onClick={() => setRemixing(!isRemixing)}>Remix</button>
+          {Object.keys(VERBS).filter((name) => sources.includes(name)).map((name) => <button type="button" aria-expanded={verb === name} onClick={() => setVerb(verb === name ? null : name)}>{VERBS[name].label}</button>)}
           <CopyButton label="Copy link" text={async () => location.origin + (await streamLink(video.id))} />
         </>}
         {isFinal(video) && video.prompt && <button type="button" onClick={attempt(again)}>Another seed</button>}
         {isFinal(video) && <SureButton label="Delete" sure="Delete for good" onSure={attempt(async () => { await remove(`/v1/videos/${video.id}`); onRemoved(video.id); })} />}
       </div>
       <Notice problem={problem} />
-      {isRemixing && <Remix video={video} onCreated={onCreated} onClose={() => setRemixing(false)} />}
+      {verb && <Derive key={verb} verb={verb} video={video} onCreated={onCreated} onClose={() => setVerb(null)} />}
     </>
   );
 }

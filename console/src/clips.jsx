@@ -1,9 +1,9 @@
 // Clips: the gallery of all clips, read page by page.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, remove } from "./api.js";
+import { get, post, remove } from "./api.js";
 import { isFinal, when } from "./format.js";
 import { useVideo } from "./hooks.js";
-import { Bar, Notice, Page, Picture, State, SureButton } from "./parts.jsx";
+import { Bar, Loading, Notice, Page, Picture, State, SureButton } from "./parts.jsx";
 
 const PAGE_SIZE = 24;
 
@@ -33,9 +33,13 @@ function moveFocus(event) {
   links[here + (step || rows * perRow)]?.focus();
 }
 
-// The server selects by model, state and date. Prompts are encrypted there, so their text is searched here.
-function toQuery({ state, model, day }) {
+const DIGEST = /^[0-9a-f]{64}$/;
+
+// The server selects by model, state, date and the digest of a prompt. Prompts are encrypted there: it finds
+// equal ones, and the text of loaded ones is searched here.
+function toQuery({ state, model, day, digest }) {
   const query = new URLSearchParams({ limit: PAGE_SIZE });
+  if (digest) query.set("prompt_hmac", digest);
   if (state) query.set("status", state);
   if (model) query.set("model", model);
   if (day) {
@@ -48,10 +52,10 @@ function toQuery({ state, model, day }) {
 
 const isFound = (video, text) => !text || `${video.prompt} ${video.id}`.toLowerCase().includes(text.toLowerCase());
 
-export function Clips() {
+export function Clips({ query }) {
   const [videos, setVideos] = useState([]);
   const [cursor, setCursor] = useState({ hasMore: true });
-  const [filter, setFilter] = useState({ text: "", state: "", model: "", day: "" });
+  const [filter, setFilter] = useState({ text: "", state: "", model: "", day: "", digest: new URLSearchParams(query).get("prompt_hmac") || "" });
   const [models, setModels] = useState([]);
   const [selected, setSelected] = useState(new Set());
   const [problem, setProblem] = useState(null);
@@ -82,10 +86,23 @@ export function Clips() {
     return () => observer.disconnect();
   }, [more]);
 
-  const change = (name) => (event) => {
-    const { value } = event.currentTarget;
-    setFilter((old) => ({ ...old, [name]: value }));
-    if (name !== "text") { setVideos([]); setSelected(new Set()); setProblem(null); setCursor({ hasMore: true }); }
+  const choose = (changes) => {
+    setFilter((old) => ({ ...old, ...changes }));
+    if (!("text" in changes) || "digest" in changes) { setVideos([]); setSelected(new Set()); setProblem(null); setCursor({ hasMore: true }); }
+  };
+  const change = (name) => (event) => choose({ [name]: event.currentTarget.value });
+  const type = (event) => {
+    const text = event.currentTarget.value;
+    choose(DIGEST.test(text.trim()) ? { text: "", digest: text.trim() } : { text });
+  };
+  const findAll = async (event) => {
+    event.preventDefault();
+    if (!filter.text.trim()) return;
+    try {
+      choose({ text: "", digest: (await post("/v1/videos/prompt-digest", { prompt: filter.text })).prompt_hmac });
+    } catch (error) {
+      setProblem(error);
+    }
   };
   const select = (id) => setSelected((old) => { const copy = new Set(old); if (!copy.delete(id)) copy.add(id); return copy; });
   const removeSelected = async () => {
@@ -104,15 +121,19 @@ export function Clips() {
   return (
     <Page title="Clips" actions={selected.size > 0 && <><span>{selected.size} selected</span><button type="button" onClick={() => setSelected(new Set())}>Clear</button>
       <SureButton label="Delete" sure={`Delete ${selected.size} for good`} onSure={removeSelected} /></>}>
-      <div class="filters" role="search">
-        <input type="search" aria-label="Search prompts" placeholder="Search prompts" value={filter.text} onInput={change("text")} />
+      <form class="filters" role="search" onSubmit={findAll}>
+        <input type="search" aria-label="Search prompts" aria-describedby="search-hint" placeholder="Search prompts, or paste a digest" value={filter.text} onInput={type} />
         <select aria-label="State" value={filter.state} onChange={change("state")}><option value="">All states</option><option value="completed">Ready</option><option value="open">In progress</option><option value="failed">Failed</option></select>
         <select aria-label="Model" value={filter.model} onChange={change("model")}><option value="">All models</option>{models.map((name) => <option value={name}>{name}</option>)}</select>
         <input type="date" aria-label="Day" value={filter.day} onChange={change("day")} />
-      </div>
+        <button type="submit" disabled={!filter.text.trim()}>Exactly this prompt</button>
+        <p class="hint" id="search-hint">Typing searches the clips on this page. Exactly this prompt finds it among all clips: the server stores prompts encrypted and compares digests.</p>
+      </form>
+      {filter.digest && <p class="notice chosen">Clips with the prompt digest <code>{filter.digest.slice(0, 16)}…</code><button type="button" onClick={() => choose({ digest: "" })}>Show all clips</button></p>}
       <Notice problem={problem} />
       <ul class="gallery" onKeyDown={moveFocus}>{shown.map((video) => <Tile key={video.id} video={video} isSelected={selected.has(video.id)} onSelect={select} />)}</ul>
-      {!cursor.hasMore && shown.length === 0 && <p class="note">{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p>}
+      {!cursor.hasMore && shown.length === 0 && !problem && <div class="empty card"><p>{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p></div>}
+      {cursor.hasMore && videos.length === 0 && <Loading />}
       <div ref={end} class="end" />
     </Page>
   );

@@ -8,7 +8,7 @@ export function toCurl(body, origin) {
   return [`curl ${origin}/v1/videos \\`, `  -H "Authorization: Bearer $FILMGATE_API_KEY" \\`, fields.join(" \\\n")].join("\n");
 }
 
-const OWN = new Set(["fps", "steps", "seed", "guidance", "negative_prompt"]);
+const OWN = new Set(["fps", "steps", "seed", "guidance", "negative_prompt", "lora", "quality"]);
 
 export function toPython(body, origin) {
   const literal = (name, value) => (isFile(value) ? `open(${JSON.stringify(value.name)}, "rb")` : JSON.stringify(name === "seconds" ? String(value) : value));

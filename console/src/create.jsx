@@ -72,6 +72,21 @@ function numbers(limits) {
     ["guidance", "Guidance", limits.guidance.min, limits.guidance.max, 0.1, limits.guidance.default], ["fps", "Frames per second", limits.fps.min, limits.fps.max, 1, limits.fps.default]];
 }
 
+// The adapters of the model, each with its scale; the field names them as the API does: NAME:SCALE,NAME.
+function Adapters({ adapters, scales, onChange }) {
+  if (!adapters.length) return null;
+  const toggle = (name) => onChange({ ...scales, [name]: scales[name] === undefined ? "" : undefined });
+  return (
+    <fieldset class="checks"><legend class="label">LoRA</legend>
+      {adapters.map(({ name, scale }) => (
+        <span class="adapter"><label><input type="checkbox" checked={scales[name] !== undefined} onChange={() => toggle(name)} />{name}</label>
+          {scales[name] !== undefined && <input type="number" aria-label={`Scale of ${name}`} min="-4" max="4" step="0.1" placeholder={scale} value={scales[name]} onInput={(event) => onChange({ ...scales, [name]: event.currentTarget.value })} />}</span>))}
+    </fieldset>
+  );
+}
+
+const toLora = (adapters, scales) => adapters.filter(({ name }) => scales[name] !== undefined).map(({ name }) => (scales[name] === "" ? name : `${name}:${scales[name]}`)).join(",");
+
 function Form({ models, onCreated }) {
   const standard = models.find((model) => model.is_default) || models[0];
   const [fields, setFields] = useState(remembered.fields || { prompt: EXAMPLES[0], model: standard.id });
@@ -89,7 +104,11 @@ function Form({ models, onCreated }) {
   body.seconds = Math.min(Math.max(Number(fields.seconds || limits.seconds.default), limits.seconds.min), limits.seconds.max);
   for (const [name] of numbers(limits)) if (fields[name]) body[name] = Number(fields[name]);
   if (fields.negative_prompt) body.negative_prompt = fields.negative_prompt;
-  if (fields.lora) body.lora = fields.lora;
+  const adapters = model.adapters || [], levels = model.quality_levels || [];
+  const lora = toLora(adapters, fields.scales || {});
+  if (lora) body.lora = lora;
+  const level = levels.find(({ name }) => name === fields.quality);
+  if (level) body.quality = level.name;
 
   const submit = async (event) => {
     event.preventDefault();
@@ -126,6 +145,7 @@ function Form({ models, onCreated }) {
         <Field isWide label={`Length: ${body.seconds} s`}>
           <input name="seconds" type="range" min={limits.seconds.min} max={limits.seconds.max} step={0.25} value={body.seconds} onInput={set("seconds")} /></Field>
       </div>
+      {levels.length > 0 && <Field label="Quality" hint={level?.description}><select name="quality" value={level?.name || ""} onChange={set("quality")}><option value="">Default</option>{levels.map(({ name }) => <option value={name}>{name}</option>)}</select></Field>}
       <ImageField file={image} onFile={setImage} mayUse={limits.sources.includes("image")} />
       <details>
         <summary>More settings</summary>
@@ -135,7 +155,7 @@ function Form({ models, onCreated }) {
           ))}
         </div>
         <Field label="Negative prompt"><input name="negative_prompt" value={fields.negative_prompt || ""} onInput={set("negative_prompt")} placeholder="What the clip should not show" /></Field>
-        <Field label="LoRA"><input name="lora" value={fields.lora || ""} onInput={set("lora")} placeholder="NAME or NAME:SCALE" /></Field>
+        <Adapters adapters={adapters} scales={fields.scales || {}} onChange={(scales) => setFields((old) => ({ ...old, scales }))} />
       </details>
       <Notice problem={problem} />
       {!problem && fields.prompt.trim() && <Estimate body={body} image={image} />}

@@ -18,7 +18,7 @@ export function usd(value) {
 
 export const gib = (bytes) => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 export const percent = (share) => `${(100 * share).toFixed(share > 0.995 && share < 1 ? 2 : 1)} %`;
-export const count = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 1 });
+export const count = (value) => value === null || value === undefined ? "–" : value.toLocaleString("en-US", { maximumFractionDigits: 1 });
 
 export function cost(value) {
   const gpu = `${value.gpu_seconds < 10 ? value.gpu_seconds.toFixed(1) : Math.round(value.gpu_seconds)} GPU-seconds`;

@@ -33,6 +33,18 @@ export function useData(path, everySeconds) {
   return { ...state, reload: load };
 }
 
+let models;
+
+// The models by name, read once per tab: which actions a clip has depends on its model.
+export function useModels() {
+  const [found, setFound] = useState({});
+  useEffect(() => {
+    models ||= get("/v1/models");
+    models.then((answer) => setFound(Object.fromEntries(answer.data.map((model) => [model.id, model]))), () => { models = null; });
+  }, []);
+  return found;
+}
+
 // A video that is updated by events until its end.
 export function useVideo(initial) {
   const [video, setVideo] = useState(initial);

@@ -6,14 +6,17 @@ import { Clip } from "./clip.jsx";
 import { Clips } from "./clips.jsx";
 import { Create } from "./create.jsx";
 import { useAddress } from "./hooks.js";
-import { Queue, Service } from "./operate.jsx";
+import { Metrics } from "./metrics.jsx";
+import { Queue } from "./operate.jsx";
 import { Icon, Notice } from "./parts.jsx";
 import { Plan } from "./plan.jsx";
 import { Reference } from "./reference.jsx";
+import { Service } from "./service.jsx";
 import { Tenants } from "./tenants.jsx";
 
 const THEME = "filmgate.theme";
-const isReference = location.pathname === "/docs";
+const DOCS = { "/docs": Reference, "/docs/metrics": Metrics };
+const Document = DOCS[location.pathname];
 const PAGES = [["/", "Create", "create", Create], ["/clips", "Clips", "clips", Clips], ["/queue", "Queue", "queue", Queue, true], ["/service", "Service", "service", Service, true], ["/tenants", "Tenants", "tenants", Tenants, true], ["/plan", "Plan", "plan", Plan]];
 
 function applyTheme(theme) {
@@ -30,13 +33,13 @@ function ThemeButton() {
 
 function Navigation({ user, address, onSignOut }) {
   const isAdmin = user?.scopes.includes("admin");
-  const isHere = (path) => !isReference && (path === "/" ? address === "/" : address.startsWith(path));
+  const isHere = (path) => !Document && (path === "/" ? address === "/" : address.startsWith(path));
   return (
     <nav class="nav" aria-label="Pages">
       <a class="brand" href="/#/"><img src="/console/icon.svg" alt="" width="28" height="28" /><span>Filmgate</span></a>
       {PAGES.filter(([, , , , needsAdmin]) => user && (!needsAdmin || isAdmin)).map(([path, label, icon]) => (
         <a class="nav-item" href={`/#${path}`} aria-current={isHere(path) ? "page" : undefined}><Icon name={icon} /><span>{label}</span></a>))}
-      <a class="nav-item" href="/docs" aria-current={isReference ? "page" : undefined}><Icon name="docs" /><span>API</span></a>
+      <a class="nav-item" href="/docs" aria-current={Document ? "page" : undefined}><Icon name="docs" /><span>API</span></a>
       <div class="nav-end">
         <ThemeButton />
         {user && <p class="who" title="The tenant of your key">{user.tenant}</p>}
@@ -82,13 +85,14 @@ function App() {
   }, []);
   const leave = () => { saveKey(""); setProblem(null); setUser(undefined); identify(); };
   const page = () => {
-    if (isReference) return <Reference />;
+    if (Document) return <Document />;
     if (user === undefined) return <main id="main"><Notice problem={problem} /></main>;
     if (user === null) return <SignIn problem={problem} onKey={(key) => { saveKey(key); identify(); }} />;
-    const clip = /^\/clips\/([^/]+)$/.exec(address);
+    const [path, query] = address.split("?");
+    const clip = /^\/clips\/([^/]+)$/.exec(path);
     if (clip) return <Clip key={clip[1]} id={clip[1]} />;
-    const [, , , Found] = PAGES.find(([path, , , , needsAdmin]) => path === address && (!needsAdmin || user.scopes.includes("admin"))) || PAGES[0];
-    return <Found />;
+    const [, , , Found] = PAGES.find(([known, , , , needsAdmin]) => known === path && (!needsAdmin || user.scopes.includes("admin"))) || PAGES[0];
+    return <Found query={query} />;
   };
   return <><a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to content</a><Navigation user={user} address={address} onSignOut={leave} />{page()}</>;
 }

@@ -31,12 +31,19 @@ export const Bar = ({ value, label }) => (
   <div class="bar" role="progressbar" aria-label={label} aria-valuenow={value} aria-valuemin="0" aria-valuemax="100"><i style={{ width: `${value}%` }} /></div>
 );
 
+// The name of the metric behind a number, linked to what this server says about it.
+export const Metric = ({ name }) => <a class="metric" href={`/docs/metrics#${name}`} title="What this metric means">{name.split("_").map((part, index) => (index ? <><wbr />_{part}</> : part))}</a>;
+
 export const Tile = ({ label, value, note, metric }) => (
-  <div class="tile"><span class="label">{label}</span><strong>{value}</strong>{note && <span class="note">{note}</span>}{metric && <code class="metric">{metric}</code>}</div>
+  <div class="tile"><span class="label">{label}</span><strong>{value}</strong>{note && <span class="note">{note}</span>}{metric && <Metric name={metric} />}</div>
 );
 
-export const Table = ({ head, rows, empty, label }) => rows.length === 0 ? <p class="note">{empty}</p> : (
-  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table><thead><tr>{head.map((name) => <th scope="col">{name}</th>)}</tr></thead><tbody>{rows.map((row) => <tr>{row.map((cell) => <td>{cell}</td>)}</tr>)}</tbody></table></div>
+export const Loading = () => <p class="loading" role="status">Loading…</p>;
+
+// Columns from the index `numbers` on are numbers: aligned to the right.
+export const Table = ({ head, rows, empty, label, numbers = head.length }) => rows.length === 0 ? <p class="note">{empty}</p> : (
+  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table><thead><tr>{head.map((name, index) => <th scope="col" class={index >= numbers ? "number" : undefined}>{name}</th>)}</tr></thead>
+    <tbody>{rows.map((row) => <tr>{row.map((cell, index) => <td class={index >= numbers ? "number" : undefined}>{cell}</td>)}</tr>)}</tbody></table></div>
 );
 
 export function Page({ title, lead, actions, children }) {
@@ -116,7 +123,7 @@ export function Picture({ video }) {
   const play = () => { if (isReady && !matchMedia("(prefers-reduced-motion: reduce)").matches) streamLink(video.id).then(setClip, () => setClip(null)); };
   return (
     <div ref={element} class="picture" onPointerEnter={play} onPointerLeave={() => setClip(null)}>
-      {picture ? <img src={picture} alt="" /> : <div class={`blank ${isFinal(video) ? "" : "is-working"}`} />}
+      {picture ? <img src={picture} alt="" onError={() => setPicture(null)} /> : <div class={`blank ${isFinal(video) ? "" : "is-working"}`} />}
       {clip && <video src={clip} muted autoPlay loop playsInline aria-hidden="true" />}
     </div>
   );
@@ -157,17 +164,4 @@ export function SureButton({ label, sure, onSure, ...rest }) {
     return () => clearTimeout(timer);
   }, [isAsking]);
   return <button type="button" {...rest} class={isAsking ? "danger" : rest.class} onClick={() => { if (isAsking) onSure(); setAsking(!isAsking); }}>{isAsking ? sure : label}</button>;
-}
-
-// A line over time. `series` is [[x, y], ...].
-export function Line({ series, label }) {
-  if (series.length < 2) return <p class="note">The line begins with the second reading.</p>;
-  const xs = series.map(([x]) => x), ys = series.map(([, y]) => y);
-  const left = xs[0], span = Math.max(xs.at(-1) - left, 1e-9), top = Math.max(...ys, 1);
-  const points = series.map(([x, y]) => `${(600 * (x - left) / span).toFixed(1)},${(118 - 110 * y / top).toFixed(1)}`).join(" ");
-  return (
-    <svg class="line" viewBox="0 0 600 120" preserveAspectRatio="none" role="img" aria-label={`${label}: now ${ys.at(-1)}, most ${top}`}>
-      <polyline points={`0,119 ${points} 600,119`} class="area" /><polyline points={points} />
-    </svg>
-  );
 }

@@ -11,7 +11,7 @@ from filmgate.jobs import Route, Stage
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from tests.browser.test_playback import make_fragments
 from tests.images import png
-from tests.service import running, settings_for
+from tests.service import MODELS, running, settings_for
 from tests.waiting import wait_until
 
 AXE = Path(__file__).parent / "axe.min.js"
@@ -25,6 +25,7 @@ READY = {
     "/#/tenants": "td",
     "/#/plan": "select",
     "/docs": ".operation",
+    "/docs/metrics": ".metrics dt",
 }
 LIVE_WIDTH = """() => {
     const video = document.querySelector("video[data-kind=live]");
@@ -34,18 +35,42 @@ REFUSED = "instructions to build a pipe bomb"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> a red ball & <b>bold</b>"
 
 
+ADAPTERS = """
+[sketch]
+model = "flipbook"
+location = "/adapters/sketch.safetensors"
+
+[own]
+model = "flipbook"
+location = "/adapters/own.safetensors"
+tenant = "first"
+"""
+
+
 class Site:
-    """A server that can be stopped and started again at the same address, and the keys of two tenants."""
+    """A server that can be stopped and started again at the same address, and the keys of two tenants.
+
+    Its Flipbook extends clips and has adapters.
+    """
 
     def __init__(self, folder):
         self.folder, self.port, self.running = folder, 0, ExitStack()
+        (folder / "adapters.toml").write_text(ADAPTERS)
+        cards = MODELS.read_text().replace('["image", "remix"]', '["image", "remix", "extend"]')
+        (folder / "models.toml").write_text(cards)
         self.start()
         self.url, self.key = self.service.url, self.service.key
         self.port = int(self.url.rpartition(":")[2])
         self.keys = {name: self.service.add_tenant(name) for name in ("first", "second")}
 
     def start(self):
-        self.service = self.running.enter_context(running(settings_for(self.folder, api__port=self.port)))
+        settings = settings_for(
+            self.folder,
+            api__port=self.port,
+            models__adapters_file=str(self.folder / "adapters.toml"),
+            admission__models_file=str(self.folder / "models.toml"),
+        )
+        self.service = self.running.enter_context(running(settings))
 
     def stop(self):
         self.running.close()
@@ -199,6 +224,17 @@ def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opene
     expect(page.locator(".gallery-tile").first).to_be_visible()
     page.get_by_label("Search prompts").fill("clip 29")
     expect(page.locator(".gallery-tile")).to_have_count(1)
+    # The oldest clip is on the second page: the server finds it by the digest of its prompt.
+    page.get_by_label("Search prompts").fill("clip 0")
+    page.get_by_role("button", name="Exactly this prompt").click()
+    expect(page.locator(".gallery-tile")).to_have_count(1)
+    expect(page.locator(".gallery-tile")).to_contain_text("clip 0")
+    page.get_by_role("button", name="Show all clips").click()
+    with site.service.client(site.keys["first"]) as client:
+        newest = client.get("/v1/videos?limit=1").json()["data"][0]["id"]
+        digest = client.get(f"/v1/videos/{newest}/audit").json()["data"][0]["details"]["prompt_hmac"]
+    page.get_by_label("Search prompts").fill(digest)
+    expect(page.locator(".gallery-tile")).to_have_count(1)
     page.get_by_role("checkbox").check()
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Delete 1 for good").click()
@@ -228,8 +264,46 @@ def test_operators_see_live_numbers(site, hand, opened):
     expect(latency.locator("tr", has_text="flipbook").first).to_contain_text("gpu")
     expect(latency.get_by_role("columnheader", name="p95")).to_be_visible()
     expect(page.get_by_role("region", name="GPU time by tenant and model")).to_contain_text("second")
-    page.get_by_label("Range").select_option("open")
-    expect(page.locator(".tile", has_text="Completed")).to_contain_text("0 per hour")
+    for name, rate in (("week", "per hour"), ("hour", "per hour"), ("all", "")):
+        page.get_by_label("Range").select_option(name)
+        expect(page.locator(".tile", has_text="Completed")).to_contain_text(re.compile(rf"[1-9]\d*.*{rate}"))
+    expect(latency.locator("tr", has_text="denoise")).to_be_visible()
+
+
+def test_every_number_of_the_service_leads_to_its_metric(hand, opened):
+    """Issue 20: the documentation of the metrics is on this server."""
+    page = opened("/#/service")
+    page.locator(".tile").first.wait_for()
+    for tile in page.locator(".tile").all():
+        assert tile.locator("a.metric").count() == 1
+    for card in page.locator("main .card").all():
+        assert card.locator("a.metric").count() >= 1
+    links = {link.get_attribute("href") for link in page.locator("a.metric").all()}
+    page.get_by_role("link", name="filmgate_job_seconds").first.click()
+    expect(page.locator("#filmgate_job_seconds")).to_contain_text("Seconds from acceptance to completion")
+    expect(page.locator("[aria-current=true]")).to_have_attribute("id", "filmgate_job_seconds")
+    known = set(page.evaluate("[...document.querySelectorAll('.metrics > div')].map((row) => row.id)"))
+    assert {link.removeprefix("/docs/metrics#") for link in links} <= known
+
+
+def test_a_clip_is_made_with_an_adapter_and_extended(site, hand, opened):
+    page = opened()
+    page.get_by_text("More settings").click()
+    expect(page.get_by_label("own")).to_have_count(0)
+    page.get_by_label("sketch", exact=True).check()
+    page.get_by_label("Scale of sketch").fill("0.5")
+    card = create(page, "a red ball")
+    hand.make(b"".join(make_fragments(8)))
+    expect(card).to_have_attribute("data-status", "completed")
+    card.get_by_role("button", name="Extend").click()
+    page.locator("[name=extend]").fill("the ball rolls away")
+    page.locator("[name=extend_seconds]").fill("1")
+    page.locator(".remix").get_by_role("button", name="Extend").click()
+    expect(page.locator("article").first).to_contain_text("the ball rolls away")
+    with site.service.client() as client:
+        second, first = client.get("/v1/videos").json()["data"]
+    assert (first["lora"], second["lora"]) == ("sketch:0.5", "sketch:0.5")
+    assert (second["remixed_from_video_id"], second["seconds"]) == (first["id"], "1")
 
 
 def test_operators_see_heat_memory_and_health_of_each_gpu(site, hand, opened):
@@ -306,7 +380,7 @@ def test_axe_finds_nothing(hand, opened, view):
     page = opened(**options)
     video = create(page, "a red ball").get_attribute("data-id")
     for path, content in (READY | {f"/#/clips/{video}": ".code"}).items():
-        page.goto(page.url.partition("/#")[0].removesuffix("/docs") + path)
+        page.goto(page.url.partition("/#")[0].removesuffix("/docs/metrics").removesuffix("/docs") + path)
         page.locator("h1").wait_for()
         page.locator(content).first.wait_for()
         page.evaluate(AXE.read_text())

@@ -1,4 +1,4 @@
-"""The console at / and the API reference at /docs, from files in the package.
+"""The console at /, the API reference at /docs and the metrics at /docs/metrics, from files in the package.
 
 No request leaves this server: the Content-Security-Policy allows nothing else.
 """
@@ -10,8 +10,10 @@ from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 from starlette.exceptions import HTTPException
+
+from filmgate.telemetry.metrics_reference import describe_metrics
 
 router = APIRouter(include_in_schema=False)
 
@@ -61,6 +63,18 @@ async def show_console(request: Request) -> Response:
 async def show_reference(request: Request) -> Response:
     """The API reference: a page of the console that reads /openapi.json."""
     return serve_file(request, PAGE)
+
+
+@router.get("/docs/metrics")
+async def show_metrics(request: Request) -> Response:
+    """The metrics reference: a page of the console that reads /docs/metrics.json."""
+    return serve_file(request, PAGE)
+
+
+@router.get("/docs/metrics.json")
+async def list_metrics() -> Response:
+    """Every metric with its meaning. Names only: the values need the scope `admin`."""
+    return JSONResponse({"object": "list", "data": describe_metrics()}, headers=HEADERS)
 
 
 @router.get("/redoc")

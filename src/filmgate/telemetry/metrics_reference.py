@@ -1,6 +1,7 @@
 """Writes docs/metrics.md from the list of metrics: `make docs`."""
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from filmgate.telemetry.metrics import METRICS, Metric, Source
@@ -44,6 +45,11 @@ def to_markdown() -> str:
     tables = [_to_table(source) for source in Source]
     fields = "".join(f"| `{metric.name}` | {_code(metric.dcgm)} |\n" for metric in METRICS if metric.dcgm)
     return "\n".join((_INTRODUCTION, *tables)) + _DCGM + fields
+
+
+def describe_metrics() -> list[dict[str, object]]:
+    """Every metric as JSON, for the page of a server."""
+    return [asdict(metric) for metric in METRICS]
 
 
 def _to_table(source: Source) -> str:
