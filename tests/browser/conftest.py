@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.browser.chromium import FLAGS, find_chromium
+from tests.browser.console_site import hand, opened, site  # noqa: F401 - fixtures
 
 
 # Module scope: playwright keeps an event loop in this thread, which would disturb other tests.

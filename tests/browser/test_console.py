@@ -1,7 +1,6 @@
 """The console in a real Chromium. test_playback.py shows a clip of a real worker in it."""
 
 import re
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from filmgate.jobs import Route, Stage
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from tests.browser.test_playback import make_fragments
 from tests.images import png
-from tests.service import MODELS, running, settings_for
 from tests.waiting import wait_until
 
 AXE = Path(__file__).parent / "axe.min.js"
@@ -33,97 +31,6 @@ LIVE_WIDTH = """() => {
 }"""
 REFUSED = "instructions to build a pipe bomb"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> a red ball & <b>bold</b>"
-
-
-ADAPTERS = """
-[sketch]
-model = "flipbook"
-location = "/adapters/sketch.safetensors"
-
-[own]
-model = "flipbook"
-location = "/adapters/own.safetensors"
-tenant = "first"
-"""
-
-
-class Site:
-    """A server that can be stopped and started again at the same address, and the keys of two tenants.
-
-    Its Flipbook extends clips and has adapters.
-    """
-
-    def __init__(self, folder):
-        self.folder, self.port, self.running = folder, 0, ExitStack()
-        (folder / "adapters.toml").write_text(ADAPTERS)
-        cards = MODELS.read_text().replace('["image", "remix"]', '["image", "remix", "extend"]')
-        (folder / "models.toml").write_text(cards)
-        self.start()
-        self.url, self.key = self.service.url, self.service.key
-        self.port = int(self.url.rpartition(":")[2])
-        self.keys = {name: self.service.add_tenant(name) for name in ("first", "second")}
-
-    def start(self):
-        settings = settings_for(
-            self.folder,
-            api__port=self.port,
-            models__adapters_file=str(self.folder / "adapters.toml"),
-            admission__models_file=str(self.folder / "models.toml"),
-        )
-        self.service = self.running.enter_context(running(settings))
-
-    def stop(self):
-        self.running.close()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    site = Site(tmp_path_factory.mktemp("console"))
-    yield site
-    site.stop()
-
-
-@pytest.fixture
-def hand(site):
-    """A live worker that the test drives. The jobs of earlier tests are gone."""
-    with site.service.client() as client:
-        for video in client.get("/v1/videos?limit=100").json()["data"]:
-            client.delete(f"/v1/videos/{video['id']}")
-    hand = site.service.hand()
-    hand.announce()
-    return hand
-
-
-@pytest.fixture
-def opened(chromium, site):
-    """Opens tabs; at the end, none may have an error, a cookie, or a request to another server."""
-    contexts, errors, requests = [], [], []
-
-    def open_tab(path="/#/", key=None, **options):
-        context = chromium.new_context(**options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda message: errors.append(message.text) if _is_error(message) else None)
-        page.on("request", lambda request: requests.append(request.url))
-        page.add_init_script(f"sessionStorage.setItem('filmgate.key', '{key or site.key}')")
-        page.goto(site.url + path)
-        return page
-
-    yield open_tab
-    cookies = [cookie for context in contexts for cookie in context.cookies()]
-    for context in contexts:
-        context.close()
-    assert errors == []
-    assert cookies == []
-    allowed = (site.url + "/", f"blob:{site.url}/", "data:")
-    assert [url for url in requests if not url.startswith(allowed)] == []
-    assert not any("fg_" in url for url in requests)
-
-
-def _is_error(message):
-    # The browser reports every response above 399 and every lost connection itself.
-    return message.type == "error" and not message.text.startswith("Failed to load resource")
 
 
 def test_only_a_valid_key_signs_in(site, opened):
@@ -292,6 +199,8 @@ def test_a_clip_is_made_with_an_adapter_and_extended(site, hand, opened):
     expect(page.get_by_label("own")).to_have_count(0)
     page.get_by_label("sketch", exact=True).check()
     page.get_by_label("Scale of sketch").fill("0.5")
+    page.get_by_label("Quality").select_option("draft")
+    expect(page.locator("label", has_text="Quality").locator(".hint")).not_to_be_empty()
     card = create(page, "a red ball")
     hand.make(b"".join(make_fragments(8)))
     expect(card).to_have_attribute("data-status", "completed")
@@ -302,7 +211,7 @@ def test_a_clip_is_made_with_an_adapter_and_extended(site, hand, opened):
     expect(page.locator("article").first).to_contain_text("the ball rolls away")
     with site.service.client() as client:
         second, first = client.get("/v1/videos").json()["data"]
-    assert (first["lora"], second["lora"]) == ("sketch:0.5", "sketch:0.5")
+    assert (first["lora"], first["quality"]) == ("sketch:0.5", "draft")
     assert (second["remixed_from_video_id"], second["seconds"]) == (first["id"], "1")
 
 

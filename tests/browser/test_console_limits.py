@@ -6,7 +6,7 @@ from statistics import median
 from playwright.sync_api import expect
 
 from filmgate.jobs import TenantId
-from tests.browser.test_console import SMALL, hand, opened, site  # noqa: F401 - fixtures
+from tests.browser.test_console import SMALL
 from tests.server_process import ServerProcess
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
@@ -54,7 +54,7 @@ def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
         server.stop()
 
 
-def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):  # noqa: F811
+def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):
     with site.service.client() as client:
         for number in range(5):
             client.post("/v1/videos", json={"prompt": f"ball {number}", **SMALL})
@@ -72,7 +72,7 @@ def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):  # noqa:
     assert 1 <= len(started) - len(ended) <= 2
 
 
-def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromium, site):  # noqa: F811
+def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromium, site):
     empty = "<!doctype html><html lang=en><title>Empty</title><p>Empty</p></html>"
     context = chromium.new_context()
     context.route("**/empty", lambda route: route.fulfill(body=empty, content_type="text/html"))
@@ -90,7 +90,7 @@ def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromiu
     )  # one frame is the finest measure
 
 
-def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):  # noqa: F811
+def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):
     queue = site.service.services.queue
     for number in range(500):
         job = queue.enqueue(make_ticket("first", prompt=f"clip {number}"))
@@ -104,8 +104,11 @@ def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):  # 
     assert page.evaluate(FRAMES) <= 3 * max(few, 16.7)
 
 
-def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):  # noqa: F811
-    """Ten minutes of the page Queue in a moment: its timers run on a clock that the test turns."""
+def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):
+    """An hour of the page Queue in a moment: its timers run on a clock that the test turns.
+
+    The page keeps its last 600 readings, those of 20 minutes: after them, nothing may grow.
+    """
     page = opened("/#/plan")
     page.clock.install()
     page.reload()
@@ -118,9 +121,9 @@ def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):  # noqa: F81
         found = session.send("Runtime.getHeapUsage")["usedSize"], session.send("Memory.getDOMCounters")
         return found[0], found[1]["nodes"]
 
-    page.clock.run_for(120_000)
+    page.clock.run_for(1_200_000)
     early = measure()
-    page.clock.run_for(480_000)
+    page.clock.run_for(2_400_000)
     late = measure()
-    assert late[0] < 1.5 * early[0]
+    assert late[0] < 1.2 * early[0]
     assert late[1] < 1.2 * early[1]

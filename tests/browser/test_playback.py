@@ -6,6 +6,7 @@ import av
 import httpx
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from filmgate.jobs import Stage
 from tests.server_process import ServerProcess
@@ -125,5 +126,20 @@ def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_p
             lambda: page.evaluate("(v => !v.seeking && v.currentTime >= 4)(document.querySelector('video'))")
         )
         assert page.evaluate("document.querySelector('video').error") is None
+        drain_from_the_page(page, server)
     finally:
         server.stop()
+
+
+def drain_from_the_page(page, server):
+    """Issue 20: the only worker, a real process, is drained on the page Queue and then renders nothing."""
+    page.get_by_role("link", name="Queue").click()
+    drain = page.get_by_role("button", name="Drain")
+    drain.click()
+    drain.click()
+    expect(page.get_by_text("No worker is alive.")).to_be_visible(timeout=60_000)
+    assert "an operator drains this worker" in server.log.read_text()
+    assert server.worker() is not None, "a drained worker stays until it is stopped"
+    waiting = page.evaluate(CREATE, {"prompt": "a red ball", "seconds": "1"})["id"]
+    expect(page.locator("td", has_text=waiting[:14])).to_be_visible()
+    assert page.evaluate(STATUS, waiting) == "queued"
