@@ -5,10 +5,12 @@ ARGUMENTS` in a new process and is answered with its pid; {"wait": PID} is answe
 null while it runs. Ends with its processes when stdin is closed. `tests.forks` is the client.
 """
 
+import faulthandler
 import importlib
 import json
 import os
 import runpy
+import signal
 import sys
 
 import psutil
@@ -36,6 +38,8 @@ def run_child(module, arguments, environ, folder, log):
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    # A soak that makes no progress asks for the stacks of all threads.
+    faulthandler.register(signal.SIGUSR1)
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)

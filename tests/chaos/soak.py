@@ -2,7 +2,9 @@
 jobs. Afterwards every accepted job must have ended once, with its clip, and the books must be exact.
 """
 
+import os
 import random
+import signal
 import socket
 import threading
 import time
@@ -12,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import httpx
+import psycopg
 import pytest
 
 from filmgate.errors import QueueUnavailable
@@ -27,6 +30,7 @@ from filmgate.worker.retention import ORPHAN_SECONDS, Retention
 from tests.chaos.conftest import Site
 from tests.second_filmgate import CARDS_ENVIRON
 from tests.tickets import make_ticket
+from tests.waiting import wait_until
 
 TENANTS = [TenantId(f"tenant-{number}") for number in range(3)]
 GPU_WORKERS = ("worker-0", "worker-1")
@@ -40,6 +44,8 @@ MAX_OPEN = 12
 CLIENTS = 2
 # Kills ahead of ended jobs. More would be a machine too slow for the jobs to end between two kills.
 MAX_AHEAD = 10
+SEED = int(os.environ.get("FILMGATE_TEST_SOAK_SEED", "15"))
+STALL_SECONDS = float(os.environ.get("FILMGATE_TEST_SOAK_STALL_SECONDS", "600"))
 ENVIRON = CARDS_ENVIRON | {
     "FILMGATE_QUEUE__LEASE_SECONDS": "1",
     "FILMGATE_QUEUE__BACKOFF_SECONDS": "0.05",
@@ -66,7 +72,7 @@ class Soak:
     provider: object  # the second Filmgate, which renders the jobs of the managed route
     kills: int
     server: object = None  # a PostgresServer, None with SQLite
-    chance: random.Random = field(default_factory=lambda: random.Random(15))
+    chance: random.Random = field(default_factory=lambda: random.Random(SEED))
     killed: Counter = field(default_factory=Counter)
     restarts: int = 0  # of processes that ended on their own
     accepted: dict[str, tuple[TenantId, JobId]] = field(default_factory=dict)
@@ -122,7 +128,32 @@ class Soak:
                     client.result()
             return predicate()
 
-        self.site.wait_until(supervise, 600)
+        wait_until(supervise, STALL_SECONDS, describe=self._describe_stall)
+
+    def _describe_stall(self):
+        """What the database, the open jobs and the threads of every process wait for."""
+        size = self.site.log.stat().st_size
+        for process in self.running.values():
+            process.send_signal(signal.SIGUSR1)
+        with suppress(AssertionError):
+            wait_until(
+                lambda: self.site.log.read_text()[size:].count("Current thread") >= len(self.running), 5
+            )
+        jobs = [self.site.reader.find(*ids) for ids in self.accepted.values()] if self._count_open() else []
+        waiting = [
+            (job.id, job.state, job.route, job.attempt, job.progress)
+            for job in jobs
+            if not job.state.is_final
+        ]
+        return f"{self._read_activity()}\n{waiting}\n{self.site.log.read_text()[size - 3000 :]}"
+
+    def _read_activity(self):
+        if self.server is None:
+            return "SQLite"
+        columns = "pid, state, wait_event_type, wait_event, pg_blocking_pids(pid), now() - xact_start, query"
+        with psycopg.connect(self.server.url) as connection:
+            rows = connection.execute(f"SELECT {columns} FROM pg_stat_activity WHERE datname IS NOT NULL")
+            return "\n".join(str(row) for row in rows)
 
     def _count_open(self):
         """Open jobs, None while the database is down."""

@@ -10,7 +10,7 @@ import pytest
 from filmgate.errors import BacklogGrown
 from filmgate.jobs import Failure, JobState, Progress, Reason, Share, Stage, new_job_id
 from filmgate.scheduling.base import AttemptFailure
-from filmgate.scheduling.claims import peek_due, take_due
+from filmgate.scheduling.claims import find_fair, peek_due, peek_fair, take_due
 from tests.tickets import RESULT, make_offer, make_ticket
 
 
@@ -59,6 +59,17 @@ def test_a_place_that_was_taken_after_the_check_is_not_given_twice(bench, queue)
             other.exec_driver_sql("UPDATE accounts SET running = 1")
         assert take_due(connection, make_offer(), peeked, steady_now) is None
     assert bench.reader.find(retried.tenant_id, retried.id).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_tenant_that_became_full_while_a_worker_waited_for_it_gets_no_more_jobs(bench, queue):
+    job = queue.enqueue(make_ticket(share=Share(max_running=1)))
+    with bench.database.write() as connection:
+        awaited = peek_fair(connection, make_offer())
+        assert awaited == job.tenant_id
+        with bench.database.write() as other:
+            other.exec_driver_sql("UPDATE accounts SET running = 1")
+        assert find_fair(connection, make_offer(), awaited) is None
 
 
 def test_concurrent_tenants_cannot_exceed_the_backlog_that_was_promised(queue, reader):

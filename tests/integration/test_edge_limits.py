@@ -7,10 +7,12 @@ import socket
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
+from filmgate.api.services import THREADS
 from filmgate.errors import ImageRefused
 from filmgate.telemetry.logs import JsonFormatter
 from tests.images import png
@@ -47,9 +49,13 @@ def test_a_large_body_that_is_not_multipart_is_refused_unread(service, kind):
     assert b"413 " in ask(service, head.encode())[:20]
 
 
-def test_many_unknown_keys_are_refused_before_they_are_validated(client):
-    tree = {"prompt": "x", "input_reference": {f"k{n}": n for n in range(5000)}}
-    response = client.post("/v1/videos", json=tree)
+def nested(depth):
+    return [nested(depth - 1)] if depth else "x"
+
+
+@pytest.mark.parametrize("value", [{f"k{n}": n for n in range(5000)}, nested(101)])
+def test_too_many_values_are_refused_before_they_are_validated(client, value):
+    response = client.post("/v1/videos", json={"prompt": "x", "input_reference": value})
     assert error_of(response) == (400, "invalid_value")
     assert "more than 100 values" in response.json()["error"]["message"]
 
@@ -185,6 +191,23 @@ def test_an_address_that_sends_too_many_requests_gets_a_429_and_a_flood_is_disco
             with pytest.raises(httpx.TransportError):
                 other.get("/healthz")
         assert httpx.get(f"{service.url}/healthz").status_code == 200
+
+
+def test_writes_of_one_tenant_do_not_take_the_threads_of_the_others(service):
+    writing = service.add_tenant("writing")
+
+    def create(number):
+        with service.client(writing) as client:
+            return client.post("/v1/videos", json={"prompt": f"ball {number}", "seconds": "1"}).status_code
+
+    with ThreadPoolExecutor(2 * THREADS) as pool:
+        # Nobody can write: every create waits on its thread.
+        with service.services.queue._database.write():
+            creates = [pool.submit(create, number) for number in range(2 * THREADS)]
+            wait_until(lambda: len(service.edge.writes._waiting.get("writing", ())) > THREADS)
+            with service.client() as client:
+                assert client.get("/v1/videos").status_code == 200
+        assert {each.result() for each in creates} == {200}
 
 
 def test_event_streams_are_counted_per_tenant_until_they_end(limited):

@@ -13,7 +13,7 @@ from filmgate.api.auth import Reader, actor_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
-from filmgate.api.services import Services, services_of
+from filmgate.api.services import Services, call_writing, services_of
 from filmgate.api.videos import VideoId, to_job_id
 from filmgate.audit.records import Action, Actor, Entry
 from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound, TenantNotFound
@@ -57,7 +57,7 @@ async def download_content(
 
     job, asset = await services.call(find)
     if services.settings.content == "redirect":
-        link = await services.call(_link, services, job, asset, actor_of(request))
+        link = await call_writing(request, caller.id, _link, services, job, asset, actor_of(request))
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
     return await serve(services, request, asset)
 
@@ -144,8 +144,9 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=asset.media_type)
     # Open the object before the headers are sent: a missing object is a proper 404.
-    chunks = await services.call(_open_recorded, services, asset, span, actor_of(request))
-    served = while_enabled(services, asset.name.tenant_id, chunks)
+    actor, tenant_id = actor_of(request), asset.name.tenant_id
+    chunks = await call_writing(request, tenant_id, _open_recorded, services, asset, span, actor)
+    served = while_enabled(services, tenant_id, chunks)
     return StreamingResponse(services.pull(served), status, headers, asset.media_type)
 
 

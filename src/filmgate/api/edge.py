@@ -19,6 +19,9 @@ log = Log("api")
 # Fetching a URL and decoding an image take seconds: they have their own threads, shared fairly.
 SLOW_THREADS = 8
 _SLOW_PER_TENANT = 2
+# Requests that write to the database: half of the threads, and half of those for one tenant.
+_WRITES = 8
+_WRITES_PER_TENANT = 4
 # An address floods the server if it goes on after this many refusals.
 _MAX_REFUSALS = 50
 _REFUSALS_PER_SECOND = 1.0
@@ -44,6 +47,7 @@ class Edge:
         self.streams = OpenCount("live streams", limits.max_streams_per_tenant, 0, self.refuse)
         self.uploads = OpenCount("uploads", limits.max_uploads_per_tenant, limits.max_uploads, self.refuse)
         self.slow = FairSlots(SLOW_THREADS, _SLOW_PER_TENANT)
+        self.writes = FairSlots(_WRITES, _WRITES_PER_TENANT)
 
     def refuse(self, reason: str) -> None:
         """Count a refusal. Reasons are a closed set."""

@@ -16,7 +16,7 @@ from filmgate.api.disconnects import while_connected
 from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.schemas import StreamLink
-from filmgate.api.services import Services, services_of
+from filmgate.api.services import Services, call_writing, services_of
 from filmgate.api.streams import HeldStream
 from filmgate.api.videos import VideoId, to_job_id
 from filmgate.api.watch import EventQueue, Watch
@@ -78,7 +78,7 @@ async def link_stream(request: Request, video_id: VideoId, caller: Reader) -> Re
         url = f"/v1/videos/{job.id}/stream?link={issued.token}"
         return StreamLink(id=job.id, url=url, expires_at=issued.expires_at)
 
-    link = await services.call(issue)
+    link = await call_writing(request, caller.id, issue)
     return Response(
         link.model_dump_json(), media_type="application/json", headers={"Cache-Control": "no-store"}
     )
@@ -100,7 +100,7 @@ async def stream_video(request: Request, job: Viewed) -> Response:
         if first is None:
             return await serve(services, request, await services.call(asset_of, services, job, "video"))
         read = Entry(Action.READ, job.id, actor_of(request), details={"part": "stream", "fence": job.fence})
-        await services.call(services.audit.record, job.tenant_id, read)
+        await call_writing(request, job.tenant_id, services.audit.record, job.tenant_id, read)
         headers = {"Cache-Control": "no-store"}
         fragments = LiveClip(services, job, first).fragments()
         return HeldStream(fragments, held.pop_all(), headers=headers, media_type="video/mp4")

@@ -12,10 +12,11 @@ from typing import ParamSpec, TypeVar
 from fastapi import Request
 
 from filmgate.admission.accept import Admission
-from filmgate.api.edge import SLOW_THREADS
+from filmgate.api.edge import SLOW_THREADS, edge_of
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.audit.log import AuditLog
+from filmgate.jobs import TenantId
 from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
@@ -34,6 +35,7 @@ from filmgate.worker.offboarding import Offboarding
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# More than `Edge.writes` has slots.
 THREADS = 16
 
 
@@ -96,3 +98,15 @@ def services_of(request: Request) -> Services:
     """The services of the app that handles this request."""
     services: Services = request.app.state.services
     return services
+
+
+async def call_writing(
+    request: Request, tenant_id: TenantId, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """Call what writes to the database, when it is the tenant's turn.
+
+    Writes wait for each other and for the disk. Reads, such as the lookup of every key, must not wait for a
+    thread behind the writes of one tenant.
+    """
+    async with edge_of(request).writes.hold(tenant_id):
+        return await services_of(request).call(work, *args, **kwargs)

@@ -28,7 +28,7 @@ from filmgate.api.schemas import (
     find_clip,
     parse_form,
 )
-from filmgate.api.services import Services, services_of
+from filmgate.api.services import Services, call_writing, services_of
 from filmgate.api.video_filter import NO_FILTER, VideoFilter
 from filmgate.api.views import poll_after_ms, to_video
 from filmgate.audit.records import Actor
@@ -158,21 +158,21 @@ async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> 
     def cancel() -> Video:
         return to_video(services, services.queue.cancel(caller.id, to_job_id(video_id), actor))
 
-    return _to_response(await services.call(cancel))
+    return _to_response(await call_writing(request, caller.id, cancel))
 
 
 @router.delete("/{video_id}", response_model=DeletedVideo)
 async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Delete a video and everything stored for it; a running one is cancelled first."""
     services, job_id, actor = services_of(request), to_job_id(video_id), actor_of(request)
-    job = await services.call(services.queue.cancel, caller.id, job_id, actor)
+    job = await call_writing(request, caller.id, services.queue.cancel, caller.id, job_id, actor)
     deadline = time.monotonic() + DELETE_WAIT_SECONDS
     while not job.state.is_final:
         if time.monotonic() > deadline:
             raise JobActive("the video is still being cancelled; try again in a moment")
         await asyncio.sleep(_DELETE_POLL_SECONDS)
         job = await services.call(services.reader.find, caller.id, job_id)
-    await services.call(_delete, services, caller.id, job_id, actor)
+    await call_writing(request, caller.id, _delete, services, caller.id, job_id, actor)
     return _json(DeletedVideo(id=job_id).model_dump_json())
 
 
@@ -209,7 +209,7 @@ async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoReq
         return to_video(services, services.admission.accept(context, wanted))
 
     if wanted.source_kind is not SourceKind.IMAGE:
-        return _to_response(await services.call(accept))
+        return _to_response(await call_writing(request, tenant.id, accept))
     edge = edge_of(request)
     async with AsyncExitStack() as held:
         if wanted.image is None:
