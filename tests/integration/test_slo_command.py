@@ -7,10 +7,18 @@ import yaml
 from typer.testing import CliRunner
 
 from filmgate.cli import app
+from filmgate.database import open_database
 from filmgate.jobs import JobId, TenantId
+from filmgate.scheduling import open_reader
+from filmgate.scheduling.metrics import QueueCollector, QueueTerms
+from filmgate.settings import QueueSettings, Settings
+from filmgate.slo.counts import count_job
 from filmgate.slo.gpu_alerts import GpuMetrics
 from filmgate.slo.rules import rules_file
+from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.files import FileKeyring
 from tests.aws import client as aws_client
+from tests.prometheus import check_histories, firing
 from tests.service import running, settings_for
 
 
@@ -96,3 +104,35 @@ def test_cloudwatch_takes_every_alarm(aws_url, tmp_path):
     found = cloudwatch.describe_alarms(AlarmNamePrefix="Filmgate")["MetricAlarms"]
     assert {alarm["AlarmName"] for alarm in found} == {alarm["AlarmName"] for alarm in alarms}
     assert all(alarm["AlarmActions"] == [topic] for alarm in found)
+
+
+OUTAGES = {"two minutes": range(60, 62), "five minutes": range(125, 130)}
+
+
+def test_a_replay_of_an_outage_of_five_minutes_fires_the_hourly_alert_once(tmp_path):
+    """S0-68: through the counters of the database and the exporter; one of two minutes does not fire it.
+
+    Four jobs a minute end in time, and all are late during an outage: 3.3 % and 8.3 % of an hour.
+    """
+    database = open_database(QueueSettings(), tmp_path)
+    reader = open_reader(database, DataKeys(FileKeyring(tmp_path / "keys")))
+    terms = QueueTerms.of(Settings())
+    series: dict[str, list[str]] = {}
+    for minute in range(200):
+        is_late = any(minute in outage for outage in OUTAGES.values())
+        with database.write(is_durable=False) as connection:
+            for _ in range(4):
+                row = {"tenant_id": "acme", "slo_class": None, "slo_target": 0.95}
+                count_job(connection, row, is_late=is_late, now=60.0 * minute)
+        for family in QueueCollector(reader, lambda: 0.0, terms).collect():
+            for sample in family.samples if family.name.startswith("filmgate_slo_") else ():
+                labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+                series.setdefault(f"{sample.name}{{{labels}}}", []).append(f"{sample.value:g}")
+    database.close()
+    fires = firing("FilmgateLateJobs")
+    expected = {55: 0, 65: 0, 120: 0, 126: 0, 131: 1, 180: 1, 195: 0}
+    checks = [(f"{minute}m", fires, value) for minute, value in expected.items()]
+    checks.append(("199m", f"changes({fires}[3h:1m])", 2))
+    history = {name: " ".join(values) for name, values in series.items()}
+    code, output = check_histories(tmp_path, rules_file(), [("1m", history, checks)])
+    assert code == 0, output

@@ -277,21 +277,6 @@ def test_a_burn_rate_counts_with_the_target_of_each_tenant(tmp_path):
     assert code == 0, output
 
 
-def test_the_replay_fires_the_hourly_alert_once_and_only_when_it_should(tmp_path):
-    """S0-68: 2 % late for two hours, 30 % for twenty minutes, then 2 % again, a value per minute.
-
-    The hour has more than 5 % late from the seventh bad minute until 54 minutes after the last one.
-    """
-    good, late = "0+98x120 11760+70x20 13160+98x120", "0+2x120 240+30x20 840+2x120"
-    fires = firing("FilmgateLateJobs")
-    times = {60: 0, 119: 0, 125: 0, 130: 1, 142: 1, 190: 1, 200: 0, 260: 0}
-    checks = [(f"{minute}m", fires, value) for minute, value in times.items()]
-    checks.append(("260m", f"changes({fires}[4h:2m])", 2))
-    history = {slo("good"): good, slo("late"): late, slo("allowed"): "0+5x260"}
-    code, output = check_histories(tmp_path, RULES, [("1m", history, checks)])
-    assert code == 0, output
-
-
 def exported_names():
     names = {"up"}
     for metric in METRICS:
