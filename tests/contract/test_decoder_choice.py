@@ -8,9 +8,10 @@ from filmgate.errors import UsageError
 from filmgate.pipeline.decode import is_fast_decoder, open_decoder
 from filmgate.pipeline.decode.fast import passes, trial
 from filmgate.pipeline.decode.fast.decoder import FastDecoder, unsupported_reason
-from filmgate.pipeline.decode.fast.trial import FILE_NAME, Trial, may_be_fast, read_trials
+from filmgate.pipeline.decode.fast.trial import may_be_fast
 from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
 from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.trials import FILE_NAME, Trial, read_trials
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import JsonFormatter
 from tests.zoo_vaes import COGVIDEOX, build_vae
@@ -152,7 +153,8 @@ def test_auto_uses_the_decoder_that_wins_the_trial_and_keeps_the_result(fast, is
 
 
 @pytest.mark.usefixtures("supported")
-def test_a_trial_times_both_decoders_and_a_damaged_file_is_replaced(tmp_path, caplog):
+def test_a_trial_times_both_decoders_and_a_damaged_file_is_replaced(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(trial, "LATENTS", (4, 4))
     (tmp_path / FILE_NAME).write_text("{not json")
     vae = build_vae("wan2.1").to(torch.bfloat16)
     is_fast = is_fast_decoder(open_decoder(vae))
