@@ -25,6 +25,7 @@ from benchmarks.denoisers import (
     recipe_of,
 )
 from filmgate.errors import DeviceError, UsageError
+from filmgate.pipeline.denoise.attention import choose_attention, torch_attention
 from filmgate.pipeline.kernel_cache import set_cache_folder
 from filmgate.pipeline.loading.compilation import BlockCompiler
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 EAGER, COMPILED, CUDNN, FLASH = "eager", "compiled", "cudnn", "flash"
 COMPILED_CUDNN, WHOLE = "compiled_cudnn", "whole"
+FUSED, FUSED_TORCH = "fused", "fused_torch"  # with the attention that wins the trial, and with torch's own
 TWO_FORWARDS, ONE_BATCH = "two_forwards", "one_batch"
 FLOAT32, TEXT, TEXT_CACHED = "float32", "text", "text_cached"
 
@@ -60,10 +62,20 @@ FORWARDS = {
     TWO_FORWARDS: Variant(passes=2),
     ONE_BATCH: Variant(is_doubled=True),
 }
-VARIANTS = (*FORWARDS, WHOLE, FLOAT32, TEXT, TEXT_CACHED)
-AT_EVERY_SIZE = (EAGER, COMPILED)
+VARIANTS = (*FORWARDS, FUSED, FUSED_TORCH, WHOLE, FLOAT32, TEXT, TEXT_CACHED)
+AT_EVERY_SIZE = (EAGER, COMPILED, FUSED)
 # Most important first, because a run may be interrupted.
-AT_FIRST_SIZE = (CUDNN, TWO_FORWARDS, ONE_BATCH, TEXT, TEXT_CACHED, FLOAT32, COMPILED_CUDNN, FLASH)
+AT_FIRST_SIZE = (
+    FUSED_TORCH,
+    CUDNN,
+    TWO_FORWARDS,
+    ONE_BATCH,
+    TEXT,
+    TEXT_CACHED,
+    FLOAT32,
+    COMPILED_CUDNN,
+    FLASH,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +159,27 @@ class DenoiseBench:
             self._compiler.switch_off()
             whole = torch.compile(self._network, backend=self._case.backend)
             return self._measure_forward(variant, size, Variant(is_compiled=True), whole)
+        if variant in {FUSED, FUSED_TORCH}:
+            return self._measure_fused(variant, size)
         chosen = FORWARDS[variant]
         if chosen.needs_cuda and not self._is_cuda:
             raise DeviceError(f"{variant} attention needs a GPU")
         self._switch(chosen)
         return self._measure_forward(variant, size, chosen, self._network)
+
+    def _measure_fused(self, name: str, size: Size) -> Measured:
+        from filmgate.pipeline.denoise.fused.wan import FusedWan
+
+        if not self._is_cuda:
+            raise DeviceError(f"{name} needs a GPU")
+        self._compiler.switch_off()
+        attention = choose_attention(self._network) if name == FUSED else torch_attention
+        fused = FusedWan(self._network, attention)
+        fused.switch_on()
+        try:
+            return self._measure_forward(name, size, Variant(), self._network)
+        finally:
+            fused.switch_off()
 
     def _switch(self, variant: Variant) -> None:
         if not variant.is_compiled:

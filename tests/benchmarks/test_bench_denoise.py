@@ -12,6 +12,7 @@ from benchmarks.denoise_variants import (
     COMPILED,
     EAGER,
     FLOAT32,
+    FUSED,
     ONE_BATCH,
     TEXT,
     TEXT_CACHED,
@@ -97,7 +98,7 @@ def test_the_denoiser_keeps_the_same_modules_in_float32_as_diffusers():
 
 def test_the_most_important_variants_come_first_and_the_whole_model_only_by_name():
     steps = plan([SMALL, LARGE], set())
-    assert steps[:4] == [(EAGER, SMALL), (COMPILED, SMALL), (EAGER, LARGE), (COMPILED, LARGE)]
+    assert steps[:6] == [(name, size) for size in (SMALL, LARGE) for name in (EAGER, COMPILED, FUSED)]
     assert {name for name, _ in steps} == {*AT_EVERY_SIZE, *AT_FIRST_SIZE}
     assert all(size == SMALL for name, size in steps if name in AT_FIRST_SIZE)
     assert plan([SMALL], {WHOLE}) == [(WHOLE, SMALL)]

@@ -15,8 +15,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 NUMBERS = {"height", "width", "zoom", "programs", "count", "size", "columns", "channel_step", "frame_step"}
+NUMBERS |= {"rows_per_moment", "tokens"}
 HALVES = {"residual", "kept", "y_and_b", "cache", "frames_in", "maps"}
 BYTES = {"sound"}
+BLOCKS = {"_add_and_norm", "_norm_and_rotate"}  # of the denoiser: bfloat16, except their tables
 
 
 def type_of(kernel_name, name):
@@ -26,6 +28,8 @@ def type_of(kernel_name, name):
         return "fp32"
     if name in BYTES or (kernel_name, name) == ("_to_yuv", "out"):
         return "*u8"
+    if kernel_name in BLOCKS:
+        return "*fp32" if name in ("gate_table", "table", "cosines", "sines") else "*bf16"
     halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_softmax", "out")
     return "*fp16" if halves else "*fp32"
 
@@ -40,12 +44,15 @@ for capability, module, kernel_name, warps, constants in json.loads(sys.argv[1])
     print(capability, kernel_name, len(built.asm["cubin"]))
 """
 FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "transfer.colour_kernel"
+DENOISER = "denoise.fused.kernels"
 COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "has_norm": True, "has_cache": True}
 WIDE = {"channels": 96, "lanes": 128, "pixels": 16}
 NARROW = {"channels": 384, "lanes": 512, "pixels": 2}
 TO_FRAMES = {"has_bias": True, "has_residual": True, "channels": 128, "groups": 32, "pixels": 16, "rounds": 4}
 UPSAMPLED = TO_FRAMES | {"has_residual": False}
 NORMALISE = {"has_cache": True, "channels": 128, "pixels": 16}
+MODULATED = {"gate_vectors": 6, "gate": 5, "vectors": 6, "shift": 0, "scale": 1, "has_affine": False}
+AFFINE = MODULATED | {"gate": -1, "shift": -1, "scale": -1, "has_affine": True}
 KERNELS = [
     (FAST, "_combine", 8, COMBINE | {"frames": 4, "output_layout": 1, "input_layout": 2, **WIDE}),
     (FAST, "_combine", 2, COMBINE | {"frames": 1, "output_layout": 2, "input_layout": 1, **NARROW}),
@@ -57,6 +64,9 @@ KERNELS = [
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 4, "latents": 2, "layout": 2, "is_start": False}),
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 1, "latents": 1, "layout": 0, "is_start": True}),
     (COLOURS, "_to_yuv", 4, {"columns": 512}),
+    (DENOISER, "_add_and_norm", 4, MODULATED | {"has_branch": True, "rows": 4, "lanes": 2048}),
+    (DENOISER, "_add_and_norm", 16, AFFINE | {"has_branch": False, "rows": 1, "lanes": 8192}),
+    (DENOISER, "_norm_and_rotate", 4, {"has_key": True, "has_rotation": True, "pairs": 64, "lanes": 2048}),
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from diffusers import UniPCMultistepScheduler
 
-from benchmarks.denoise_variants import relative_norm
+from benchmarks.denoise_variants import Case, open_bench, relative_norm
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.schedule import find_first_step, steps_without_waiting
 from filmgate.pipeline.loading.loader import load_model
@@ -36,19 +36,41 @@ def latents_of(model, renderer):
 
 @pytest.fixture(scope="module")
 def eager():
-    return latents_of(*renderer_of(compile="off"))
+    return latents_of(*renderer_of(compile="off", kernels="off"))
 
 
-def test_a_worker_compiles_by_default_and_gives_the_same_latents(eager):
-    model, renderer = renderer_of()
+@pytest.fixture(scope="module")
+def precise():
+    return latents_of(*renderer_of(compile="off", dtype="float32"))
+
+
+def test_a_worker_compiles_without_fused_kernels_and_gives_the_same_latents(eager, precise):
+    model, renderer = renderer_of(kernels="off")
     compiled = latents_of(model, renderer)
     assert renderer._compiler.is_on
-    precise = latents_of(*renderer_of(compile="off", dtype="float32"))
     assert relative_norm(compiled, precise) < 1.5 * relative_norm(eager, precise)
 
 
-def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit(eager):
+def test_fused_kernels_are_no_further_from_float32_than_eager(eager, precise):
+    """Also without a worker: they need no compilation of minutes."""
     model, renderer = renderer_of(compile="off")
+    fused = latents_of(model, renderer)
+    assert renderer._fused.is_on
+    assert relative_norm(fused, precise) < 1.5 * relative_norm(eager, precise)
+
+
+def test_a_pass_of_full_size_is_fused_and_no_further_from_float32_than_eager():
+    bench, _ = open_bench(
+        Case("wan2.1-1.3b", frames=17, rounds=1), [(480, 272)], PipelineSettings(device="cuda")
+    )
+    for name in ("eager", "fused", "fused_torch"):
+        bench.measure(name, (480, 272))
+    errors = bench.measure("float32", (480, 272)).relative_differences
+    assert max(errors["fused"], errors["fused_torch"]) < 1.1 * errors["eager"]
+
+
+def test_cached_text_on_the_gpu_gives_the_same_latents_bit_for_bit(eager):
+    model, renderer = renderer_of(compile="off", kernels="off")
     first, second = (denoise(model, renderer) for _ in range(2))
     assert (first.is_text_cached, second.is_text_cached) == (False, True)
     assert torch.equal(first.latents, second.latents)

@@ -15,6 +15,7 @@ from filmgate.pipeline.clip_writer import ClipOutputs, ClipReport, ClipWriter
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.decode import check_choice
 from filmgate.pipeline.denoise.denoise import DenoisedClip, denoise
+from filmgate.pipeline.denoise.fused.choice import FusedDenoiser
 from filmgate.pipeline.encode.clip_file import check_target
 from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
 from filmgate.pipeline.loading.adapters import AdapterCache, AdapterSwitch
@@ -70,6 +71,7 @@ class Renderer:
         self._device = model.placement.device
         check_choice(model.pipe.vae, settings.decoder, self._device)
         self._compiler = open_compiler(model.pipe, model.family, settings)
+        self._fused = FusedDenoiser(model, settings)
         self._texts = TextCache(settings.text_cache_bytes)
         self._adapters = AdapterSwitch(model, adapters or AdapterCache(_no_adapter, 0))
         self._streams = open_streams(self._device)
@@ -150,8 +152,9 @@ class Renderer:
             self._adapters.switch(request.lora)
         work = partial(denoise, self._model, text, request, control, self._streams)
         is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
+        otherwise = partial(self._compiler.run, work, is_compiled=is_compiled)
         with wiping(text.arguments):
-            return self._compiler.run(work, is_compiled=is_compiled)
+            return self._fused.run(work, otherwise=otherwise)
 
     def _writer_for(self, fps: int) -> ClipWriter:
         if self._writer is None or self._writer[0] != fps:

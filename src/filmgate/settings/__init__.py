@@ -15,13 +15,13 @@ from filmgate.errors import SettingsError
 from filmgate.settings.audit import AuditSettings
 from filmgate.settings.limits import LimitSettings
 from filmgate.settings.management import ManagementSettings
+from filmgate.settings.pipeline import PipelineSettings
 from filmgate.settings.sections import (
     AdmissionSettings,
     ApiSettings,
     ClassifierSettings,
     ClientSettings,
     ModelSettings,
-    PipelineSettings,
     PlannerSettings,
     ProviderSettings,
     QueueSettings,

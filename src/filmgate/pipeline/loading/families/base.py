@@ -54,6 +54,7 @@ class Family:
     fps: ClassVar[int]
     size_multiple: ClassVar[int] = 16  # the pipeline requires sides that are a multiple of this
     is_compilation_proven: ClassVar[bool] = False  # measured: `pipeline.compile = auto` may compile it
+    has_fused_blocks: ClassVar[bool] = False  # `fuse` knows its denoisers
     has_quality_levels: ClassVar[bool] = False  # measured with predicted passes: renders every quality level
 
     @property
@@ -65,6 +66,10 @@ class Family:
         """The networks that run at every step, the main one first."""
         parts = (pipe.components.get(name) for name in self.denoisers)
         return [part for part in parts if part is not None]
+
+    def fuse(self, network: Any, attention: Any) -> Any | None:  # noqa: ARG002
+        """The denoiser `network` on fused kernels with this attention, or None if they do not support it."""
+        return None
 
     def takes_image(self, pipe: Pipeline) -> bool:
         """Whether a clip may start from an image."""

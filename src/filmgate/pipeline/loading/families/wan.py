@@ -1,6 +1,7 @@
 """Wan 2.1 and 2.2."""
 
 from dataclasses import replace
+from typing import Any
 
 from filmgate.jobs import Size
 from filmgate.pipeline.loading.families.base import EMBEDS, Defaults, Family, Pipeline
@@ -16,7 +17,13 @@ class Wan(Family):
     denoisers = ("transformer", "transformer_2")
     fps = 16
     is_compilation_proven = True
+    has_fused_blocks = True
     has_quality_levels = True
+
+    def fuse(self, network: Any, attention: Any) -> Any | None:
+        from filmgate.pipeline.denoise.fused.wan import FusedWan, can_fuse  # imports Triton
+
+        return FusedWan(network, attention) if can_fuse(network) else None
 
     def takes_image(self, pipe: Pipeline) -> bool:
         return super().takes_image(pipe) or _is_5b(pipe)

@@ -1,0 +1,98 @@
+"""Attention without a mask: torch's own, or flash-attn-4 where it is installed and faster.
+
+flash-attn-4 is an optional dependency, the extra `flash`. It compiles its kernels on first use.
+"""
+
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from filmgate.pipeline.kernel_cache import cache_folder
+from filmgate.pipeline.trials import machine_key, time_both, wins_trial
+from filmgate.telemetry.logs import Log
+
+log = Log("attention")
+
+TRIAL_TOKENS = 8192
+MAX_ERROR = 0.01  # relative norm of the difference to torch's attention; 0.003 was measured in bfloat16
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries, keys and values to outputs, each [batch, tokens, heads, head size]."""
+
+
+def torch_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The kernel that torch selects."""
+    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    return functional.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+
+
+@torch.library.custom_op("filmgate::flash_attention", mutates_args=())
+def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """flash-attn-4 as one operator, which torch.compile calls without looking inside."""
+    out: Tensor = _flash_function()(query, key, value)[0]
+    return out
+
+
+@flash_attention.register_fake
+def _(query: Tensor, _key: Tensor, _value: Tensor) -> Tensor:
+    return query.new_empty(query.shape)
+
+
+def is_flash_installed() -> bool:
+    try:
+        return find_spec("flash_attn.cute") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@cache
+def _flash_function() -> Any:
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")  # read at import
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(cache_folder() / "flash-attn-4"))
+    from flash_attn.cute import flash_attn_func
+
+    return flash_attn_func
+
+
+def choose_attention(network: Any) -> Attention:
+    """flash-attn-4 if it is installed, agrees with torch's attention and is faster for these heads."""
+    config, weight = network.config, next(network.parameters())
+    heads, size = config.num_attention_heads, config.attention_head_dim
+    if weight.device.type != "cuda" or not is_flash_installed():
+        return torch_attention
+    dtype = network.dtype
+    key = f"attention, {heads} heads of {size}, {dtype}, {machine_key(weight.device, 'flash-attn-4')}"
+    return (
+        flash_attention
+        if _wins(key, (1, TRIAL_TOKENS, heads, size), dtype, weight.device)
+        else torch_attention
+    )
+
+
+@torch.inference_mode()
+def _wins(key: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> bool:
+    query, keys, values = (torch.randn(shape, device=device, dtype=dtype) for _ in range(3))
+    try:
+        found, expected = (one(query, keys, values).float() for one in (flash_attention, torch_attention))
+        error = float((found - expected).norm() / expected.norm())
+        if not error <= MAX_ERROR:
+            log.warning(
+                "flash-attn-4 differs from torch's attention; not using it", relative_error=round(error, 4)
+            )
+            return False
+        fast, exact = (
+            partial(flash_attention, query, keys, values),
+            partial(torch_attention, query, keys, values),
+        )
+        return wins_trial(key, lambda: time_both(fast, exact, device))
+    except torch.OutOfMemoryError:
+        log.warning("not enough GPU memory to try flash-attn-4; using torch's attention")
+    except Exception as exc:  # noqa: BLE001 - a package that compiles on this machine fails in many ways
+        log.warning("flash-attn-4 failed; using torch's attention", error=exc)
+    return False

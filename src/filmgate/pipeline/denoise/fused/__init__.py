@@ -1,0 +1,1 @@
+"""Transformer blocks with fewer passes over memory: own kernels between the matrix products."""

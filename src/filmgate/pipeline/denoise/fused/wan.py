@@ -1,0 +1,233 @@
+"""The transformer of Wan through fused kernels: the same weights and modules, another forward pass.
+
+Between the matrix products and attentions of a block stand five passes over memory, each of which reads and
+writes a value once. GELU runs in the epilogue of its product. Keys and values of the text, and the tables of
+the rotation, are made once per clip; what does not depend on the prompt, once per step.
+"""
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import torch
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
+from torch import Tensor, nn
+from torch.nn import functional
+
+from filmgate.pipeline.denoise.attention import Attention, torch_attention
+from filmgate.pipeline.denoise.fused.kernels import Gate, Modulation, Norm, add_and_norm, norm_and_rotate
+from filmgate.pipeline.denoise.fused.once import Remembered
+
+Rotation = tuple[Tensor, Tensor]
+PROMPTS = 2  # with guidance, a clip has two
+TEXT_TOKENS = 512  # as in diffusers; an image's tokens stand before them
+
+
+class FusedBlock:
+    """One WanTransformerBlock, from the first norm to where the first norm of the next block stands."""
+
+    def __init__(self, block: Any, attention: Attention) -> None:
+        self._block = block
+        self._attention = attention
+        self.text = Remembered(self._text_keys_and_values, PROMPTS)
+
+    def first_norm(self, time: Tensor) -> Norm:
+        return Norm(self._block.norm1.eps, None, self._modulation(time), (0, 1))
+
+    def run(
+        self, states: tuple[Tensor, Tensor], text: Tensor, time: Tensor, rotation: Rotation, following: Norm
+    ) -> tuple[Tensor, Tensor]:
+        """From (the stream, its first norm) to (the stream, the norm that comes after this block)."""
+        stream, normal = states
+        block, modulation = self._block, self._modulation(time)
+        branch = self._attend_to_clip(normal, rotation)
+        second = Norm(block.norm2.eps, (block.norm2.weight, block.norm2.bias))
+        stream, normal = add_and_norm(stream, branch, Gate(modulation, 2), second)
+        branch = self._attend_to_text(normal, text)
+        third = Norm(block.norm3.eps, None, modulation, (3, 4))
+        stream, normal = add_and_norm(stream, branch, None, third)
+        branch = self._feed_forward(normal)
+        return add_and_norm(stream, branch, Gate(modulation, 5), following)
+
+    def _modulation(self, time: Tensor) -> Modulation:
+        return Modulation(self._block.scale_shift_table[0], time)
+
+    def _attend_to_clip(self, normal: Tensor, rotation: Rotation) -> Tensor:
+        attn = self._block.attn1
+        weights = (attn.norm_q.weight, attn.norm_k.weight)
+        query, key = norm_and_rotate(attn.to_q(normal), attn.to_k(normal), weights, rotation, attn.norm_q.eps)
+        three = [by_head(one, attn.heads) for one in (query, key, attn.to_v(normal))]
+        out: Tensor = attn.to_out[0](self._attention(*three).flatten(2, 3))
+        return out
+
+    def _attend_to_text(self, normal: Tensor, text: Tensor) -> Tensor:
+        """Few keys: torch's attention is faster than flash-attn-4 there."""
+        attn = self._block.attn2
+        query, _ = norm_and_rotate(attn.to_q(normal), None, (attn.norm_q.weight,) * 2, None, attn.norm_q.eps)
+        query = by_head(query, attn.heads)
+        attended, *more = (torch_attention(query, key, value) for key, value in self.text(text))
+        for one in more:
+            attended = attended + one
+        out: Tensor = attn.to_out[0](attended.flatten(2, 3))
+        return out
+
+    def _feed_forward(self, normal: Tensor) -> Tensor:
+        first, last = self._block.ffn.net[0].proj, self._block.ffn.net[2]
+        out: Tensor = last(gelu_of_product(normal, first))
+        return out
+
+    def _text_keys_and_values(self, text: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Of the prompt and, where the model reads one, of the image."""
+        attn = self._block.attn2
+        image_tokens = 0 if attn.add_k_proj is None else text.shape[1] - TEXT_TOKENS
+        image, text = text[:, :image_tokens], text[:, image_tokens:]
+        pairs = [(attn.norm_k(attn.to_k(text)), attn.to_v(text))]
+        if attn.add_k_proj is not None:
+            pairs.append((attn.norm_added_k(attn.add_k_proj(image)), attn.add_v_proj(image)))
+        return [(by_head(key, attn.heads), by_head(value, attn.heads)) for key, value in pairs]
+
+
+class FusedWan:
+    """A WanTransformer3DModel that runs fused while it is switched on."""
+
+    def __init__(self, network: Any, attention: Attention) -> None:
+        self._network = network
+        self._time = Remembered(self._embed_time)
+        self._text = Remembered(self._embed_text, PROMPTS)
+        self._patches = Remembered(self._embed_patches)
+        self._rotation = Remembered(self._make_rotation)
+        self._blocks = [FusedBlock(block, attention) for block in network.blocks]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        config: Mapping[str, Any] = self._network.config
+        return config
+
+    def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
+        """Inputs of a short pass with noise: one moment for the clip, and one for each token."""
+        config, weight = self._network.config, self._network.proj_out.weight
+        draw = torch.Generator().manual_seed(0)
+        sizes = {
+            "hidden_states": (1, config.in_channels, *shape),
+            "encoder_hidden_states": (1, 512, config.text_dim),
+        }
+        if config.image_dim is not None:
+            sizes["encoder_hidden_states_image"] = (1, 257, config.image_dim)
+        noise = {
+            name: torch.randn(size, generator=draw).to(weight.device, weight.dtype)
+            for name, size in sizes.items()
+        }
+        tokens = prod(size // step for size, step in zip(shape, config.patch_size, strict=True))
+        moments = torch.linspace(100.0, 900.0, tokens, device=weight.device)
+        return [noise | {"timestep": time} for time in (moments[:1], moments[None])]
+
+    def run(self, inputs: dict[str, Any]) -> Tensor:
+        """One pass of the network, fused if that is switched on."""
+        out: Tensor = self._network(**inputs, return_dict=False)[0]
+        return out
+
+    def switch_on(self) -> None:
+        self._network.forward = self.forward
+
+    def switch_off(self) -> None:
+        """Restore the network, and release what was kept for the clip: adapters may change the weights."""
+        self._network.__dict__.pop("forward", None)
+        kept: list[Remembered[Any]] = [self._time, self._text, self._patches, self._rotation]
+        for one in (*kept, *(block.text for block in self._blocks)):
+            one.clear()
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether diffusers has replaced forward passes itself, as its step caches do."""
+        registries = (getattr(one, "_diffusers_hook", None) for one in (self._network, *self._network.blocks))
+        return any(registry is not None and registry.hooks for registry in registries)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        timestep: Tensor,
+        encoder_hidden_states: Tensor,
+        encoder_hidden_states_image: Tensor | None = None,
+        return_dict: bool = True,  # noqa: FBT001
+        attention_kwargs: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> Any:
+        """As the network's own. The time step is one number, or one per token."""
+        network = self._network
+        rotation = self._rotation(*hidden_states.shape[2:])
+        text = self._text(encoder_hidden_states, encoder_hidden_states_image)
+        times = self._time(timestep, encoder_hidden_states.dtype)
+        stream = self._patches(hidden_states)
+        last = Norm(network.norm_out.eps, None, Modulation(network.scale_shift_table[0], times[1]), (0, 1))
+        norms = [*(block.first_norm(times[0]) for block in self._blocks), last]
+        states = add_and_norm(stream, None, None, norms[0])
+        for block, following in zip(self._blocks, norms[1:], strict=True):
+            states = block.run(states, text, times[0], rotation, following)
+        output = self._to_latents(network.proj_out(states[1]), hidden_states.shape)
+        if not return_dict:
+            return (output,)
+        return Transformer2DModelOutput(sample=output)
+
+    def _embed_text(self, text: Tensor, image: Tensor | None) -> Tensor:
+        embedder = self._network.condition_embedder
+        embedded: Tensor = embedder.text_embedder(text)
+        return embedded if image is None else torch.cat([embedder.image_embedder(image), embedded], dim=1)
+
+    def _embed_time(self, timestep: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The vectors of the blocks, [moments, 6, width], and those of the last norm, [moments, 2, width]."""
+        embedder = self._network.condition_embedder
+        waves = embedder.timesteps_proj(timestep.flatten())
+        time = embedder.time_embedder(waves.to(next(embedder.time_embedder.parameters()).dtype)).to(dtype)
+        vectors = embedder.time_proj(embedder.act_fn(time)).unflatten(1, (6, -1))
+        return vectors.contiguous(), time.unsqueeze(1).expand(-1, 2, -1).contiguous()
+
+    def _embed_patches(self, latents: Tensor) -> Tensor:
+        """[batch, tokens, width]: the convolution as a product, because its windows do not overlap."""
+        conv = self._network.patch_embedding
+        steps = conv.kernel_size
+        split = [
+            part for size, step in zip(latents.shape[2:], steps, strict=True) for part in (size // step, step)
+        ]
+        windows = latents.reshape(*latents.shape[:2], *split).permute(0, 2, 4, 6, 1, 3, 5, 7)
+        return functional.linear(windows.flatten(4).flatten(1, 3), conv.weight.flatten(1), conv.bias)
+
+    def _to_latents(self, patches: Tensor, shape: torch.Size) -> Tensor:
+        steps = self._network.config.patch_size
+        counts = [size // step for size, step in zip(shape[2:], steps, strict=True)]
+        split = patches.reshape(shape[0], *counts, *steps, -1).permute(0, 7, 1, 4, 2, 5, 3, 6)
+        return split.flatten(6, 7).flatten(4, 5).flatten(2, 3)
+
+    def _make_rotation(self, *shape: int) -> Rotation:
+        rope = self._network.rope
+        return compact_tables(*rope(rope.freqs_cos.new_empty(1, 1, *shape)))
+
+
+def can_fuse(network: Any) -> bool:
+    """Whether this configuration has fused kernels: norms where Wan has them, and plain weights."""
+    config = network.config
+    layers = [layer for block in network.blocks for layer in block.modules() if isinstance(layer, nn.Linear)]
+    return (
+        config.qk_norm is not None
+        and bool(config.cross_attn_norm)
+        and config.attention_head_dim % 2 == 0
+        and bool(layers)  # quantised blocks have none
+        and all(type(layer.weight.data) is Tensor and layer.bias is not None for layer in layers)
+    )
+
+
+def by_head(given: Tensor, heads: int) -> Tensor:
+    return given.view(*given.shape[:2], heads, -1)
+
+
+def compact_tables(cosines: Tensor, sines: Tensor) -> Rotation:
+    """One cosine and one sine per pair of values; diffusers repeats each for both values of the pair."""
+    return cosines[0, :, 0, 0::2].contiguous(), sines[0, :, 0, 1::2].contiguous()
+
+
+def gelu_of_product(given: Tensor, layer: nn.Linear) -> Tensor:
+    """GELU, approximated by tanh, of a linear layer."""
+    if not given.is_cuda:
+        return functional.gelu(layer(given), approximate="tanh")
+    flat = torch._addmm_activation(  # noqa: SLF001 - cuBLASLt applies it before the product is rounded
+        layer.bias, given.flatten(0, 1), layer.weight.t(), use_gelu=True
+    )
+    return flat.view(*given.shape[:2], -1)

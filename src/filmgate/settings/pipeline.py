@@ -1,0 +1,56 @@
+"""The settings of the frame pipeline."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from filmgate.settings.sections import Section
+
+
+class PipelineSettings(Section):
+    """The frame pipeline."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
+        default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
+    )
+    offload: Literal["auto", "none", "model", "layers"] = Field(
+        default="auto",
+        description="what is moved off the GPU while it is not used; auto decides by free memory",
+    )
+    compile: Literal["auto", "off", "on"] = Field(
+        default="auto",
+        description="compile transformer blocks; auto: in workers on CUDA, for models where it was measured",
+    )
+    kernels: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto: Filmgate's denoiser kernels where they are exact and faster; off: never",
+    )
+    compile_cache: str = Field(
+        default="", description="folder for compiled kernels; empty: torch's default in the temporary folder"
+    )
+    text_cache_bytes: int = Field(
+        default=256 << 20, ge=0, description="host memory for cached prompt embeddings; 0 disables the cache"
+    )
+    decoder: Literal["auto", "exact", "fast"] = Field(
+        default="auto",
+        description="exact: the VAE's own layers; fast: Filmgate's kernels; auto: the faster one, timed once",
+    )
+    codec: Literal["h264", "hevc", "av1"] = Field(
+        default="h264", description="video codec of the finished file"
+    )
+    encoder: Literal["auto", "software", "nvenc"] = Field(
+        default="auto", description="auto: NVENC if a test frame can be encoded, else software"
+    )
+    preset: str = Field(default="veryfast", description="preset of the software encoders")
+    encoder_threads: int = Field(
+        default=8,
+        ge=1,
+        le=128,
+        description="maximum threads of the software encoders; never more than there are cores",
+    )
+    crf: int = Field(
+        default=18, ge=0, le=51, description="constant quality; lower values are better and larger"
+    )
+    device_slots: int = Field(default=2, ge=2, le=16, description="chunks in the device ring")
+    host_slots: int = Field(default=8, ge=2, le=64, description="chunks in the page-locked host ring")
