@@ -20,6 +20,11 @@ from filmgate.telemetry.logs import Log
 log = Log("attention")
 
 TRIAL_TOKENS = 8192
+# Tiles that are faster than the package's own choice, by generation and head size, measured at 32,760 tokens
+# and 12 heads: 703 TFLOP/s instead of 687 on one H200. The result is the same, bit for bit.
+TILES: dict[tuple[int, int], dict[str, Any]] = {
+    (9, 128): {"tile_mn": (192, 128), "mma_pv_is_rs": False, "intra_wg_overlap": True},
+}
 MAX_ERROR = 0.01  # relative norm of the difference to torch's attention; 0.003 was measured in bfloat16
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -35,7 +40,8 @@ def torch_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 @torch.library.custom_op("filmgate::flash_attention", mutates_args=())
 def flash_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """flash-attn-4 as one operator, which torch.compile calls without looking inside."""
-    out: Tensor = _flash_function()(query, key, value)[0]
+    tile = TILES.get((torch.cuda.get_device_capability(query.device)[0], query.shape[-1]), {})
+    out: Tensor = _flash_function()(query, key, value, **tile)[0]
     return out
 
 
@@ -55,9 +61,9 @@ def is_flash_installed() -> bool:
 def _flash_function() -> Any:
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")  # read at import
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(cache_folder() / "flash-attn-4"))
-    from flash_attn.cute import flash_attn_func
+    from flash_attn.cute.interface import _flash_attn_fwd
 
-    return flash_attn_func
+    return _flash_attn_fwd  # flash_attn_func takes no tile
 
 
 def choose_attention(network: Any) -> Attention:
