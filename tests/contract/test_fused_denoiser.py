@@ -105,6 +105,13 @@ def test_remembered_results_belong_to_the_same_objects_and_end_with_the_clip():
     assert kept(third) == 6
 
 
+def test_what_was_kept_of_a_clip_is_overwritten_when_it_ends():
+    kept = Remembered(lambda text: [(text + 1, text + 2)])
+    ((key, value),) = kept(torch.zeros(3))
+    kept.clear()
+    assert not torch.cat([key, value]).any()
+
+
 def test_only_supported_models_and_settings_try_the_kernels(on_a_gpu):
     assert is_supported(on_a_gpu(), AUTO)
     assert is_supported(on_a_gpu("wan2.2-two-experts", torch.float16), AUTO)

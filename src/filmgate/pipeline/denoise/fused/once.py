@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 from torch import Tensor
 
+from filmgate.pipeline.wipe import wipe
+
 T = TypeVar("T")
 
 
@@ -30,6 +32,8 @@ class Remembered(Generic[T]):
         return result
 
     def clear(self) -> None:
+        """Forget the calls, and overwrite their results: they come from the content of a clip."""
+        wipe([result for _, result in self._calls])
         self._calls.clear()
 
 
