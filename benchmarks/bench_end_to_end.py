@@ -12,8 +12,10 @@ loading, and for the service its start and compiling too.
 import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -143,7 +145,7 @@ def diffusers_way(plan: Plan, _folder: Path) -> Iterator[Render]:
     dtype = torch.float32 if plan.device == "cpu" else torch.bfloat16
     pipe = DiffusionPipeline.from_pretrained(source, dtype=dtype).to(plan.device)
     pipe.set_progress_bar_config(disable=True)
-    seconds: dict[str, float] = {}
+    encoder, seconds = find_encoder(), dict[str, float]()
     time_calls(pipe, "encode_prompt", seconds, "text")
     time_calls(pipe.vae, "decode", seconds, "decode")
     time_calls(pipe.video_processor, "postprocess_video", seconds, "copy")
@@ -156,7 +158,7 @@ def diffusers_way(plan: Plan, _folder: Path) -> Iterator[Render]:
         began = time.perf_counter()
         frames = pipe(prompt_of(number), output_type="np", **shape, **asked).frames[0]
         rendered = time.perf_counter()
-        write_frames(frames, path)
+        write_frames(frames, path, encoder)
         denoise = rendered - began - sum(seconds.values())
         return {**seconds, "denoise": denoise, "encode": time.perf_counter() - rendered}
 
@@ -194,17 +196,19 @@ def free_device() -> None:
 
 
 def find_encoder() -> str:
-    """What `export_to_video` of diffusers would use here; PyAV where it finds none of its libraries."""
+    """What `export_to_video` of diffusers can use here; PyAV where none of its libraries works."""
     from diffusers.utils.import_utils import is_imageio_available, is_opencv_available
 
-    if is_imageio_available():
-        return "imageio"
-    return "opencv" if is_opencv_available() else "pyav"
+    if is_imageio_available() and find_spec("imageio_ffmpeg"):
+        with suppress(RuntimeError):  # the package is there, and no ffmpeg
+            import_module("imageio_ffmpeg").get_ffmpeg_exe()
+            return "imageio"
+    return "opencv" if is_opencv_available() and not is_imageio_available() else "pyav"
 
 
-def write_frames(frames: Any, path: Path) -> None:
+def write_frames(frames: Any, path: Path, encoder: str) -> None:
     """`export_to_video`; without its libraries, the same loop with PyAV and Filmgate's encoder settings."""
-    if find_encoder() != "pyav":
+    if encoder != "pyav":
         from diffusers.utils.export_utils import export_to_video
 
         export_to_video(frames, str(path), fps=FPS)
