@@ -40,14 +40,16 @@ def test_the_file_needs_no_buildkit():
     assert text.split("ARG ")[1].startswith("BASE=debian:trixie-slim\n")
 
 
-def test_both_images_run_as_a_user_without_build_tools():
+def test_both_images_run_as_a_user_without_installers_and_the_worker_has_what_triton_needs():
+    """S2-44. The C compiler is in the worker image alone: ADR 95."""
     for image in ("server", "worker"):
         lines = instructions(image)
         users = [line for line in lines if line.startswith("USER ")]
-        assert users == ["USER 10001:10001"]
+        assert users[-1] == "USER 10001:10001"
         installed = " ".join(line for line in lines if "apt-get install" in line)
         assert "python3" in installed
-        assert not re.search(r"pip|venv|gcc|build-essential|cuda", installed)
+        assert not re.search(r"pip|venv|build-essential|cuda", installed)
+        assert ("gcc" in installed, "libpython3-dev" in installed) == (image == "worker",) * 2
         assert not any(line.startswith(("COPY src", "COPY .", "ADD ")) for line in lines)
 
 
