@@ -143,7 +143,7 @@ def test_a_clip_may_be_written_to_stdout_and_scaled(monkeypatch, capfdbinary, tm
     [
         (("a cat", "-o", "clip.gif"), "--output: clips are MP4 files; use clip.mp4 instead of clip.gif"),
         (("a cat", "-o", "-", "--json"), "--output: - writes a single clip"),
-        (("a cat", "--prompts", "x.txt"), "PROMPT: give either PROMPT or --prompts FILE"),
+        (("a cat", "--prompts", "x.txt"), "PROMPT: give either PROMPT or --prompts FILE, not both"),
         (("--prompts", "missing.txt"), "--prompts: missing.txt cannot be read"),
         (("a cat", "-n", "2", "--thumbnail", "t.jpg"), "--thumbnail, --spritesheet: is written for a single"),
         (("a cat", "--seconds", "60"), "--seconds: flipbook renders 0.25 to 12 seconds"),

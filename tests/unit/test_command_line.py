@@ -83,6 +83,20 @@ def test_the_page_of_the_command_line_lists_every_command():
     assert listed == set(typer.main.get_command(app).commands)
 
 
+def test_no_line_of_any_help_is_cut():
+    """Also in a terminal of 80 columns."""
+
+    def helps(command, parent=None):
+        context = typer.Context(command, info_name=command.name, parent=parent, terminal_width=80)
+        yield command.get_help(context)
+        for child in getattr(command, "commands", {}).values():
+            yield from helps(child, context)
+
+    lists = [text.partition("Commands:")[2] for text in helps(typer.main.get_command(app))]
+    assert len([text for text in lists if text]) > 5
+    assert [text for text in lists if "..." in text] == []
+
+
 def test_help_lists_commands_in_the_order_people_need_them():
     shown = filmgate("-h").stdout
     listed = re.findall(r"^  (\w+)  ", shown.partition("Commands:")[2], re.MULTILINE)

@@ -93,6 +93,7 @@ def listen(api: ApiSettings) -> Listener:
     except OSError as exc:
         listener.close()
         raise SettingsError(
-            f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose another port", option="--port"
+            f"cannot listen on {api.host}:{api.port}: {exc.strerror}; choose another port or address",
+            option="--port",
         ) from exc
     return listener

@@ -11,6 +11,8 @@ from filmgate.cli.data_folder import Data, opened_database, settings_with
 from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
+    from typing import TextIO
+
     from filmgate.audit.log import AuditLog, Query
     from filmgate.audit.records import AuditRecord
     from filmgate.audit.verify import Verification
@@ -57,7 +59,7 @@ def export_audit(
     from filmgate.audit.log import AuditLog
 
     settings = settings_with(data)
-    with opened_database(settings) as database, output.open("x", encoding="utf-8") as file:
+    with opened_database(settings) as database, _new_file(output) as file:
         signer, log = open_installation_signer(settings), AuditLog(database)
         tenant_id = _to_query(tenant, None).tenant_id
         heads = log.heads(tenant_id)
@@ -65,6 +67,14 @@ def export_audit(
         for line in to_lines(records, heads, signer.public_key if signer is not None else None):
             file.write(line + "\n")
     typer.echo(str(output))
+
+
+def _new_file(path: Path) -> "TextIO":
+    try:
+        return path.open("x", encoding="utf-8")
+    except OSError as exc:
+        remedy = "an export overwrites no file" if path.exists() else "choose another place"
+        raise UsageError(f"{path} cannot be created: {exc.strerror}; {remedy}", option="--output") from exc
 
 
 @audit.command("verify")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from filmgate.aws.statements import Document
     from filmgate.settings import Settings, StoreSettings
 
-aws = typer.Typer(help="Policy documents for an installation on AWS.", no_args_is_help=True)
+aws = typer.Typer(help="IAM policies and a CloudFormation template for AWS.", no_args_is_help=True)
 _ACCOUNT = re.compile(r"\d{12}")
 _KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
 

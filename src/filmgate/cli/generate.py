@@ -123,10 +123,11 @@ class Batch:
 
 def produce(batch: Batch, output: Path, settings: "Settings", *, is_json: bool) -> None:
     """Render the batch and print the reports."""
-    from filmgate.models.names import name_model
+    from filmgate.models.names import check_location, name_model
     from filmgate.models.weights.location import is_remote
 
     named = name_model(batch.wanted.model or DEFAULT_MODEL)
+    check_location(named.location)
     is_piped, model = str(output) == "-", named.name
     batch = replace(batch, wanted=replace(batch.wanted, model=model))
     if is_remote(named.location):
@@ -148,8 +149,14 @@ def produce(batch: Batch, output: Path, settings: "Settings", *, is_json: bool) 
 
 def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> list[str]:
     """The prompt, or the lines of the file. Raises UsageError for none and for both."""
-    if (prompt is None) == (file is None):
-        raise UsageError("give either PROMPT or --prompts FILE", option="PROMPT")
+    if prompt is None and file is None:
+        raise UsageError(
+            'say what the clip shows, as in filmgate generate "a red ball bounces on the grass", or give '
+            "--prompts FILE",
+            option="PROMPT",
+        )
+    if prompt is not None and file is not None:
+        raise UsageError("give either PROMPT or --prompts FILE, not both", option="PROMPT")
     try:
         texts = [prompt] if file is None else file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as exc:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from filmgate.cli.banner import print_banner
-from filmgate.cli.worker import parse_models
+from filmgate.cli.worker import check_locations, parse_models
 from filmgate.errors import UsageError
 
 
@@ -39,6 +39,7 @@ def run_server(  # noqa: PLR0913, PLR0917 - one argument per flag
     if model and not has_worker:
         raise UsageError("the models are loaded by the worker; remove --no-worker", option="--model")
     models = parse_models(model or [])
+    check_locations(models)
     given = {
         "data": data,
         "api.host": host,

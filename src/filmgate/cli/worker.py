@@ -11,7 +11,7 @@ from filmgate.errors import FilmgateError, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from filmgate.settings import Settings
     from filmgate.worker.base import Runner
@@ -42,7 +42,7 @@ def worker(
     ] = None,
     failure_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Lease jobs, render them and store the clips, until SIGTERM."""
+    """Take jobs from the queue, render them and store the clips, until Ctrl-C or SIGTERM."""
     from filmgate.settings import load_settings
 
     started: list[bool] = []
@@ -63,6 +63,7 @@ def worker(
 def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], None]") -> None:
     """Render these models on the device of this process."""
     models = parse_models(given)
+    check_locations(models)
     from filmgate.models.weights import ensure_adapter, ensure_local, open_cache
     from filmgate.worker.tracing import StartUp
     from filmgate.worker_process import run_worker
@@ -122,7 +123,10 @@ def run_managed(settings: "Settings", models: list[str]) -> None:
     from filmgate.worker_process import run_managed_worker
 
     if settings.provider.kind == "disabled":
-        raise UsageError("no provider is configured; set provider.kind", option="--managed")
+        raise UsageError(
+            "no managed provider is configured; set provider.kind, as in FILMGATE_PROVIDER__KIND=bedrock",
+            option="--managed",
+        )
     admission = settings.admission
     cards = open_registry(admission.default_model, admission.models_file).cards
     served = tuple(parse_models(models)) or tuple(card.name for card in cards)
@@ -135,3 +139,11 @@ def parse_models(given: list[str]) -> dict[str, str]:
 
     named = [name_model(text) for text in given]
     return {model.name: model.location for model in named}
+
+
+def check_locations(models: "Mapping[str, str]") -> None:
+    """Raises UsageError for a model that cannot be loaded from anywhere."""
+    from filmgate.models.names import check_location
+
+    for location in models.values():
+        check_location(location)

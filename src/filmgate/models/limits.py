@@ -31,11 +31,9 @@ class Range(Generic[Number]):
         if value is None:
             return self.default
         if not self.min <= value <= self.max:  # NaN is in no range
-            raise UnsupportedValue(
-                f"{name} must be between {self.min:g} and {self.max:g}, got {value:g}; "
-                f"the nearest is {self.nearest(value):g}",
-                option=name,
-            )
+            allowed = f"between {self.min:g} and {self.max:g}" if self.min < self.max else f"{self.max:g}"
+            nearest = f"; the nearest is {self.nearest(value):g}" if self.min < self.max else ""
+            raise UnsupportedValue(f"{name} must be {allowed}, got {value:g}{nearest}", option=name)
         return value
 
     def nearest(self, value: Number) -> Number:

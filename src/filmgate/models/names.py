@@ -43,6 +43,25 @@ def _is_path(text: str) -> bool:
     return text.startswith((".", "/", "~")) or Path(text).exists()
 
 
+def check_location(location: str) -> None:
+    """Raises UsageError for what is neither in the package nor a diffusers folder, a hub id or in S3."""
+    if location in SHIPPED or is_remote(location) or is_hub_id(location):
+        return
+    if not _is_path(location):
+        raise UsageError(
+            f"there is no model {location!r}; use {', '.join(SHIPPED)}, a name of the catalog such as "
+            "wan2.1-t2v-1.3b, a diffusers folder, or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+            option="--model",
+        )
+    folder = Path(location).expanduser()
+    if not folder.exists():
+        raise UsageError(f"the folder {location} does not exist", option="--model")
+    if not (folder / "model_index.json").is_file():
+        raise UsageError(
+            f"{location} has no model_index.json, so it is not a diffusers pipeline", option="--model"
+        )
+
+
 def name_model(text: str) -> NamedModel:
     """The model that `--model` names: NAME, FOLDER, HUB/ID, HUB/ID@REVISION, s3://... or NAME=LOCATION.
 

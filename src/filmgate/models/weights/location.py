@@ -40,5 +40,9 @@ def parse_location(text: str) -> ModelLocation:
     """Raises UsageError for anything but s3://BUCKET/.../NAME/vN."""
     match = _URL.fullmatch(text)
     if match is None or ".." in text:
-        raise UsageError(f"expected s3://BUCKET/models/NAME/vN/, got {text!r}", option="model")
+        raise UsageError(
+            f"expected s3://BUCKET/models/NAME/vN/ with a bucket of 3 to 63 characters and a version such as "
+            f"v1, got {text!r}",
+            option="--model",
+        )
     return ModelLocation(match["bucket"], match["prefix"], match["name"], int(match["version"]))

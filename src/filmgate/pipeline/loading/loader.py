@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from filmgate.errors import ModelError, ModelUnavailable, UsageError
+from filmgate.errors import ModelError, ModelUnavailable
 from filmgate.models.limits import ModelLimits
-from filmgate.models.names import SHIPPED, shipped_folder
+from filmgate.models.names import SHIPPED, check_location, shipped_folder
 from filmgate.models.weights.outages import find_outage
 from filmgate.pipeline.loading.families import family_of, known_pipelines
 from filmgate.pipeline.loading.families.base import Family, Pipeline
@@ -110,7 +110,7 @@ def _from_pretrained(source: str, folder: Path, dtype: torch.dtype) -> Pipeline:
     for library in (diffusers, transformers):
         library.utils.logging.disable_progress_bar()  # stderr is for our own lines
     is_local = bool(source) and (folder.exists() or source.startswith((".", "/", "~")))
-    _check_source(source, folder, is_local=is_local)
+    check_location(source)
     try:
         pipe = diffusers.DiffusionPipeline.from_pretrained(
             str(folder) if is_local else source,
@@ -125,19 +125,6 @@ def _from_pretrained(source: str, folder: Path, dtype: torch.dtype) -> Pipeline:
         raise ModelError(f"--model {source} cannot be loaded: {type(exc).__name__}: {reason}") from exc
     pipe.set_progress_bar_config(disable=True)
     return pipe
-
-
-def _check_source(source: str, folder: Path, *, is_local: bool) -> None:
-    if is_local and not (folder / "model_index.json").is_file():
-        raise UsageError(
-            f"{source} has no model_index.json, so it is not a diffusers pipeline", option="--model"
-        )
-    if not is_local and source.count("/") != 1:
-        raise UsageError(
-            f"there is no model {source!r}; use {', '.join(SHIPPED)}, a diffusers folder, "
-            "or a hub id such as Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
-            option="--model",
-        )
 
 
 def _choose_offload(settings: PipelineSettings, device: torch.device, sizes: Mapping[str, int]) -> Offload:

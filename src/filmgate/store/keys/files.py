@@ -83,8 +83,11 @@ class FileKeyring:
         return nonce + cipher.encrypt(nonce, plain, label)
 
     def rotated_seconds_ago(self, tenant_id: TenantId) -> float:
-        """How long ago the current key was created."""
-        return time.time() - self._path(tenant_id).stat().st_mtime
+        """How long ago the current key was created. Raises KeyRefused."""
+        try:
+            return time.time() - self._path(tenant_id).stat().st_mtime
+        except FileNotFoundError as exc:
+            raise KeyRefused(f"tenant {tenant_id} has no key yet; its first job creates one") from exc
 
     def prune(self, tenant_id: TenantId) -> int:
         """Delete the keys before the current one. Returns how many. What they wrap becomes unreadable."""

@@ -1,0 +1,72 @@
+"""What a new user gets wrong on the first day is answered with one line and a remedy, never a traceback.
+
+The lines were read as by somebody who does not know the code; tests/unit/test_sentences.py keeps the words.
+"""
+
+import shlex
+import sys
+
+import pytest
+
+from filmgate.cli import main
+
+WRONG = {
+    "generate": 'PROMPT: say what the clip shows, as in filmgate generate "a red ball',
+    'generate "a cat" --prompts cats.txt': "PROMPT: give either PROMPT or --prompts FILE, not both",
+    'generate ""': "PROMPT: the prompt is empty; describe what the clip shows",
+    "generate --prompts nosuch.txt": "--prompts: nosuch.txt cannot be read",
+    'generate "a cat" --size 12': "--size: '12' is not WIDTHxHEIGHT, such as 1280x720",
+    'generate "a cat" --size 9999x9999': "flipbook cannot render 9999x9999; the nearest size is 512x512",
+    'generate "a cat" --seconds 1000': "the nearest length is 12 seconds",
+    'generate "a cat" --frames 6': "flipbook renders 5, 9, 13 ... 193 frames; the nearest to 6 is 5",
+    'generate "a cat" --fps 12': "--fps: fps must be 16, got 12",
+    'generate "a cat" --steps 0': "--steps: steps must be between 1 and 100, got 0; the nearest is 1",
+    'generate "a cat" -o clip.avi': "--output: clips are MP4 files; use clip.mp4 instead of clip.avi",
+    'generate "a cat" --image nosuch.png': "--image: nosuch.png cannot be read",
+    'generate "a cat" --model gpt-5': "--model: there is no model 'gpt-5'; use flipbook, miniature,",
+    'generate "a cat" --model ./nosuch': "--model: the folder ./nosuch does not exist",
+    'generate "a cat" --model .': "--model: . has no model_index.json, so it is not a diffusers pipeline",
+    "serve --model gpt-5": "--model: there is no model 'gpt-5'",
+    "serve --model flipbook --no-worker": "--model: the models are loaded by the worker; remove --no-worker",
+    "serve --port 99999": "api.port: Input should be less than or equal to 65535",
+    "worker --model gpt-5 --data .": "--model: there is no model 'gpt-5'",
+    "worker --managed --data .": "no managed provider is configured; set provider.kind, as in",
+    "jobs list": "`filmgate serve` creates it in its data folder",
+    "models pull flipbook": "MODEL: flipbook is on this machine already; use it with --model flipbook",
+    "models pull s3://a": "--model: expected s3://BUCKET/models/NAME/vN/",
+    "models evict": "MODEL: give either models or --to BYTES",
+    "tenant add Acme! --data .": "NAME: a tenant name has a-z, 0-9 and -",
+    "tenant show nobody --data .": "no tenant is named nobody; run `filmgate tenant list`",
+    "tenant set nobody --data .": "NAME: set at least one option; see `filmgate tenant set --help`",
+    "tenant rotate nobody --overlap soon --data .": "'soon' is not a duration such as 30m, 24h or 7d",
+    "tenant delete nobody --data .": "stored would be unreadable for good; add --yes to confirm",
+    "keys rotate nobody --data .": "tenant nobody has no key yet; its first job creates one",
+    "keys rewrap nobody --data .": "tenant nobody has no key yet; its first job creates one",
+    "route video_x --data .": "JOB: tenant local has no job video_x; see --tenant",
+    "audit export -o exists.jsonl --data .": "cannot be created: File exists; an export overwrites no file",
+    "audit verify --file nosuch": "--file: nosuch cannot be read",
+    "restore nosuch --data .": "SOURCE: nosuch is not a backup: manifest.json is missing",
+    "plan video --model gpt-5": "--model: 'gpt-5' is not in the catalog; known: wan2.1-t2v-1.3b",
+    "plan fit --gpu nosuch": "--gpu: 'nosuch' is not in the catalog; known: T4",
+    "deploy values --plan nosuch --model-name x": "--plan: ",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FILMGATE_API__PORT", "0")
+    (tmp_path / "exists.jsonl").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_command_line_is_answered_with_one_line_and_a_remedy(line, folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["filmgate", *shlex.split(line)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code in (1, 2)
+    *notes, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert WRONG[line] in error
+    assert all(note.startswith(("data folder: ", "database: ", "server: ")) for note in notes)
