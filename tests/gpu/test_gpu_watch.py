@@ -220,7 +220,7 @@ def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, m
         if isinstance(output, ClipSource):
             output.close()
     torch.cuda.synchronize()
-    assert [name for name, _ in held] == list(names)
+    assert {name for name, _ in held} == set(names)
     assert all(tensor.is_cuda and not tensor.any() for _, tensors in held for tensor in tensors)
 
 
