@@ -16,6 +16,7 @@ from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
     EncodeOptions,
+    accepts_options,
     configure,
     pick_encoder,
     probe_encoder,
@@ -257,6 +258,42 @@ def test_missing_nvenc_is_an_error_with_the_remedy(codec):
         pick_encoder(EncodeOptions(codec=codec, encoder="nvenc"))
     assert f"{HARDWARE[codec]} does not work here" in str(caught.value)
     assert str(caught.value).endswith("set it to auto")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_ffmpeg_knows_every_nvenc_option_and_takes_its_value(codec, monkeypatch):
+    """Without a device: FFmpeg parses the options before it looks for one."""
+    name, options = HARDWARE[codec], encode.nvenc_options(EncodeOptions(codec=codec))
+    assert accepts_options(codec, name)
+    for option in options:  # an unknown name would be ignored, so a wrong value must be refused
+        monkeypatch.setattr(encode, "nvenc_options", lambda _, option=option: options | {option: "wrong"})
+        assert not accepts_options(codec, name), option
+
+
+def test_an_encoder_that_ffmpeg_does_not_have_accepts_nothing():
+    assert not accepts_options("h264", "h264_of_tomorrow")
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_the_nvenc_branch_muxes_a_packet_per_frame(codec, monkeypatch):
+    """A software encoder without delay takes the place of NVENC: same choice, same muxing, same fragments."""
+    monkeypatch.setattr(encode, "HARDWARE", {codec: encode.SOFTWARE[codec]})
+    monkeypatch.setattr(encode, "SOFTWARE", {codec: "none"})
+    monkeypatch.setattr(encode, "nvenc_options", lambda _: {"preset": "ultrafast", "tune": "zerolatency"})
+    sink, frames, fragments = io.BytesIO(), moving(6), []
+
+    def receive(data):
+        fragments.append(len(data))
+        return sink.write(data)
+
+    clip = spooled_clip(len(frames), on_fragment=receive)
+    encoder = ClipEncoder(clip, (WIDTH, HEIGHT), len(frames), EncodeOptions(codec=codec, encoder="nvenc"))
+    for number, frame in enumerate(frames, start=1):
+        encoder.write(frame[None])
+        assert encoder._muxed == number  # nothing waits inside the encoder
+    encoder.finish()
+    assert len(fragments) > len(frames)  # the header, then one per frame
+    assert len(shown(sink.getvalue())) == len(frames)
 
 
 def test_an_encoder_is_available_if_it_encodes_a_frame():

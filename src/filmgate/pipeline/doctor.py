@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from filmgate.pipeline.encode.encoder import HARDWARE, SOFTWARE, probe_encoder
+from filmgate.pipeline.encode.encoder import HARDWARE, SOFTWARE, accepts_options, probe_encoder
 from filmgate.pipeline.loading.compatibility import (
     TorchBuild,
     explain_unused_gpu,
@@ -91,6 +91,13 @@ def _encoders() -> Iterator[Finding]:
         else:
             yield Finding(f"{codec} encoder", Verdict.OK, f"{name} encoded a frame")
     for codec, name in HARDWARE.items():
-        problem = probe_encoder(codec, name)
-        message = f"{name}: {problem}; {SOFTWARE[codec]} is used" if problem else f"{name} encoded a frame"
-        yield Finding(f"{codec} NVENC", Verdict.OK, message)
+        yield Finding(f"{codec} NVENC", Verdict.OK, _proven_of_nvenc(codec, name))
+
+
+def _proven_of_nvenc(codec: str, name: str) -> str:
+    """What this machine shows: a frame was encoded, or at least FFmpeg takes the options, or neither."""
+    problem = probe_encoder(codec, name)
+    if problem is None:
+        return f"{name} encoded a frame"
+    proven = "FFmpeg accepts its options" if accepts_options(codec, name) else "FFmpeg has no such encoder"
+    return f"{name} encoded no frame ({problem}); {proven}; {SOFTWARE[codec]} is used"

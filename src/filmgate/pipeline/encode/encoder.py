@@ -1,5 +1,6 @@
 """Encodes frames with PyAV. The first H.264 fragment is ready after at most five frames."""
 
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from functools import cache
 
 import av
 import numpy as np
+from av.codec.codec import UnknownCodecError
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import Interpolation, VideoReformatter
 
@@ -131,7 +133,7 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
     context.gop_size = max(round(options.fps * 2), 1)
     context.max_b_frames = 0
     if context.codec.name in HARDWARE.values():
-        context.options = {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
+        context.options = nvenc_options(options)
     elif options.codec == "h264":
         # Slices instead of frame threads and a look-ahead of two: the first fragment needs five frames,
         # which are the first two chunks of a causal VAE. cpu-independent gives the same bytes on every CPU:
@@ -150,6 +152,11 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
         if min(size) < 32:
             params += ":lp=1"  # SVT-AV1 4.1 with more threads hangs on clips of 128x16 pixels
         context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": params}
+
+
+def nvenc_options(options: EncodeOptions) -> dict[str, str]:
+    """Constant quality without a look-ahead: each frame leaves the encoder before the next one enters."""
+    return {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
 
 
 def pick_encoder(options: EncodeOptions) -> str:
@@ -178,6 +185,20 @@ def probe_encoder(codec: str, name: str) -> str | None:
     except (av.FFmpegError, ValueError, OSError) as exc:
         return getattr(exc, "strerror", None) or type(exc).__name__
     return None if any(packet.size for packet in packets) else "the encoder returned no packet"
+
+
+def accepts_options(codec: str, name: str) -> bool:
+    """Whether FFmpeg has this encoder and takes our options. It checks them before it looks for a device."""
+    try:
+        context = av.CodecContext.create(name, "w")
+        assert isinstance(context, VideoCodecContext)
+        configure(context, (256, 256), EncodeOptions(codec=codec))
+        context.open()
+    except UnknownCodecError:
+        return False
+    except (av.FFmpegError, OSError) as exc:
+        return exc.errno not in {errno.EINVAL, errno.ERANGE}
+    return True
 
 
 _known_problem = cache(probe_encoder)  # a probe per clip would be slow
