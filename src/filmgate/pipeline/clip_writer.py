@@ -25,7 +25,7 @@ from filmgate.pipeline.encode.mux import head_bytes
 from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.transfer.channel import pull
-from filmgate.pipeline.transfer.colour import Layout, Rgb24, Yuv420
+from filmgate.pipeline.transfer.colour import Layout, Rgb24
 from filmgate.pipeline.transfer.loops import Consumer, carry_overlapped, carry_with_fallback
 from filmgate.pipeline.transfer.rings import Rings
 from filmgate.pipeline.transfer.streams import Streams, open_streams
@@ -118,7 +118,7 @@ class ClipWriter:
         device = bring_to_device(self._vae)
         decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
         shape, rung = clip_shape(decoder, latents), ["whole frame"]
-        stills = Stills(outputs.stills, shape.frames, outputs.on_still)
+        stills = Stills(outputs.stills, shape.frames, outputs.on_still, self._options.layout)
         timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
         moments = [started]
         with discarding(_target(path, outputs, shape.frames)) as clip:
@@ -171,7 +171,7 @@ class ClipWriter:
 
     def _rings_for(self, shape: ClipShape, device: torch.device) -> Rings:
         if self._rings is None or self._rings[0] != shape:
-            self._rings = (shape, Rings(open_streams(device), Yuv420(), shape, self._slots))
+            self._rings = (shape, Rings(open_streams(device), self._options.layout, shape, self._slots))
         return self._rings[1]
 
 

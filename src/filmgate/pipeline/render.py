@@ -17,7 +17,7 @@ from filmgate.pipeline.decode import check_choice
 from filmgate.pipeline.denoise.denoise import DenoisedClip, denoise
 from filmgate.pipeline.denoise.fused.choice import FusedDenoiser
 from filmgate.pipeline.encode.clip_file import check_target
-from filmgate.pipeline.encode.encoder import EncodeOptions, threads_up_to
+from filmgate.pipeline.encode.encoder import EncodeOptions, check_pixel_format, threads_up_to
 from filmgate.pipeline.loading.adapters import AdapterCache, AdapterSwitch
 from filmgate.pipeline.loading.compilation import open_compiler, should_compile
 from filmgate.pipeline.loading.loader import VideoModel
@@ -70,6 +70,7 @@ class Renderer:
         self._is_reused = is_reused
         self._device = model.placement.device
         check_choice(model.pipe.vae, settings.decoder, self._device)
+        check_pixel_format(settings.codec, settings.pixel_format)
         self._compiler = open_compiler(model.pipe, model.family, settings)
         self._fused = FusedDenoiser(model, settings)
         self._texts = TextCache(settings.text_cache_bytes)
@@ -160,7 +161,7 @@ class Renderer:
         if self._writer is None or self._writer[0] != fps:
             s = self._settings
             threads = threads_up_to(s.encoder_threads)
-            options = EncodeOptions(fps, s.codec, s.encoder, s.preset, s.crf, threads)
+            options = EncodeOptions(fps, s.codec, s.encoder, s.preset, s.crf, threads, s.pixel_format)
             together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
             slots = (s.device_slots, s.host_slots)
             vae = self._model.pipe.vae

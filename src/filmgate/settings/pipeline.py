@@ -42,6 +42,9 @@ class PipelineSettings(Section):
     encoder: Literal["auto", "software", "nvenc"] = Field(
         default="auto", description="auto: NVENC if a test frame can be encoded, else software"
     )
+    pixel_format: Literal["yuv420p", "yuv420p10", "yuv422p", "yuv422p10"] = Field(
+        default="yuv420p", description="chroma rows and bits of the finished file; browsers play yuv420p only"
+    )
     preset: str = Field(default="veryfast", description="preset of the software encoders")
     encoder_threads: int = Field(
         default=8,

@@ -11,14 +11,15 @@ from functools import cache
 
 import av
 import numpy as np
-from av.codec.codec import UnknownCodecError
+from av.codec.codec import Codec, UnknownCodecError
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.encode.clip_file import ClipTarget
+from filmgate.pipeline.encode.frames import to_video_frame
 from filmgate.pipeline.encode.mux import ClipMuxer, Packets
-from filmgate.pipeline.transfer.colour import Yuv420
+from filmgate.pipeline.transfer.colour import YuvLayout, yuv_layout
 from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
 
 os.environ.setdefault("SVT_LOG", "1")  # the only way to turn off the banner of SVT-AV1
@@ -26,6 +27,7 @@ os.environ.setdefault("SVT_LOG", "1")  # the only way to turn off the banner of 
 BT709, LIMITED_RANGE = 1, 1
 SOFTWARE = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1"}
 HARDWARE = {"h264": "h264_nvenc", "hevc": "hevc_nvenc", "av1": "av1_nvenc"}
+INTERLEAVED = {"yuv420p10le": "p010le", "yuv422p": "nv16", "yuv422p10le": "p210le"}
 SVT_PRESETS = {"ultrafast": "12", "veryfast": "10", "fast": "8", "medium": "6", "slow": "4"}
 
 
@@ -44,10 +46,16 @@ class EncodeOptions:
     preset: str = "veryfast"
     crf: int = 18
     threads: int = field(default_factory=lambda: threads_up_to(8))
+    pixel_format: str = "yuv420p"
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.fps <= 1000:
             raise UsageError(f"{self.fps:g} is not between 0.1 and 1000 frames per second", option="fps")
+
+    @property
+    def layout(self) -> YuvLayout:
+        """The layout of the frames that the encoder reads."""
+        return yuv_layout(self.pixel_format)
 
     @property
     def rate(self) -> Fraction:
@@ -55,7 +63,7 @@ class EncodeOptions:
 
 
 class ClipEncoder:
-    """Encodes YUV 4:2:0 frames into a clip. After `finish` the clip is complete but not published.
+    """Encodes YUV frames into a clip. After `finish` the clip is complete but not published.
 
     Frames of another size than `size` are scaled.
     `first_fragment_at` is the time of the first fragment. A fragment is complete when the next packet
@@ -72,6 +80,7 @@ class ClipEncoder:
     ) -> None:
         self._timeline = timeline or NoTimeline()
         self._size = size
+        self._layout = options.layout
         self._scaler = VideoReformatter()
         self._count = 0
         self._muxed = 0
@@ -82,10 +91,10 @@ class ClipEncoder:
         configure(self._stream.codec_context, size, options)
 
     def write(self, frames: np.ndarray) -> None:
-        """Encode frames [n, height * 3 / 2, width]. Raises EncodeError or WriteError."""
+        """Encode frames [n, *frame_shape] of the layout. Raises EncodeError or WriteError."""
         with _translated():
             for planes in frames:
-                frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
+                frame = to_video_frame(planes, self._layout)
                 if (frame.width, frame.height) != self._size:
                     frame = self._scale(frame)
                 frame.time_base = self._stream.codec_context.time_base
@@ -125,7 +134,7 @@ class ClipEncoder:
 def configure(context: VideoCodecContext, size: tuple[int, int], options: EncodeOptions) -> None:
     """Set size, colour tags and rate control. H.264 buffers a few frames instead of forty."""
     context.width, context.height = size
-    context.pix_fmt = Yuv420.ffmpeg_name
+    context.pix_fmt = encoder_format(context.codec, options)
     context.time_base = 1 / options.rate
     context.color_primaries = context.color_trc = context.colorspace = BT709
     context.color_range = LIMITED_RANGE
@@ -154,6 +163,25 @@ def configure(context: VideoCodecContext, size: tuple[int, int], options: Encode
         context.options = {"preset": speed, "crf": str(options.crf), "svtav1-params": params}
 
 
+def encoder_format(codec: Codec, options: EncodeOptions) -> str:
+    """FFmpeg's pixel format for this encoder. NVENC takes the same values with interleaved chroma."""
+    wanted = options.layout.ffmpeg_name
+    known = {each.name for each in codec.video_formats or ()}
+    if wanted not in known:
+        wanted = INTERLEAVED.get(wanted, wanted)
+    if wanted not in known:
+        raise UsageError(
+            f"{codec.name} does not encode {options.pixel_format}; use another codec or yuv420p",
+            option="pipeline.pixel_format",
+        )
+    return wanted
+
+
+def check_pixel_format(codec: str, pixel_format: str) -> None:
+    """Raise UsageError if the software encoder cannot write it. Call before denoising."""
+    encoder_format(Codec(SOFTWARE[codec], "w"), EncodeOptions(codec=codec, pixel_format=pixel_format))
+
+
 def nvenc_options(options: EncodeOptions) -> dict[str, str]:
     """Constant quality without a look-ahead: each frame leaves the encoder before the next one enters."""
     return {"preset": "p4", "tune": "hq", "rc": "vbr", "cq": str(options.crf), "delay": "0"}
@@ -164,7 +192,7 @@ def pick_encoder(options: EncodeOptions) -> str:
     hardware, software = HARDWARE[options.codec], SOFTWARE[options.codec]
     if options.encoder == "software":
         return software
-    problem = _known_problem(options.codec, hardware)
+    problem = _known_problem(options.codec, hardware, options.pixel_format)
     if options.encoder == "nvenc" and problem:
         raise EncodeError(
             f"pipeline.encoder is nvenc, but {hardware} does not work here ({problem}); set it to auto"
@@ -172,16 +200,20 @@ def pick_encoder(options: EncodeOptions) -> str:
     return software if problem else hardware
 
 
-def probe_encoder(codec: str, name: str) -> str | None:
+def probe_encoder(codec: str, name: str, pixel_format: str = "yuv420p") -> str | None:
     """Encode one frame. Returns None on success, else the problem: opening an encoder proves nothing."""
     try:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)
-        configure(context, (256, 256), EncodeOptions(codec=codec))
+        options = EncodeOptions(codec=codec, pixel_format=pixel_format)
+        configure(context, (256, 256), options)
         context.framerate = Fraction(16)
-        frame = av.VideoFrame.from_ndarray(np.full((384, 256), 128, np.uint8), format=Yuv420.ffmpeg_name)
+        grey = np.full(options.layout.frame_shape(256, 256), 1, np.uint8)
+        frame = to_video_frame(grey, options.layout)
         frame.pts = 0
         packets = [*context.encode(frame), *context.encode(None)]
+    except UsageError:
+        return f"it does not encode {pixel_format}"
     except (av.FFmpegError, ValueError, OSError) as exc:
         return getattr(exc, "strerror", None) or type(exc).__name__
     return None if any(packet.size for packet in packets) else "the encoder returned no packet"

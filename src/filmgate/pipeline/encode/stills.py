@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import numpy as np
 from PIL import Image
 
 from filmgate.errors import UsageError, WriteError
 from filmgate.jobs import StillKind
+from filmgate.pipeline.encode.frames import to_video_frame
 from filmgate.pipeline.encode.pictures import SPRITE_WIDTH, sprite_frames, to_image, to_jpeg, to_sheet
-from filmgate.pipeline.transfer.colour import Yuv420
+from filmgate.pipeline.transfer.colour import Yuv420, YuvLayout
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
 
@@ -39,8 +39,15 @@ OnStill = Callable[[StillKind, bytes], None]
 class Stills:
     """Collects the stills of one clip: keeps the middle frame and sixteen small ones."""
 
-    def __init__(self, paths: StillPaths, total_frames: int, on_still: OnStill | None = None) -> None:
+    def __init__(
+        self,
+        paths: StillPaths,
+        total_frames: int,
+        on_still: OnStill | None = None,
+        layout: YuvLayout | None = None,
+    ) -> None:
         self._paths = paths
+        self._layout = layout or Yuv420()
         self._on_still = on_still
         has_sprites = paths.spritesheet or on_still
         self._sprite_at = sprite_frames(total_frames) if has_sprites else set()
@@ -51,14 +58,14 @@ class Stills:
         self._saved: list[Path] = []
 
     def add(self, frames: np.ndarray) -> None:
-        """Take the next frames [n, height * 3 / 2, width]; copies only the frames it keeps."""
+        """Take the next frames [n, *frame_shape] of the layout; copies only the frames it keeps."""
         for planes in frames:
             if self._seen == 0 and self._on_still:
-                self._on_still(StillKind.PREVIEW, to_jpeg(_decode(planes)))
+                self._on_still(StillKind.PREVIEW, to_jpeg(_decode(planes, self._layout)))
             if self._seen == self._thumbnail_at:
-                self._thumbnail = _decode(planes)
+                self._thumbnail = _decode(planes, self._layout)
             if self._seen in self._sprite_at:
-                self._sprites.append(_decode(planes, SPRITE_WIDTH))
+                self._sprites.append(_decode(planes, self._layout, SPRITE_WIDTH))
             self._seen += 1
 
     def save(self) -> None:
@@ -85,8 +92,8 @@ class Stills:
         self._saved.append(path)
 
 
-def _decode(planes: np.ndarray, max_width: int | None = None) -> Image.Image:
-    """Convert a YUV 4:2:0 frame to an image, at most `max_width` wide."""
-    frame = av.VideoFrame.from_ndarray(planes, format=Yuv420.ffmpeg_name)
+def _decode(planes: np.ndarray, layout: YuvLayout, max_width: int | None = None) -> Image.Image:
+    """Convert a frame to an image, at most `max_width` wide."""
+    frame = to_video_frame(planes, layout)
     width = min(max_width or frame.width, frame.width)
     return to_image(frame, width, src_colorspace="ITU709", src_color_range="MPEG")

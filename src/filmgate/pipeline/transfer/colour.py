@@ -1,6 +1,7 @@
-"""Converts decoded frames to bytes: YUV 4:2:0 for the encoder, RGB for Python callers.
+"""Converts decoded frames to bytes: YUV for the encoder, RGB for Python callers.
 
-YUV is BT.709, limited range, chroma averaged over 2 x 2 pixels (centre-sited), 1.5 bytes per pixel.
+YUV is BT.709, limited range. In 4:2:0, chroma is averaged over 2 x 2 pixels (centre-sited), in 4:2:2 over two
+pixels of a row. Values of 10 bits take two bytes each.
 """
 
 import importlib.util
@@ -79,6 +80,48 @@ class Yuv420:
         chroma = out[:, height:].view(count, 2, height // 2, width // 2)
         for plane, weights in enumerate((TO_BLUE_DIFFERENCE, TO_RED_DIFFERENCE)):
             chroma[:, plane] = _to_bytes(_weighted(halved, weights).mul_(CHROMA_SCALE).add_(CHROMA_SHIFT))
+
+
+class PlanarYuv:
+    """Planar YUV with more chroma rows or more bits than Yuv420, in torch operators on every device."""
+
+    def __init__(self, *, has_all_rows: bool, bits: int) -> None:
+        self._row_step = 1 if has_all_rows else 2  # pixel rows per row of chroma
+        self._bits = bits
+        self.ffmpeg_name = f"yuv42{2 if has_all_rows else 0}p{'10le' if bits > 8 else ''}"
+
+    def frame_shape(self, height: int, width: int) -> tuple[int, ...]:
+        if height % self._row_step or width % 2:
+            raise UsageError(f"{width}x{height} is not even; YUV needs an even size", option="--size")
+        return (height + height // self._row_step, width * self._value_bytes)
+
+    def convert(self, frames: Tensor, out: Tensor, is_finite: Tensor | None = None) -> None:
+        if is_finite is not None:
+            is_finite *= are_finite(frames)
+        _, count, height, width = frames.shape
+        values = out if self._value_bytes == 1 else out.view(torch.int16)
+        frames = frames.float().clamp(-1, 1)
+        scale = 2 ** (self._bits - 8)
+        values[:, :height] = _weighted(frames, TO_LUMA).mul_(LUMA_SCALE).add_(LUMA_SHIFT).mul_(scale).round_()
+        halved = avg_pool2d(frames, (self._row_step, 2))
+        chroma = values[:, height:].view(count, 2, height // self._row_step, width // 2)
+        for plane, weights in enumerate((TO_BLUE_DIFFERENCE, TO_RED_DIFFERENCE)):
+            signed = _weighted(halved, weights)
+            chroma[:, plane] = signed.mul_(CHROMA_SCALE).add_(CHROMA_SHIFT).mul_(scale).round_()
+
+    @property
+    def _value_bytes(self) -> int:
+        return 1 if self._bits == 8 else 2
+
+
+YuvLayout = Yuv420 | PlanarYuv
+
+
+def yuv_layout(pixel_format: str) -> YuvLayout:
+    """The layout of `pipeline.pixel_format`."""
+    if pixel_format == Yuv420.ffmpeg_name:
+        return Yuv420()
+    return PlanarYuv(has_all_rows="422" in pixel_format, bits=10 if pixel_format.endswith("10") else 8)
 
 
 @cache
