@@ -321,6 +321,13 @@ def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, m
     watch(render, "encode_text", lambda text: list(text.arguments.values()))
     watch(render, "denoise", lambda denoised: [denoised.latents])
     watch(clip_writer, "make_ready", lambda made: [made[0]])
+    convert = clip_writer.Yuv420.convert
+
+    def convert_and_keep(layout, frames, *rest):
+        held["convert", len(held), 0] = frames
+        convert(layout, frames, *rest)
+
+    monkeypatch.setattr(clip_writer.Yuv420, "convert", convert_and_keep)
     # The first entries: what the first convolutions keep between chunks.
     watch(causal.Wan, "step", lambda made: [each for each in made[1][:2] if isinstance(each, torch.Tensor)])
     clips = []
@@ -329,7 +336,7 @@ def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, m
         clips.append(b"".join(source.open_chunks()))
         source.close()
     assert clips[0] == clips[1], "the second clip has its prompt from the cache"
-    assert {key[0] for key in held} == {"encode_text", "denoise", "make_ready", "step"}
+    assert {key[0] for key in held} == {"encode_text", "denoise", "make_ready", "convert", "step"}
     last = [tensor for key, tensor in held.items() if key[0] != "step"]
     assert not any(tensor.any() for tensor in last)
     assert not any(tensor.any() for key, tensor in list(held.items())[-2:] if key[0] == "step")

@@ -160,7 +160,10 @@ class ClipWriter:
         # Starts with the first request: the GPU must not wait for files, encoders and threads in between.
         ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
         with wiping(None if shares_memory(ready, latents) else ready):
-            yield from decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start)
+            for frames in decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start):
+                with wiping(frames):  # the next chunk is requested when this one is converted
+                    yield frames
+                del frames  # the decoder may need this memory for the next chunk
 
     def _run(self, chunks: Iterator[Tensor], rings: Rings, *rest: object) -> None:
         try:

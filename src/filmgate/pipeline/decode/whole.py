@@ -10,6 +10,7 @@ from torch import Tensor
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
 from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.windowed import tiled
+from filmgate.pipeline.wipe import wiping
 
 CHUNK_FRAMES = 8
 SIGMA_DATA = 0.5  # Cosmos scales latents by its scheduler's sigma_data instead of a VAE factor
@@ -51,8 +52,9 @@ class WholeClipDecoder:
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         vae = self._vae if rung.tile_pixels is None else tiled(self._vae, rung.tile_pixels)
         clip = vae.decode(latents, return_dict=False)[0]
-        for part in clip[0].split(CHUNK_FRAMES, dim=1):
-            yield part.clamp(-1, 1)
+        with wiping(clip):
+            for part in clip[0].split(CHUNK_FRAMES, dim=1):
+                yield part.clamp(-1, 1)
 
     def _is_host_too_small(self, latents: Tensor) -> bool:
         """HunyuanVideo 1.5 masks all pairs of latent pixels (25 GB at 720p and 121 frames).
