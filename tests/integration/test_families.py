@@ -231,7 +231,7 @@ def test_the_image_pipeline_shares_every_weight_and_changes_none(model_folder):
 @pytest.mark.parametrize("name", ["no-such-model", "a/b/c", ""])
 def test_an_unknown_name_is_an_error_that_lists_the_known_ones(name):
     with pytest.raises(
-        UsageError, match="use flipbook, miniature, a diffusers folder, or a hub id"
+        UsageError, match="use flipbook, miniature, a name of the catalog .*, a diffusers folder, or a hub id"
     ) as caught:
         load_model(name, CPU)
     assert caught.value.option == "--model"
