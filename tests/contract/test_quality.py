@@ -8,7 +8,7 @@ import torch
 from filmgate.errors import Cancelled, UnsupportedValue
 from filmgate.models.quality import LEVEL_NAMES, full_steps, plan_steps
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.denoise.passes import PlannedPasses
+from filmgate.pipeline.denoise import passes
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.encode import Prompt
@@ -16,7 +16,7 @@ from filmgate.settings import PipelineSettings
 from tests.clip_requests import make_clip_request
 
 SETTINGS = PipelineSettings(device="cpu")
-STEPS = 8
+STEPS = 20
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +50,21 @@ def test_a_clip_computes_the_passes_that_admission_counted(wan, quality, guidanc
     assert count_passes(wan, quality, guidance) == steps * passes_per_step
 
 
-def test_answers_that_change_evenly_are_predicted_exactly():
+def test_skipped_passes_follow_the_line_of_the_computed_ones(monkeypatch):
     """Both branches of guidance, at noise levels that are not evenly spaced."""
-    scheduler = SimpleNamespace(sigmas=torch.tensor([1.0, 0.9, 0.7, 0.6, 0.3, 0.2, 0.1, 0.05, 0.0]))
-    passes, network = PlannedPasses(plan_steps("draft", STEPS), scheduler, 2), object()
+    monkeypatch.setattr(passes, "SLOPE_SHARE", 1.0)
+    scheduler = SimpleNamespace(sigmas=torch.linspace(1, 0, STEPS + 1) ** 2)
+    planned, network = passes.PlannedPasses(plan_steps("draft", STEPS), scheduler, 2), object()
     computed = []
     for step in range(STEPS):
         for slope in (2.0, -3.0):
             right = torch.full((2, 2), 5 + slope * float(scheduler.sigmas[step]))
 
-            def forward(answer=right, number=step):
+            def compute(answer=right, number=step):
                 computed.append(number)
-                return (answer,)
+                return answer
 
-            assert torch.allclose(passes.run(forward, network)[0], right)
+            assert torch.allclose(planned.run(network, compute), right, atol=1e-5)
     assert len(computed) == 2 * full_steps("draft", STEPS, has_guidance=True) < 2 * STEPS
 
 

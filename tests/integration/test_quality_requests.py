@@ -32,12 +32,12 @@ def test_a_request_without_a_level_is_rendered_in_full(client):
 
 @pytest.mark.parametrize("encoding", ["json", "files"])
 def test_a_request_names_its_level_and_the_video_says_what_it_got(client, service, encoding):
-    fields = {"prompt": "a red ball", "quality": "draft"}
+    fields = {"prompt": "a red ball", "quality": "draft", "steps": "30"}
     sent = {"json": fields} if encoding == "json" else {"files": {k: (None, v) for k, v in fields.items()}}
     made = client.post("/v1/videos", **sent).json()
     assert made["quality"] == "draft"
     assert service.services.reader.find(LOCAL, JobId(made["id"])).spec.quality == "draft"
-    few = client.post("/v1/videos", json=fields | {"steps": 4}).json()
+    few = client.post("/v1/videos", json=fields | {"steps": 10}).json()
     assert few["quality"] == "full"  # so few steps are all computed
 
 
@@ -69,6 +69,6 @@ def test_the_same_key_with_another_level_is_another_request(client):
 
 
 def test_the_audit_log_has_the_level(client):
-    made = client.post("/v1/videos", json={"prompt": "a red ball", "quality": "draft"}).json()
+    made = client.post("/v1/videos", json={"prompt": "a red ball", "quality": "draft", "steps": 30}).json()
     records = client.get(f"/v1/videos/{made['id']}/audit").json()["data"]
     assert records[0]["details"]["spec"]["quality"] == "draft"

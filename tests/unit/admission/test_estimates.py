@@ -60,13 +60,14 @@ def test_work_is_proportional_to_frames_and_steps():
 
 def test_a_draft_is_predicted_and_learned_by_the_passes_it_computes():
     estimator = Estimator(MeasurementReader())
-    draft = replace(SPEC, quality="draft")
-    share = full_steps("draft", SPEC.steps, has_guidance=False) / SPEC.steps
-    full = estimator.estimate(SPEC, CARD).denoise
+    long = replace(SPEC, steps=30)
+    draft = replace(long, quality="draft")
+    share = full_steps("draft", 30, has_guidance=False) / 30
+    full = estimator.estimate(long, CARD).denoise
     assert estimator.estimate(draft, CARD).denoise == pytest.approx(share * full)
     assert share < 1
     learned = learn(CARD, [measured(20.0 * share, spec=draft)] * 5, Route.GPU)
-    assert learned.denoise == pytest.approx(learn(CARD, [measured(20.0)] * 5, Route.GPU).denoise)
+    assert learned.denoise == pytest.approx(learn(CARD, [measured(20.0, spec=long)] * 5, Route.GPU).denoise)
 
 
 def test_the_estimator_reads_measurements_again_after_the_refresh_interval():

@@ -28,7 +28,7 @@ LIMITS = ModelLimits(
     sources=frozenset(SourceKind),
     quality=("full", "draft"),
 )
-EXAMPLES = {int: 8, float: 2.5, str: "an example", Size: Size(128, 64)}
+EXAMPLES = {int: 24, float: 2.5, str: "an example", Size: Size(128, 64)}
 LISTED = {"quality": "draft"}  # fields whose values are listed
 
 # Fields that are not carried by name: the source of the clip, its length and the texts.
@@ -128,7 +128,7 @@ def test_a_request_without_a_level_gets_the_default_if_the_model_has_it():
 
 
 def test_a_level_that_would_predict_nothing_is_full():
-    assert to_spec(VideoRequest("x", steps=4, quality="draft"), "wan", LIMITS, 100).quality == "full"
+    assert to_spec(VideoRequest("x", steps=10, quality="draft"), "wan", LIMITS, 100).quality == "full"
 
 
 def test_a_spec_keeps_its_source_when_it_is_stored():

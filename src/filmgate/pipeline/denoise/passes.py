@@ -1,11 +1,11 @@
 """Runs the passes that a quality level computes, and predicts the others from them.
 
 A pass through the denoiser answers with the direction in which the latents move. That direction changes
-slowly and smoothly, so a pass between two computed ones can be extrapolated from the two before it. Which
-passes are computed is planned in `filmgate.models.quality`: nothing is read back from the device to decide.
+slowly and smoothly, so a pass can be extrapolated from the two that were computed before it. Which passes are
+computed is planned in `filmgate.models.quality`: nothing is read back from the device to decide.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,32 +18,62 @@ Network = Any
 """A diffusers model; diffusers ships no types."""
 
 
+SLOPE_SHARE = 0.75
+"""How far a line is followed: less than all the way, because it overshoots where the direction turns."""
+
+
 class PassHistory:
-    """The last two computed answers of one network to one prompt, by noise level."""
+    """The last two computed values of one kind, by noise level."""
 
     def __init__(self) -> None:
-        self._answers: list[tuple[float, Tensor]] = []
+        self._values: list[tuple[float, Tensor]] = []
 
     def __bool__(self) -> bool:
-        return bool(self._answers)
+        return bool(self._values)
 
-    def add(self, sigma: float, answer: Tensor) -> None:
-        self._answers = [*self._answers[-1:], (sigma, answer)]
+    def add(self, sigma: float, value: Tensor) -> None:
+        self._values = [*self._values[-1:], (sigma, value)]
 
     def predict(self, sigma: float) -> Tensor:
-        """The answer at another noise level, on a line through the last two."""
-        last_sigma, last = self._answers[-1]
-        before_sigma, before = self._answers[0]
+        """The value at another noise level, near a line through the last two."""
+        last_sigma, last = self._values[-1]
+        before_sigma, before = self._values[0]
         if before_sigma == last_sigma:
             return last
-        weight = (sigma - before_sigma) / (last_sigma - before_sigma)
-        return torch.lerp(before.float(), last.float(), weight).to(last.dtype)
+        weight = SLOPE_SHARE * (sigma - last_sigma) / (last_sigma - before_sigma)
+        return torch.lerp(before.float(), last.float(), 1 + weight).to(last.dtype)
+
+
+class NetworkPasses:
+    """The passes of one network: with the prompt, and what guidance adds to them."""
+
+    def __init__(self) -> None:
+        self._with_prompt, self._difference = PassHistory(), PassHistory()
+        self._last: Tensor | None = None
+
+    def with_prompt(self, sigma: float, compute: Callable[[], Tensor], *, is_computed: bool) -> Tensor:
+        if is_computed or not self._with_prompt:
+            self._last = compute()
+            self._with_prompt.add(sigma, self._last)
+        else:
+            self._last = self._with_prompt.predict(sigma)
+        return self._last
+
+    def without_prompt(self, sigma: float, compute: Callable[[], Tensor], *, is_computed: bool) -> Tensor:
+        """The second pass of a step. Its difference from the first is smaller and smoother than itself."""
+        assert self._last is not None, "the pass with the prompt comes first"
+        if is_computed or not self._difference:
+            answer = compute()
+            self._difference.add(sigma, self._last - answer)
+            return answer
+        return self._last - self._difference.predict(sigma)
 
 
 class PlannedPasses:
     """The passes of one clip, in the order in which the pipeline asks for them.
 
-    With guidance, a step has two: with the prompt and without it.
+    With guidance, a step has two: with the prompt and without it. A network that has computed nothing yet
+    computes, whatever the plan says.
     """
 
     def __init__(self, plan: Sequence[StepPlan], scheduler: Any, passes_per_step: int) -> None:
@@ -51,19 +81,17 @@ class PlannedPasses:
         self._scheduler = scheduler
         self._passes_per_step = passes_per_step
         self._asked = 0
-        self._histories: dict[tuple[int, int], PassHistory] = {}
+        self._networks: dict[int, NetworkPasses] = {}
 
-    def run(self, forward: Any, network: Network, *args: Any, **kwargs: Any) -> tuple[Tensor]:
-        """Compute or predict the next pass. A network that has computed nothing yet computes."""
+    def run(self, network: Network, compute: Callable[[], Tensor]) -> Tensor:
+        """Compute or predict the next pass."""
         step, branch = divmod(self._asked, self._passes_per_step)
         self._asked += 1
-        sigma, planned = float(self._scheduler.sigmas[step]), self._plan[step]  # on the host: no waiting
-        history = self._histories.setdefault((id(network), branch), PassHistory())
-        if history and not planned.computes(branch):
-            return (history.predict(sigma),)
-        answer: Tensor = forward(*args, **kwargs)[0]
-        history.add(sigma, answer)
-        return (answer,)
+        sigma = float(self._scheduler.sigmas[step])  # on the host: the device is not asked
+        passes = self._networks.setdefault(id(network), NetworkPasses())
+        if branch == 0:
+            return passes.with_prompt(sigma, compute, is_computed=self._plan[step].with_prompt)
+        return passes.without_prompt(sigma, compute, is_computed=self._plan[step].without_prompt)
 
 
 @contextmanager
@@ -83,4 +111,7 @@ def planned_passes(networks: Sequence[Network], passes: PlannedPasses) -> Iterat
 
 
 def _planned(network: Network, forward: Any, passes: PlannedPasses) -> Any:
-    return lambda *args, **kwargs: passes.run(forward, network, *args, **kwargs)
+    def run(*args: Any, **kwargs: Any) -> tuple[Tensor]:
+        return (passes.run(network, lambda: forward(*args, **kwargs)[0]),)
+
+    return run
