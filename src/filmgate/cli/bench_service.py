@@ -171,7 +171,8 @@ def predict(alone: "Mapping[ClipKind, Mapping[str, Any]]", device: str | None) -
         known = catalog.video_model(kind.catalog or "")
         size = Size.parse(str(shape["size"]))
         clip = clip_for(known, size=size, frames=shape["frames"], fps=shape["fps"], steps=shape["steps"])
-        clip = replace(clip, forwards_per_step=2 if shape["guidance"] > 1 else 1)
+        forwards = 2 if shape["guidance"] > 1 else 1
+        clip = replace(clip, forwards_per_step=forwards, quality=shape["quality"])
         software = VideoQuestion(known, clip).software()
         time = clip_time(known, clip, gpu, 1, software, load_calibration().constants)
         found[str(kind)] = round(time.seconds, 4)

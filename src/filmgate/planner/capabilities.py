@@ -13,7 +13,9 @@ class Capabilities:
     """The features of the runtime that change a plan.
 
     `pipelines` are the diffusers pipelines that it loads, `compiled_pipelines` those that workers compile by
-    default. `offload_levels` are the values of `pipeline.offload`.
+    default, `leveled_pipelines` those with quality levels. `weight_precisions` are what plans may use: fp8
+    stands for products in fp8, which the runtime does not compute. `offload_levels` are the values of
+    `pipeline.offload`.
 
     The chart scales workers to zero with KEDA. `can_scale_to_zero` stays false until the bill of such a fleet
     includes spare machines and tenants on separate hardware, and never falls when a question gets harder.
@@ -21,6 +23,7 @@ class Capabilities:
 
     pipelines: frozenset[str]
     compiled_pipelines: frozenset[str]
+    leveled_pipelines: frozenset[str]
     weight_precisions: frozenset[str]
     offload_levels: tuple[str, ...]
     can_split_clips: bool
@@ -34,6 +37,10 @@ class Capabilities:
     def is_compiled(self, model: VideoModel) -> bool:
         """Whether a worker compiles this model's blocks by default."""
         return model.pipeline is not None and pipeline_class(model) in self.compiled_pipelines
+
+    def has_levels(self, model: VideoModel) -> bool:
+        """Whether the runtime renders this model at quality levels below full."""
+        return model.pipeline is not None and pipeline_class(model) in self.leveled_pipelines
 
 
 def pipeline_class(model: VideoModel) -> str:
@@ -56,7 +63,8 @@ FILMGATE = Capabilities(
         }
     ),
     compiled_pipelines=frozenset({"WanImageToVideoPipeline", "WanPipeline"}),
-    weight_precisions=frozenset({"bf16"}),
+    leveled_pipelines=frozenset({"WanImageToVideoPipeline", "WanPipeline"}),
+    weight_precisions=frozenset({"bf16", "int8"}),
     offload_levels=("none", "model", "layers"),
     can_split_clips=False,
     can_serve_adapters=True,

@@ -116,7 +116,7 @@ def test_recorded_arrivals_are_read_with_or_without_a_header(tmp_path):
         ([*COMPARE, "llama-3.3-70b", "--frames", "81"], "--frames", "language model"),
         ([*COMPARE, "llama-3.3-70b", "--clips-per-day", "9"], "--clips-per-day", "language model"),
         ([*COMPARE, "wan2.1-t2v-1.3b", "--ttft-ms", "9"], "--ttft-ms", "video model"),
-        ([*COMPARE, "wan2.1-t2v-1.3b", "--precision", "int4"], "--precision", "use bf16, fp8"),
+        ([*COMPARE, "wan2.1-t2v-1.3b", "--precision", "int4"], "--precision", "use bf16, int8, fp8"),
         ([*COMPARE, "llama-3.3-70b", "--kv-precision", "int4"], "--kv-precision", "use bf16, fp8"),
         (["llm", "--model", "llama-3.3-70b", "--frames", "81"], "--frames", "--context"),
         ([*LLM, "--requests-per-day", "0"], "--requests-per-day", "positive"),

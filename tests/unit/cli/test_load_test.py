@@ -18,7 +18,7 @@ def sent(kind, number, seconds):
 
 def test_a_kind_is_read_from_its_options():
     kind = parse_kind("model=wan,size=832x480,seconds=5,steps=4,guidance=1,share=2,catalog=wan2.1-t2v-1.3b")
-    assert kind == ClipKind("wan", "832x480", 5.0, 4, 1.0, 2.0, "wan2.1-t2v-1.3b")
+    assert kind == ClipKind("wan", "832x480", 5.0, 4, 1.0, None, 2.0, "wan2.1-t2v-1.3b")
     assert kind.options == {"model": "wan", "size": "832x480", "seconds": "5", "steps": 4, "guidance": 1.0}
     assert parse_kind("").options == {}
 
@@ -74,7 +74,7 @@ def test_utilisation_counts_while_the_queue_is_full():
 
 def test_the_planner_predicts_the_clips_that_name_their_model():
     kind = ClipKind(steps=4, catalog="wan2.1-t2v-1.3b")
-    shape = {"size": "832x480", "frames": 81, "fps": 16, "steps": 4, "guidance": 1.0}
+    shape = {"size": "832x480", "frames": 81, "fps": 16, "steps": 4, "guidance": 1.0, "quality": "full"}
     fast = predict({kind: shape}, "NVIDIA H200")[str(kind)]
     slow = predict({kind: shape | {"guidance": 5.0}}, "NVIDIA H200")[str(kind)]
     assert 1.0 < fast < slow < 2.1 * fast

@@ -38,13 +38,16 @@ def families():
     for file in sorted((SOURCE / "pipeline/loading/families").glob("*.py")):
         path = file.relative_to(SOURCE)
         named = [*assigned(path, "text_to_video"), *assigned(path, "image_to_video")]
-        yield [name for name in named if name], True in assigned(path, "is_compilation_proven")
+        flags = (True in assigned(path, flag) for flag in ("is_compilation_proven", "has_quality_levels"))
+        yield [name for name in named if name], *flags
 
 
 def test_the_pipelines_are_those_of_the_families():
-    assert {name for pipelines, _ in families() for name in pipelines} == FILMGATE.pipelines
-    compiled = {name for pipelines, is_proven in families() if is_proven for name in pipelines}
+    assert {name for pipelines, *_ in families() for name in pipelines} == FILMGATE.pipelines
+    compiled = {name for pipelines, is_proven, _ in families() if is_proven for name in pipelines}
     assert compiled == FILMGATE.compiled_pipelines
+    leveled = {name for pipelines, _, has_levels in families() if has_levels for name in pipelines}
+    assert leveled == FILMGATE.leveled_pipelines
 
 
 def test_the_offload_levels_are_those_of_the_setting():
@@ -57,7 +60,8 @@ def test_the_offload_levels_are_those_of_the_setting():
     [
         (FILMGATE.can_split_clips, ("torch.distributed", "enable_parallelism", "context_parallel")),
         (FILMGATE.can_serve_adapters, ("class AdapterSwitch",)),
-        ("fp8" in FILMGATE.weight_precisions, ("quantization_config", "float8")),
+        ("fp8" in FILMGATE.weight_precisions, ("_scaled_mm",)),
+        ("int8" in FILMGATE.weight_precisions, ("class QuantizedLinear",)),
     ],
 )
 def test_a_feature_is_in_the_table_if_it_is_in_the_pipeline(is_claimed, words):

@@ -33,6 +33,9 @@ Size = Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT, e.g. 128
 Seconds = Annotated[float | None, typer.Option("--seconds", help="Length of the clip.")]
 Frames = Annotated[int | None, typer.Option("--frames", help="Length in frames, instead of --seconds.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="Denoising steps.")]
+Quality = Annotated[
+    str, typer.Option("--quality", help="Quality level of the clips: full, balanced or draft.")
+]
 Fps = Annotated[float | None, typer.Option("--fps", help="Frames per second.")]
 ClipsPerDay = Annotated[float | None, typer.Option("--clips-per-day", help="Volume.")]
 SloSeconds = Annotated[

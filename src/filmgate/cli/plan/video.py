@@ -8,10 +8,12 @@ from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
+    from filmgate.catalog.video_models import VideoModel
     from filmgate.planner.answer import Answer
+    from filmgate.planner.video.clip import ClipShape
     from filmgate.planner.video.question import VideoQuestion
 
-WEIGHTS = ("bf16", "fp8")
+WEIGHTS = ("bf16", "int8", "fp8")
 
 
 def video_question(  # noqa: PLR0913 - one parameter per option
@@ -22,6 +24,7 @@ def video_question(  # noqa: PLR0913 - one parameter per option
     seconds: options.Seconds = None,
     frames: options.Frames = None,
     steps: options.Steps = None,
+    quality: options.Quality = "full",
     fps: options.Fps = None,
     clips_per_day: options.ClipsPerDay = None,
     slo_seconds: options.SloSeconds = None,
@@ -44,15 +47,14 @@ def video_question(  # noqa: PLR0913 - one parameter per option
 ) -> "VideoQuestion":
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
-    from filmgate.planner.video.clip import clip_for
     from filmgate.planner.video.question import VideoQuestion
 
     found = inputs.find_video_model(model, facts.catalog)
-    frames, box = inputs.check_length(seconds, frames), inputs.parse_size(size)
+    length: dict[str, Any] = {"seconds": seconds, "frames": frames, "fps": fps}
     return inputs.check_numbers(
         VideoQuestion(
             model=found,
-            clip=clip_for(found, size=box, seconds=seconds, frames=frames, fps=fps, steps=steps),
+            clip=_clip_of(found, size, length, steps=steps, quality=quality),
             region=facts.region,
             clips_per_day=clips_per_day,
             slo_seconds=slo_seconds,
@@ -74,6 +76,14 @@ def video_question(  # noqa: PLR0913 - one parameter per option
             budget_margin=budget_margin,
         )
     )
+
+
+def _clip_of(model: "VideoModel", size: str | None, length: dict[str, Any], **work: Any) -> "ClipShape":
+    from filmgate.cli.plan import inputs
+    from filmgate.planner.video.clip import clip_for
+
+    frames = inputs.check_length(length["seconds"], length["frames"])
+    return clip_for(model, size=inputs.parse_size(size), **length | {"frames": frames}, **work)
 
 
 def answer_video(facts: Facts, **given: Any) -> "Answer":

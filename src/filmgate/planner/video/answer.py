@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
+from filmgate.models.quality import FULL
 from filmgate.planner.answer import (
     Answer,
     MemoryAnswer,
@@ -105,6 +106,8 @@ def describe(question: VideoQuestion) -> str:
     clip = question.clip
     length = f"{clip.frames} frames ({clip.seconds:.1f} s)"
     parts = [f"{question.model.name}, {clip.size}, {length}, {clip.steps} steps"]
+    if clip.quality != FULL:
+        parts.append(f"quality {clip.quality}")
     if question.arrivals:
         parts.append(f"{len(question.arrivals)} recorded arrivals")
     elif question.clips_per_day is not None:

@@ -6,6 +6,7 @@ from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UnsupportedValue
 from filmgate.jobs import Size
 from filmgate.models.limits import FrameLimits, Range, SizeLimits
+from filmgate.models.quality import FULL, LEVEL_NAMES, full_steps
 
 MAX_SIDE = 8192
 MAX_PIXELS = 1 << 25
@@ -23,6 +24,14 @@ class ClipShape:
     fps: float
     steps: int
     forwards_per_step: int
+    quality: str = FULL
+
+    @property
+    def passes(self) -> float:
+        """Passes through the denoiser that are computed at this quality level."""
+        has_guidance = self.forwards_per_step > 1
+        steps = full_steps(self.quality, self.steps, has_guidance=has_guidance)
+        return steps * self.forwards_per_step
 
     @property
     def seconds(self) -> float:
@@ -47,7 +56,7 @@ def frame_limits(model: VideoModel, size: Size) -> FrameLimits:
     return FrameLimits(model.defaults.frames, step, offset=1, min=1, max=longest)
 
 
-def clip_for(
+def clip_for(  # noqa: PLR0913 - one argument per property of a clip
     model: VideoModel,
     *,
     size: Size | None = None,
@@ -55,12 +64,17 @@ def clip_for(
     frames: int | None = None,
     fps: float | None = None,
     steps: int | None = None,
+    quality: str = FULL,
 ) -> ClipShape:
     """A clip with the model's defaults for every value that is None.
 
     Raises UnsupportedValue, naming the closest value, when the model cannot render it.
     """
     defaults = model.defaults
+    if quality not in LEVEL_NAMES:
+        raise UnsupportedValue(
+            f"there is no level {quality[:20]!r}; use {', '.join(LEVEL_NAMES)}", option="quality"
+        )
     checked_size = _check_size(model, size)
     checked_fps = Range(float(defaults.fps), 1.0, MAX_FPS).check("fps", fps)
     return ClipShape(
@@ -69,6 +83,7 @@ def clip_for(
         fps=checked_fps,
         steps=Range(defaults.steps, 1, MAX_STEPS).check("steps", steps),
         forwards_per_step=defaults.forwards_per_step,
+        quality=quality,
     )
 
 

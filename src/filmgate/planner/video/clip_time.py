@@ -61,7 +61,7 @@ def clip_time(
     return ClipTime(
         (
             text_time(text_work(model), rate),
-            scaled(forward, clip.steps * clip.forwards_per_step),
+            scaled(forward, clip.passes),
             scaled(decode_time(decode, rate), fast_decode_share(model, gpu, software)),
         )
     )

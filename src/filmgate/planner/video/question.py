@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.video_models import VideoModel
+from filmgate.models.quality import FULL
 from filmgate.planner.capabilities import FILMGATE, Capabilities, pipeline_class
 from filmgate.planner.fleet.money import INTERRUPTIONS_PER_DAY, Terms
 from filmgate.planner.fleet.tenancy import Tenancy
@@ -50,7 +51,9 @@ class VideoQuestion:
         is_compiled = self.runtime.is_compiled(self.model)
         mode = self.mode or ("compiled" if is_compiled else "eager")
         mode = "eager" if offload == "layers" else mode
-        return Software(mode=mode, precision=self.precision, has_fast_decoder=True)
+        # Weights in int8 are restored before each product: they save memory, not time.
+        arithmetic = "bf16" if self.precision == "int8" else self.precision
+        return Software(mode=mode, precision=arithmetic, has_fast_decoder=True)
 
     def traffic(self, clips_per_day: float | None = None) -> Traffic | None:
         if self.arrivals and clips_per_day is None:
@@ -70,7 +73,9 @@ class VideoQuestion:
         if not self.runtime.can_load(self.model):
             found.append(f"it has no family for {pipeline_class(self.model)}, which {self.model.id} needs")
         if self.precision not in self.runtime.weight_precisions:
-            found.append(f"it does not run weights in {self.precision}; use --precision bf16")
+            found.append(f"it does not compute in {self.precision}; use --precision bf16 or int8")
+        if self.clip.quality != FULL and not self.runtime.has_levels(self.model):
+            found.append(f"it does not render {self.model.id} at quality {self.clip.quality}; use full")
         if self.adapters > 1 and not self.runtime.can_serve_adapters:
             found.append("it does not serve adapters; store each one as a merged model")
         return found

@@ -66,8 +66,7 @@ def machine_time(
     rate = (machine.gpu.pcie_gb_s or 16.0) / 2 * GIGA
     moved = offloaded_bytes(question.model, placement)
     if placement.offload == "layers":
-        passes = question.clip.steps * question.clip.forwards_per_step
-        moved += layer_bytes(question.model, placement) * (passes - 1)
+        moved += layer_bytes(question.model, placement) * (question.clip.passes - 1)
     first, *rest = time.stages
     waited = first.interconnect + moved / rate
     return ClipTime((StageTime(first.stage, first.compute, first.memory, waited), *rest))

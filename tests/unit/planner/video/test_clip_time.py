@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from filmgate.jobs import Size
+from filmgate.models.quality import LEVEL_NAMES, full_steps
 from filmgate.planner.roofline import Bound
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.clip_time import clip_time, exchange_bytes
@@ -110,3 +111,16 @@ def test_the_fast_decoder_is_included_only_where_it_is_used(catalog, constants, 
     assert decode("L40S", ours) == decode("L40S", Software())
     tiled = Software(has_fast_decoder=True, is_tiled=True)
     assert decode("H200", tiled) == decode("H200", Software(is_tiled=True))
+
+
+def test_a_clip_takes_the_passes_of_its_quality_level(catalog, constants):
+    model = catalog.video_model("wan2.1-t2v-14b")
+    times = {}
+    for level in LEVEL_NAMES:
+        clip = clip_for(model, quality=level)
+        assert clip.passes == full_steps(level, clip.steps, has_guidance=True) * 2
+        times[level] = (
+            clip_time(model, clip, catalog.gpu("H200"), 1, Software(), constants).of("denoise").seconds
+        )
+    assert times["draft"] / times["full"] == pytest.approx(clip.passes / clip_for(model).passes)
+    assert times["full"] > times["balanced"] > times["draft"]
