@@ -1,8 +1,9 @@
 """Compares Flipbook's clips at each quality level with those of `full`. Prints one JSON line.
 
 Reports the share of denoiser passes that were computed, the PSNR to `full`, and the scores of Flipbook's
-judge. `--others` adds other ways to compute less: caches of diffusers, and fewer steps. `--plan 0.2,3,1` adds
-a level with this `start_share`, `interval` and `guidance_interval`.
+judge. Weights in eight bits are compared in the same way. `--others` adds other ways to compute less: caches
+of diffusers, and fewer steps. `--plan 0.2,0.1,3,1` adds a level with this `start_share`, `end_share`,
+`interval` and `guidance_interval`.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,12 @@ from training.flipbook.scoring import EvalResult, tally
 from filmgate.jobs import Size
 from filmgate.models.quality import FULL, LEVELS, QualityLevel
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
+from filmgate.pipeline.loading.quantization import EIGHT_BITS, quantize_blocks
 
 Around = Callable[[], AbstractContextManager[None]]
 """What a way to compute less does around each clip."""
 FIRST_BLOCK_THRESHOLDS = (0.05, 0.1)
-MAG_THRESHOLDS = (0.06, 0.12, 0.24)
+MAG_THRESHOLDS = (0.01, 0.02, 0.06)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def read_mag_ratios(run: Run) -> list[float]:
 
     printed = io.StringIO()
     config = MagCacheConfig(calibrate=True, num_inference_steps=run.steps)
-    first = Run(run.pipe, run.prompts[:1], run.size, run.frames, run.steps, run.guidance)
+    first = replace(run, prompts=run.prompts[:1])
     with redirect_stdout(printed):
         first.make_clips(cached(run, config))
     found = re.search(r"^\[([\d., ]+)\]", printed.getvalue(), re.MULTILINE)
@@ -140,6 +142,10 @@ def compare(run: Run, levels: Sequence[QualityLevel], *, has_others: bool) -> di
         steps = sum(step.with_prompt for step in level.plan(run.steps))
         if has_others and f"{steps} steps" not in found:
             found[f"{steps} steps"] = score(*run.make_clips(steps=steps))
+    for weights in EIGHT_BITS:
+        pipe = load_pipeline(MODEL, run.pipe.device)
+        quantize_blocks([pipe.transformer], weights, run.pipe.device)
+        found[f"{weights} weights"] = score(*replace(run, pipe=pipe).make_clips())
     if has_others:
         for threshold in FIRST_BLOCK_THRESHOLDS:
             around = cached(run, FirstBlockCacheConfig(threshold=threshold))
@@ -152,9 +158,9 @@ def compare(run: Run, levels: Sequence[QualityLevel], *, has_others: bool) -> di
 
 
 def parse_plan(text: str) -> QualityLevel:
-    """A level from `start_share,interval,guidance_interval`."""
-    start, interval, guidance = text.split(",")
-    return QualityLevel(text, "", float(start), int(interval), int(guidance))
+    """A level from `start_share,end_share,interval,guidance_interval`."""
+    start, end, interval, guidance = text.split(",")
+    return QualityLevel(text, "", float(start), float(end), int(interval), int(guidance))
 
 
 def main() -> None:

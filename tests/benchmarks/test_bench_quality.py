@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.bench_quality import parse_plan, psnr
-from filmgate.models.quality import LEVELS, full_steps
+from filmgate.models.quality import LEVELS, QualityLevel, full_steps
 
 DOCS = Path(__file__).parents[2] / "docs/denoiser.md"
 
@@ -27,8 +27,7 @@ def test_a_difference_of_one_level_in_every_pixel_is_48_decibels():
 
 
 def test_a_plan_that_is_tried_is_a_level():
-    plan = parse_plan("0.2,3,2")
-    assert (plan.start_share, plan.interval, plan.guidance_interval) == (0.2, 3, 2)
+    assert parse_plan("0.2,0.1,3,2") == QualityLevel("0.2,0.1,3,2", "", 0.2, 0.1, 3, 2)
 
 
 def test_the_docs_name_every_level_and_its_passes_at_thirty_steps():

@@ -15,6 +15,8 @@ from filmgate.pipeline.control import Control
 from filmgate.pipeline.loading.adapters import AdapterCache, AdapterSwitch
 from filmgate.pipeline.loading.compilation import BlockCompiler
 from filmgate.pipeline.loading.memory import Offload
+from filmgate.pipeline.loading.quantization import quantize_blocks
+from filmgate.pipeline.loading.weight_sums import sum_weights
 from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.settings import PipelineSettings
@@ -71,6 +73,23 @@ def merged(wan, folder, scales):
                 total += scale * (up @ down)
         weight.data = total
     return replace(wan, pipe=pipe)
+
+
+@pytest.mark.parametrize("weights", ["int8", "fp8"])
+def test_an_adapter_on_quantised_weights_is_within_their_error_and_leaves_no_trace(wan, folder, weights):
+    expected = merged(wan, folder, {"one": 0.5})
+    quantize_blocks([wan.pipe.transformer], weights, torch.device("cpu"))
+    before = sum_weights(wan.pipe)
+    switch = AdapterSwitch(wan, cache_of(folder))
+    switch.switch("one:0.5")
+    for layer in LAYERS:
+        right = expected.pipe.transformer.get_submodule(layer).weight
+        assert (
+            torch.dist(wan.pipe.transformer.get_submodule(layer).read_weight(), right) < 0.05 * right.norm()
+        )
+    assert sum_weights(wan.pipe) != before
+    switch.switch(None)
+    assert sum_weights(wan.pipe) == before
 
 
 def test_two_adapters_equal_the_merged_weights_and_leave_no_trace(wan, folder):

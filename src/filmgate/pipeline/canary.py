@@ -69,7 +69,8 @@ def describe_setup(model: VideoModel) -> str:
     """What a golden clip depends on beside the weights: the kind of device, data type and torch version."""
     placement = model.placement
     device = torch.cuda.get_device_name(placement.device) if placement.device.type == "cuda" else "cpu"
-    return f"{device}, {str(placement.dtype).removeprefix('torch.')}, torch {torch.__version__}"
+    weights = "" if placement.weights == "full" else f", weights in {placement.weights}"
+    return f"{device}, {str(placement.dtype).removeprefix('torch.')}{weights}, torch {torch.__version__}"
 
 
 def canary_request(model: VideoModel) -> ClipRequest:

@@ -14,6 +14,10 @@ class PipelineSettings(Section):
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(
         default="auto", description="auto: bfloat16 on a GPU, float32 on a CPU"
     )
+    weights: Literal["full", "int8", "fp8"] = Field(
+        default="full",
+        description="precision of the denoiser's weights in memory; int8 and fp8 take half of bfloat16",
+    )
     offload: Literal["auto", "none", "model", "layers"] = Field(
         default="auto",
         description="what is moved off the GPU while it is not used; auto decides by free memory",

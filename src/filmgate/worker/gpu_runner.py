@@ -211,7 +211,7 @@ class GpuRunner:
         model = load_model(self._locations[name], self._settings)
         card = self._cards.get(name)
         # The files of a version do not change while a process runs: they are read once.
-        version = card.version if card is not None else weights_digest(source_folder(model))
+        version = card.version if card is not None else _version_of(model)
         self._cards.setdefault(
             name,
             ModelCard(name, "worker", int(time.time()), model.limits, UNKNOWN_RATES, version=version),
@@ -278,6 +278,12 @@ class _Steps:
 def _emit_latents(denoised: DenoisedClip, request: ClipRequest, emit: Emit) -> None:
     emit(Latents([pack_latents(denoised)]))
     emit(Step(Stage.DECODE, 0, request.frames))
+
+
+def _version_of(model: VideoModel) -> str:
+    """The digest of the files, and how their weights are held in memory if that changes them."""
+    weights = model.placement.weights
+    return weights_digest(source_folder(model)) + ("" if weights == "full" else f"-{weights}")
 
 
 def _read_image(task: RenderTask) -> bytes | None:

@@ -18,6 +18,7 @@ from filmgate.errors import ModelError, UsageError
 from filmgate.models.adapters import parse_adapters
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
+from filmgate.pipeline.loading.quantization import read_weight, stored_tensors, write_weight
 
 _DOWN, _UP = ".lora_A.weight", ".lora_B.weight"
 
@@ -65,7 +66,7 @@ class AdapterSwitch:
     def __init__(self, model: VideoModel, cache: AdapterCache) -> None:
         self._model = model
         self._cache = cache
-        self._originals: dict[str, Tensor] = {}
+        self._originals: dict[str, tuple[Tensor, ...]] = {}
         self._changed: set[str] = set()
         self._active: str | None = None
 
@@ -91,19 +92,20 @@ class AdapterSwitch:
 
     @torch.no_grad()
     def _write(self, path: str, adapters: Sequence[tuple[Adapter, float]]) -> None:
-        weight = _weight_of(self._model, path).data
+        layer = _layer_of(self._model, path)
+        stored = stored_tensors(layer)
         if path not in self._originals:
-            self._originals[path] = weight.to("cpu", copy=True)
-        original = self._originals[path].to(weight.device)
+            self._originals[path] = tuple(each.to("cpu", copy=True) for each in stored)
+        for each, original in zip(stored, self._originals[path], strict=True):
+            each.copy_(original)
         parts = [(adapter.factors[path], scale) for adapter, scale in adapters if path in adapter.factors]
         if not parts:
-            weight.copy_(original)
             return
-        total = original.float()
+        total = read_weight(layer)
         for (down, up), scale in parts:
-            product = up.to(weight.device, torch.float32) @ down.to(weight.device, torch.float32)
+            product = up.to(total.device, torch.float32) @ down.to(total.device, torch.float32)
             total = total + scale * product.view(total.shape)
-        weight.copy_(total)
+        write_weight(layer, total)
 
 
 def read_adapter(path: Path, model: VideoModel) -> Adapter:
@@ -120,7 +122,7 @@ def read_adapter(path: Path, model: VideoModel) -> Adapter:
     if not factors or len(factors) < len(downs):
         raise ModelError(f"the adapter {file.name} has no pairs of LoRA weights")
     for base, (down, up) in factors.items():
-        weight = _weight_of(model, base)
+        weight = stored_tensors(_layer_of(model, base))[0]
         if up.shape[0] * down[0].numel() != weight.numel():
             raise ModelError(f"the adapter {file.name} does not fit {model.name}: {base} has another shape")
     return Adapter(factors)
@@ -135,14 +137,15 @@ def _find_file(path: Path) -> Path:
     return files[0]
 
 
-def _weight_of(model: VideoModel, path: str) -> Tensor:
-    """The weight of a layer such as `transformer.blocks.0.attn1.to_q`."""
+def _layer_of(model: VideoModel, path: str) -> torch.nn.Module:
+    """A layer with a weight, such as `transformer.blocks.0.attn1.to_q`."""
     component, _, layer = path.partition(".")
     networks = {name: model.pipe.components.get(name) for name in model.family.denoisers}
     if networks.get(component) is None:
         raise ModelError(f"an adapter changes {component[:40]}, which is no denoiser of {model.name}")
     try:
-        weight: Tensor = networks[component].get_submodule(layer).weight
+        found: torch.nn.Module = networks[component].get_submodule(layer)
+        stored_tensors(found)
     except AttributeError as exc:
         raise ModelError(f"an adapter changes {path[:100]}, which {model.name} does not have") from exc
-    return weight
+    return found

@@ -24,6 +24,7 @@ from filmgate.pipeline.loading.memory import (
     free_bytes,
     loaded_bytes,
 )
+from filmgate.pipeline.loading.quantization import quantize_blocks
 from filmgate.settings import PipelineSettings
 
 
@@ -55,12 +56,14 @@ def load_model(name: str, settings: PipelineSettings) -> VideoModel:
             f"--model {name}: Filmgate does not run {type(pipe).__name__}; it runs "
             + ", ".join(known_pipelines())
         )
-    offload = _choose_offload(settings, device, component_bytes(folder, dtype) or loaded_bytes(pipe))
+    quantize_blocks(family.denoisers_of(pipe), settings.weights, device)
+    sizes = component_bytes(folder, dtype, settings.weights) or loaded_bytes(pipe)
+    offload = _choose_offload(settings, device, sizes)
     place(pipe, device, offload)
     if device.type == "cpu":
         use_channels_last(pipe.vae)
     limits = read_limits(pipe, family, folder)
-    return VideoModel(name, family, pipe, Placement(device, dtype, offload), limits)
+    return VideoModel(name, family, pipe, Placement(device, dtype, offload, settings.weights), limits)
 
 
 def source_folder(model: VideoModel) -> Path:

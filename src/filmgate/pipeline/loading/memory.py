@@ -21,13 +21,16 @@ from filmgate.pipeline.loading.compatibility import (
     read_gpu,
     read_torch_build,
 )
+from filmgate.pipeline.loading.families import FAMILIES
 from filmgate.pipeline.loading.families.base import Pipeline
+from filmgate.pipeline.loading.quantization import FORMATS, Weights, is_quantized
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import Log
 
 log = Log("device")
 
 HEADROOM = 1.2  # weights times this: allocator rounding and fragmentation
+DENOISERS = frozenset(name for family in FAMILIES for name in family.denoisers)
 ACTIVATION_BYTES = 4 << 30  # activations at 480p; above that, decoding uses smaller tiles
 
 atexit.register(gc.unfreeze)  # otherwise extension modules report the frozen objects as leaks on stderr
@@ -48,6 +51,7 @@ class Placement:
     device: torch.device
     dtype: torch.dtype
     offload: Offload
+    weights: Weights = "full"
 
 
 def choose_offload(component_bytes: Mapping[str, int], free_bytes: int) -> Offload:
@@ -137,16 +141,24 @@ def budget_bytes(settings: PipelineSettings) -> int | None:
 def estimate_bytes(location: str, settings: PipelineSettings) -> int:
     """Memory a model will take, from its files; 0 if the location is not a local folder."""
     dtype = choose_dtype(settings.dtype, choose_device(settings.device))
-    sizes = component_bytes(Path(location).expanduser(), dtype)
+    sizes = component_bytes(Path(location).expanduser(), dtype, settings.weights)
     return int(sum(sizes.values()) * HEADROOM)
 
 
-def component_bytes(folder: Path, dtype: torch.dtype) -> dict[str, int]:
-    """Bytes of each component once loaded in `dtype`, from the headers of its safetensors files."""
+def component_bytes(folder: Path, dtype: torch.dtype, weights: Weights = "full") -> dict[str, int]:
+    """Bytes of each component once loaded in `dtype`, from the headers of its safetensors files.
+
+    The blocks of denoisers are counted in the precision of `weights`.
+    """
     sizes: dict[str, int] = {}
     for file in sorted(folder.glob("*/*.safetensors")):
         name = file.parent.name
-        sizes[name] = sizes.get(name, 0) + _parameters(file) * dtype.itemsize
+        small = FORMATS.get(weights, dtype).itemsize if name in DENOISERS else dtype.itemsize
+        counted = (
+            prod(shape) * (small if is_quantized(tensor, shape) else dtype.itemsize)
+            for tensor, shape in _shapes(file).items()
+        )
+        sizes[name] = sizes.get(name, 0) + sum(counted)
     return sizes
 
 
@@ -177,10 +189,9 @@ def collect_and_freeze() -> None:
     gc.freeze()
 
 
-def _parameters(file: Path) -> int:
+def _shapes(file: Path) -> dict[str, list[int]]:
     try:
         with safe_open(file, framework="pt") as weights:  # maps and checks the file without reading weights
-            shapes = [weights.get_slice(name).get_shape() for name in weights.keys()]  # noqa: SIM118
+            return {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as exc:
         raise ModelError(f"{file} is not a readable safetensors file: {exc}") from exc
-    return sum(prod(shape) for shape in shapes)
