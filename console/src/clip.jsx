@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { follow } from "./api.js";
 import { ClipActions, toBody } from "./clipcard.jsx";
-import { cost, seconds, stage, when } from "./format.js";
+import { cost, route, seconds, stage, when } from "./format.js";
 import { useData, useVideo } from "./hooks.js";
 import { Bar, Code, Loading, Notice, Page, Player, State } from "./parts.jsx";
 
@@ -50,7 +50,7 @@ function Details({ initial }) {
   const [video, preview, setVideo] = useVideo(initial);
   const open = (created) => { location.hash = `#/clips/${created.id}`; };
   const facts = [["Id", video.id], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
-    ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", video.route === "gpu" ? "own GPU" : "managed provider"],
+    ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", route(video)],
     ["Screening", video.screening], ["Trace", video.trace_id], ["Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
   const body = toBody(video);
   return (

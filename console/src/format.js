@@ -32,6 +32,13 @@ export function when(unix) {
   return isToday ? time : `${date.toLocaleDateString([], { month: "short", day: "numeric" })}, ${time}`;
 }
 
+const REASONS = {
+  default: "meets the deadline", deadline: "own GPUs would miss the deadline", age: "it had waited too long", provider_slower: "the provider would be slower", too_late: "late on both routes", provider_unhealthy: "the provider is not healthy",
+  provider_cannot: "the provider cannot render it", policy: "the tenant's rules", disabled: "no provider is configured", returned: "the provider returned it",
+};
+// Where a clip is rendered, and why there.
+export const route = ({ route: name, route_reason: reason }) => `${name === "gpu" ? "own GPU" : "managed provider"}, ${REASONS[reason] || reason}`;
+
 const STAGES = { load: "Loading the model", text: "Reading the prompt", denoise: "Drawing", decode: "Decoding frames", upload: "Storing" };
 export const stage = (name) => STAGES[name] || name;
 

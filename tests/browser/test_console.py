@@ -3,10 +3,12 @@
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
-from filmgate.jobs import Route, Stage
+from filmgate.jobs import Failure, Reason, Route, Stage
+from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from tests.browser.test_playback import make_fragments
 from tests.images import png
@@ -30,6 +32,12 @@ LIVE_WIDTH = """() => {
     return video && video.readyState >= 2 && video.videoWidth;
 }"""
 REFUSED = "instructions to build a pipe bomb"
+FILE_NAME = "<img src=x onerror=alert(1)>.png"
+DROPPED = """([bytes, name]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
+    return data;
+}"""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> a red ball & <b>bold</b>"
 
 
@@ -68,6 +76,13 @@ def test_a_clip_plays_from_its_first_fragments_and_is_downloaded(hand, opened):
     with page.expect_download() as download:
         card.get_by_role("button", name="Download").click()
     assert Path(download.value.path()).read_bytes() == b"".join(fragments)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    card.get_by_role("button", name="Copy link").click()
+    link = wait_until(lambda: page.evaluate("navigator.clipboard.readText()"))
+    assert httpx.get(link).content == b"".join(fragments), "a link needs no key"
+    page.get_by_role("link", name="Clips").click()
+    page.locator(".picture").hover()
+    expect(page.locator(".picture video")).to_be_visible()
 
 
 def test_a_remix_is_followed_after_a_reload_and_cancelled(hand, opened):
@@ -100,6 +115,22 @@ def test_hostile_text_is_shown_as_text(site, opened):
         assert "owned" not in page.title()
     page = opened(f"/#/clips/{'<script>alert(1)<'}")
     expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_a_hostile_file_name_and_a_hostile_error_are_shown_as_text(site, hand, opened):
+    """The image is dropped onto the page; its job fails with a message of an attacker."""
+    page = opened()
+    image = page.evaluate_handle(DROPPED, [list(png()), FILE_NAME])
+    page.dispatch_event(".drop", "drop", {"dataTransfer": image})
+    expect(page.locator(".drop span")).to_have_text(FILE_NAME)
+    card = create(page, "a red ball")
+    hand.take()
+    failure = AttemptFailure(Failure(Reason.INTERNAL, HOSTILE), is_retryable=False)
+    site.service.services.queue.fail_attempt(hand.lease, failure)
+    expect(card.get_by_role("alert")).to_have_text(HOSTILE)
+    page.reload()
+    expect(page.locator("article").first.get_by_role("alert")).to_have_text(HOSTILE)
+    assert "owned" not in page.title()
 
 
 def test_a_refusal_names_the_reason(hand, opened):
@@ -137,6 +168,10 @@ def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opene
     expect(page.locator(".gallery-tile")).to_have_count(1)
     expect(page.locator(".gallery-tile")).to_contain_text("clip 0")
     page.get_by_role("button", name="Show all clips").click()
+    expect(page.locator(".gallery-tile")).to_have_count(24)
+    page.locator(".tile-link").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".tile-link").nth(1)).to_be_focused()
     with site.service.client(site.keys["first"]) as client:
         newest = client.get("/v1/videos?limit=1").json()["data"][0]["id"]
         digest = client.get(f"/v1/videos/{newest}/audit").json()["data"][0]["details"]["prompt_hmac"]
@@ -201,6 +236,14 @@ def test_a_clip_is_made_with_an_adapter_and_extended(site, hand, opened):
     page.get_by_label("Scale of sketch").fill("0.5")
     page.get_by_label("Quality").select_option("draft")
     expect(page.locator("label", has_text="Quality").locator(".hint")).not_to_be_empty()
+    page.get_by_role("button", name="Show as code").click()
+    for language, text in (
+        ("curl", "-F 'lora=sketch:0.5'"),
+        ("Python", '"lora": "sketch:0.5"'),
+        ("JavaScript", "fetch"),
+    ):
+        page.get_by_role("button", name=language).click()
+        expect(page.locator(".code pre")).to_contain_text(text)
     card = create(page, "a red ball")
     hand.make(b"".join(make_fragments(8)))
     expect(card).to_have_attribute("data-status", "completed")
@@ -209,8 +252,13 @@ def test_a_clip_is_made_with_an_adapter_and_extended(site, hand, opened):
     page.locator("[name=extend_seconds]").fill("1")
     page.locator(".remix").get_by_role("button", name="Extend").click()
     expect(page.locator("article").first).to_contain_text("the ball rolls away")
+    page.locator("article").nth(1).get_by_role("button", name="Another seed").click()
+    expect(page.locator("article")).to_have_count(3)
     with site.service.client() as client:
-        second, first = client.get("/v1/videos").json()["data"]
+        third, second, first = client.get("/v1/videos").json()["data"]
+    same = ("prompt", "model", "size", "seconds", "steps", "lora", "quality")
+    assert {name: third[name] for name in same} == {name: first[name] for name in same}
+    assert third["seed"] != first["seed"]
     assert (first["lora"], first["quality"]) == ("sketch:0.5", "draft")
     assert (second["remixed_from_video_id"], second["seconds"]) == (first["id"], "1")
 
@@ -270,7 +318,12 @@ def test_operators_add_change_rotate_and_delete_a_tenant(site, opened):
     expect(page.locator(".secret")).not_to_have_text(first)
     with site.service.client(first) as client:
         assert client.get("/v1/usage").json()["max_queued"] is None, "the older key is valid for a day"
+    other = opened("/#/clips", first)
+    expect(other.get_by_text("There are no clips yet.")).to_be_visible()
     press_twice(page, "Disable press", "Disable: its keys stop working")
+    expect(page.get_by_role("button", name="Enable press")).to_be_visible()
+    other.get_by_role("link", name="Create").click()
+    expect(other.get_by_text("Your key is no longer valid. Sign in again.")).to_be_visible()
     press_twice(page, "Delete press", "Delete for good")
     expect(row).to_have_count(0)
 
@@ -284,7 +337,8 @@ def test_the_planner_answers_in_the_page(opened):
 
 @pytest.mark.parametrize("view", ["desktop", "dark phone"])
 def test_axe_finds_nothing(hand, opened, view):
-    options = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"} if "phone" in view else {}
+    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "reduced_motion": "reduce"}
+    options = phone if "phone" in view else {}
     found = []
     page = opened(**options)
     video = create(page, "a red ball").get_attribute("data-id")
@@ -297,7 +351,11 @@ def test_axe_finds_nothing(hand, opened, view):
         assert result["passes"]
         found += [(path, v["id"], v["nodes"][0]["html"]) for v in result["violations"]]
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert page.evaluate("document.getAnimations().length") == 0 or not options, "reduced motion"
     assert found == []
+    if not options:
+        page.set_viewport_size({"width": 3840, "height": 2160})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "4K"
 
 
 def test_the_page_continues_after_a_restart_of_the_server(site, hand, opened):

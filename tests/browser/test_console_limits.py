@@ -90,6 +90,18 @@ def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromiu
     )  # one frame is the finest measure
 
 
+def test_a_slow_network_delays_the_page_and_breaks_nothing(opened):
+    """Half a second to the server and 50 KB/s: the page says that it loads, then it works."""
+    page = opened("/#/plan")
+    session = page.context.new_cdp_session(page)
+    slow = {"offline": False, "latency": 500, "downloadThroughput": 50_000, "uploadThroughput": 50_000}
+    session.send("Network.emulateNetworkConditions", slow)
+    page.get_by_role("link", name="Clips").click()
+    expect(page.get_by_role("status")).to_have_text("Loading…")
+    expect(page.get_by_role("status")).to_have_count(0, timeout=30_000)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
 def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):
     queue = site.service.services.queue
     for number in range(500):

@@ -15,6 +15,7 @@ KEYS = {
     "remixed_from_video_id", "seconds", "size", "error", "stage", "eta_seconds", "queue_position", "cost",
     "trace_id", "route", "screening", "rendered_size", "warnings", "fps", "steps", "seed",
     "guidance", "lora", "negative_prompt", "quality",
+    "route_reason",
 }  # fmt: skip
 
 

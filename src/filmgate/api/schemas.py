@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 from filmgate.api.forms import Body
 from filmgate.api.spool import SpooledUpload
 from filmgate.errors import InvalidField, UnsupportedVerb
-from filmgate.jobs import JobId, Route, ScreeningAction, Size, SourceKind, Stage
+from filmgate.jobs import JobId, Route, RouteReason, ScreeningAction, Size, SourceKind, Stage
 from filmgate.models.requests import VideoRequest
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
@@ -204,6 +204,7 @@ class Video(BaseModel):
     cost: Cost
     trace_id: str
     route: Route
+    route_reason: RouteReason
     screening: ScreeningAction
     rendered_size: str = Field(description="The size the model renders; the clip is scaled to `size`.")
     quality: str | None = Field(

@@ -45,6 +45,7 @@ def to_video(services: Services, job: Job) -> Video:
         cost=cost_of(job, services.settings.usd_per_gpu_hour),
         trace_id=job.trace_id,
         route=job.route,
+        route_reason=job.routing.reason,
         screening=job.screening.action,
         warnings=warnings_of(services, job),
     )
