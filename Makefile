@@ -117,6 +117,7 @@ fuzz: $(STAMP)
 SOAK_KILLS ?= 500
 soak: $(STAMP)
 	FILMGATE_TEST_SOAK_KILLS=$(SOAK_KILLS) $(PY) -m pytest -q -s tests/chaos/test_random_kills.py --timeout 86400
+	FILMGATE_TEST_TAB_MINUTES=60 $(PY) -m pytest -q tests/browser/test_console_limits.py -k left_open --timeout 3600
 
 chaos: $(STAMP)
 	FILMGATE_TEST_CHAOS=1 FILMGATE_TEST_SOAK_KILLS=200 $(PY) -m pytest -q tests/chaos --timeout 1200

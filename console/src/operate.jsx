@@ -7,7 +7,7 @@ import { useData } from "./hooks.js";
 import { Loading, Metric, Notice, Page, SureButton, Table, Tile } from "./parts.jsx";
 
 const isNumber = (value) => typeof value === "number";
-const MAX_READINGS = 600;
+const MAX_READINGS = 300;
 
 // Readings of a value in this tab, bounded.
 function useReadings(value) {

@@ -26,9 +26,9 @@ VIEWS = {
 }
 # The pages of each view. The queue comes last: its screenshot needs jobs that wait.
 SHOTS = {
-    "": ["create", "clips", "clip", "service", "tenants", "plan", "docs", "queue"],
-    "-dark": ["create", "clips", "queue"],
-    "-phone": ["create", "clips", "tenants", "queue"],
+    "": ["create", "clips", "clip", "service", "tenants", "plan", "docs", "metrics", "queue"],
+    "-dark": ["create", "clips", "service", "queue"],
+    "-phone": ["create", "clips", "service", "tenants", "queue"],
 }
 CREATE = """async ([prompt, seconds]) => {
     const headers = {"Content-Type": "application/json"};
@@ -56,7 +56,7 @@ LEFT_OVER = """async () => {
     return videos.filter((video) => video.status !== "completed").map((video) => video.id);
 }"""
 COUNT_CLIPS = "async () => (await (await fetch('/v1/videos')).json()).data.length"
-CONTENT = {"tenants": "td", "docs": ".operation", "service": "td"}
+CONTENT = {"tenants": "td", "docs": ".operation", "metrics": ".metrics dt", "service": ".chart svg"}
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
 
 
@@ -97,8 +97,10 @@ def take(page, url, name):
     if name == "create":
         page.locator(".estimate strong").wait_for()
     if name == "queue":
-        page.locator(".line").wait_for()
+        page.locator(".chart svg").wait_for()
         page.get_by_role("button", name=re.compile("^Drain")).first.wait_for(timeout=300_000)
+    if name == "service":
+        page.get_by_label("Range").select_option("hour")
     if name in CONTENT:
         page.locator(CONTENT[name]).first.wait_for()
     page.mouse.move(700, 5)
@@ -119,7 +121,7 @@ def shoot(context, url, view, folder):
     with context.new_page() as page:
         page.goto(url)
         clip = page.evaluate("async () => (await (await fetch('/v1/videos')).json()).data[0].id")
-        addresses = {"create": "/#/", "clip": f"/#/clips/{clip}", "docs": "/docs"}
+        addresses = {"create": "/#/", "clip": f"/#/clips/{clip}", "docs": "/docs", "metrics": "/docs/metrics"}
         for name in SHOTS[view]:
             ids = add_jobs(page) if name == "queue" else []
             take(page, url + addresses.get(name, f"/#/{name}"), name)

@@ -49,6 +49,11 @@ def test_only_a_valid_key_signs_in(site, opened):
     expect(page.get_by_role("heading", name="Create", exact=True)).to_be_visible()
 
 
+def broken(message):
+    """The failure of an attempt that is not repeated."""
+    return AttemptFailure(Failure(Reason.INTERNAL, message), is_retryable=False)
+
+
 def create(page, prompt):
     page.get_by_label("Prompt", exact=True).fill(prompt)
     page.get_by_role("button", name="Create clip").click()
@@ -125,8 +130,7 @@ def test_a_hostile_file_name_and_a_hostile_error_are_shown_as_text(site, hand, o
     expect(page.locator(".drop span")).to_have_text(FILE_NAME)
     card = create(page, "a red ball")
     hand.take()
-    failure = AttemptFailure(Failure(Reason.INTERNAL, HOSTILE), is_retryable=False)
-    site.service.services.queue.fail_attempt(hand.lease, failure)
+    site.service.services.queue.fail_attempt(hand.lease, broken(HOSTILE))
     expect(card.get_by_role("alert")).to_have_text(HOSTILE)
     page.reload()
     expect(page.locator("article").first.get_by_role("alert")).to_have_text(HOSTILE)
@@ -198,9 +202,12 @@ def test_operators_see_live_numbers(site, hand, opened):
     with site.service.client(site.keys["second"]) as client:
         other = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
         client.post(f"/v1/videos/{other}/cancel")
+        client.post("/v1/videos", json={"prompt": "a red ball", **SMALL})
+    hand.take()
+    site.service.services.queue.fail_attempt(hand.lease, broken("defect"))
     page.get_by_role("link", name="Service").click()
     expect(page.locator(".tile", has_text="Failed")).to_contain_text(re.compile(r"[1-9]\d* cancelled"))
-    expect(page.get_by_text("No job has failed.")).to_be_visible()
+    expect(page.locator(".card", has_text="Failures by reason")).to_contain_text("internal_error")
     expect(page.locator("tr", has_text="second").first).to_be_visible()
     latency = page.get_by_role("region", name="Seconds by model and route")
     expect(latency.locator("tr", has_text="flipbook").first).to_contain_text("gpu")
@@ -322,7 +329,7 @@ def test_operators_add_change_rotate_and_delete_a_tenant(site, opened):
     expect(other.get_by_text("There are no clips yet.")).to_be_visible()
     press_twice(page, "Disable press", "Disable: its keys stop working")
     expect(page.get_by_role("button", name="Enable press")).to_be_visible()
-    other.get_by_role("link", name="Create").click()
+    other.get_by_role("link", name="Create", exact=True).click()
     expect(other.get_by_text("Your key is no longer valid. Sign in again.")).to_be_visible()
     press_twice(page, "Delete press", "Delete for good")
     expect(row).to_have_count(0)

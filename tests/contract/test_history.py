@@ -1,4 +1,4 @@
-"""The history of the service on both databases, written with the end of each job (S1-54)."""
+"""The history of the service on both databases, written with the end of each job (S2-63)."""
 
 import pytest
 
