@@ -1,24 +1,25 @@
 // Plots over time: lines and stacked bars with axes, as SVG that scales with the page.
 import { useState } from "preact/hooks";
+import { count } from "./format.js";
 
 const HEIGHT = 100;
 const TICKS = 3;
 const LABELS = 5;
 
-// The smallest of 1, 2, 2.5, 5 x 10^n that is not below the value: the top of an axis whose ticks are round.
+// The smallest of 1, 2, 4, 6 x 10^n that is not below the value: the top of an axis whose half is round, too.
 export function niceTop(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return power * [1, 2, 2.5, 5, 10].find((step) => step * power >= value * 0.999999);
+  return power * [1, 2, 4, 6, 10].find((step) => step * power >= value * 0.999999);
 }
 
-const clock = (unix) => new Date(unix * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const clock = (unix, hasSeconds) => new Date(unix * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(hasSeconds && { second: "2-digit" }) });
 const day = (unix, zone) => new Date(unix * 1000).toLocaleDateString([], { month: "short", day: "numeric", timeZone: zone });
 
-// Labels of the time axis, evenly spread: clock times within two days, else days.
+// Labels of the time axis, evenly spread: clock times within two days, with seconds within ten minutes, else days.
 function timeLabels(times, width, zone) {
   const span = times.at(-1) - times[0];
-  const text = (unix) => (width >= 86400 || span > 172800 ? day(unix, zone) : clock(unix));
+  const text = (unix) => (width >= 86400 || span > 172800 ? day(unix, zone) : clock(unix, span < 600));
   const number = Math.min(LABELS, times.length);
   return Array.from({ length: number }, (_, index) => text(times[Math.round(index * (times.length - 1) / Math.max(number - 1, 1))]));
 }
@@ -40,7 +41,8 @@ function Lines({ series, top }) {
     });
     if (part.length) parts.push(part);
     const text = (points) => (points.length === 1 ? [[points[0][0] - 0.6, points[0][1]], [points[0][0] + 0.6, points[0][1]]] : points).map((point) => point.map((each) => each.toFixed(2)).join(",")).join(" ");
-    return <g key={name} class={tone(series, number)}>{parts.map((points) => <polyline points={text(points)} />)}</g>;
+    const area = (points) => <polygon points={`${points[0][0].toFixed(2)},${HEIGHT} ${text(points)} ${points.at(-1)[0].toFixed(2)},${HEIGHT}`} />;
+    return <g key={name} class={tone(series, number)}>{series.length === 1 && parts.filter((points) => points.length > 1).map(area)}{parts.map((points) => <polyline points={text(points)} />)}</g>;
   });
 }
 
@@ -63,7 +65,8 @@ export function Chart({ times, series, label, format, isBars, width = 0, zone, m
   const isEmpty = times.length === 0 || series.every(({ values }) => values.every((value) => !value));
   if (isEmpty && empty) return <p class="note chart-empty">{empty}</p>;
   const highest = isBars ? Math.max(...times.map((_, index) => sumAt(series, index))) : Math.max(...series.flatMap(({ values }) => values.map((value) => value || 0)));
-  const top = max || niceTop(highest);
+  // Half a job is no tick: the axis of a count ends at 2 or more.
+  const top = max || niceTop(format === count ? Math.max(highest, 2) : highest);
   const ticks = Array.from({ length: TICKS }, (_, index) => top * (TICKS - 1 - index) / (TICKS - 1));
   const last = (values) => values.findLast((value) => value !== null);
   const summary = series.map(({ name, values }) => `${name} ${isBars ? format(values.reduce((sum, value) => sum + (value || 0), 0)) : format(last(values) ?? null)}`).join(", ");

@@ -75,7 +75,9 @@ class UsageQuery:
     group_by: Annotated[
         str, Query(description="Any of tenant, model, route and reason, separated by commas.", max_length=60)
     ] = ""
-    tenant: Annotated[str | None, Query(description="Only this tenant.", max_length=200)] = None
+    tenant: Annotated[
+        str | None, Query(description="Only this tenant.", max_length=63, pattern="^[!-~]+$")
+    ] = None
 
     def to_window(self, now: float) -> Window:
         """Raises InvalidField for a window that is empty, too long or no longer kept."""
