@@ -84,7 +84,7 @@ def test_a_number_may_be_a_number_in_json(client):
         ({"prompt": "x", "size": "big"}, "size", "invalid_value", "WIDTHxHEIGHT"),
         ({"prompt": "x", "seconds": "60"}, "seconds", "unsupported_value", "nearest length is 12"),
         ({"prompt": "x", "seconds": "nan"}, "seconds", "unsupported_value", ""),
-        ({"prompt": "x", "fps": 30}, "fps", "unsupported_value", "nearest is 16"),
+        ({"prompt": "x", "fps": 30}, "fps", "unsupported_value", "must be 16"),
         ({"prompt": "x", "steps": 0}, "steps", "unsupported_value", "nearest is 1"),
         ({"prompt": "x", "seed": -1}, "seed", "unsupported_value", ""),
         ({"prompt": "x", "sise": "256x256"}, "sise", "invalid_value", "did you mean size"),
