@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from filmgate.jobs import Clip, Route, Share, TenantId, WorkerId
+from filmgate.jobs import Clip, Progress, Route, Share, Stage, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptResult
 from filmgate.scheduling.forecast import forecast
 from filmgate.scheduling.live_forecast import LiveForecast, to_arrival
@@ -184,3 +184,21 @@ def test_a_job_enqueued_after_the_snapshot_gets_the_slot_it_has_in_the_next(benc
     job = bench.queue.enqueue(make_ticket("initech", gpu_seconds=5))
     assert before.arrive(to_arrival(job.tenant_id, job)).starts_in <= live.refresh().slots[job.id].starts_in
     assert live.slot(job) == live.get().slots[job.id]
+
+
+def test_a_job_whose_worker_is_gone_waits_again_when_its_lease_has_ended(bench):
+    """S1-19: when a zone dies, its jobs are not shown as running until a worker returns."""
+    bench.queue.enqueue(make_ticket("acme", gpu_seconds=10))
+    lease = bench.queue.lease(make_offer())
+    bench.queue.heartbeat(lease, Progress(Stage.DENOISE, 1, 2, 0.5))
+    times = iter([0.0])  # of the start; by 1e6 s later no worker is expected any more
+    live = LiveForecast(bench.reader, clock=lambda: next(times, 1e6))
+    job = bench.reader.find(lease.job.tenant_id, lease.job.id)
+    assert (live.has_lost_worker(job), live.slot(job)) == (False, None)
+    bench.clocks.pass_time(3600)
+    live.refresh()
+    assert (live.has_lost_worker(job), live.slot(job).position) == (True, 1)
+    assert live.eta_seconds(job, job.created_at + 3600) is None, "no worker is alive"
+    again = bench.queue.lease(make_offer())
+    live.refresh()
+    assert not live.has_lost_worker(again.job)

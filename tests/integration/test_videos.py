@@ -323,3 +323,19 @@ def test_models_are_listed_with_the_limits_that_admission_enforces(client):
     assert model["limits"]["seconds"] == {"default": 2.0, "min": 0.25, "max": 12.0}
     assert client.get("/v1/models/sora-2").json()["id"] == "flipbook"
     assert client.get("/v1/models/sora-9").status_code == 404
+
+
+def test_a_video_whose_worker_died_is_queued_again_and_says_that_it_waits(tmp_path, monkeypatch):
+    """S1-19: also while no worker of the installation is left to take the job."""
+    with running(settings_for(tmp_path, queue__lease_seconds=1)) as service, service.client() as client:
+        video = create(client)
+        monkeypatch.setattr(service.services.forecast, "_started_at", time.monotonic() - TIMEOUT_SECONDS)
+        hand = service.hand()
+        hand.take()
+        hand.report(done=4, fraction=0.4)
+        path = f"/v1/videos/{video['id']}"
+        assert client.get(path).json()["status"] == "in_progress"
+        wait_until(lambda: client.get(path).json()["status"] == "queued")
+        waiting = client.get(path).json()
+    assert (waiting["progress"], waiting["stage"], waiting["eta_seconds"]) == (40, None, None)
+    assert waiting["queue_position"] == 1

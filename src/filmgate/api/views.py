@@ -14,6 +14,7 @@ _POLL_MS = (250, 10_000)
 
 def to_video(services: Services, job: Job) -> Video:
     """The video object of a job. May read the forecast: blocks."""
+    is_waiting = services.forecast.has_lost_worker(job)
     slot = services.forecast.slot(job)
     eta = services.forecast.eta_seconds(job, time.time())
     source = job.spec.source
@@ -21,7 +22,7 @@ def to_video(services: Services, job: Job) -> Video:
     return Video(
         id=job.id,
         model=job.spec.model,
-        status=status_of(job),
+        status="queued" if is_waiting else status_of(job),
         progress=progress_of(job),
         created_at=int(job.created_at),
         completed_at=int(job.finished_at) if job.finished_at and job.state is JobState.COMPLETED else None,
@@ -39,7 +40,7 @@ def to_video(services: Services, job: Job) -> Video:
         lora=job.spec.lora,
         negative_prompt=job.spec.negative_prompt,
         error=error_of(job),
-        stage=job.progress.stage if job.has_started and job.progress else None,
+        stage=job.progress.stage if job.has_started and job.progress and not is_waiting else None,
         eta_seconds=round(eta, 1) if eta is not None else None,
         queue_position=slot.position if slot is not None else None,
         cost=cost_of(job, services.settings.usd_per_gpu_hour),

@@ -56,9 +56,16 @@ class LiveForecast:
         """Workers may be starting together with this process: it has not run long enough to know."""
         return self._clock() - self._started_at < TIMEOUT_SECONDS
 
+    def has_lost_worker(self, job: Job) -> bool:
+        """Whether a running job waits for another worker, because the lease of its own has ended."""
+        return job.state is JobState.RUNNING and any(
+            each.job_id == job.id and each.was_running and each.ready_in == 0
+            for each in self.get().snapshot.queued
+        )
+
     def slot(self, job: Job) -> Slot | None:
-        """The slot of a queued job, None for any other."""
-        if job.state is not JobState.QUEUED:
+        """The slot of a job that waits for a worker, None for any other."""
+        if job.state is not JobState.QUEUED and not self.has_lost_worker(job):
             return None
         current = self.get()
         if (slot := current.slots.get(job.id)) is not None:
@@ -75,7 +82,8 @@ class LiveForecast:
             return None
         provider_seconds = job.routing.expected_seconds
         whole = whole_seconds(job.route, job.predicted, provider_seconds)
-        if job.has_started and job.started_at is not None and job.progress is not None:
+        is_running = job.has_started and not self.has_lost_worker(job)
+        if is_running and job.started_at is not None and job.progress is not None:
             return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
         if (slot := self.slot(job)) is None:  # leased, not started yet
             return whole
