@@ -91,7 +91,7 @@ class DeviceDrifted(DeviceError):  # noqa: N818
 
 
 class OutOfMemory(RunError):  # noqa: N818 - the name everybody greps for
-    """Every rung of the memory ladder was tried."""
+    """GPU memory ran out, and every way to need less of it was tried."""
 
     code: ClassVar[str] = "out_of_memory"
 
