@@ -18,6 +18,7 @@ os.environ["FILMGATE_MANAGEMENT__PORT"] = "0"
 # Set before Triton is imported: kernels are interpreted and run without a GPU. tests/gpu sets it to 0.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import gc
 from collections.abc import Callable
 from functools import cache
 from threading import enumerate as live_threads
@@ -51,6 +52,23 @@ def pytest_configure(config):
     )
     # One test compiles without caches on purpose; torch warns at the first compilation of the process.
     config.addinivalue_line("filterwarnings", "ignore:dynamo_pgo force disabled:UserWarning")
+
+
+def freeze_heap():
+    """Leave what is alive out of later collections: the code under test collects often, and a session of all
+    tests has millions of objects."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_finish():
+    freeze_heap()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap():
+    """Also what the modules before this one have left, and what a test has unfrozen."""
+    freeze_heap()
 
 
 @pytest.fixture(scope="session")
