@@ -20,7 +20,7 @@ import typer
 from benchmarks.http_load import Connection, Target, creates_per_second
 from benchmarks.processes import cpu_seconds, resident_bytes, started_endpoint
 from benchmarks.report import Figures, JsonFlag, make_report, print_report, run
-from tests.server_process import ServerProcess
+from tests.server_process import COMMAND, ServerProcess
 
 WATCHED_JOBS = 20
 
@@ -80,7 +80,7 @@ def filmgate_server(folder: Path) -> Iterator[Server]:
         "FILMGATE_ADMISSION__PROMISE_SECONDS": "1e12",
         "FILMGATE_LIMITS__MAX_CONNECTIONS_PER_ADDRESS": "0",
     }
-    process = ServerProcess(folder, "--no-worker", model="flipbook", **settings)
+    process = ServerProcess(folder, "--no-worker", model="flipbook", command=COMMAND, **settings)
     try:
         target = Target(int(process.url.rpartition(":")[2]), process.key)
         yield Server(target, process.process.pid)

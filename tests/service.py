@@ -32,6 +32,21 @@ SPRITESHEET = b"\xff\xd8\xff spritesheet"
 HAND = WorkerId("hand")
 
 
+def write_cards(folder, side=64, frames=5, steps=2):
+    """Write MODELS with these defaults for the clips of Flipbook; returns the path of the file."""
+    cards = MODELS.read_text()
+    smaller = {
+        "[256, 256], m": f"[{side}, {side}], m",
+        "33, step": f"{frames}, step",
+        "10, min": f"{steps}, min",
+    }
+    for given, wanted in smaller.items():
+        assert f"default = {given}" in cards
+        cards = cards.replace(f"default = {given}", f"default = {wanted}")
+    (folder / "models.toml").write_text(cards)
+    return str(folder / "models.toml")
+
+
 def settings_for(data, **given):
     """Settings of a test server: a free port, short intervals, no minimum of free disk space, no rates."""
     quick = {

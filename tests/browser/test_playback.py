@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from filmgate.jobs import Stage
 from tests.server_process import ServerProcess
-from tests.service import running, settings_for
+from tests.service import running, settings_for, write_cards
 from tests.waiting import wait_until
 
 PLAY = """async (id) => {
@@ -102,28 +102,32 @@ def newest_video(server):
 
 def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_path):
     # The worker is paused in the middle of decoding, so that the page has all the time it needs.
-    server = ServerProcess(tmp_path, "--open", model="flipbook", FILMGATE_QUEUE__LEASE_SECONDS="600")
+    settings = {
+        "FILMGATE_ADMISSION__MODELS_FILE": write_cards(tmp_path, side=128),
+        "FILMGATE_QUEUE__LEASE_SECONDS": "600",
+    }
+    server = ServerProcess(tmp_path, "--open", model="flipbook", **settings)
     try:
         page.goto(server.url)
         page.get_by_label("Prompt", exact=True).fill("a red ball bounces on the grass")
-        page.locator("[name=seconds]").fill("5")
+        page.locator("[name=seconds]").fill("4")
         page.get_by_text("More settings").click()
-        page.locator("[name=steps]").fill("4")
+        page.locator("[name=steps]").fill("1")
         page.get_by_role("button", name="Create clip").click()
         card = page.locator("article").first
         worker = server.worker()
         wait_until(lambda: newest_video(server)["progress"] >= 70, 120)
         worker.suspend()
         assert newest_video(server)["stage"] == "decode"
-        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 256, 120)
+        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 128, 120)
         assert card.get_attribute("data-status") == "in_progress"
         worker.resume()
         # The stored clip replaces the stream, plays and seeks.
-        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "stored") == 256, 120)
+        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "stored") == 128, 120)
         assert card.get_attribute("data-status") == "completed"
-        page.evaluate("document.querySelector('video').currentTime = 4")
+        page.evaluate("document.querySelector('video').currentTime = 3")
         wait_until(
-            lambda: page.evaluate("(v => !v.seeking && v.currentTime >= 4)(document.querySelector('video'))")
+            lambda: page.evaluate("(v => !v.seeking && v.currentTime >= 3)(document.querySelector('video'))")
         )
         assert page.evaluate("document.querySelector('video').error") is None
         drain_from_the_page(page, server)

@@ -12,6 +12,7 @@ import pytest
 from filmgate.models.names import shipped_folder
 from tests.blocks import COMMANDS, HUB_ID, PYTHON, ROOT, RUN, SDK, SERVER_URL, Block, read_blocks
 from tests.server_process import ServerProcess
+from tests.service import write_cards
 from tests.zoo import build_pipeline
 
 
@@ -24,7 +25,10 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    process = ServerProcess(tmp_path_factory.mktemp("server"), model="flipbook")
+    """A server whose clips are small by default."""
+    folder = tmp_path_factory.mktemp("server")
+    cards = {"FILMGATE_ADMISSION__MODELS_FILE": write_cards(folder)}
+    process = ServerProcess(folder, model="flipbook", **cards)
     yield process
     process.stop()
 
@@ -71,7 +75,10 @@ def test_make_demo_makes_a_clip():
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(".venv/bin/filmgate ")])
 def test_each_command_runs(command, tmp_path):
+    """A clip is a small one; `make demo` renders one as users do."""
     arguments = [sys.executable, "-m", "filmgate", *shlex.split(command)[1:]]
+    if arguments[3] == "generate":
+        arguments += ["--size", "64x64", "--frames", "5", "--steps", "1"]
     done = subprocess.run(arguments, cwd=tmp_path, timeout=200, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
