@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from functools import cache
 
 import boto3
 import pytest
@@ -9,12 +10,17 @@ import pytest
 REGION = "eu-west-1"
 
 
+@cache
+def sqs_client(url):
+    return boto3.client("sqs", endpoint_url=url, region_name=REGION)
+
+
 class SqsPair:
     """A FIFO queue and its dead-letter queue, with direct access to both."""
 
     def __init__(self, url, *, name=None, max_receives=5, visibility_seconds=30, is_fifo=True):
         self.endpoint = url
-        self.client = boto3.client("sqs", endpoint_url=url, region_name=REGION)
+        self.client = sqs_client(url)
         self.name = (name or f"filmgate-{secrets.token_hex(4)}") + (".fifo" if is_fifo else "")
         fifo = {"FifoQueue": "true"} if is_fifo else {}
         dead = self.client.create_queue(QueueName=f"dead-{self.name}", Attributes=fifo)

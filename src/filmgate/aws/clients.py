@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -189,21 +189,37 @@ def _open(
 def _open_session(credentials: "SessionCredentials | None") -> Any:
     """A session with these credentials, or with those of this process."""
     from boto3 import Session
-
-    if credentials is None:
-        return Session()
-    from botocore.credentials import CredentialProvider, CredentialResolver
     from botocore.session import get_session
+
+    own, loader = get_session(), _loader()
+    own.register_component("data_loader", loader)
+    if credentials is not None:
+        own.register_component("credential_provider", _only(credentials))
+    paths = len(loader.search_paths)
+    session = Session(botocore_session=own)
+    del loader.search_paths[paths:]  # each session adds a path of boto3's, which no client needs
+    return session
+
+
+@cache
+def _loader() -> Any:
+    """The descriptions of AWS services, parsed once: a client per tenant would parse megabytes of JSON."""
+    from botocore.loaders import create_loader
+    from botocore.session import get_session
+
+    return create_loader(get_session().get_config_variable("data_path"))
+
+
+def _only(credentials: "SessionCredentials") -> Any:
+    from botocore.credentials import CredentialProvider, CredentialResolver
 
     class Given(CredentialProvider):
         METHOD = "given"
 
         def load(self) -> "SessionCredentials":
-            return given
+            return credentials
 
-    own, given = get_session(), credentials
-    own.register_component("credential_provider", CredentialResolver([Given()]))
-    return Session(botocore_session=own)
+    return CredentialResolver([Given()])
 
 
 def _count_throttle(service: str, response: "tuple[Any, dict[str, Any]] | None" = None, **_: object) -> None:
