@@ -62,7 +62,9 @@ def waker(request):
 def bench(database_url, waker, tmp_path):
     clocks = Clocks()
     settings = QueueSettings(lease_seconds=30, backoff_seconds=2, max_attempts=3, **waker)
-    database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady)
+    # Threads of a test wait for each other's locks; on a busy machine, longer than the default of 5 s.
+    waits = {"timeout_seconds": 60.0}
+    database = Database(database_url, clock=lambda: clocks.wall, steady_clock=lambda: clocks.steady, **waits)
     migrate(database)
     keys = DataKeys(FileKeyring(tmp_path / "keys"))
     queue, reader = open_queue(database, keys, settings), open_reader(database, keys)

@@ -1,6 +1,7 @@
 """The contract of every JobQueue: a job is accepted once, leased by fence and ended once."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -249,17 +250,14 @@ def test_the_same_key_returns_the_same_job_and_another_body_is_refused(queue, re
 
 
 def test_concurrent_calls_with_the_same_key_create_one_job(queue, reader):
-    barrier, ids = threading.Barrier(8), []
+    barrier = threading.Barrier(8)
 
-    def enqueue():
+    def enqueue(_):
         barrier.wait(60)
-        ids.append(queue.enqueue(make_ticket(idempotency=Idempotency("digest", key="k"))).id)
+        return queue.enqueue(make_ticket(idempotency=Idempotency("digest", key="k"))).id
 
-    threads = [threading.Thread(target=enqueue) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(8) as threads:
+        ids = list(threads.map(enqueue, range(8)))
     assert (len(ids), len(set(ids)), reader.backlog().queued_jobs) == (8, 1, 1)
 
 
