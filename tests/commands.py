@@ -10,11 +10,11 @@ from unittest import mock
 from filmgate.cli import main
 
 
-def run_filmgate(folder, *arguments):
+def run_filmgate(folder, *arguments, **environ):
     """Run `filmgate ARGUMENTS` in this process; returns exit code, stdout and stderr."""
     command = ["filmgate", *arguments]
     output, errors = io.StringIO(), io.StringIO()
-    environment = mock.patch.dict(os.environ, FILMGATE_DATA=str(folder))
+    environment = mock.patch.dict(os.environ, environ | {"FILMGATE_DATA": str(folder)})
     arguments = mock.patch.object(sys, "argv", command)
     with environment, arguments, redirect_stdout(output), redirect_stderr(errors):
         try:

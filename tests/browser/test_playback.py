@@ -116,14 +116,14 @@ def test_a_flipbook_clip_is_shown_in_the_console_while_it_is_decoded(page, tmp_p
         page.get_by_role("button", name="Create clip").click()
         card = page.locator("article").first
         worker = server.worker()
-        wait_until(lambda: newest_video(server)["progress"] >= 70, 120)
+        wait_until(lambda: newest_video(server)["progress"] >= 70, 240)
         worker.suspend()
         assert newest_video(server)["stage"] == "decode"
-        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 128, 120)
+        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "live") == 128, 240)
         assert card.get_attribute("data-status") == "in_progress"
         worker.resume()
         # The stored clip replaces the stream, plays and seeks.
-        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "stored") == 128, 120)
+        wait_until(lambda: page.evaluate(SHOWN_WIDTH, "stored") == 128, 240)
         assert card.get_attribute("data-status") == "completed"
         page.evaluate("document.querySelector('video').currentTime = 3")
         wait_until(

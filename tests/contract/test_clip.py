@@ -3,8 +3,6 @@
 import errno
 import gc
 import os
-import subprocess
-import sys
 from dataclasses import astuple
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from filmgate.pipeline.encode.clip_file import SYNC_EVERY_BYTES, clip_file
 from filmgate.pipeline.encode.encoder import EncodeOptions
 from filmgate.pipeline.encode.stills import StillPaths, Stills
 from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
+from tests.full_disk import full_disk
 
 pytestmark = pytest.mark.usefixtures("no_thread_left")
 LOOPS = [carry_plain, carry_overlapped]
@@ -198,31 +197,17 @@ def test_a_full_disk_is_named_in_the_error_and_leaves_no_file(vae, loop, after, 
     assert writer.write(draw_latents(), tmp_path / "clip.mp4").path.exists()
 
 
-FULL_DISK = """
-import resource, sys
-from pathlib import Path
-import torch
-from filmgate.errors import WriteError
-from filmgate.pipeline.clip_writer import ClipWriter
-from tests.zoo_vaes import build_vae
-
-folder, latents, vae = Path(sys.argv[1]), torch.randn(1, 4, 5, 6, 8), build_vae("wan2.1")
-size = ClipWriter(vae).write(latents, folder / "clip.mp4").size_bytes
-(folder / "clip.mp4").unlink()
-for room in (10, 2000, size // 2, size - 1):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    try:
-        ClipWriter(vae).write(latents, folder / "clip.mp4")
-    except WriteError as exc:
-        print(exc, sorted(path.name for path in folder.iterdir()))
-"""
-
-
-def test_a_write_that_fails_anywhere_in_the_file_is_a_write_error(tmp_path):
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    run = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
-    done = subprocess.run(run, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout.splitlines() == ["cannot write the clip: File too large []"] * 4, done.stderr
+@pytest.mark.parametrize(
+    "find_room", [lambda _: 10, lambda _: 2000, lambda size: size // 2, lambda size: size - 1]
+)
+def test_a_write_that_fails_anywhere_in_the_file_is_a_write_error(vae, find_room, tmp_path):
+    writer = ClipWriter(vae("wan2.1"))
+    size = writer.write(draw_latents(), tmp_path / "clip.mp4").size_bytes
+    (tmp_path / "clip.mp4").unlink()
+    with full_disk(find_room(size)), pytest.raises(WriteError) as caught:
+        writer.write(draw_latents(), tmp_path / "clip.mp4")
+    assert str(caught.value) == "cannot write the clip: File too large"
+    assert list(tmp_path.iterdir()) == []
 
 
 def broken_disk(_):

@@ -17,6 +17,7 @@ from filmgate.scheduling.live_forecast import LiveForecast, to_arrival
 from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from tests.conftest import FUZZ
 from tests.tickets import make_offer, make_ticket
 
 CLIP = Clip("clip-1.mp4", 1000, "ab" * 32)
@@ -120,7 +121,7 @@ class Simulation:
                 self.bench.queue.heartbeat(lease)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15 * FUZZ, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TENANTS, DEDICATED, JOBS, WORKERS, st.integers(0, 4), st.integers(0, 20))
 def test_every_job_starts_when_the_forecast_says(bench, shares, dedicated, jobs, workers, running, passed):
     """S0-13 too: shared workers never lease a dedicated tenant's job, workers with tenants only theirs."""

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
 import sys
 
 import av
@@ -12,21 +10,11 @@ from PIL import Image
 
 import filmgate
 from filmgate.cli import main
+from tests.commands import run_filmgate
+from tests.full_disk import full_disk
 
 TINY = ("--size", "64x64", "--frames", "5", "--steps", "1")
 QUICK = ("--size", "64x64", "--frames", "5", "--steps", "2")
-
-
-def generate(*arguments, cwd, **environ):
-    return subprocess.run(
-        [sys.executable, "-m", "filmgate", "generate", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, **environ},
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -46,10 +34,9 @@ def run(monkeypatch, capsys, tmp_path):
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
     folder = tmp_path_factory.mktemp("generated")
-    stills = ("--thumbnail", "t.jpg", "--spritesheet", "s.jpg")
-    return folder, generate(
-        "a red ball", *QUICK, "--seed", "7", "-o", "clip.mp4", "--json", *stills, cwd=folder
-    )
+    stills = ("--thumbnail", folder / "t.jpg", "--spritesheet", folder / "s.jpg")
+    options = ("--seed", "7", "-o", folder / "clip.mp4", "--json", *stills)
+    return folder, run_filmgate(folder / "data", "generate", "a red ball", *QUICK, *map(str, options))
 
 
 def test_stdout_has_one_json_object_and_progress_goes_to_stderr(generated):
@@ -185,21 +172,10 @@ def test_a_missing_gpu_is_an_error(tmp_path, run, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path):
-    limited = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000));"
-        "sys.argv = ['filmgate', 'generate', 'a cat', *sys.argv[1:]]; from filmgate.cli import main; main()"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", limited, *QUICK],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == 1
-    assert "error: " in ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path, run):
+    with full_disk(2000):
+        ended, printed = run("a cat", *QUICK)
+    assert ended == 1
+    assert "error: " in printed
+    assert "Traceback" not in printed
     assert list(tmp_path.iterdir()) == []

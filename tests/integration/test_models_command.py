@@ -27,10 +27,10 @@ from filmgate.settings import ModelSettings, QueueSettings
 from filmgate.telemetry.findings import Verdict
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker_process import RunnerParts
+from tests.commands import run_filmgate
 from tests.integration.test_model_cache import flip_a_byte
 from tests.proxy import Proxy, s3_error
 from tests.sqs_pair import REGION
-from tests.unit.test_command_line import filmgate
 
 
 class ModelSite:
@@ -58,7 +58,7 @@ class ModelSite:
         return open_cache(self.settings, folder / "data")
 
     def run(self, *arguments):
-        return filmgate("models", *arguments, **self.environ)
+        return run_filmgate(self.environ["FILMGATE_DATA"], "models", *arguments, **self.environ)
 
     def keys(self):
         listed = self.client.list_objects_v2(Bucket=self.bucket)
