@@ -27,7 +27,7 @@ def edge(tmp_path_factory):
 
 def connect(service, source="127.0.0.1"):
     host, port = service.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10, source_address=(source, 0))
+    return socket.create_connection((host, int(port)), timeout=60, source_address=(source, 0))
 
 
 def read_all(connection):
@@ -101,9 +101,10 @@ def test_half_sent_headers_do_not_lock_out_other_callers(edge):
 def test_one_address_cannot_take_every_connection(edge):
     video = _queued(edge)
     head = f"GET /v1/videos/{video}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {edge.key}\r\n\r\n"
-    watchers = [connect(edge, "127.0.0.2") for _ in range(16)]
-    for watcher in watchers:
-        watcher.sendall(head.encode())
+    watchers = []
+    for _ in range(16):
+        watchers.append(watcher := connect(edge, "127.0.0.2"))
+        watcher.sendall(head.encode())  # before the time for headers has passed
         assert watcher.recv(65536).startswith(b"HTTP/1.1 200")
     with connect(edge, "127.0.0.2") as refused:
         assert read_all(refused).startswith(b"HTTP/1.1 429 ")
@@ -146,7 +147,7 @@ def test_a_client_that_leaves_after_a_pipelined_request_is_noticed(edge):
     with connect(edge) as viewer:
         viewer.sendall(head.encode() + GET)
         assert wait_until(lambda: edge.edge.streams.total == 1)
-    assert wait_until(lambda: edge.edge.streams.total == 0, seconds=5)
+    assert wait_until(lambda: edge.edge.streams.total == 0)
     with edge.client() as client:
         client.post(f"/v1/videos/{video}/cancel")
 
@@ -166,8 +167,8 @@ def test_a_client_that_does_not_read_is_disconnected(edge):
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         reader.sendall(head.encode())
         before = _refused(edge, "timeout")
-        assert wait_until(lambda: _refused(edge, "timeout") > before, seconds=10)
-        assert wait_until(lambda: edge.edge.connections._value.get() == 0, seconds=10)
+        assert wait_until(lambda: _refused(edge, "timeout") > before)
+        assert wait_until(lambda: edge.edge.connections._value.get() == 0)
 
 
 def test_a_connection_is_reused_for_many_requests(edge):

@@ -233,7 +233,7 @@ def test_a_live_stream_ends_when_its_viewer_leaves(limited):
         assert error_of(client.get(f"/v1/videos/{video}/stream")) == (429, "rate_limit_exceeded")
         for viewer in viewers:
             viewer.close()
-        wait_until(lambda: limited.edge.streams.total == 0, seconds=5)
+        wait_until(lambda: limited.edge.streams.total == 0)
         client.post(f"/v1/videos/{video}/cancel")
 
 

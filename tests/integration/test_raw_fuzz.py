@@ -54,8 +54,8 @@ def test_no_damaged_request_is_an_error_of_the_server(target, caplog):
     assert [record.getMessage() for record in caplog.records] == []
     assert {200, 400, 401, 404} <= statuses
     assert httpx.get(f"{service.url}/healthz").status_code == 200
-    wait_until(lambda: service.edge.connections._value.get() == 0, seconds=5)
-    wait_until(lambda: service.edge.uploads.total + service.edge.watchers.total == 0, seconds=5)
+    wait_until(lambda: service.edge.connections._value.get() == 0)
+    wait_until(lambda: service.edge.uploads.total + service.edge.watchers.total == 0)
 
 
 def check(sent, response, where):
