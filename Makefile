@@ -31,8 +31,10 @@ $(OLD_SDK): $(STAMP)
 demo: $(DEMO)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
+# In the order of the folders: the processes of benchmarks, browsers and chaos first, the many short tests last, so
+# that all three workers end together. By default, files with few tests, which are the long ones, come last.
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 3 --dist loadfile
+	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 check: format lint types layers deploy-check test
 
@@ -111,7 +113,8 @@ FUZZ ?= 100
 fuzz: $(STAMP)
 	FILMGATE_TEST_FUZZ=$(FUZZ) FILMGATE_TEST_FUZZ_SEED=$$(date +%s) $(PY) -m pytest -q --timeout 86400 \
 		tests/integration/test_fuzz.py tests/integration/test_raw_fuzz.py \
-		tests/contract/test_queue_machine.py tests/contract/test_store_machine.py tests/unit/api tests/unit/admission
+		tests/contract/test_queue_machine.py tests/contract/test_store_machine.py tests/contract/test_forecast.py \
+		tests/unit/api tests/unit/admission
 
 # Random kills of server, workers and database, and as many jobs, on SQLite and on PostgreSQL.
 SOAK_KILLS ?= 500

@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests: one torch thread, no model hub, small models built once per session."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,7 +19,6 @@ os.environ["FILMGATE_MANAGEMENT__PORT"] = "0"
 # Set before Triton is imported: kernels are interpreted and run without a GPU. tests/gpu sets it to 0.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import gc
 from collections.abc import Callable
 from functools import cache
 from threading import enumerate as live_threads
@@ -28,11 +28,18 @@ import numpy as np
 import pytest
 
 from tests.aws import aws_url, cloud, tenant_keys  # noqa: F401 - fixtures
-from tests.databases import database_url, postgres_server_url, postgres_url  # noqa: F401 - fixtures
+from tests.databases import (  # noqa: F401 - fixtures
+    database_url,
+    postgres_server_url,
+    postgres_url,
+    sqlite_template,
+)
 from tests.fake_bedrock import clip_bucket, moto  # noqa: F401 - fixtures
 from tests.nvml import nvml, nvml_library  # noqa: F401 - fixtures
 from tests.sqs_pair import sqs  # noqa: F401 - fixtures
 
+# Until all tests are collected: the modules they import are not garbage.
+gc.disable()
 # `make fuzz` searches this many times longer than the test suite.
 FUZZ = int(os.environ.get("FILMGATE_TEST_FUZZ", "1"))
 # No test depends on the speed of the machine.
@@ -63,6 +70,7 @@ def freeze_heap():
 
 def pytest_collection_finish():
     freeze_heap()
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)

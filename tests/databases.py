@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import shutil
 
 import pytest
 import sqlalchemy as sa
@@ -55,11 +56,22 @@ def empty_tables(url):
     database.close()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory):
+    """The file of an empty database at the newest schema."""
+    path = tmp_path_factory.mktemp("sqlite") / "filmgate.db"
+    database = Database(f"sqlite:///{path}")
+    migrate(database)
+    database.close()
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request, tmp_path):
     """Both databases in turn, empty, at the newest schema."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'filmgate.db'}"
+        copy = shutil.copyfile(request.getfixturevalue("sqlite_template"), tmp_path / "filmgate.db")
+        return f"sqlite:///{copy}"
     url = request.getfixturevalue("postgres_url")
     empty_tables(url)
     return url

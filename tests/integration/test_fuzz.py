@@ -5,29 +5,15 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 import pytest
-import schemathesis
 from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 from hypothesis.strategies import booleans
-from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from filmgate import api
 from tests.conftest import FUZZ
 from tests.service import running, settings_for
 
-CHECKS = [
-    not_a_server_error,
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-]
 EXAMPLES = 20 * FUZZ
 WORKFLOWS = 4 * FUZZ
 SECRET = "the prompt of another tenant"
@@ -49,8 +35,31 @@ def fuzzed(tmp_path_factory):
             yield service, {"video_id": known, "model": "flipbook", "tenant_id": "other"}
 
 
+# Imported here and not above: every worker of a run imports this module, and one of them runs it.
+@pytest.fixture(scope="module")
+def checks():
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    return [
+        not_a_server_error,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.status_code_conformance,
+    ]
+
+
+@pytest.fixture(scope="module")
+def modes():
+    from schemathesis import GenerationMode
+
+    return GenerationMode
+
+
 @pytest.fixture(scope="module")
 def document(fuzzed):
+    import schemathesis
+
     return schemathesis.openapi.from_url(f"{fuzzed[0].url}/openapi.json")
 
 
@@ -68,19 +77,19 @@ def test_the_document_contains_every_operation(document):
 
 
 @pytest.mark.parametrize(("path", "method"), operations())
-def test_no_request_breaks_the_contract(fuzzed, document, path, method):
+def test_no_request_breaks_the_contract(fuzzed, document, checks, modes, path, method):
     operation = document[path][method]
 
     service, known = fuzzed
     seen = set()
 
-    @given(is_known=booleans(), case=operation.as_strategy() | operation.as_strategy(GenerationMode.NEGATIVE))
+    @given(is_known=booleans(), case=operation.as_strategy() | operation.as_strategy(modes.NEGATIVE))
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def fuzz(is_known, case):
         if is_known and method != "DELETE":
             case.path_parameters |= {n: known[n] for n in case.path_parameters if n in known}
         key = {"Authorization": f"Bearer {service.key}"}
-        response = case.call_and_validate(headers=key, checks=CHECKS, timeout=60)
+        response = case.call_and_validate(headers=key, checks=checks, timeout=60)
         assert SECRET.encode() not in response.content
         assert b"Traceback" not in response.content
 
@@ -94,14 +103,14 @@ def test_no_request_breaks_the_contract(fuzzed, document, path, method):
     assert 2 in seen or is_rejected or "characters" in path
 
 
-def test_no_sequence_of_linked_requests_breaks_the_contract(fuzzed, document):
+def test_no_sequence_of_linked_requests_breaks_the_contract(fuzzed, document, checks, modes):
     """Follows the links of the document: what is created is read, changed, cancelled and deleted."""
     service, steps = fuzzed[0], Counter()
 
     linked = document.include(path_regex="^/v1/(videos|tenants)").exclude(
         path_regex="characters|stream|events"
     )
-    linked.config.generation.update(modes=[GenerationMode.POSITIVE])
+    linked.config.generation.update(modes=[modes.POSITIVE])
 
     class Workflow(linked.as_state_machine()):
         def before_call(self, case):
@@ -113,7 +122,7 @@ def test_no_sequence_of_linked_requests_breaks_the_contract(fuzzed, document):
             return {"timeout": 60}
 
         def validate_response(self, response, case, **options):
-            case.validate_response(response, checks=CHECKS)
+            case.validate_response(response, checks=checks)
             assert SECRET.encode() not in response.content
             steps[case.operation.label, response.status_code // 100] += 1
 
