@@ -77,14 +77,6 @@ def test_only_the_owner_can_read_the_key_file(served):
     assert key_file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_killed_worker_is_restarted(served):
-    served.wait_for_log("curl")
-    worker = served.worker()
-    worker.kill()
-    wait_until(lambda: (again := served.worker()) is not None and again.pid != worker.pid)
-    assert "restarting it" in served.log.read_text()
-
-
 def test_the_worker_of_a_killed_server_ends(tmp_path):
     served = started(tmp_path)
     served.wait_for_log("curl")
@@ -101,6 +93,14 @@ def test_a_worker_whose_server_is_already_dead_does_not_start(tmp_path):
         subprocess.run(["touch", ran], preexec_fn=partial(end_with_parent, parent), check=expected)
         assert ran.exists() is expected
         ran.unlink(missing_ok=True)
+
+
+def test_a_killed_worker_is_restarted(served):
+    served.wait_for_log("curl")
+    worker = served.worker()
+    worker.kill()
+    wait_until(lambda: (again := served.worker()) is not None and again.pid != worker.pid)
+    assert "restarting it" in served.log.read_text()
 
 
 def test_sigterm_stops_server_and_worker(served):
