@@ -26,7 +26,7 @@ def walks(tmp_path_factory):
     data = tmp_path_factory.mktemp("walk")
     with recorded_walk() as walk, running(settings_for(data)) as service, service.client() as client:
         walk.take()
-        body = {"prompt": "a red ball", "model": "flipbook", "size": "128x128"}
+        body = {"prompt": "a red ball", "model": "flipbook", "size": "64x64", "seconds": 0.5, "steps": 2}
         video_id = client.post("/v1/videos", json=body).json()["id"]
         create = walk.take()
         queue, store = service.services.queue, service.services.store

@@ -19,7 +19,7 @@ def test_clips_of_held_out_prompts_have_the_right_colours_and_settings(pipeline)
     prompts = write_eval_prompts(4)
     scores = []
     for seed, prompt in enumerate(prompts):
-        (clip,) = generate(pipeline, [prompt.text], Format(192, 192, 17), seed=seed)
+        (clip,) = generate(pipeline, [prompt.text], Format(192, 192, 9), seed=seed)
         scores.append(EvalResult(prompt, judge_clip(clip)).score())
     right = [is_right for score in scores for name, is_right in score.items() if name != "motion"]
     assert sum(right) >= 0.75 * len(right), scores
