@@ -73,6 +73,10 @@ def pytest_collection_finish():
     gc.enable()
 
 
+def pytest_unconfigure():
+    gc.unfreeze()  # Triton's extension reports everything that is alive at the end of the process
+
+
 @pytest.fixture(scope="module", autouse=True)
 def frozen_heap():
     """Also what the modules before this one have left, and what a test has unfrozen."""
