@@ -40,7 +40,7 @@ def is_hub_file(text: str) -> bool:
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith((".", "/", "~")) or Path(text).exists()
+    return text.startswith((".", "/", "~")) or (bool(text) and Path(text).exists())
 
 
 def check_location(location: str) -> None:
