@@ -19,6 +19,7 @@ from tests.waiting import wait_until
 BATCHES = 10 * FUZZ
 BATCH = 40
 READ_SECONDS = 0.12
+EXPECTED = {200, 400, 401, 404}
 SEED = int(os.environ.get("FILMGATE_TEST_FUZZ_SEED", "15"))
 STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5]\d\d) [^\r\n]*\r\n")
 
@@ -46,13 +47,16 @@ def test_no_damaged_request_is_an_error_of_the_server(target, caplog):
     source = random.Random(SEED)
     statuses = set()
     with caplog.at_level(logging.ERROR):
-        for number in range(BATCHES):
+        for number in range(20 * BATCHES):
+            # On a slow machine, responses that take a moment may miss the time limit of every batch.
+            if number >= BATCHES and statuses >= EXPECTED:
+                break
             batch = [damaged(source, source.choice(requests)) for _ in range(BATCH)]
             for sent, response in zip(batch, exchange(service, batch, READ_SECONDS), strict=True):
                 seen = check(sent, response, f"seed {SEED}, batch {number}")
                 statuses.update(seen)
     assert [record.getMessage() for record in caplog.records] == []
-    assert {200, 400, 401, 404} <= statuses
+    assert statuses >= EXPECTED
     assert httpx.get(f"{service.url}/healthz").status_code == 200
     wait_until(lambda: service.edge.connections._value.get() == 0)
     wait_until(lambda: service.edge.uploads.total + service.edge.watchers.total == 0)
