@@ -100,6 +100,7 @@ def test_no_request_breaks_the_contract(fuzzed, document, checks, modes, path, m
         ("/edits", "/extensions", "/{token}", "/plan", "/drain")
     )
     is_rejected |= path.startswith("/v1/tenants/{tenant_id}/videos")  # of the other tenant
+    is_rejected |= path == "/v1/usage/videos"  # most random windows are empty or too long
     assert 2 in seen or is_rejected or "characters" in path
 
 
@@ -108,7 +109,7 @@ def test_no_sequence_of_linked_requests_breaks_the_contract(fuzzed, document, ch
     service, steps = fuzzed[0], Counter()
 
     linked = document.include(path_regex="^/v1/(videos|tenants)").exclude(
-        path_regex="characters|stream|events"
+        path_regex="characters|stream|events|prompt-digest"
     )
     linked.config.generation.update(modes=[modes.POSITIVE])
 
