@@ -14,7 +14,6 @@ from deploy.tests.charts import CHART, ROOT, VALUES, containers, environment, re
 from deploy.tests.custom_resources import CustomResources
 from filmgate.cli import app
 from filmgate.settings import Settings, read_settings
-from filmgate.telemetry.metrics import METRICS
 from tests.prometheus import promtool
 
 VERSIONS = ("1.31.0", "1.37.0")
@@ -146,39 +145,6 @@ def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_fo
     assert rendered.one("EC2NodeClass")["spec"]["instanceStorePolicy"] == "RAID0"
 
 
-def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
-    """S0-30, S0-69, S2-8, S2-9, S2-28"""
-    rendered = render_values("one-tenant")
-    assert "replicas" not in rendered.one("Deployment", "worker")["spec"]
-    spec = rendered.one("ScaledObject")["spec"]
-    assert (spec["minReplicaCount"], spec["maxReplicaCount"], spec["scaleTargetRef"]["name"]) == (
-        2,
-        8,
-        "films-worker-wan",
-    )
-    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    windows = [behavior[way]["stabilizationWindowSeconds"] for way in ("scaleUp", "scaleDown")]
-    assert windows == [60, 300]
-    queries = [trigger["metadata"]["query"] for trigger in spec["triggers"]]
-    assert ["filmgate_backlog_seconds" in queries[0], 'state="running"' in queries[1]] == [True, True]
-    assert render_values("no-keda").one("Deployment", "worker")["spec"]["replicas"] == 4
-
-
-def test_scaling_queries_name_metrics_and_labels_that_filmgate_exports():
-    names = {metric.name for metric in METRICS}
-    for trigger in render_values("one-tenant").one("ScaledObject")["spec"]["triggers"]:
-        metric = trigger["metadata"]["query"].split("(")[-1].partition("{")[0]
-        assert metric in names
-
-
-def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
-    """S0-61, S2-20"""
-    spec = render_values("office-hours").one("ScaledObject")["spec"]
-    (cron,) = [trigger["metadata"] for trigger in spec["triggers"] if trigger["type"] == "cron"]
-    assert (spec["minReplicaCount"], cron["desiredReplicas"]) == (0, "2")
-    assert spec["fallback"]["behavior"] == "currentReplicasIfHigher"
-
-
 def test_twenty_dedicated_tenants_share_no_node_role_or_name(tmp_path):
     """S1-25: one release with dedicated workers for twenty tenants."""
     tenants = [f"tenant-{number}" for number in range(20)]
@@ -250,20 +216,6 @@ def test_probes_and_metrics_are_on_the_management_port_of_every_process():
     selector = monitor["selector"]["matchLabels"].items()
     pods = {name: pod for name, pod in rendered.pods.items() if "migrate" not in name}
     assert all(selector <= pod["metadata"]["labels"].items() for pod in pods.values())
-
-
-def test_the_api_accepts_jobs_of_models_whose_workers_scale_to_zero_and_of_no_others():
-    """S2-20, S2-48"""
-
-    def accepted(name, *options):
-        container = render_values(name, *options).pods["films-api"]["spec"]["containers"][0]
-        return read_settings(environment(container))[0].admission.scale_from_zero
-
-    assert accepted("office-hours") == "wan2.1-t2v-14b"
-    assert accepted("one-tenant") == ""
-    assert accepted("spot") == ""  # two workers on demand stay
-    assert accepted("many-models", "--set", "workers.ltx.minReplicas=0") == "ltx-video"
-    assert accepted("office-hours", "--set", "settings.admission.scale_from_zero=*") == "*"
 
 
 def test_dedicated_workers_of_a_tenant_have_a_role_nodes_and_scaling_of_their_own():
@@ -378,6 +330,11 @@ def test_a_worker_has_settings_of_its_own():
         (["managed.enabled=true"], "managed.enabled needs settings.provider.kind"),
         (["identity.roleArns.worker="], "identity.roleArns.worker is required"),
         (["workers.wan.scaling.zeroOutsideSchedule=true"], "needs at least one entry in schedule"),
+        (["workers.wan.scaling.replicasWhileActive=2"], "set minReplicas to 0"),
+        (
+            ["workers.wan.minReplicas=0", "workers.wan.scaling.replicasWhileActive=9"],
+            "is above maxReplicas 8",
+        ),
         (["workers.wan.cache.kind=claim"], "kind claim needs the name of a claim"),
         (["keda.scaleInSeconds=5"], "scaleInSeconds"),
         (["managementPort=8000"], "managementPort and api.port must differ"),

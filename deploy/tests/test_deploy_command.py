@@ -56,13 +56,32 @@ def test_the_chart_accepts_the_values_of_a_plan(plan, tmp_path):
     }
     family = fleet["machine"].partition(".")[0]
     planned = int(limits[f"films-{family}"]) + int(limits.get(f"films-{family}-spot", 0))
-    assert planned == fleet["replicas_p99"]
+    assert planned == max(fleet["replicas"], fleet["replicas_p99"])
     worker = rendered.pods["films-worker-wan2-1-t2v-1-3b"]
     settings, _ = read_settings(environment(worker["spec"]["containers"][0]))
     assert settings.pipeline.offload == fleet["deployment"]["offload"]
     assert settings.admission.slo_seconds == fleet["deployment"]["slo_seconds"] == 300
     names = {scaled["spec"]["scaleTargetRef"]["name"] for scaled in rendered.of("ScaledObject")}
     assert {name for name in rendered.pods if "worker" in name} == names
+
+
+def test_a_plan_that_scales_to_zero_becomes_workers_that_start_from_zero(tmp_path):
+    """S2-20, S2-48"""
+    options = ["--clips-per-day", "40", "--slo-seconds", "900", "--region", "eu-central-1", "--json"]
+    path, values = tmp_path / "plan.json", tmp_path / "values.json"
+    path.write_text(run("plan", "video", *PLAN_OPTIONS, *options).stdout)
+    fleet = json.loads(path.read_text())["fleet"]
+    assert fleet["pattern"] == "queue with scale to zero"
+    values.write_text(run("deploy", "values", "--plan", path, "--model-name", "wan").stdout)
+    rendered = render("--values", ROOT / "deploy/values/one-tenant.yaml", "--values", values)
+    worker = next(one for one in rendered.of("ScaledObject") if one["metadata"]["name"].endswith("-wan"))
+    spec, chart = worker["spec"], fleet["deployment"]["chart"]
+    assert (spec["idleReplicaCount"], spec["minReplicaCount"]) == (0, chart["replicas_while_active"])
+    assert spec["maxReplicaCount"] == fleet["replicas"]
+    settings, _ = read_settings(environment(rendered.pods["films-api"]["spec"]["containers"][0]))
+    assert settings.admission.scale_from_zero == "wan"
+    settings, _ = read_settings(environment(rendered.pods["films-worker-wan"]["spec"]["containers"][0]))
+    assert settings.admission.slo_seconds == 900
 
 
 def test_a_running_server_is_compared_with_the_plan_and_a_missing_worker_fails(plan, tmp_path):

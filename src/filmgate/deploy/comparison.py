@@ -29,7 +29,7 @@ def _workers(plan: Plan, measured: Measured) -> Finding:
     if measured.workers < plan.warm_replicas:
         remedy = "look for pending pods, or raise minReplicas of the worker"
         return Finding("workers", Verdict.FAIL, message, remedy)
-    if measured.workers > plan.replicas_p99:
+    if measured.workers > plan.chart.max_replicas + plan.chart.spot_replicas:
         return Finding(
             "workers", Verdict.WARN, message, "lower maxReplicas, or plan again with the real volume"
         )

@@ -12,20 +12,33 @@ OPTION = "--plan"
 
 
 @dataclass(frozen=True, slots=True)
+class ChartValues:
+    """`fleet.deployment.chart` of a plan: how the chart scales its workers."""
+
+    min_replicas: int
+    max_replicas: int
+    spot_replicas: int = 0
+    replicas_while_active: int = 0
+    scheduled_replicas: int = 0
+    start_hour: int = 0
+    end_hour: int = 0
+    backlog_seconds_per_worker: int = 60
+    drain_seconds: int = 120
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A fleet of workers for one model."""
 
     machine: str
     karpenter_gpu_name: str
     replicas: int
-    replicas_p99: int
     warm_replicas: int
-    spot_instances: int
     usd_per_hour: float
     seconds_per_clip: float
     seconds_per_clip_high: float
-    wait_p95_seconds: float
     latency_p95_seconds: float
+    chart: ChartValues
     pipeline: Mapping[str, str] = field(default_factory=dict)  # settings of the section `pipeline`
     slo_seconds: float | None = None
 
@@ -57,19 +70,16 @@ def read_plan(path: Path) -> Plan:
 
 
 def _parse(fleet: dict[str, Any], cost: dict[str, Any], time: dict[str, Any]) -> Plan:
-    spot = sum(share["instances"] for share in cost.get("purchase") or [] if share["how"] == "spot")
     return Plan(
         machine=fleet["machine"],
         karpenter_gpu_name=fleet["software"]["karpenter_gpu_name"],
         replicas=fleet["replicas"],
-        replicas_p99=fleet["replicas_p99"] or fleet["replicas"],
         warm_replicas=fleet["warm_replicas"],
-        spot_instances=spot,
         usd_per_hour=cost["usd_per_hour"],
         seconds_per_clip=time["seconds_per_clip"],
         seconds_per_clip_high=time["high"],
-        wait_p95_seconds=fleet["wait_p95"] or 0.0,
         latency_p95_seconds=fleet["latency_p95"] or 0.0,
+        chart=ChartValues(**fleet["deployment"]["chart"]),
         pipeline={name: fleet["deployment"][name] for name in ("offload", "compile", "dtype")},
         slo_seconds=fleet["deployment"]["slo_seconds"],
     )

@@ -5,14 +5,13 @@ import re
 from dataclasses import dataclass
 
 from filmgate.catalog.instances import Instance
-from filmgate.deploy.plan import Plan
+from filmgate.deploy.plan import ChartValues, Plan
 
 Values = dict[str, object]
 
 # Shares of a node that its workers request; the rest is for the kubelet and DaemonSets.
 _CPU_SHARE, _MEMORY_REQUEST_SHARE, _MEMORY_LIMIT_SHARE = 0.75, 0.7, 0.85
-# A drain finishes the running clip where that takes minutes, not hours.
-_MAX_DRAIN_SECONDS = 900
+_SPOT_DRAIN_SECONDS = 60  # of the two minutes of a spot notice
 _MAX_NAME = 24
 
 
@@ -26,31 +25,48 @@ class ModelChoice:
 
 def build_values(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
     """Values for `helm install --values`. JSON is YAML, so helm reads them as they are printed."""
-    family, name = machine.family, _resource_name(model.name)
-    spot_workers = min(plan.spot_instances * machine.gpus, plan.replicas - 1) if plan.spot_instances else 0
+    family, name, chart = machine.family, _resource_name(model.name), plan.chart
     worker = _worker(plan, machine, model)
     steady = worker | {
         "nodePool": family,
-        "minReplicas": max(1, min(plan.warm_replicas, plan.replicas - spot_workers)),
-        "maxReplicas": max(1, plan.replicas_p99 - spot_workers),
+        "minReplicas": chart.min_replicas,
+        "maxReplicas": chart.max_replicas,
+        "scaling": _scaling(chart),
     }
     workers: Values = {name: steady}
-    pools: Values = {family: _pool(plan, machine, "on-demand", max(1, plan.replicas_p99 - spot_workers))}
-    if spot_workers:
-        drain = {"drainSeconds": 60}  # of the two minutes of a spot notice
-        workers[f"{name}-spot"] = (
-            worker | drain | {"nodePool": f"{family}-spot", "minReplicas": 0, "maxReplicas": spot_workers}
-        )
-        pools[f"{family}-spot"] = _pool(plan, machine, "spot", spot_workers)
-    settings: dict[str, Values] = {"api": {"usd_per_gpu_hour": round(plan.usd_per_hour / machine.gpus, 4)}}
-    if plan.slo_seconds:
-        settings["admission"] = {"slo_seconds": plan.slo_seconds}
+    pools: Values = {family: _pool(plan, machine, "on-demand", chart.max_replicas)}
+    if chart.spot_replicas:
+        workers[f"{name}-spot"] = worker | {
+            "nodePool": f"{family}-spot",
+            "minReplicas": 0,
+            "maxReplicas": chart.spot_replicas,
+            "drainSeconds": _SPOT_DRAIN_SECONDS,
+        }
+        pools[f"{family}-spot"] = _pool(plan, machine, "spot", chart.spot_replicas)
     return {
-        "settings": settings,
+        "settings": _settings(plan, machine, model),
         "workers": workers,
         "karpenter": {"enabled": True, "nodePools": pools},
         "keda": {"enabled": True},
     }
+
+
+def _settings(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
+    settings: Values = {"api": {"usd_per_gpu_hour": round(plan.usd_per_hour / machine.gpus, 4)}}
+    admission: Values = {"slo_seconds": plan.slo_seconds} if plan.slo_seconds else {}
+    if plan.chart.min_replicas == 0:
+        admission["scale_from_zero"] = model.name  # accept its jobs while no worker runs
+    return settings | ({"admission": admission} if admission else {})
+
+
+def _scaling(chart: ChartValues) -> Values:
+    found: Values = {"backlogSecondsPerWorker": chart.backlog_seconds_per_worker}
+    if chart.replicas_while_active:
+        found["replicasWhileActive"] = chart.replicas_while_active
+    if chart.scheduled_replicas:
+        hours = {"start": f"0 {chart.start_hour} * * *", "end": f"0 {chart.end_hour} * * *"}
+        found["schedule"] = [hours | {"timezone": "Etc/UTC", "replicas": chart.scheduled_replicas}]
+    return found
 
 
 def _worker(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
@@ -64,10 +80,9 @@ def _worker(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
         "modelName": model.name,
         "gpus": 1,
         "settings": {"pipeline": dict(plan.pipeline)} if plan.pipeline else {},
-        "drainSeconds": min(_MAX_DRAIN_SECONDS, math.ceil(plan.seconds_per_clip_high)),
+        "drainSeconds": plan.chart.drain_seconds,
         "resources": resources,
-        # A backlog that one worker clears within the planned waiting time needs no second worker.
-        "scaling": {"backlogSecondsPerWorker": math.ceil(max(plan.seconds_per_clip, plan.wait_p95_seconds))},
+        "scaling": {"backlogSecondsPerWorker": plan.chart.backlog_seconds_per_worker},
     }
 
 

@@ -105,6 +105,7 @@ class Option:
     usd_per_unit: float | None
     placement: str
     peak_bytes: float
+    is_scaled_to_zero: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,6 @@ class Capabilities:
     default, `leveled_pipelines` those with quality levels. `weight_precisions` are what plans may use: fp8
     stands for products in fp8, which the runtime does not compute. `offload_levels` are the values of
     `pipeline.offload`.
-
-    The chart scales workers to zero with KEDA. `can_scale_to_zero` stays false until the bill of such a fleet
-    includes spare machines and tenants on separate hardware, and never falls when a question gets harder.
     """
 
     pipelines: frozenset[str]
@@ -68,5 +65,5 @@ FILMGATE = Capabilities(
     offload_levels=("none", "model", "layers"),
     can_split_clips=False,
     can_serve_adapters=True,
-    can_scale_to_zero=False,
+    can_scale_to_zero=True,
 )

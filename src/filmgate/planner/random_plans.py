@@ -11,8 +11,9 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Answer
 from filmgate.planner.capabilities import FILMGATE
 from filmgate.planner.fleet.answer import VideoFleetAnswer
+from filmgate.planner.fleet.scaled import Start, latency_again
 from filmgate.planner.fleet.simulation import fixed_fleet_latencies, peak_arrivals
-from filmgate.planner.fleet.sizing import MAX_LATE
+from filmgate.planner.fleet.sizing import MAX_LATE, Demand, Layout
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.percentiles import percentile
@@ -29,6 +30,8 @@ CHECK_ARRIVALS = 8000
 CHECK_SEED = 1000
 DEARER = 1.2
 RECORD_DAY = date(2026, 11, 16)  # the date in the compared reports; any day does
+SEPARATE = "separate hardware"
+SCALED_ERROR = 0.01  # sampling error of the simulated hours of a fleet that scales
 ROUNDED = 1e-4  # JSON has five digits
 
 
@@ -134,11 +137,28 @@ def worst_latency_again(question: VideoQuestion, answer: Answer, seed: int) -> f
     assert size is not None, "only a question with a volume has a fleet"
     assert time is not None, "a possible plan has a time"
     assert question.clips_per_day is not None, "random questions have a volume"
+    if size.is_scaled:
+        return _scaled_latency_again(question, answer, seed)
     left = size.needed_replicas // size.pools
     traffic = question.traffic(question.clips_per_day / size.pools)
     assert traffic is not None, "the volume is given"
     arrivals = peak_arrivals(traffic, max(CHECK_ARRIVALS, 20 * left), seed)
     return percentile(fixed_fleet_latencies(arrivals, time.high, left)[len(arrivals) // 10 :], 0.95)
+
+
+def _scaled_latency_again(question: VideoQuestion, answer: Answer, seed: int) -> float:
+    """The same of a fleet that scales to zero: whole days with its cold starts."""
+    fleet, time, traffic = _fleet(answer), answer.time, question.traffic()
+    assert fleet.size is not None, "only a question with a volume has a fleet"
+    assert time is not None, "a possible plan has a time"
+    assert traffic is not None, "random questions have a volume"
+    starts = [start for start in fleet.cold_start if start.boot_seconds]
+    start = Start(
+        max(one.total_seconds for one in starts), max(one.load_seconds + one.build_seconds for one in starts)
+    )
+    demand = Demand(traffic, time.seconds_per_clip or time.high, time.high, question.slo_seconds)
+    layout = Layout(replicas_per_machine=fleet.deployment.workers_per_machine, pools=fleet.size.pools)
+    return latency_again(demand, layout, start, fleet.size, seed)
 
 
 def unrunnable(answer: Answer) -> Iterator[str]:
@@ -148,7 +168,8 @@ def unrunnable(answer: Answer) -> Iterator[str]:
         yield "an option splits a clip over GPUs"
     if deployment.offload not in FILMGATE.offload_levels:
         yield f"offload level {deployment.offload} does not exist"
-    if re.search(r"^(Run|Use).*(fp8|adapter|GPUs per clip|scale to zero)", answer.verdict):
+    unsupported = "fp8|adapter|GPUs per clip" + ("" if FILMGATE.can_scale_to_zero else "|scale to zero")
+    if re.search(rf"^(Run|Use).*({unsupported})", answer.verdict):
         yield "the verdict recommends what Filmgate does not run"
 
 
@@ -228,16 +249,19 @@ def _harder(
     yield "more clips", replace(question, clips_per_day=clips * 1.5), catalog
     yield "a tighter objective", replace(question, slo_seconds=slo * 0.8 if slo else 4000), catalog
     yield "more spare machines", replace(question, spare_machines=2), catalog
-    yield "separate hardware", replace(question, tenants=6, tenancy=Tenancy.INSTANCE), catalog
+    yield SEPARATE, replace(question, tenants=6, tenancy=Tenancy.INSTANCE), catalog
     yield "dearer prices", question, dearer
 
 
 def cheaper(name: str, answer: Answer, harder: Answer) -> Iterator[str]:
-    """A harder question that costs less."""
+    """A harder question that costs less. Tenants on separate hardware may wait longer for less."""
     if not harder.is_possible or harder.cost is None or answer.cost is None:
         return
     before, after = answer.cost.usd_per_day or 0.0, harder.cost.usd_per_day or 0.0
-    if after < before * (1 - ROUNDED):
+    sizes = [size for plan in (answer, harder) if (size := _fleet(plan).size)]
+    error = SCALED_ERROR if any(size.is_scaled for size in sizes) else ROUNDED
+    is_slower = sizes[-1].latency_p95 > sizes[0].latency_p95 and name == SEPARATE
+    if after < before * (1 - error) and not is_slower:
         yield f"{name} costs {after:.2f} per day instead of {before:.2f}"
 
 

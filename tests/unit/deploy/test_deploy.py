@@ -8,7 +8,7 @@ import pytest
 from filmgate.catalog.loader import load_catalog
 from filmgate.deploy.comparison import compare
 from filmgate.deploy.measurements import Measured, read_measured
-from filmgate.deploy.plan import Plan, read_plan
+from filmgate.deploy.plan import ChartValues, Plan, read_plan
 from filmgate.deploy.values import ModelChoice, build_values
 from filmgate.errors import RunError, UsageError
 from filmgate.telemetry.findings import Verdict
@@ -17,14 +17,12 @@ PLAN = Plan(
     machine="g7e.2xlarge",
     karpenter_gpu_name="rtx-pro-server-6000",
     replicas=6,
-    replicas_p99=8,
     warm_replicas=2,
-    spot_instances=0,
     usd_per_hour=3.36,
     seconds_per_clip=139.0,
     seconds_per_clip_high=162.0,
-    wait_p95_seconds=111.0,
     latency_p95_seconds=250.0,
+    chart=ChartValues(min_replicas=2, max_replicas=8, backlog_seconds_per_worker=139, drain_seconds=162),
 )
 MODEL = ModelChoice("wan2.1-t2v-1.3b", "s3://weights/models/wan/v1/")
 
@@ -59,11 +57,31 @@ def test_a_worker_requests_less_than_its_node_has():
 
 
 def test_spot_instances_of_the_plan_are_workers_of_their_own_that_drain_within_the_notice():
-    values = values_of(replace(PLAN, spot_instances=3))
+    values = values_of(replace(PLAN, chart=replace(PLAN.chart, max_replicas=5, spot_replicas=3)))
     steady, spot = values["workers"].values()
     assert (steady["maxReplicas"], spot["minReplicas"], spot["maxReplicas"]) == (5, 0, 3)
     assert spot["drainSeconds"] < 120
     assert values["karpenter"]["nodePools"]["g7e-spot"]["capacity"] == ["spot"]
+
+
+def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_without_workers():
+    """S2-20, S2-48"""
+    chart = ChartValues(0, 3, replicas_while_active=2, backlog_seconds_per_worker=278)
+    values = values_of(replace(PLAN, chart=chart, slo_seconds=900.0))
+    (worker,) = values["workers"].values()
+    assert (worker["minReplicas"], worker["maxReplicas"]) == (0, 3)
+    assert worker["scaling"] == {"backlogSecondsPerWorker": 278, "replicasWhileActive": 2}
+    assert values["settings"]["admission"] == {"slo_seconds": 900.0, "scale_from_zero": "wan2.1-t2v-1.3b"}
+    assert "admission" not in values_of(PLAN)["settings"]
+
+
+def test_a_plan_for_the_busy_hours_has_their_schedule():
+    """S0-61"""
+    chart = ChartValues(1, 6, scheduled_replicas=6, start_hour=8, end_hour=18)
+    (worker,) = values_of(replace(PLAN, chart=chart))["workers"].values()
+    assert worker["scaling"]["schedule"] == [
+        {"start": "0 8 * * *", "end": "0 18 * * *", "timezone": "Etc/UTC", "replicas": 6}
+    ]
 
 
 def test_a_plan_of_machines_with_many_gpus_buys_whole_machines():

@@ -11,6 +11,7 @@ from filmgate.planner.capabilities import FILMGATE
 from filmgate.planner.video.clip_time import fast_decode_share, tries_fast_decoder
 from filmgate.planner.video.rates import Software
 from filmgate.settings import PipelineSettings
+from filmgate.settings.sections import AdmissionSettings
 
 SOURCE = Path(filmgate.__file__).parent
 ROOT = SOURCE.parents[1]
@@ -69,9 +70,10 @@ def test_a_feature_is_in_the_table_if_it_is_in_the_pipeline(is_claimed, words):
     assert is_claimed == any(word in text for word in words)
 
 
-def test_scale_to_zero_is_claimed_only_with_an_autoscaler_that_ships():
+def test_scale_to_zero_is_claimed_if_the_chart_scales_and_the_api_accepts_jobs_without_workers():
     shipped = [file for file in ROOT.glob("deploy/**/*.y*ml") if "kind: ScaledObject" in file.read_text()]
-    assert shipped or not FILMGATE.can_scale_to_zero
+    is_accepted = "scale_from_zero" in AdmissionSettings.model_fields
+    assert FILMGATE.can_scale_to_zero == bool(shipped and is_accepted)
 
 
 def test_the_fast_decoder_of_the_planner_is_that_of_the_runtime(catalog):

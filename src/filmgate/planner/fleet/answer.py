@@ -93,6 +93,29 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
+class ChartWorkers:
+    """How the chart scales the workers of the plan.
+
+    `replicas_while_active`: at least so many while any runs, of workers that scale to zero. The schedule has
+    hours of the day between which `scheduled_replicas` run; without one they are equal.
+    """
+
+    min_replicas: int
+    max_replicas: int
+    spot_replicas: int
+    replicas_while_active: int
+    scheduled_replicas: int
+    start_hour: int
+    end_hour: int
+    backlog_seconds_per_worker: int
+    drain_seconds: int
+
+    @property
+    def has_schedule(self) -> bool:
+        return self.scheduled_replicas > 0
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """What to deploy, for `filmgate deploy` and for people. Values are those of settings and of the chart."""
 
@@ -111,6 +134,8 @@ class Deployment:
     tenants: int
     tenancy: str
     slo_seconds: float | None
+    is_scaled_to_zero: bool
+    chart: ChartWorkers
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Bill:
 def bill(
     fleet: Fleet, traffic: Traffic, price: Price, terms: Terms, *, service: float, start_seconds: float = 0.0
 ) -> Bill:
-    """The bill of a day: all machines in the busy hours, the warm ones in the others."""
+    """The bill of a day: all machines in the busy hours, warm ones in the others; or simulated hours."""
     parts = tuple(purchase_mix(fleet, traffic, price, terms, service + start_seconds))
     usd = sum(part.usd_per_day for part in parts)
     hours = sum(part.instances * part.hours_per_day for part in parts)
@@ -98,8 +98,14 @@ def purchase_mix(
     """Commitments where a machine runs long enough to pay for one, spot for interruptible work if cheaper.
 
     Each interruption of a spot machine costs `redo_seconds`: a start and the work since the last checkpoint.
+    A fleet that scales to zero is on demand: a commitment is paid around the clock, and an interrupted clip
+    would wait for a second start.
     """
     parts = ((fleet.instances - fleet.warm_instances, traffic.busy_hours), (fleet.warm_instances, 24.0))
+    if fleet.machine_hours is not None:
+        note = "runs while clips wait; nothing to commit"
+        hours = fleet.machine_hours / fleet.instances
+        return [Purchase("on demand", fleet.instances, price.on_demand or 0.0, note, hours)]
     may_be_spot = spot_machines(fleet, price, terms)
     mix = []
     for instances, hours in parts:
@@ -112,13 +118,15 @@ def purchase_mix(
 
 def spot_machines(fleet: Fleet, price: Price, terms: Terms) -> int:
     """Whole machines that may be spot instances."""
-    return int(fleet.instances * terms.interruptible_share + 1e-9) if price.spot_median else 0
+    if fleet.is_scaled or not price.spot_median:
+        return 0
+    return int(fleet.instances * terms.interruptible_share + 1e-9)
 
 
 def _bought(hours: float, price: Price, terms: Terms) -> Purchase:
     """One machine, committed where paying for 24 hours at that rate is cheaper than `hours` on demand."""
     on_demand, rate = price.on_demand or 0.0, terms.committed_rate(price)
-    when = "runs all day" if hours >= 24 else f"runs {hours:g} hours a day"
+    when = "runs all day" if hours >= 24 else f"runs {hours:.3g} hours a day"
     if rate is not None and 24 * rate < hours * on_demand:
         plan = f"Compute Savings Plan, {terms.commit_years} year{'s' if terms.commit_years > 1 else ''}"
         origin = "the catalog's rate" if terms.commit_discount is None else "your rate, not a published one"
@@ -131,12 +139,6 @@ def _spot(hours: float, price: Price, terms: Terms, redo_seconds: float) -> Purc
     spread = f"spot {price.spot_min or 0:.2f} to {price.spot_max or 0:.2f} over {price.zones or '?'} zones"
     note = f"{spread}; {again:.2g} h a day repeat interrupted work; clips checkpoint their latents"
     return Purchase("spot", 1, price.spot_median or 0.0, note, min(24.0, hours + again))
-
-
-def scaled_bill(instance_hours: float, usd_per_hour: float, busy_hours: float) -> Bill:
-    """The bill of a fleet that scales to zero: on demand for the hours that it ran."""
-    part = Purchase("on demand", 1, usd_per_hour, "runs while clips wait; nothing to commit", instance_hours)
-    return Bill((part,), max(0.0, instance_hours - busy_hours) * usd_per_hour, 0.0)
 
 
 def break_even(daily_cost: Callable[[float], float | None], managed_usd: float) -> float | None:

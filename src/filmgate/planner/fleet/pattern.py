@@ -10,6 +10,7 @@ class Pattern(StrEnum):
     WARM = "always warm"
     SCHEDULED = "warm in the busy hours"
     QUEUE = "queue with scale to zero"
+    AUTOSCALED = "queue with autoscaling"
     MANAGED = "managed API"
 
 

@@ -17,6 +17,11 @@ SAVINGS_PLANS = (
     "Plan B, while a reservation stays with one instance family in one region."
 )
 
+SCALED = (
+    "Commit to nothing and use no spot: a commitment is paid while the fleet is at zero, and a clip on a "
+    "reclaimed machine would wait for a second start."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -52,6 +57,8 @@ def ways_to_buy(order: Order, terms: Terms) -> tuple[Way, ...]:
     """On demand, Savings Plans of each term, spot, and the mix of the bill."""
     plain = replace(order, price=replace(order.price, savings_1y=None, savings_3y=None))
     found = [Way("on demand", plain.bill(ON_DEMAND).usd_per_month, "no commitment")]
+    if order.fleet.is_scaled:
+        return tuple(found)
     for years in YEARS:
         name = f"Compute Savings Plan, {years} year{'s' if years > 1 else ''}"
         is_asked = terms.commit_discount is not None and terms.commit_years == years
@@ -75,6 +82,8 @@ def _all_spot(order: Order, terms: Terms) -> Way:
 
 def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
     """What a buyer should know before signing."""
+    if order.fleet.is_scaled:
+        return (SCALED,)
     found = [SAVINGS_PLANS]
     if terms.commit_years > 1:
         found.append(THREE_YEARS)

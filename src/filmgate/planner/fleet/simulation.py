@@ -7,11 +7,13 @@ queueing.py are a fast screen, and a test holds them to it.
 
 import math
 import random
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush, heapreplace
+from itertools import accumulate
 
 from filmgate.planner.fleet.traffic import Traffic
 
@@ -31,7 +33,10 @@ def one_per_waiting_clip(_waiting: int, replicas: int) -> int:
 class Operation:
     """How a fleet is run: between `min_replicas` and `max_replicas`.
 
-    A replica that has been idle for `cooldown_seconds` is removed. With equal limits nothing ever scales.
+    A replica that has been idle for `cooldown_seconds` is removed. With equal limits nothing ever scales. A
+    machine holds `replicas_per_machine`, is paid from its start, and stays for `keep_seconds` after its last
+    replica. A start on a new machine takes `start_seconds`, on one that is there `restart_seconds`. The
+    autoscaler needs `activation_seconds` to act when nothing runs, and `reaction_seconds` otherwise.
     """
 
     min_replicas: int
@@ -39,45 +44,115 @@ class Operation:
     start_seconds: float = 0.0
     cooldown_seconds: float = 300.0
     scaling: Scaling = one_per_waiting_clip
+    replicas_per_machine: int = 1
+    keep_seconds: float = 0.0
+    restart_seconds: float | None = None
+    activation_seconds: float = 0.0
+    reaction_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Latencies in order of arrival, seconds of replicas that were paid, and replicas that were started."""
+    """Latencies in order of arrival, seconds of machines that were paid, and replicas that were started.
+
+    In `up_seconds` at least one machine was paid. `cold` clips arrived when no replica was running.
+    """
 
     latencies: tuple[float, ...]
-    replica_seconds: float
+    machine_seconds: float
     span_seconds: float
     starts: int
+    up_seconds: float = 0.0
+    cold: int = 0
 
     def percentile(self, share: float) -> float:
         """The latency that `share` of the clips do not exceed."""
         ordered = sorted(self.latencies)
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
-    @property
-    def replica_hours_per_day(self) -> float:
-        return self.replica_seconds / self.span_seconds * 24
+    def per_day(self, seconds: float) -> float:
+        """Hours per day of an amount of seconds of this run."""
+        return seconds / self.span_seconds * 24
 
 
-def simulate(arrivals: Sequence[float], service: float, fleet: Operation) -> Outcome:
+def simulate(
+    arrivals: Sequence[float], service: float, fleet: Operation, span_seconds: float = 0.0
+) -> Outcome:
     """Runs clips of `service` seconds that arrive at these times, in seconds and in order.
 
     The fleet changes only when a clip arrives or a replica becomes free, so the loop visits the arrivals and
     first catches up with what happened since the one before: clips that waited have started, in order, and
-    replicas that were idle for too long have been removed.
+    replicas that were idle for too long have been removed. The run ends with the last clip, or after
+    `span_seconds` if that is later.
     """
     run = _Run(service, fleet)
     for now in arrivals:
-        run.start_waiting(until=now)
-        run.remove_idle(now)
-        run.waiting.append(now)
-        if run.has_free(now):
+        if run.waiting:
             run.start_waiting(until=now)
-        else:
+        run.remove_idle(now)
+        if not run.start_at_once(now):
+            run.waiting.append(now)
             run.scale_out(now)
     run.start_waiting(until=math.inf)
-    return run.outcome(arrivals[-1])
+    return run.outcome(max(arrivals[-1], span_seconds))
+
+
+class _Machines:
+    """The machines of a run: the replicas on each, when it was started, and what was paid."""
+
+    def __init__(self, size: int, keep_seconds: float) -> None:
+        self._size, self._keep = size, keep_seconds
+        self._held: dict[int, int] = {}  # replicas on each machine that is paid
+        self._started: dict[int, float] = {}
+        self._empty: list[tuple[float, int]] = []  # since when, in order
+        self.has_empty = False
+        self._up_since = self._last_end = 0.0
+        self.paid = self.up = 0.0
+
+    def take(self, now: float) -> tuple[int, bool]:
+        """A machine with room for one more replica, and whether it had to be started."""
+        if self._size > 1:
+            for machine, held in self._held.items():
+                if 0 < held < self._size:
+                    self._held[machine] += 1
+                    return machine, False
+        if self._empty:
+            _, machine = self._empty.pop()
+            self.has_empty = bool(self._empty)
+            self._held[machine] = 1
+            return machine, False
+        if not self._held:
+            self._up_since = now
+        machine = len(self._started)
+        self._held[machine], self._started[machine] = 1, now
+        return machine, True
+
+    def leave(self, machine: int, now: float) -> None:
+        """One replica less on a machine."""
+        self._held[machine] -= 1
+        if not self._held[machine]:
+            insort(self._empty, (now, machine))
+            self.has_empty = True
+
+    def remove_empty(self, now: float) -> None:
+        """Ends machines that have been empty for long enough before `now`."""
+        while self._empty and self._empty[0][0] + self._keep <= now:
+            since, machine = self._empty.pop(0)
+            self._end(machine, since + self._keep)
+        self.has_empty = bool(self._empty)
+
+    def close(self, now: float) -> None:
+        """Ends every machine at the end of the run."""
+        self.remove_empty(now)
+        for machine in list(self._held):
+            self._end(machine, now)
+
+    def _end(self, machine: int, at: float) -> None:
+        del self._held[machine]
+        self.paid += at - self._started[machine]
+        self._last_end = max(self._last_end, at)
+        if not self._held:
+            self.up += self._last_end - self._up_since
 
 
 class _Run:
@@ -85,51 +160,66 @@ class _Run:
 
     def __init__(self, service: float, fleet: Operation) -> None:
         self._service, self._fleet = service, fleet
-        self._replicas = [(0.0, 0.0)] * fleet.min_replicas  # (free from, started at), a heap
+        self._machines = _Machines(fleet.replicas_per_machine, fleet.keep_seconds)
+        self._replicas = [(0.0, self._machines.take(0.0)[0]) for _ in range(fleet.min_replicas)]
         self.waiting: deque[float] = deque()
         self._latencies: list[float] = []
-        self._paid, self._starts = 0.0, 0
+        self._starts = self._cold = 0
 
-    def has_free(self, now: float) -> bool:
-        return bool(self._replicas) and self._replicas[0][0] <= now
+    def start_at_once(self, now: float) -> bool:
+        """Starts a clip that finds a free replica. None is free while others wait."""
+        replicas = self._replicas
+        if not replicas or replicas[0][0] > now:
+            return False
+        heapreplace(replicas, (now + self._service, replicas[0][1]))
+        self._latencies.append(self._service)
+        return True
 
     def start_waiting(self, until: float) -> None:
         """Starts waiting clips, first come first served, on replicas that are free by `until`."""
-        while self.waiting and self.has_free(until):
-            free, started = self._replicas[0]
-            arrived = self.waiting.popleft()
-            done = max(free, arrived) + self._service
-            heapreplace(self._replicas, (done, started))
+        replicas, waiting, service = self._replicas, self.waiting, self._service
+        while waiting and replicas and replicas[0][0] <= until:
+            free, machine = replicas[0]
+            arrived = waiting.popleft()
+            done = max(free, arrived) + service
+            heapreplace(replicas, (done, machine))
             self._latencies.append(done - arrived)
 
     def remove_idle(self, now: float) -> None:
         """Removes replicas whose cooldown ended before `now`. None is idle while a clip waits."""
-        cooldown = self._fleet.cooldown_seconds
-        while len(self._replicas) > self._fleet.min_replicas and self._replicas[0][0] + cooldown <= now:
-            free, started = heappop(self._replicas)
-            self._paid += free + cooldown - started
+        fleet, replicas = self._fleet, self._replicas
+        if replicas and replicas[0][0] + fleet.cooldown_seconds > now and not self._machines.has_empty:
+            return
+        while len(replicas) > fleet.min_replicas and replicas[0][0] + fleet.cooldown_seconds <= now:
+            free, machine = heappop(replicas)
+            self._machines.leave(machine, free + fleet.cooldown_seconds)
+        self._machines.remove_empty(now)
 
     def scale_out(self, now: float) -> None:
         """Starts the replicas that the rule wants. They are free when they have started."""
-        running = len(self._replicas)
-        wanted = min(self._fleet.max_replicas, self._fleet.scaling(len(self.waiting), running))
+        fleet, running = self._fleet, len(self._replicas)
+        self._cold += running == 0
+        wanted = min(fleet.max_replicas, fleet.scaling(len(self.waiting), running))
+        if wanted <= running:
+            return
+        asked = now + (fleet.reaction_seconds if running else fleet.activation_seconds)
+        again = fleet.start_seconds if fleet.restart_seconds is None else fleet.restart_seconds
         for _ in range(wanted - running):
-            heappush(self._replicas, (now + self._fleet.start_seconds, now))
+            machine, is_new = self._machines.take(now)
+            heappush(self._replicas, (asked + (fleet.start_seconds if is_new else again), machine))
             self._starts += 1
 
-    def outcome(self, last_arrival: float) -> Outcome:
+    def outcome(self, last: float) -> Outcome:
         """The result. Replicas above the minimum are paid until their cooldown or the end of the run.
 
         Clips of a fleet whose rule starts no replica wait for ever.
         """
         self._latencies += [math.inf] * len(self.waiting)
-        end = max([last_arrival, *(free for free, _ in self._replicas)])
-        removable = len(self._replicas) - self._fleet.min_replicas
-        paid = self._paid
-        for free, started in sorted(self._replicas):
-            paid += (min(end, free + self._fleet.cooldown_seconds) if removable > 0 else end) - started
-            removable -= 1
-        return Outcome(tuple(self._latencies), paid, max(end, 1e-9), self._starts)
+        end = max([last, *(free for free, _ in self._replicas)])
+        self.remove_idle(end)
+        self._machines.close(end)
+        paid, up = self._machines.paid, self._machines.up
+        return Outcome(tuple(self._latencies), paid, max(end, 1e-9), self._starts, up, self._cold)
 
 
 def fixed_fleet_latencies(arrivals: Sequence[float], service: float, replicas: int) -> list[float]:
@@ -192,17 +282,25 @@ def sorted_latencies(
     return tuple(sorted(found))
 
 
-def day_arrivals(traffic: Traffic, days: float, seed: int) -> list[float]:
-    """Arrivals of whole days, with the quiet and the busy hours of the traffic."""
+def day_arrivals(traffic: Traffic, days: int, seed: int) -> list[float]:
+    """Arrivals of whole days, with the quiet and the busy hours of the traffic; the given ones if there are.
+
+    Another volume changes the times and not the order of the same random arrivals.
+    """
     if traffic.given:
         return list(traffic.given)
-    draw = random.Random(seed)  # noqa: S311 - a simulation, not a secret
-    found: list[float] = []
-    for hour in range(int(days * 24)):
-        rate = traffic.hour_rate(hour % 24) / traffic.batch
-        now = 0.0
-        while rate and (now := now + draw.expovariate(rate)) < 3600:
-            p = 1 / traffic.batch
-            size = 1 if p >= 1 else 1 + int(math.log(1 - draw.random()) / math.log(1 - p))
-            found += [hour * 3600 + now] * size
+    per_day = traffic.per_day
+    ends = list(accumulate(traffic.hour_rate(hour) * 3600 for hour in range(24)))
+    total = ends[-1]
+    found = []
+    enough = 2 ** math.ceil(math.log2(days * per_day * 1.2 + 100))  # few sizes, so that they are cached
+    for unit in unit_arrivals(traffic.batch, enough, seed):
+        day, rest = divmod(unit / per_day, 1.0)
+        if day >= days:
+            break
+        target = rest * total
+        hour = min(bisect_right(ends, target), 23)
+        before = ends[hour - 1] if hour else 0.0
+        rate = traffic.hour_rate(hour)
+        found.append((day * 24 + hour) * 3600 + ((target - before) / rate if rate else 0.0))
     return found

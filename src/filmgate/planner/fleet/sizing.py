@@ -35,6 +35,7 @@ class Layout:
 
     `pools` are separate fleets of equal size, one per tenant. `is_machine_shared` says whether two pools may
     have replicas on one machine. `spare_machines` may be lost at once without missing the target.
+    `is_empty_when_quiet`: no machine runs in hours without clips, because one can be started in time.
     """
 
     gpus_per_replica: int = 1
@@ -42,6 +43,7 @@ class Layout:
     pools: int = 1
     is_machine_shared: bool = True
     spare_machines: int = 1
+    is_empty_when_quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,10 @@ class Fleet:
     `needed_replicas` meet the target at the upper end of the interval. `latency_p95` and `latency_p99` are
     expected with all machines; `worst_p95` is at the upper end with the spare machines lost. `late_runs` of
     `confirming_runs` further simulations of that case miss the target.
+
+    A fleet that scales to zero has `machine_hours` per day, all machines together. In `up_hours` of the day
+    at least one machine runs; `cold_share` of the clips find none. It runs one replica for each
+    `waiting_per_replica` clips that wait.
     """
 
     replicas: int
@@ -70,6 +76,15 @@ class Fleet:
     is_simulated: bool = False
     confirming_runs: int = 0
     late_runs: int = 0
+    machine_hours: float | None = None
+    up_hours: float = 24.0
+    cold_share: float = 0.0
+    waiting_per_replica: float = 1.0
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether machines start and end with the work."""
+        return self.machine_hours is not None
 
 
 def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> Fleet | None:
@@ -77,7 +92,7 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
 
     Without `is_simulated` it is sized by formulas, which is much faster.
     """
-    traffic = _per_pool(demand.traffic, layout.pools)
+    traffic = per_pool(demand.traffic, layout.pools)
     demand = Demand(traffic, demand.service, demand.service_high, demand.slo)
     needed = fewest_replicas(demand, 0.95, is_simulated=is_simulated)
     if needed is None or needed * layout.pools > MAX_SERVERS:
@@ -86,9 +101,9 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
     spare = layout.spare_machines if demand.slo is not None else 0
     total = machines + (spare if layout.is_machine_shared else spare * layout.pools)
     replicas = total * layout.replicas_per_machine
-    per_pool = max(needed, replicas // layout.pools)
+    of_pool = max(needed, replicas // layout.pools)
     quiet = total if traffic.busy_hours >= 24 else _quiet_machines(demand, layout)
-    p95, p99 = (_latency(demand, per_pool, share, is_simulated=is_simulated) for share in (0.95, 0.99))
+    p95, p99 = (_latency(demand, of_pool, share, is_simulated=is_simulated) for share in (0.95, 0.99))
     return Fleet(
         replicas=replicas,
         replicas_p99=_replicas_p99(demand, layout),
@@ -150,7 +165,7 @@ def confirm(fleet: Fleet, demand: Demand) -> Fleet:
     """The fleet with the number of further simulations that miss the target although the sizing met it."""
     if demand.slo is None or demand.traffic.given or not fleet.is_simulated:
         return fleet
-    traffic, limit = _per_pool(demand.traffic, fleet.pools), demand.slo * (1 + ROUNDING)
+    traffic, limit = per_pool(demand.traffic, fleet.pools), demand.slo * (1 + ROUNDING)
     late = 0
     for seed in CONFIRMING_SEEDS:
         ordered = sorted_latencies(
@@ -167,7 +182,8 @@ def _latency(demand: Demand, replicas: int, share: float, *, is_simulated: bool)
     return service + wait_percentile(traffic.peak_rate, service, replicas, share, traffic.batch)
 
 
-def _per_pool(traffic: Traffic, pools: int) -> Traffic:
+def per_pool(traffic: Traffic, pools: int) -> Traffic:
+    """The equal share of one pool."""
     per_day, given = traffic.per_day / pools, traffic.given[::pools]
     return Traffic(per_day, traffic.busy_hours, traffic.peak, traffic.batch, given)
 
@@ -180,7 +196,7 @@ def _machines(replicas: int, layout: Layout) -> int:
 
 def _quiet_machines(demand: Demand, layout: Layout) -> int:
     """Machines outside the busy hours: none without a target, one per pool or for all pools with one."""
-    return _machines(1, layout) if demand.slo is not None else 0
+    return 0 if demand.slo is None or layout.is_empty_when_quiet else _machines(1, layout)
 
 
 def _replicas_p99(demand: Demand, layout: Layout) -> int | None:

@@ -73,6 +73,12 @@ def start_seconds(startup: Startup, instance: Instance | None, gpu: Gpu) -> floa
     return max(totals, default=BOOT_SECONDS + startup.build_seconds)
 
 
+def restart_seconds(startup: Startup, instance: Instance | None, gpu: Gpu) -> float:
+    """The start of a replica on a node that has booted and pulled the image before."""
+    starts = [s for s in cold_starts(startup, instance, gpu) if s.boot_seconds]
+    return max((s.load_seconds + s.build_seconds for s in starts), default=startup.build_seconds)
+
+
 def _new_node(source: str, startup: Startup, rate: float, network: float) -> ColdStart:
     image = IMAGE_BYTES / min(network, IMAGE_BYTES_PER_SECOND)
     load, build = startup.weight_bytes / rate, startup.build_seconds

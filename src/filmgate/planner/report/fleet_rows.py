@@ -65,6 +65,12 @@ def _size(size: Fleet) -> Iterator[Row]:
     yield "instances", f"{size.instances}, {size.spare_instances} of them spare"
     yield "replicas that meet the target", str(size.needed_replicas)
     yield "warm replicas", str(size.warm_replicas)
+    if size.machine_hours is not None:
+        hours = (
+            f"{size.machine_hours:.3g} h a day, all machines together; one or more run {size.up_hours:.3g} h"
+        )
+        yield "machine time", hours
+        yield "clips that wait for a start", f"{size.cold_share:.0%}"
     yield "sized by", "simulation" if size.is_simulated else "formulas: the fleet is too large for a queue"
     if size.pools > 1:
         yield "tenants on separate hardware", str(size.pools)

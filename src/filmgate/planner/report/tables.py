@@ -65,12 +65,16 @@ def _decision(answer: Answer) -> Table | None:
     if not isinstance(fleet, VideoFleetAnswer) or fleet.size is None or cost is None:
         return None
     size, blast = fleet.size, fleet.blast_radius
+    least = "0 to " if size.is_scaled else ""
     rows = [
-        ("machines", f"{size.instances} x {fleet.machine}, {size.spare_instances} of them spare"),
+        ("machines", f"{least}{size.instances} x {fleet.machine}, {size.spare_instances} of them spare"),
         ("per month", usd(cost.usd_per_month)),
         ("per clip", usd(cost.usd_per_clip)),
         ("p95, expected", seconds(size.latency_p95)),
     ]
+    if size.is_scaled:
+        cold = f"{size.cold_share:.0%} of the clips wait for a start"
+        rows.append(("at zero", f"{24 - size.up_hours:.1f} h a day; {cold}"))
     if size.worst_p95 is not None:
         rows.append(("p95, upper end of the interval, spare machines lost", seconds(size.worst_p95)))
     if blast:
@@ -103,7 +107,7 @@ def _other_software(answer: Answer) -> Table | None:
     if not isinstance(answer.fleet, VideoFleetAnswer):
         return None
     rows = tuple(_alternative(way) for way in answer.fleet.not_with_filmgate)
-    return Table("Not in this plan", ("way", "what", "time", "per month", "note"), rows)
+    return Table("Not with Filmgate", ("way", "what", "time", "per month", "note"), rows)
 
 
 def _alternative(way: Alternative) -> tuple[str, ...]:
@@ -140,8 +144,31 @@ def _clip_deployment(deploy: Deployment) -> list[tuple[str, str]]:
         ("pipeline.offload", deploy.offload),
         ("pipeline.compile", deploy.compile),
         ("pipeline.dtype", deploy.dtype),
-        ("chart values", "filmgate deploy values --plan plan.json --model-name NAME"),
+        *_chart_rows(deploy),
+        ("all values as a file", "filmgate deploy values --plan plan.json --model-name NAME"),
     ]
+
+
+def _chart_rows(deploy: Deployment) -> Iterator[tuple[str, str]]:
+    """The values of the chart that the plan decides, by their names there."""
+    chart, family = deploy.chart, deploy.instance_type.partition(".")[0]
+    if "." in deploy.instance_type:
+        yield "workers.NAME.nodePool", family
+    yield "workers.NAME.minReplicas", str(chart.min_replicas)
+    yield "workers.NAME.maxReplicas", str(chart.max_replicas)
+    if chart.spot_replicas:
+        yield "workers.NAME-spot.maxReplicas", str(chart.spot_replicas)
+    if chart.replicas_while_active:
+        yield "workers.NAME.scaling.replicasWhileActive", str(chart.replicas_while_active)
+    if chart.has_schedule:
+        hours = f"{chart.scheduled_replicas} replicas from {chart.start_hour}:00 to {chart.end_hour}:00"
+        yield "workers.NAME.scaling.schedule", hours
+    yield "workers.NAME.scaling.backlogSecondsPerWorker", str(chart.backlog_seconds_per_worker)
+    yield "workers.NAME.drainSeconds", str(chart.drain_seconds)
+    if chart.min_replicas == 0:
+        yield "settings.admission.scale_from_zero", "NAME"
+    if deploy.slo_seconds:
+        yield "settings.admission.slo_seconds", f"{deploy.slo_seconds:g}"
 
 
 def _workloads(answer: Answer) -> Table | None:
@@ -173,7 +200,7 @@ def _options(answer: Answer) -> Table:
             str(o.rank),
             o.name,
             f"{o.gpus_per_replica} x {o.gpu}",
-            f"{o.instances} ({o.replicas} replicas)" if o.replicas > 1 else str(o.instances),
+            _machines(o),
             interval(o.seconds, o.low, o.high) if o.seconds else "-",
             seconds(o.latency_p95) if o.latency_p95 else "-",
             f"{o.utilisation:.0%}",
@@ -185,6 +212,11 @@ def _options(answer: Answer) -> Table:
         for o, *others in groups
     )
     return Table(OPTIONS_TITLE, header, rows)
+
+
+def _machines(option: Option) -> str:
+    count = f"0 to {option.instances}" if option.is_scaled_to_zero else str(option.instances)
+    return f"{count} ({option.replicas} replicas)" if option.replicas > 1 else count
 
 
 def _grouped(options: Sequence[Option]) -> list[list[Option]]:

@@ -97,9 +97,21 @@ def _choose(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQuote
     why = {
         Pattern.WARM: "clips arrive all day, so every machine runs all day",
         Pattern.SCHEDULED: "no clips arrive outside the busy hours, so most machines are stopped then",
-        Pattern.QUEUE: "cold starts included, latency is within the target, and idle hours are not paid",
+        Pattern.QUEUE: _why_scaled(best),
+        Pattern.AUTOSCALED: _why_scaled(best),
     }
     return Choice(best.pattern, (*reasons, why[best.pattern]))
+
+
+def _why_scaled(best: Candidate) -> str:
+    fleet = best.fleet
+    if fleet is None or fleet.machine_hours is None:
+        return ""
+    quiet = (
+        f"{fleet.machine_hours / 24:.1f} machines run on average, none for {24 - fleet.up_hours:.1f} h a day"
+    )
+    cold = f"{fleet.cold_share:.0%} of the clips wait for a start"
+    return f"{quiet}; {cold}, and even those are within the target"
 
 
 def describe(question: VideoQuestion) -> str:
@@ -194,6 +206,7 @@ def _option(question: VideoQuestion, candidate: Candidate, position: int) -> Opt
         usd_per_unit=candidate.usd_per_clip(question),
         placement=split.fit.name,
         peak_bytes=split.fit.memory.peak_bytes,
+        is_scaled_to_zero=fleet is not None and fleet.is_scaled,
     )
 
 

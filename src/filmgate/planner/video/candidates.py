@@ -7,13 +7,19 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.instances import Price
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill, scaled_bill
+from filmgate.planner.fleet.money import Bill
 from filmgate.planner.fleet.pattern import Pattern
 from filmgate.planner.fleet.purchase import Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
-from filmgate.planner.fleet.simulation import Operation, Outcome, day_arrivals, simulate
-from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, confirm, size_fleet
-from filmgate.planner.fleet.starts import Startup, start_seconds
+from filmgate.planner.fleet.scaled import (
+    Start,
+    estimated_fleet,
+    is_cold_clip_in_time,
+    late_runs,
+    scaled_fleet,
+)
+from filmgate.planner.fleet.sizing import CONFIRMING_SEEDS, Demand, Fleet, Layout, confirm, size_fleet
+from filmgate.planner.fleet.starts import Startup, restart_seconds, start_seconds
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.machines import Machine
@@ -23,9 +29,8 @@ from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import HOST_RESERVE_GIB, Split, try_split
 
 SCREEN_ERROR = 0.25  # the formulas never size a fleet by more than this share above the simulation
-SCALED_CLIPS = 2000
-SCALED_SEED = 11
-MAX_DAYS = 365.0
+MIN_HOURS_AT_ZERO = 2.4  # per day, for the name of the pattern
+SCALED_ERROR = 0.3  # the same for a fleet that scales to zero
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,8 @@ def decide(question: VideoQuestion, candidates: list[Candidate]) -> list[Candida
     best = math.inf
     for candidate in ranked:
         screen = candidate.usd_per_clip(question)
-        if screen is not None and screen * (1 - SCREEN_ERROR) > best:
+        error = SCALED_ERROR if candidate.fleet and candidate.fleet.is_scaled else SCREEN_ERROR
+        if screen is not None and screen * (1 - error) > best:
             found.append(candidate)
             continue
         exact = size(question, candidate.machine, candidate.split, is_simulated=True)
@@ -101,9 +107,16 @@ def decide(question: VideoQuestion, candidates: list[Candidate]) -> list[Candida
 
 
 def _confirmed(question: VideoQuestion, candidate: Candidate) -> Candidate:
-    if candidate.fleet is None:
+    fleet, demand = candidate.fleet, demand_of(question, candidate.split)
+    if fleet is None:
         return candidate
-    return replace(candidate, fleet=confirm(candidate.fleet, demand_of(question, candidate.split)))
+    if not fleet.is_scaled:
+        return replace(candidate, fleet=confirm(fleet, demand))
+    if demand.slo is None or demand.traffic.given:
+        return candidate
+    layout = layout_of(question, candidate.machine, candidate.split)
+    late = late_runs(demand, layout, start_of(question, candidate.machine, candidate.split), fleet)
+    return replace(candidate, fleet=replace(fleet, confirming_runs=len(CONFIRMING_SEEDS), late_runs=late))
 
 
 def rank(question: VideoQuestion, candidates: list[Candidate]) -> list[Candidate]:
@@ -112,22 +125,47 @@ def rank(question: VideoQuestion, candidates: list[Candidate]) -> list[Candidate
 
 
 def size(question: VideoQuestion, machine: Machine, split: Split, *, is_simulated: bool) -> Candidate:
-    """The fleet of this machine and its bill; warm, or scaled to zero where that is cheaper and runs."""
+    """The fleet of this machine and its bill: warm, or scaled to zero where that is in time and cheaper."""
     traffic = question.traffic()
     if traffic is None:
         return Candidate(machine, split, None, None)
-    fleet = size_fleet(
-        demand_of(question, split), layout_of(question, machine, split), is_simulated=is_simulated
-    )
+    demand, layout = demand_of(question, split), layout_of(question, machine, split)
+    fleet = size_fleet(demand, layout, is_simulated=is_simulated)
     if fleet is None:
         return Candidate(machine, split, None, None)
     pattern = Pattern.WARM if fleet.warm_instances == fleet.instances else Pattern.SCHEDULED
-    warm = Candidate(machine, split, fleet, _bill(question, machine, split, fleet), pattern)
-    if is_simulated and question.runtime.can_scale_to_zero:
-        scaled = scale_to_zero(question, warm)
-        if scaled and scaled.bill and warm.bill and scaled.bill.usd_per_day < warm.bill.usd_per_day:
-            return scaled
-    return warm
+    warm = _priced(question, Candidate(machine, split, fleet, None, pattern))
+    if not question.runtime.can_scale_to_zero:
+        return warm
+    start = start_of(question, machine, split)
+    scaled = estimated_fleet(demand, layout, start, fleet)
+    if scaled and is_simulated and _is_near(question, warm, scaled):
+        scaled = scaled_fleet(demand, layout, start)
+    if scaled is None:
+        return warm
+    pattern = Pattern.QUEUE if scaled.up_hours <= 24 - MIN_HOURS_AT_ZERO else Pattern.AUTOSCALED
+    return _cheaper(warm, _priced(question, replace(warm, fleet=scaled, pattern=pattern)))
+
+
+def _is_near(question: VideoQuestion, warm: Candidate, scaled: Fleet) -> bool:
+    """Whether a fleet that was estimated could cost less than the warm one."""
+    estimate = _bill(question, warm.machine, warm.split, scaled)
+    if estimate is None or warm.bill is None:
+        return False
+    return estimate.usd_per_day * (1 - SCALED_ERROR) < warm.bill.usd_per_day
+
+
+def _cheaper(warm: Candidate, scaled: Candidate) -> Candidate:
+    """The cheaper way to run a machine; warm where neither has a price."""
+    if warm.bill is None or scaled.bill is None:
+        return warm
+    return scaled if scaled.bill.usd_per_day < warm.bill.usd_per_day else warm
+
+
+def _priced(question: VideoQuestion, candidate: Candidate) -> Candidate:
+    if candidate.fleet is None:
+        return candidate
+    return replace(candidate, bill=_bill(question, candidate.machine, candidate.split, candidate.fleet))
 
 
 def demand_of(question: VideoQuestion, split: Split, traffic: Traffic | None = None) -> Demand:
@@ -144,41 +182,8 @@ def layout_of(question: VideoQuestion, machine: Machine, split: Split) -> Layout
         pools=1 if is_shared else question.tenants,
         is_machine_shared=question.tenancy is not Tenancy.INSTANCE,
         spare_machines=question.spare_machines,
-    )
-
-
-def scale_to_zero(question: VideoQuestion, warm: Candidate) -> Candidate | None:
-    """The same machine run from zero replicas, by one simulation of latency and hours; None if it is late."""
-    traffic, hourly, fleet = question.traffic(), warm.machine.usd_per_hour, warm.fleet
-    if traffic is None or hourly is None or fleet is None:
-        return None
-    days = min(MAX_DAYS, max(1.0, SCALED_CLIPS / traffic.per_day))
-    arrivals = day_arrivals(traffic, days, SCALED_SEED)[: 10 * SCALED_CLIPS]
-    if not arrivals:
-        return None
-    operation = Operation(0, fleet.replicas, new_replica_seconds(question, warm.machine, warm.split))
-    late = simulate(arrivals, warm.split.high, operation)
-    worst = late.percentile(0.95)
-    if question.slo_seconds is not None and worst > question.slo_seconds:
-        return None
-    outcome = simulate(arrivals, warm.seconds, operation)
-    hours = outcome.replica_hours_per_day * fleet.instances / fleet.replicas
-    busy = traffic.per_day * warm.seconds / 3600 * fleet.instances / fleet.replicas
-    cost = scaled_bill(hours, hourly, busy)
-    return replace(warm, fleet=_scaled(fleet, outcome, worst, warm.seconds), bill=cost, pattern=Pattern.QUEUE)
-
-
-def _scaled(fleet: Fleet, outcome: Outcome, worst: float, seconds: float) -> Fleet:
-    p95, p99 = outcome.percentile(0.95), outcome.percentile(0.99)
-    return replace(
-        fleet,
-        wait_p95=p95 - seconds,
-        latency_p95=p95,
-        latency_p99=p99,
-        warm_replicas=0,
-        warm_instances=0,
-        spare_instances=0,
-        worst_p95=worst,
+        is_empty_when_quiet=question.runtime.can_scale_to_zero
+        and is_cold_clip_in_time(demand_of(question, split), start_of(question, machine, split)),
     )
 
 
@@ -193,6 +198,15 @@ def startup_of(question: VideoQuestion, machine: Machine, split: Split) -> Start
 def new_replica_seconds(question: VideoQuestion, machine: Machine, split: Split) -> float:
     """Seconds until a replica on a new node accepts work."""
     return start_seconds(startup_of(question, machine, split), machine.instance, machine.gpu)
+
+
+def start_of(question: VideoQuestion, machine: Machine, split: Split) -> Start:
+    """The start of a replica, on a new machine and on one that is there."""
+    startup = startup_of(question, machine, split)
+    return Start(
+        start_seconds(startup, machine.instance, machine.gpu),
+        restart_seconds(startup, machine.instance, machine.gpu),
+    )
 
 
 def order_of(question: VideoQuestion, machine: Machine, split: Split, fleet: Fleet) -> Order | None:
@@ -217,10 +231,12 @@ def with_price(question: VideoQuestion, candidate: Candidate, price: Price) -> C
     return replace(candidate, machine=machine, bill=cost)
 
 
-def daily_cost(question: VideoQuestion, candidate: Candidate, clips_per_day: float) -> float | None:
-    """USD per day of the same machine and split at another volume, sized by formulas."""
+def daily_cost(
+    question: VideoQuestion, candidate: Candidate, clips_per_day: float, *, is_simulated: bool = False
+) -> float | None:
+    """USD per day of the same machine and split at another volume, sized by formulas or by simulation."""
     again = replace(question, clips_per_day=clips_per_day, arrivals=())
-    sized = size(again, candidate.machine, candidate.split, is_simulated=False)
+    sized = size(again, candidate.machine, candidate.split, is_simulated=is_simulated)
     return sized.bill.usd_per_day if sized.bill else None
 
 

@@ -79,11 +79,12 @@ def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) 
 def _by_volume(question: VideoQuestion, best: Candidate) -> list[VolumeCost]:
     traffic = question.traffic()
     volume = traffic.per_day if traffic else 0.0
+    is_scaled = best.fleet is not None and best.fleet.is_scaled
     rows = []
     for factor in VOLUME_FACTORS:
-        cost = daily_cost(question, best, volume * factor)
-        if factor == 1 and best.bill:
-            cost = best.bill.usd_per_day
+        cost = best.bill.usd_per_day if factor == 1 and best.bill else None
+        if cost is None:
+            cost = daily_cost(question, best, volume * factor, is_simulated=is_scaled)
         per_clip = cost / (volume * factor) if cost and volume else None
         per_month = cost * DAYS_PER_MONTH if cost is not None else None
         rows.append(VolumeCost(factor, volume * factor, cost, per_month, per_clip))
@@ -126,7 +127,7 @@ def _cost_at(question: VideoQuestion, best: Candidate, clips_per_day: float) -> 
 
 def _latency_curves(question: VideoQuestion, best: Candidate) -> tuple[Curve, ...]:
     traffic, fleet = question.traffic(), best.fleet
-    if traffic is None or fleet is None:
+    if traffic is None or fleet is None or fleet.is_scaled:
         return ()
     curves = []
     for name, share in (("p95", 0.95), ("p99", 0.99)):

@@ -1,11 +1,13 @@
 """The fleet of a video answer: machines, starts, tenants, blast radius, and what to deploy."""
 
+import math
 from dataclasses import replace
 
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.fleet.answer import (
     Alternative,
     BlastRadius,
+    ChartWorkers,
     ClipArrivals,
     Deployment,
     EncoderOnNvme,
@@ -14,15 +16,17 @@ from filmgate.planner.fleet.answer import (
 )
 from filmgate.planner.fleet.isolation import Clip, isolation_levels
 from filmgate.planner.fleet.money import HOURS_PER_MONTH
-from filmgate.planner.fleet.pattern import Choice
+from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.fleet.sizing import worst_latency
 from filmgate.planner.fleet.software import node_software
 from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, cold_starts
+from filmgate.planner.fleet.traffic import BUSINESS_HOURS, FIRST_BUSY_HOUR
 from filmgate.planner.video.candidates import Candidate, demand_of, new_replica_seconds, startup_of
 from filmgate.planner.video.memory import offloaded_bytes
 from filmgate.planner.video.question import VideoQuestion
 
 MIN_BF16_CAPABILITY = 8.0
+MAX_DRAIN_SECONDS = 900
 
 
 def video_fleet(
@@ -61,7 +65,9 @@ def _blast_radius(question: VideoQuestion, best: Candidate) -> BlastRadius | Non
     lost = fleet.replicas // fleet.instances
     left = (fleet.replicas - lost) // fleet.pools
     during = None
-    if left > 0 and not question.arrivals and fleet.pools == 1:
+    if fleet.is_scaled:  # simulated without the spare machines
+        during = fleet.latency_p95 if fleet.spare_instances else None
+    elif left > 0 and not question.arrivals and fleet.pools == 1:
         during = worst_latency(replace(demand_of(question, best.split), service_high=best.seconds), left)
     return BlastRadius(
         replicas_lost=lost,
@@ -93,6 +99,37 @@ def _deployment(question: VideoQuestion, best: Candidate) -> Deployment:
         tenants=question.tenants,
         tenancy=question.tenancy.value,
         slo_seconds=question.slo_seconds,
+        is_scaled_to_zero=fleet is not None and fleet.is_scaled,
+        chart=_chart(best),
+    )
+
+
+def _chart(best: Candidate) -> ChartWorkers:
+    """The replicas of the chart. A drain finishes the running clip where that takes minutes, not hours."""
+    fleet, per_machine = best.fleet, best.machine.gpus // best.split.gpus
+    replicas = fleet.replicas if fleet else 1
+    most = max(replicas, fleet.replicas_p99 or 0) if fleet else 1
+    parts = best.bill.purchases if best.bill else ()
+    spot = sum(part.instances for part in parts if part.how == "spot") * per_machine
+    spot = min(spot, replicas - 1)
+    is_scaled = fleet is not None and fleet.is_scaled
+    is_scheduled = best.pattern is Pattern.SCHEDULED
+    warm = min(fleet.warm_replicas, replicas - spot) if fleet else 1
+    spare = fleet.spare_instances // fleet.pools * per_machine if fleet else 0
+    backlog = max(best.seconds, fleet.wait_p95) if fleet else best.seconds
+    if fleet and fleet.is_scaled:
+        backlog = fleet.waiting_per_replica * best.seconds
+    return ChartWorkers(
+        min_replicas=warm,
+        max_replicas=most - spot,
+        spot_replicas=spot,
+        replicas_while_active=min(1 + spare, most) if is_scaled else 0,
+        scheduled_replicas=replicas - spot if is_scheduled else 0,
+        start_hour=FIRST_BUSY_HOUR if is_scheduled else 0,
+        end_hour=FIRST_BUSY_HOUR + len(BUSINESS_HOURS) if is_scheduled else 0,
+        # A backlog that one worker clears within the planned waiting time needs no second worker.
+        backlog_seconds_per_worker=math.ceil(backlog),
+        drain_seconds=min(MAX_DRAIN_SECONDS, math.ceil(best.split.high)),
     )
 
 

@@ -9,7 +9,7 @@ from filmgate.planner.answer import Rejected
 from filmgate.planner.fleet.answer import Alternative, ClipQuote
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
 from filmgate.planner.machines import machines_for
-from filmgate.planner.video.candidates import Candidate, evaluate, rank, scale_to_zero, size, with_price
+from filmgate.planner.video.candidates import Candidate, evaluate, rank, size, with_price
 from filmgate.planner.video.managed import cheapest
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import try_split
@@ -33,13 +33,8 @@ def plan_b(
 def not_with_filmgate(
     question: VideoQuestion, best: Candidate, calibration: Calibration
 ) -> tuple[Alternative, ...]:
-    """Ways that no plan recommends, because Filmgate or the planner lacks a part; with time and cost."""
+    """Ways that other software runs and Filmgate does not, each with its time and cost."""
     runtime, found = question.runtime, []
-    if not runtime.can_scale_to_zero and (scaled := scale_to_zero(question, best)) and scaled.fleet:
-        note = f"p95 {scaled.fleet.latency_p95:.0f} s with cold starts; the chart runs it, plans do not yet"
-        found.append(
-            Alternative("autoscaling to zero", best.machine.name, best.seconds, _monthly(scaled), note)
-        )
     if not runtime.can_split_clips and best.machine.gpus > 1:
         gpus = min(best.machine.gpus, 8)
         if split := try_split(question, best.machine, gpus, calibration):

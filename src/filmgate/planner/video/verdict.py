@@ -46,7 +46,10 @@ def video_verdict(
     latency = f"p95 {brief(fleet.latency_p95)} s, at most {worst} s{lost}{limit}"
     cost = f"${per_clip:.3g} per clip, ${best.bill.usd_per_month:,.0f} per month"
     tenants = f", {fleet.pools} tenants on separate hardware" if fleet.pools > 1 else ""
-    machines = f"Run {fleet.instances} x {where}, {choice.pattern}{tenants}"
+    count, hours = f"{fleet.instances}", ""
+    if fleet.is_scaled:
+        count, hours = f"0 to {fleet.instances}", f" ({fleet.up_hours:.1f} h a day up)"
+    machines = f"Run {count} x {where}, {choice.pattern}{hours}{tenants}"
     return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}.{tight(fleet)}"
 
 

@@ -19,7 +19,7 @@ from filmgate.planner.fleet.traffic import Traffic, TrafficShape, recorded_traff
 def test_clips_start_in_order_on_the_replica_that_is_free_first():
     outcome = simulate([0, 1, 2, 3], 10, Operation(2, 2))
     assert outcome.latencies == (10, 10, 18, 18)
-    assert outcome.replica_seconds == 2 * 21
+    assert outcome.machine_seconds == 2 * 21
     assert outcome.starts == 0
 
 
@@ -28,7 +28,7 @@ def test_a_fleet_that_scales_to_zero_pays_starts_and_cooldowns_and_its_clips_wai
     outcome = simulate([0, 5000], 60, fleet)
     assert outcome.latencies == (160, 160)
     assert outcome.starts == 2
-    assert outcome.replica_seconds == (160 + 300) + 160
+    assert outcome.machine_seconds == (160 + 300) + 160
     soon = simulate([0, 400], 60, fleet)
     assert soon.latencies == (160, 60)
     assert soon.starts == 1

@@ -29,7 +29,7 @@ def plan(catalog, calibration):
 def test_a_provider_outside_the_jurisdiction_is_never_recommended(question, plan, residency):
     quiet = replace(question, clips_per_day=3, region="eu-central-1", residency=residency)
     answer = plan(quiet)
-    assert answer.fleet.pattern == "always warm"
+    assert answer.fleet.pattern == "queue with scale to zero"
     assert not [quote for quote in answer.cost.managed if quote.is_available]
     assert "not in EU" in next(quote for quote in answer.cost.managed if quote.state == "active").note
 
@@ -41,9 +41,52 @@ def test_the_bill_is_that_of_the_pattern(question, plan, catalog, shape, slo):
     size, hourly = answer.fleet.size, answer.cost.usd_per_hour
     hours = 24 if shape is not TrafficShape.BUSINESS else 10
     quiet = size.warm_instances * (24 - hours)
-    assert answer.cost.usd_per_day == pytest.approx((size.instances * hours + quiet) * hourly)
-    assert answer.fleet.pattern == ("always warm" if hours == 24 else "warm in the busy hours")
+    if slo == 250:  # less than a start
+        assert answer.fleet.pattern == ("always warm" if hours == 24 else "warm in the busy hours")
+        assert answer.cost.usd_per_day == pytest.approx((size.instances * hours + quiet) * hourly)
+    else:
+        assert answer.fleet.pattern.startswith("queue with")
+        assert answer.cost.usd_per_day == pytest.approx(size.machine_hours * hourly)
+        assert size.machine_hours < size.instances * hours
     assert answer.options[0].usd_per_day == answer.cost.usd_per_day
+
+
+@pytest.mark.parametrize("shape", list(TrafficShape))
+def test_scale_to_zero_wins_only_where_it_is_in_time_and_cheaper(question, plan, shape):
+    """S2-20, S2-48: the same question without the feature costs more, or the target is too tight."""
+    runtime = replace(question.runtime, can_scale_to_zero=False)
+    for slo in (250, 900):
+        rare = replace(question, shape=shape, clips_per_day=60, slo_seconds=slo, region="eu-central-1")
+        scaled, warm = plan(rare), plan(replace(rare, runtime=runtime))
+        assert not warm.fleet.size.is_scaled
+        assert scaled.fleet.size.is_scaled == (slo == 900)
+        assert scaled.fleet.size.worst_p95 <= slo
+        assert scaled.cost.usd_per_day <= warm.cost.usd_per_day
+        assert scaled.fleet.size.spare_instances >= 1
+
+
+def test_tenants_on_separate_hardware_scale_to_zero_each_on_their_own(question, plan):
+    rare = replace(question, clips_per_day=60, slo_seconds=900, region="eu-central-1")
+    shared, apart = plan(rare), plan(replace(rare, tenants=5, tenancy=Tenancy.INSTANCE))
+    assert apart.fleet.size.is_scaled
+    assert apart.fleet.size.pools == apart.fleet.size.spare_instances == 5
+    assert apart.cost.usd_per_day > shared.cost.usd_per_day
+
+
+def test_nobody_commits_to_machines_that_scale_to_zero(question, plan):
+    rare = replace(question, clips_per_day=20, slo_seconds=900, commit_discount=0.3, interruptible_share=0.5)
+    answer = plan(replace(rare, region="eu-central-1"))
+    (part,) = answer.cost.purchase
+    assert (part.how, part.instances) == ("on demand", answer.fleet.size.instances)
+    assert "Commit to nothing" in answer.cost.warnings[0]
+    assert [way.name for way in answer.cost.ways_to_buy] == ["on demand"]
+
+
+def test_the_night_needs_no_machine_if_one_can_be_started_in_time(question, plan):
+    busy = replace(question, shape=TrafficShape.BUSINESS, commit_discount=0.6)
+    for slo, is_warm in ((250, True), (4000, False)):
+        size = plan(replace(busy, slo_seconds=slo)).fleet.size
+        assert (size.warm_instances > 0) == is_warm
 
 
 def test_a_discount_and_spot_change_the_bill_and_the_verdict(question, plan):

@@ -1,0 +1,65 @@
+"""How the chart scales workers: KEDA's triggers, office hours, and workers that start from zero."""
+
+from deploy.tests.charts import environment, render_values
+from filmgate.settings import read_settings
+from filmgate.telemetry.metrics import METRICS
+
+
+def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
+    """S0-30, S0-69, S2-8, S2-9, S2-28"""
+    rendered = render_values("one-tenant")
+    assert "replicas" not in rendered.one("Deployment", "worker")["spec"]
+    spec = rendered.one("ScaledObject")["spec"]
+    assert (spec["minReplicaCount"], spec["maxReplicaCount"], spec["scaleTargetRef"]["name"]) == (
+        2,
+        8,
+        "films-worker-wan",
+    )
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    windows = [behavior[way]["stabilizationWindowSeconds"] for way in ("scaleUp", "scaleDown")]
+    assert windows == [60, 300]
+    queries = [trigger["metadata"]["query"] for trigger in spec["triggers"]]
+    assert ["filmgate_backlog_seconds" in queries[0], 'state="running"' in queries[1]] == [True, True]
+    assert render_values("no-keda").one("Deployment", "worker")["spec"]["replicas"] == 4
+
+
+def test_scaling_queries_name_metrics_and_labels_that_filmgate_exports():
+    names = {metric.name for metric in METRICS}
+    for trigger in render_values("one-tenant").one("ScaledObject")["spec"]["triggers"]:
+        metric = trigger["metadata"]["query"].split("(")[-1].partition("{")[0]
+        assert metric in names
+
+
+def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
+    """S0-61, S2-20"""
+    spec = render_values("office-hours").one("ScaledObject")["spec"]
+    (cron,) = [trigger["metadata"] for trigger in spec["triggers"] if trigger["type"] == "cron"]
+    assert (spec["minReplicaCount"], cron["desiredReplicas"]) == (0, "2")
+    assert spec["fallback"]["behavior"] == "currentReplicasIfHigher"
+
+
+def test_the_api_accepts_jobs_of_models_whose_workers_scale_to_zero_and_of_no_others():
+    """S2-20, S2-48"""
+
+    def accepted(name, *options):
+        container = render_values(name, *options).pods["films-api"]["spec"]["containers"][0]
+        return read_settings(environment(container))[0].admission.scale_from_zero
+
+    assert accepted("office-hours") == "wan2.1-t2v-14b"
+    assert accepted("one-tenant") == ""
+    assert accepted("spot") == ""  # two workers on demand stay
+    assert accepted("many-models", "--set", "workers.ltx.minReplicas=0") == "ltx-video"
+    assert accepted("office-hours", "--set", "settings.admission.scale_from_zero=*") == "*"
+
+
+def scaled_object(name, *options):
+    rendered = render_values(name, "--set", "keda.enabled=true", *options)
+    return rendered.one("ScaledObject", "films-worker-wan")["spec"]
+
+
+def test_workers_that_scale_to_zero_have_a_minimum_while_they_run():
+    """KEDA's idleReplicaCount: a spare worker while any runs, and none otherwise."""
+    zero = ["--set", "workers.wan.minReplicas=0", "--set", "workers.wan.scaling.replicasWhileActive=2"]
+    spec = scaled_object("one-tenant", *zero)
+    assert (spec["idleReplicaCount"], spec["minReplicaCount"]) == (0, 2)
+    assert "idleReplicaCount" not in scaled_object("one-tenant")
