@@ -31,6 +31,7 @@ CHECK_SEED = 1000
 DEARER = 1.2
 RECORD_DAY = date(2026, 11, 16)  # the date in the compared reports; any day does
 SEPARATE = "separate hardware"
+SEPARATE_ERROR = 0.05  # small fleets that scale use more of their time to wait (ADR 0093)
 SCALED_ERROR = 0.01  # sampling error of the simulated hours of a fleet that scales
 ROUNDED = 1e-4  # JSON has five digits
 
@@ -259,7 +260,9 @@ def cheaper(name: str, answer: Answer, harder: Answer) -> Iterator[str]:
         return
     before, after = answer.cost.usd_per_day or 0.0, harder.cost.usd_per_day or 0.0
     sizes = [size for plan in (answer, harder) if (size := _fleet(plan).size)]
-    error = SCALED_ERROR if any(size.is_scaled for size in sizes) else ROUNDED
+    error = ROUNDED
+    if any(size.is_scaled for size in sizes):
+        error = SEPARATE_ERROR if name == SEPARATE else SCALED_ERROR
     is_slower = sizes[-1].latency_p95 > sizes[0].latency_p95 and name == SEPARATE
     if after < before * (1 - error) and not is_slower:
         yield f"{name} costs {after:.2f} per day instead of {before:.2f}"

@@ -14,7 +14,6 @@ from filmgate.planner.fleet.queueing import fewest_servers
 from filmgate.planner.fleet.simulation import Operation, Outcome, day_arrivals, simulate
 from filmgate.planner.fleet.sizing import (
     CONFIRMING_SEEDS,
-    LATE_MARGIN,
     MAX_LATE,
     MAX_SIMULATED_REPLICAS,
     MAX_UTILISATION,
@@ -28,6 +27,9 @@ from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
 
 KEEP_SECONDS = 600.0  # karpenter.disruption.consolidateAfter of the chart
 WAITING_PER_REPLICA = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25)  # clips that wait for each replica, laziest first
+MARGIN = (
+    0.7  # of the clips that may be late: one run of days has a larger sampling error than three of a peak
+)
 SEED = 11
 CLIPS_PER_RUN = 1000
 MAX_CLIPS_PER_PART = 1500  # a larger fleet is simulated as equal parts, which overstates its cost a little
@@ -138,7 +140,7 @@ def _cheapest_limits(run: _Days, layout: Layout, start: Start) -> Limits | None:
         return None
 
     def is_enough(limits: Limits) -> bool:
-        return not run.is_late(operation(limits, layout, start), MAX_LATE * LATE_MARGIN)
+        return not run.is_late(operation(limits, layout, start), MAX_LATE * MARGIN)
 
     most = max(stable, len(run.arrivals))
     place = bisect_left(WAITING_PER_REPLICA, True, key=lambda waiting: is_enough(Limits(most, waiting)))
