@@ -231,12 +231,10 @@ def with_price(question: VideoQuestion, candidate: Candidate, price: Price) -> C
     return replace(candidate, machine=machine, bill=cost)
 
 
-def daily_cost(
-    question: VideoQuestion, candidate: Candidate, clips_per_day: float, *, is_simulated: bool = False
-) -> float | None:
-    """USD per day of the same machine and split at another volume, sized by formulas or by simulation."""
+def daily_cost(question: VideoQuestion, candidate: Candidate, clips_per_day: float) -> float | None:
+    """USD per day of the same machine and split at another volume, sized by formulas."""
     again = replace(question, clips_per_day=clips_per_day, arrivals=())
-    sized = size(again, candidate.machine, candidate.split, is_simulated=is_simulated)
+    sized = size(again, candidate.machine, candidate.split, is_simulated=False)
     return sized.bill.usd_per_day if sized.bill else None
 
 

@@ -79,12 +79,9 @@ def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) 
 def _by_volume(question: VideoQuestion, best: Candidate) -> list[VolumeCost]:
     traffic = question.traffic()
     volume = traffic.per_day if traffic else 0.0
-    is_scaled = best.fleet is not None and best.fleet.is_scaled
     rows = []
     for factor in VOLUME_FACTORS:
-        cost = best.bill.usd_per_day if factor == 1 and best.bill else None
-        if cost is None:
-            cost = daily_cost(question, best, volume * factor, is_simulated=is_scaled)
+        cost = _cost_at(question, best, volume * factor)
         per_clip = cost / (volume * factor) if cost and volume else None
         per_month = cost * DAYS_PER_MONTH if cost is not None else None
         rows.append(VolumeCost(factor, volume * factor, cost, per_month, per_clip))
@@ -118,11 +115,18 @@ def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQ
 
 
 def _cost_at(question: VideoQuestion, best: Candidate, clips_per_day: float) -> float | None:
-    """USD per day: the bill at the requested volume, an estimate by formulas at others."""
+    """USD per day: the bill at the requested volume, an estimate by formulas at others.
+
+    The estimate of a fleet that scales is multiplied by what the simulation says at the requested volume.
+    """
     traffic = question.traffic()
     if best.bill and traffic and abs(clips_per_day - traffic.per_day) < VOLUME_ROUNDING * clips_per_day:
         return best.bill.usd_per_day
-    return daily_cost(question, best, clips_per_day)
+    estimate = daily_cost(question, best, clips_per_day)
+    if estimate is None or best.bill is None or traffic is None or not (best.fleet and best.fleet.is_scaled):
+        return estimate
+    here = daily_cost(question, best, traffic.per_day)
+    return estimate * best.bill.usd_per_day / here if here else estimate
 
 
 def _latency_curves(question: VideoQuestion, best: Candidate) -> tuple[Curve, ...]:
