@@ -89,7 +89,7 @@ def test_without_a_gpu_the_error_says_why_the_fast_decoder_is_not_available():
     assert unsupported_reason(vae) == "it needs a GPU"
     with pytest.raises(UsageError, match="the fast decoder is not available: it needs a GPU"):
         open_decoder(vae, choice="fast")
-    assert unsupported_reason(build_vae("ltx")) == "it does not support AutoencoderKLLTXVideo"
+    assert unsupported_reason(build_vae("mochi")) == "it does not support AutoencoderKLMochi"
 
 
 @pytest.mark.parametrize(

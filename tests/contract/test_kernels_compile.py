@@ -30,6 +30,8 @@ def type_of(kernel_name, name):
         return "*u8"
     if kernel_name in BLOCKS:
         return "*fp32" if name in ("gate_table", "table", "cosines", "sines") else "*bf16"
+    if kernel_name == "_activate":
+        return "*fp16" if name in ("source", "out") else "*fp32"
     halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_softmax", "out")
     return "*fp16" if halves else "*fp32"
 
@@ -44,7 +46,7 @@ for capability, module, kernel_name, warps, constants in json.loads(sys.argv[1])
     print(capability, kernel_name, len(built.asm["cubin"]))
 """
 FAST, GROUPS, COLOURS = "decode.fast.kernels", "decode.fast.group_kernels", "transfer.colour_kernel"
-DENOISER = "denoise.fused.kernels"
+DENOISER, ACTIVATION = "denoise.fused.kernels", "decode.fast.activation_kernels"
 COMBINE = {"has_bias": True, "has_residual": True, "keep": True, "has_norm": True, "has_cache": True}
 WIDE = {"channels": 96, "lanes": 128, "pixels": 16}
 NARROW = {"channels": 384, "lanes": 512, "pixels": 2}
@@ -53,6 +55,7 @@ UPSAMPLED = TO_FRAMES | {"has_residual": False}
 NORMALISE = {"has_cache": True, "channels": 128, "pixels": 16}
 MODULATED = {"gate_vectors": 6, "gate": 5, "vectors": 6, "shift": 0, "scale": 1, "has_affine": False}
 AFFINE = MODULATED | {"gate": -1, "shift": -1, "scale": -1, "has_affine": True}
+BORDERED = {"before": 2, "side": 1, "has_lift": True, "is_active": True}
 KERNELS = [
     (FAST, "_combine", 8, COMBINE | {"frames": 4, "output_layout": 1, "input_layout": 2, **WIDE}),
     (FAST, "_combine", 2, COMBINE | {"frames": 1, "output_layout": 2, "input_layout": 1, **NARROW}),
@@ -63,6 +66,7 @@ KERNELS = [
     (GROUPS, "_scale_and_shift", 8, {"groups": 32, "channels": 512, "block": 4096}),
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 4, "latents": 2, "layout": 2, "is_start": False}),
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 1, "latents": 1, "layout": 0, "is_start": True}),
+    (ACTIVATION, "_activate", 4, BORDERED | {"has_norm": False, "pixels": 4, "lanes": 512}),
     (COLOURS, "_to_yuv", 4, {"columns": 512}),
     (DENOISER, "_add_and_norm", 4, MODULATED | {"has_branch": True, "rows": 4, "lanes": 2048}),
     (DENOISER, "_add_and_norm", 16, AFFINE | {"has_branch": False, "rows": 1, "lanes": 8192}),

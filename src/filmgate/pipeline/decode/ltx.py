@@ -11,7 +11,7 @@ from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.ltx_layers import stream_decoder
 from filmgate.pipeline.decode.tiles import TileGrid
 
-_CHUNK_FRAMES = 8
+CHUNK_FRAMES = 8
 
 
 class LtxDecoder:
@@ -44,7 +44,7 @@ class LtxDecoder:
         _, _, latent_frames, height, width = latents.shape
         ratio, scale = self._vae.temporal_compression_ratio, self._vae.spatial_compression_ratio
         frames = (latent_frames - 1) * ratio + 1
-        return ClipShape(frames, height * scale, width * scale, min(_CHUNK_FRAMES, frames))
+        return ClipShape(frames, height * scale, width * scale, min(CHUNK_FRAMES, frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
         shape = self.shape(latents)
@@ -63,10 +63,12 @@ class LtxDecoder:
             yield grid.blend(list(parts))[0].clamp(-1, 1)
 
     def _stream(self, latents: Tensor) -> Iterator[Tensor]:
-        timestep = None
-        if self._vae.config.timestep_conditioning:
-            timestep = torch.full((1,), self.DECODE_TIMESTEP, device=latents.device, dtype=latents.dtype)
-        return stream_decoder(self._vae.decoder, latents, timestep, _CHUNK_FRAMES)
+        return stream_decoder(self._vae.decoder, latents, self._timestep(latents), CHUNK_FRAMES)
+
+    def _timestep(self, latents: Tensor) -> Tensor | None:
+        if not self._vae.config.timestep_conditioning:
+            return None
+        return torch.full((1,), self.DECODE_TIMESTEP, device=latents.device, dtype=latents.dtype)
 
     def _grid(self, latents: Tensor, tile_pixels: int) -> TileGrid:
         scale = self._vae.spatial_compression_ratio

@@ -5,7 +5,7 @@ it has received until the clip ends. Every frame passes every layer once: the re
 the whole clip. Memory does not grow with the clip, because layers with larger frames get fewer at a time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
@@ -22,12 +22,29 @@ TIME = 2
 _MAX_VALUES = 1 << 26
 
 
+Modulation = tuple[Tensor, Tensor]
+"""Scale and shift."""
+
+Activate = Callable[[Tensor, Layer, Modulation | None, Layer], Tensor]
+"""Frames, a norm, a modulation and an activation, applied in this order."""
+
+
+def activated(frames: Tensor, norm: Layer, modulation: Modulation | None, activation: Layer) -> Tensor:
+    """With the layers of the VAE."""
+    active: Tensor = activation(_modulated(_normed(frames, norm), modulation))
+    return active
+
+
 def stream_decoder(
-    decoder: Layer, latents: Tensor, timestep: Tensor | None, chunk_frames: int
+    decoder: Layer,
+    latents: Tensor,
+    timestep: Tensor | None,
+    chunk_frames: int,
+    activate: Activate = activated,
 ) -> Iterator[Tensor]:
     """Pixel frames of an `LTXVideoDecoder3d` without the clamp, `chunk_frames` at a time until the last."""
     chunks: Iterator[Chunk] = iter([(latents, True)])
-    for stage in _stages(decoder, timestep):
+    for stage in _stages(decoder, timestep, activate):
         chunks = _run(stage, _split(chunks))
     return _in_chunks_of((_to_pixels(frames, decoder) for frames, _ in chunks), chunk_frames)
 
@@ -40,19 +57,22 @@ class _Streamed(Protocol):
         ...
 
 
-def _stages(decoder: Layer, timestep: Tensor | None) -> Iterator[list[_Streamed]]:
+def _stages(decoder: Layer, timestep: Tensor | None, activate: Activate) -> Iterator[list[_Streamed]]:
     """The layers, in groups that end where frames become larger."""
     if timestep is not None and decoder.timestep_scale_multiplier is not None:
         timestep = timestep * decoder.timestep_scale_multiplier
-    layers: list[_Streamed] = [_Convolution(decoder.conv_in), *_residual_blocks(decoder.mid_block, timestep)]
+    layers: list[_Streamed] = [
+        _Convolution(decoder.conv_in),
+        *_residual_blocks(decoder.mid_block, timestep, activate),
+    ]
     for block in decoder.up_blocks:
         if block.conv_in is not None:
-            layers.append(_ResidualBlock(block.conv_in, timestep))
+            layers.append(_ResidualBlock(block.conv_in, timestep, activate))
         for upsampler in block.upsamplers or ():
             yield [*layers, _Upsampler(upsampler)]
             layers = []
-        layers += _residual_blocks(block, timestep)
-    yield [*layers, _Output(decoder, timestep)]
+        layers += _residual_blocks(block, timestep, activate)
+    yield [*layers, _Output(decoder, timestep, activate)]
 
 
 def _run(layers: list[_Streamed], chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -99,11 +119,18 @@ class _Convolution:
         parts = [_repeated(frames[:, :, :1], before) if self._held is None else self._held, frames]
         if is_last:
             parts.append(_repeated(frames[:, :, -1:], self._after))
-        joined = torch.cat(parts, dim=TIME)
+        joined = _joined(parts)
         count = joined.shape[TIME]
         # A copy: a view would keep the whole chunk in memory.
         self._held = joined[:, :, max(count - (self._kernel - 1), 0) :].clone()
         return self._convolve(joined) if count >= self._kernel else None
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """One after the other in time, with channels last if the frames have them there."""
+    if not parts[-1].is_contiguous(memory_format=torch.channels_last_3d):
+        return torch.cat(parts, dim=TIME)
+    return torch.cat([part.permute(0, 2, 3, 4, 1) for part in parts], dim=1).permute(0, 4, 1, 2, 3)
 
 
 def _repeated(frame: Tensor, count: int) -> Tensor:
@@ -117,7 +144,7 @@ class _Delay:
         self._frames: Tensor | None = None
 
     def add(self, frames: Tensor) -> None:
-        self._frames = frames if self._frames is None else torch.cat([self._frames, frames], dim=TIME)
+        self._frames = frames if self._frames is None else _joined([self._frames, frames])
 
     def take(self, count: int) -> Tensor:
         """The oldest `count` frames."""
@@ -144,16 +171,17 @@ class _Noise:
         return frames + self._noise
 
 
-def _residual_blocks(block: Layer, timestep: Tensor | None) -> list[_Streamed]:
+def _residual_blocks(block: Layer, timestep: Tensor | None, activate: Activate) -> list[_Streamed]:
     embedded = _embed(block, timestep)
-    return [_ResidualBlock(resnet, embedded) for resnet in block.resnets]
+    return [_ResidualBlock(resnet, embedded, activate) for resnet in block.resnets]
 
 
 class _ResidualBlock:
     """`LTXVideoResnetBlock3d`."""
 
-    def __init__(self, block: Layer, embedded: Tensor | None) -> None:
+    def __init__(self, block: Layer, embedded: Tensor | None, activate: Activate) -> None:
         self._block = block
+        self._activate = activate
         has_time = block.scale_shift_table is not None
         self._modulations = _modulations(block, embedded) if has_time else (None, None)
         self._convolutions = _Convolution(block.conv1), _Convolution(block.conv2)
@@ -164,7 +192,7 @@ class _ResidualBlock:
         self._delay.add(frames)
         hidden = frames
         for number, norm in enumerate((self._block.norm1, self._block.norm2)):
-            active = self._block.nonlinearity(_modulated(_normed(hidden, norm), self._modulations[number]))
+            active = self._activate(hidden, norm, self._modulations[number], self._block.nonlinearity)
             convolved = self._convolutions[number].push(active, is_last=is_last)
             if convolved is None:
                 return None
@@ -206,18 +234,20 @@ class _Upsampler:
 class _Output:
     """The norm, the activation and the convolution after the last block."""
 
-    def __init__(self, decoder: Layer, timestep: Tensor | None) -> None:
+    def __init__(self, decoder: Layer, timestep: Tensor | None, activate: Activate) -> None:
         self._decoder = decoder
+        self._activate = activate
         self._convolution = _Convolution(decoder.conv_out)
-        self._modulation: _Modulation | None = None
+        self._modulation: Modulation | None = None
         if (embedded := _embed(decoder, timestep)) is not None:
             table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
             shift, scale = table.unbind(dim=1)
             self._modulation = scale, shift
 
     def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
-        normed = _modulated(_normed(frames, self._decoder.norm_out), self._modulation)
-        return self._convolution.push(self._decoder.conv_act(normed), is_last=is_last)
+        decoder = self._decoder
+        active = self._activate(frames, decoder.norm_out, self._modulation, decoder.conv_act)
+        return self._convolution.push(active, is_last=is_last)
 
 
 def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:
@@ -234,10 +264,7 @@ def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:
     return embedded.view(1, -1, 1, 1, 1)
 
 
-_Modulation = tuple[Tensor, Tensor]  # scale and shift
-
-
-def _modulations(block: Layer, embedded: Tensor | None) -> tuple[_Modulation, _Modulation]:
+def _modulations(block: Layer, embedded: Tensor | None) -> tuple[Modulation, Modulation]:
     if embedded is None:
         raise RuntimeError("a block with timestep conditioning has no timestep")
     table = embedded.view(1, 4, -1, 1, 1, 1) + block.scale_shift_table[None, ..., None, None, None]
@@ -250,7 +277,7 @@ def _normed(frames: Tensor, norm: Layer) -> Tensor:
     return normed
 
 
-def _modulated(frames: Tensor, modulation: _Modulation | None) -> Tensor:
+def _modulated(frames: Tensor, modulation: Modulation | None) -> Tensor:
     if modulation is None:
         return frames
     scale, shift = modulation

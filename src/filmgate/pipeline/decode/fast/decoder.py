@@ -1,4 +1,4 @@
-"""Fast decoders for Wan and CogVideoX, each with the exact decoder as its fallback.
+"""Fast decoders, each with the exact decoder as its fallback.
 
 float16 has eight times the precision of bfloat16, but a smaller range. Norms keep the inputs of convolutions
 in that range. If a clip leaves it, its frames contain NaN, and the caller continues with the exact decoder.
@@ -14,13 +14,23 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, CogVideoX, Wan
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, unsupported_cogvideox
+from filmgate.pipeline.decode.fast.half import (
+    FastHunyuanVideo,
+    FastLtx,
+    HunyuanVideoNetwork,
+    converted,
+    unsupported_hunyuanvideo,
+    unsupported_ltx,
+)
 from filmgate.pipeline.decode.fast.layers import CacheCursor, Caches
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.two_streams import TwoStreamNetwork
 from filmgate.pipeline.decode.latents import as_single_clip
+from filmgate.pipeline.decode.ltx import LtxDecoder
+from filmgate.pipeline.decode.windowed import WindowedDecoder
 from filmgate.telemetry.logs import Log
 
 log = Log("decode")
@@ -91,7 +101,7 @@ class FastDecoder:
     `exact` is the fallback for clips that leave the range of float16. It has its own `to_vae_latents`.
     """
 
-    def __init__(self, fast: CausalDecoder, exact: CausalDecoder) -> None:
+    def __init__(self, fast: VideoDecoder, exact: VideoDecoder) -> None:
         self._fast = fast
         self.exact = exact
 
@@ -124,6 +134,16 @@ def _open_cogvideox(vae: Vae, dtype: torch.dtype) -> FastDecoder:
     )
 
 
+def _open_ltx(vae: Vae, dtype: torch.dtype) -> FastDecoder:
+    decoder = cached_network(vae, dtype, lambda vae, dtype: converted(vae.decoder, dtype))
+    return FastDecoder(FastLtx(vae, decoder), LtxDecoder(vae))
+
+
+def _open_hunyuanvideo(vae: Vae, dtype: torch.dtype) -> FastDecoder:
+    network = cached_network(vae, dtype, HunyuanVideoNetwork)
+    return FastDecoder(FastHunyuanVideo(vae, network), WindowedDecoder(vae))
+
+
 @dataclass(frozen=True, slots=True)
 class SupportedVae:
     """A VAE class that has a fast decoder."""
@@ -143,6 +163,16 @@ SUPPORTED_VAES = {
         _open_cogvideox,
         latents_shape=lambda vae: (1, 5, vae.config.latent_channels),
         unsupported=unsupported_cogvideox,
+    ),
+    "AutoencoderKLLTXVideo": SupportedVae(
+        _open_ltx,
+        latents_shape=lambda vae: (1, vae.config.latent_channels, 3),
+        unsupported=unsupported_ltx,
+    ),
+    "AutoencoderKLHunyuanVideo": SupportedVae(
+        _open_hunyuanvideo,
+        latents_shape=lambda vae: (1, vae.config.latent_channels, 3),
+        unsupported=unsupported_hunyuanvideo,
     ),
 }
 
@@ -185,16 +215,22 @@ def passes_self_test(decoder: FastDecoder, vae: Vae) -> bool:
     depend on the number of channels, not on the size of the picture, so one small clip is enough.
     """
     noise = pipeline_latents(vae, SELF_TEST_SIZE)
-    fast, exact = (
-        torch.cat([chunk.float() for chunk in one.chunks(one.to_vae_latents(noise), WHOLE_FRAME)], dim=1)
-        for one in (decoder, decoder.exact)
-    )
+    fast, exact = (_decode(one, noise) for one in (decoder, decoder.exact))
     error = float((fast - exact).norm() / exact.norm())
     if error <= MAX_SELF_TEST_ERROR:
         return True
     logged = round(error, 4) if math.isfinite(error) else None
     log.warning("the fast decoder failed its self-test; using the exact decoder", relative_error=logged)
     return False
+
+
+def _decode(decoder: VideoDecoder, latents: Tensor) -> Tensor:
+    """All frames, with the same random numbers at every call: some layers of LTX-Video add noise."""
+    devices = [latents.device] if latents.is_cuda else []
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(0)
+        chunks = decoder.chunks(decoder.to_vae_latents(latents), WHOLE_FRAME)
+        return torch.cat([chunk.float() for chunk in chunks], dim=1)
 
 
 def pipeline_latents(vae: Vae, size: tuple[int, int]) -> Tensor:
@@ -228,7 +264,8 @@ _networks: WeakKeyDictionary[Vae, tuple[object, Any]] = WeakKeyDictionary()
 
 def cached_network(vae: Vae, dtype: torch.dtype, build: Callable[[Vae, torch.dtype], T]) -> T:
     """The network of this VAE, built again only when the VAE's weights have changed."""
-    modules = [vae.decoder, *([] if vae.post_quant_conv is None else [vae.post_quant_conv])]
+    after_quantization = getattr(vae, "post_quant_conv", None)
+    modules = [vae.decoder, *([] if after_quantization is None else [after_quantization])]
     parameters = [parameter for module in modules for parameter in module.parameters()]
     versions = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in parameters)  # noqa: SLF001
     key = (dtype, versions)
