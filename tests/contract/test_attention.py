@@ -1,0 +1,78 @@
+"""Which attention a denoiser uses: torch's own, or flash-attn-4 if it agrees and is faster."""
+
+import pytest
+import torch
+
+from filmgate.pipeline.denoise import attention
+from filmgate.pipeline.denoise.attention import choose_attention, flash_attention, torch_attention
+from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
+from filmgate.pipeline.trials import FILE_NAME, Trial, read_trials
+from tests.zoo import build_pipeline
+
+# torch emits this warning when its compiler is first imported.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+
+CPU, SHAPE = torch.device("cpu"), (1, 16, 2, 8)
+
+
+@pytest.fixture
+def package(monkeypatch, tmp_path):
+    """Puts a function in the place of flash-attn-4 on Hopper; returns the tiles that it was asked for."""
+    tiles = []
+
+    def install(run):
+        def forward(query, key, value, **tile):
+            tiles.append(tile)
+            return run(query, key, value), None
+
+        monkeypatch.setattr(attention, "_flash_function", lambda: forward)
+        return tiles
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    return install
+
+
+@pytest.mark.parametrize(("fast", "is_used"), [(1, True), (3, False)])
+def test_flash_attention_is_used_where_it_wins_the_trial(package, monkeypatch, tmp_path, fast, is_used):
+    package(torch_attention)
+    monkeypatch.setattr(attention, "time_both", lambda *_: Trial(fast, 2))
+    assert attention._wins("a GPU", SHAPE, torch.float32, CPU) is is_used
+    assert read_trials(tmp_path / FILE_NAME) == {"a GPU": Trial(fast, 2)}
+
+
+def test_an_attention_that_differs_by_more_than_a_hundredth_is_not_used(package, caplog):
+    package(lambda *given: torch_attention(*given) * 1.02)
+    assert not attention._wins("a GPU", SHAPE, torch.float32, CPU)
+    assert "differs from torch's attention" in caplog.text
+
+
+def test_an_attention_that_fails_is_not_used(package, caplog):
+    def fails(*_):
+        raise RuntimeError("no kernel for this device")
+
+    package(fails)
+    assert not attention._wins("a GPU", SHAPE, torch.float32, CPU)
+    assert "flash-attn-4 failed" in caplog.text
+
+
+def test_heads_of_128_on_hopper_get_the_faster_tile(package):
+    tiles = package(torch_attention)
+    for size in (128, 64):
+        flash_attention(*(torch.randn(1, 4, 2, size) for _ in range(3)))
+    assert [tile.get("tile_mn") for tile in tiles] == [(192, 128), None]
+
+
+def test_compiled_code_calls_it_without_a_graph_break(package):
+    package(torch_attention)
+    query, key, value = (torch.randn(SHAPE) for _ in range(3))
+
+    def block(query, key, value):
+        return flash_attention(query * 2, key, value) + 1
+
+    compiled = torch.compile(block, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(query, key, value), torch_attention(query * 2, key, value) + 1)
+
+
+def test_without_a_gpu_or_the_package_attention_is_torchs():
+    assert choose_attention(build_pipeline("wan2.1").transformer) is torch_attention
