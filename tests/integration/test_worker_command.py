@@ -69,7 +69,7 @@ def names(client):
     [
         (("--model", "=x"), {}, "--model: '=x' is not NAME or NAME=LOCATION"),
         ((), {"FILMGATE_QUEUE__URL": "mysql://x/y"}, "queue.url"),
-        (("--managed",), {}, "--managed: no provider is configured; set provider.kind"),
+        (("--managed",), {}, "--managed: no managed provider is configured; set provider.kind"),
         (("--managed",), {"FILMGATE_PROVIDER__KIND": "http"}, "provider.url: expected http(s)://HOST/v1"),
         ((), {"FILMGATE_WORKER__HEARTBEAT_SECONDS": "20"}, "worker.heartbeat_seconds"),
     ],
