@@ -16,6 +16,7 @@ from filmgate.pipeline import canary, clip_writer, render
 from filmgate.pipeline.decode import causal
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.loading.memory import collect_and_freeze, estimate_bytes, release
+from filmgate.pipeline.transfer.colour import Yuv420
 from filmgate.settings import PipelineSettings
 from filmgate.worker.base import (
     ClipSource,
@@ -321,13 +322,13 @@ def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, m
     watch(render, "encode_text", lambda text: list(text.arguments.values()))
     watch(render, "denoise", lambda denoised: [denoised.latents])
     watch(clip_writer, "make_ready", lambda made: [made[0]])
-    convert = clip_writer.Yuv420.convert
+    convert = Yuv420.convert
 
     def convert_and_keep(layout, frames, *rest):
         held["convert", len(held), 0] = frames
         convert(layout, frames, *rest)
 
-    monkeypatch.setattr(clip_writer.Yuv420, "convert", convert_and_keep)
+    monkeypatch.setattr(Yuv420, "convert", convert_and_keep)
     # The first entries: what the first convolutions keep between chunks.
     watch(causal.Wan, "step", lambda made: [each for each in made[1][:2] if isinstance(each, torch.Tensor)])
     clips = []

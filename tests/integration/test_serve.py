@@ -212,7 +212,9 @@ def test_a_worker_says_why_it_cannot_start(tmp_path):
     child.start()
     wait_until(lambda: failures)
     child.stop()
-    assert failures == ["no provider is configured; set provider.kind"]
+    assert failures == [
+        "no managed provider is configured; set provider.kind, as in FILMGATE_PROVIDER__KIND=bedrock"
+    ]
 
 
 def test_a_model_for_a_worker_that_does_not_run_is_refused(tmp_path):

@@ -38,6 +38,9 @@ class NoForecast:
     def eta_seconds(self, _job, _now):
         return 3.0
 
+    def has_lost_worker(self, _job):
+        return False
+
 
 @pytest.fixture
 def services():

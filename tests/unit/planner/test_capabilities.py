@@ -85,7 +85,10 @@ def test_the_fast_decoder_of_the_planner_is_that_of_the_runtime(catalog):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "SUPPORTED_VAES"
     )
     supported = {key.value for key in table.keys}
-    assert {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast} == supported
+    planned = {m.vae.class_name for m in catalog.video_models.values() if m.vae.fast}
+    # Their speed was not measured on a GPU yet, so a plan does not count on it.
+    assert supported - planned == {"AutoencoderKLLTXVideo", "AutoencoderKLHunyuanVideo"}
+    assert planned < supported
     for path in ("pipeline/decode/fast/trial.py", "planner/video/clip_time.py"):
         assert "can_decode_fast(" in (SOURCE / path).read_text()
 
