@@ -32,7 +32,8 @@ demo: $(DEMO)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
 # In the order of the folders: the processes of benchmarks, browsers and chaos first, the many short tests last, so
-# that all three workers end together. By default, files with few tests, which are the long ones, come last.
+# that all workers end together. By default, files with few tests, which are the long ones, come last. Many tests
+# wait for other processes, so there are more workers than cores.
 test: $(STAMP) $(OLD_SDK)
 	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
