@@ -81,7 +81,7 @@ export function Clips({ query }) {
     }
   }, [cursor, question]);
   useEffect(() => {
-    const observer = new IntersectionObserver((entries) => entries[0].isIntersecting && more(), { rootMargin: "600px" });
+    const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && more(), { rootMargin: "600px" });
     observer.observe(end.current);
     return () => observer.disconnect();
   }, [more]);
