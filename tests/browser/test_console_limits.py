@@ -2,6 +2,8 @@
 
 import os
 import signal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 from playwright.sync_api import expect
 
@@ -74,20 +76,37 @@ def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):
     assert 1 <= len(started) - len(ended) <= 2
 
 
+class EmptyPage(BaseHTTPRequestHandler):
+    """A server that does nothing but send an empty page."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(b"<!doctype html><html lang=en><title>Empty</title><p>Empty</p></html>")
+
+    def log_message(self, *_):
+        return
+
+
 def test_the_first_paint_takes_at_most_three_times_that_of_an_empty_page(chromium, site):
     context = chromium.new_context()
     context.add_init_script(f"sessionStorage.setItem('filmgate.key', '{site.key}')")
-    times = {"/healthz": [], "/": []}  # the same server sends a line of text
-    for count in range(1, 21):
-        for path, found in times.items():
-            page = context.new_page()
-            page.goto(site.url + path)
-            found.append(wait_until(lambda page=page: page.evaluate(PAINT)))
-            page.close()
-        # The shortest of each: what else runs on this machine only adds to them.
-        is_quick = min(times["/"]) <= 3 * max(min(times["/healthz"]), ONE_FRAME)
-        if count >= 5 and is_quick:
-            break
+    with ThreadingHTTPServer(("127.0.0.1", 0), EmptyPage) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        times = {f"http://127.0.0.1:{server.server_port}/": [], site.url: []}
+        for count in range(1, 21):
+            for url, found in times.items():
+                page = context.new_page()
+                page.goto(url)
+                found.append(wait_until(lambda page=page: page.evaluate(PAINT)))
+                page.close()
+            # The shortest of each: what else runs on this machine only adds to them.
+            empty, console = map(min, times.values())
+            is_quick = console <= 3 * max(empty, ONE_FRAME)
+            if count >= 5 and is_quick:
+                break
+        server.shutdown()
     context.close()
     assert is_quick, times
 
