@@ -1,19 +1,23 @@
-"""Queued jobs move between routes; running and ended jobs do not."""
+"""Queued jobs move between routes, and so do jobs that lost their worker; running and ended jobs do not."""
 
 import threading
 from collections import Counter
 from dataclasses import replace
 
+import pytest
 import sqlalchemy as sa
 
 from filmgate.database.schema import invocations, jobs
+from filmgate.errors import LeaseLost
 from filmgate.jobs import (
     Failure,
     JobState,
+    Progress,
     Reason,
     Route,
     RouteReason,
     Routing,
+    Stage,
     TenantId,
     new_job_id,
 )
@@ -84,6 +88,41 @@ def test_running_ended_and_unknown_jobs_are_left_alone(queue, reader):
     assert queue.reroute([]) == 0
     assert reader.find(ACME, running.id) == before
     assert queue.complete(lease, RESULT).route is Route.GPU
+
+
+def test_a_job_that_lost_its_worker_moves_and_its_old_worker_gets_lease_lost(bench, queue, reader):
+    """S1-37. The same as a lease to another GPU worker: the fence keeps the old worker out."""
+    job = queue.enqueue(make_ticket())
+    old = queue.lease(make_offer())
+    queue.heartbeat(old, Progress(Stage.DENOISE, 1, 4, 0.25))
+    assert queue.reroute([move(job)]) == 0, "the worker holds the lease"
+    bench.clocks.pass_time(bench.settings.lease_seconds + 1)
+    assert queue.reroute([move(job, Route.GPU, Routing(RouteReason.POLICY, "not allowed"))]) == 0
+    assert reader.find(ACME, job.id).state is JobState.RUNNING
+    assert queue.reroute([move(job)]) == 1
+    moved = reader.find(ACME, job.id)
+    assert (moved.state, moved.route, moved.progress) == (JobState.QUEUED, Route.MANAGED, None)
+    with pytest.raises(LeaseLost):
+        queue.heartbeat(old)
+    new = queue.lease(MANAGED)
+    assert (new.job.id, new.job.attempt) == (job.id, 2)
+    with pytest.raises(LeaseLost):
+        queue.complete(old, RESULT)
+    assert queue.complete(new, RESULT).state is JobState.COMPLETED
+    reasons = [event.reason for event in reader.events(ACME, job.id) if event.state is JobState.QUEUED]
+    assert Reason.WORKER_LOST in reasons
+
+
+def test_a_lost_job_that_was_cancelled_or_has_no_attempt_left_fails_instead_of_moving(bench, queue, reader):
+    cancelled, worn_out = (queue.enqueue(make_ticket()) for _ in range(2))
+    for _ in range(bench.settings.max_attempts):
+        leases = [queue.lease(make_offer()) for _ in range(2)]
+        assert {lease.job.id for lease in leases} == {cancelled.id, worn_out.id}
+        bench.clocks.pass_time(bench.settings.lease_seconds + 1)
+    queue.cancel(ACME, cancelled.id)
+    assert queue.reroute([move(cancelled), move(worn_out)]) == 0
+    ended = [reader.find(ACME, job.id) for job in (cancelled, worn_out)]
+    assert [job.failure.reason for job in ended] == [Reason.CANCELLED, Reason.WORKER_LOST]
 
 
 def test_a_new_reason_to_stay_is_written_without_an_event(queue, reader):

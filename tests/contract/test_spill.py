@@ -147,6 +147,28 @@ def test_running_jobs_do_not_move(scene):
     assert lease.job.id == job.id
 
 
+def test_a_job_that_lost_its_worker_moves_when_no_other_can_take_it(scene):
+    """S1-37: a zone without GPUs hands its interrupted jobs to the other zone."""
+    jobs = scene.enqueue(2, gpu_seconds=1.0)
+    scene.bench.queue.lease(make_offer())
+    assert scene.spill(MANAGED) == 1, "the lease has not ended"
+    scene.bench.clocks.pass_time(scene.bench.settings.lease_seconds + 1)
+    assert scene.spill() == 0, "a live worker takes it over"
+    assert scene.spill(MANAGED) == 1
+    assert scene.routes(jobs) == [Route.MANAGED] * 2
+    assert scene.find(jobs[0]).state is JobState.QUEUED
+    assert scene.spill(MANAGED) == 0
+
+
+def test_a_lost_job_of_a_tenant_that_allows_no_provider_waits_for_a_gpu_worker(scene):
+    scene.tenants.add(Tenant(BANK))
+    (job,) = scene.enqueue(1, "bank", gpu_seconds=1.0)
+    scene.bench.queue.lease(make_offer())
+    scene.bench.clocks.pass_time(scene.bench.settings.lease_seconds + 1)
+    assert scene.spill(MANAGED) == 0
+    assert (scene.find(job).route, scene.find(job).state) == (Route.GPU, JobState.RUNNING)
+
+
 def test_no_more_jobs_move_than_the_provider_finishes_in_time(scene):
     scene.provider.model = replace(MODEL, max_concurrent=2, expected_seconds=30.0)
     jobs = scene.enqueue(20, gpu_seconds=60.0)

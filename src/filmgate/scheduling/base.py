@@ -193,8 +193,10 @@ class JobQueue(Protocol):
     def reroute(self, moves: Sequence[Move]) -> int:
         """Move queued jobs to another route in one transaction. Returns how many moved.
 
-        Skips a job that was leased, ended or removed meanwhile, or that a provider already renders. A moved
-        job keeps its deadline and its attempts. Idempotent.
+        A running job whose lease has ended is queued again first if it moves to a provider, or fails if it
+        was cancelled or has used its attempts. Skips a job that a worker holds, that ended or was removed
+        meanwhile, or that a provider already renders. A moved job keeps its deadline and its attempts.
+        Idempotent.
         """
         ...
 

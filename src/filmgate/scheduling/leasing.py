@@ -74,6 +74,14 @@ class Leasing:
             granted = self._grant(connection, row, offer) if row is not None else None
         return self._open_lease(granted, offer) if granted is not None else None
 
+    def release(self, connection: sa.Connection, row: Row) -> None:
+        """Queue a locked job whose lease has ended, or fail it. Its old worker gets LeaseLost."""
+        if (failure := self._find_failure(row)) is not None:
+            self._transitions.fail(connection, row, failure)
+            return
+        values = {"worker_id": None, "wake_at": None, "wake_set_at": None} | from_progress(None)
+        self._transitions.change(connection, row, JobState.QUEUED, values, Reason.WORKER_LOST)
+
     def _grant(self, connection: sa.Connection, row: Row, offer: Offer) -> Row | None:
         """Lease a locked job; None when it must fail instead."""
         if (failure := self._find_failure(row)) is not None:

@@ -39,7 +39,7 @@ from filmgate.scheduling.history import EndOfJob, record_end
 from filmgate.scheduling.idempotency import find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
 from filmgate.scheduling.ready import Lane, ReadyJob, find_ready
-from filmgate.scheduling.rerouting import move_jobs
+from filmgate.scheduling.rerouting import lock_lost, move_jobs
 from filmgate.scheduling.rows import (
     Row,
     StoredPrompt,
@@ -297,6 +297,8 @@ class SqlQueue:
 
     def reroute(self, moves: Sequence[Move]) -> int:
         with self._database.write() as connection:
+            for row in lock_lost(connection, moves, self._database.steady_now(connection)):
+                self._leasing.release(connection, row)
             moved = move_jobs(connection, moves, self._database.now(connection))
         if moved:
             self.sweep()

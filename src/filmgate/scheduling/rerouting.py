@@ -9,9 +9,10 @@ import sqlalchemy as sa
 
 from filmgate.audit.chain import append
 from filmgate.database.schema import accounts, events, jobs
-from filmgate.jobs import JobState, RouteReason, TenantId
+from filmgate.jobs import JobState, Route, RouteReason, TenantId
 from filmgate.scheduling import auditing, fair_share
 from filmgate.scheduling.base import Move
+from filmgate.scheduling.ready import IS_DUE, time_terms
 from filmgate.scheduling.rows import Row, from_routing
 from filmgate.scheduling.snapshot_reader import IS_AT_PROVIDER
 
@@ -39,6 +40,18 @@ def _find_statement(dialect: str) -> sa.Select[Any]:
     columns = ("seq", "id", "tenant_id", "route", "model", "predicted_gpu_seconds")
     found = sa.select(*(jobs.c[name] for name in columns)).join(names, names.c.value == jobs.c.id)
     return found.where(_IS_QUEUED, sa.not_(IS_AT_PROVIDER))
+
+
+_FIND_LOST = (
+    sa.select(jobs)
+    .where(
+        sa.text("jobs.wake_at IS NOT NULL AND jobs.state = 'running' AND jobs.route = 'gpu'"),
+        IS_DUE,
+        jobs.c.tenant_id.in_(sa.bindparam("tenants", expanding=True)),
+    )
+    .order_by(jobs.c.seq)
+    .with_for_update()
+)
 
 
 def _list_moves(dialect: str) -> sa.Subquery:
@@ -93,6 +106,17 @@ _FIND = {dialect: _find_statement(dialect) for dialect in _DIALECTS}
 _MOVE = {dialect: _move_statement(dialect) for dialect in _DIALECTS}
 _REASON = {dialect: _reason_statement(dialect) for dialect in _DIALECTS}
 _NOTE = {dialect: _note_statement(dialect) for dialect in _DIALECTS}
+
+
+def lock_lost(connection: sa.Connection, moves: Sequence[Move], steady_now: float) -> Sequence[Row]:
+    """The running jobs among those that leave our GPUs whose lease has ended, locked with their accounts."""
+    leaving = {move.job_id: move.tenant_id for move in moves if move.route is not Route.GPU}
+    if not leaving:
+        return ()
+    tenants = {"tenants": sorted(set(leaving.values()))}
+    connection.execute(_LOCK_ACCOUNTS, tenants).all()
+    found = connection.execute(_FIND_LOST, tenants | time_terms(steady_now)).mappings()
+    return [row for row in found if row["id"] in leaving]
 
 
 def move_jobs(connection: sa.Connection, moves: Sequence[Move], now: float) -> int:

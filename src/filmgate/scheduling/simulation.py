@@ -206,7 +206,9 @@ class Simulation:
 
     def _takes(self, worker: SimulatedWorker, job: QueuedJob, at: float) -> bool:
         takes = self._takes_turn(job, inf if worker.is_assumed else at)
-        self._waiting -= not takes
+        if not takes:
+            self._waiting -= 1
+            self._tenant(job.tenant_id).running -= job.was_running
         return takes
 
     def _start(self, worker: SimulatedWorker, job: QueuedJob, tag: float, at: float) -> float:

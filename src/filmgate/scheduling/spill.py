@@ -1,5 +1,6 @@
 """The spill: moves queued jobs that would be late to the provider, and back when the provider is unhealthy.
 
+A job that lost its GPU worker counts as queued when no live worker can take it over (ADR 104).
 Every server replica may run it. A pass reads a snapshot, simulates it and moves jobs; a job that changed
 meanwhile is left alone, and two passes over the same queue decide alike.
 """
@@ -7,6 +8,7 @@ meanwhile is left alone, and two passes over the same queue decide alike.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isinf
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader, Move
@@ -88,9 +90,12 @@ class Spiller:
             nonlocal sent, may_probe
             if job.route is not Route.GPU or job.job_id not in movable:
                 return True
+            if job.was_running and not isinf(starts_in):
+                return True  # a live worker continues from its latents checkpoint
             case = self._to_case(snapshot, job, starts_in, policies.get(job.tenant_id, _NOT_ALLOWED))
             choice = self._choose(job, replace(case, may_probe=may_probe), before, sent)
-            if choice.route is Route.MANAGED or choice.routing.reason is not job.reason:
+            has_new_reason = choice.routing.reason is not job.reason and not job.was_running
+            if choice.route is Route.MANAGED or has_new_reason:
                 moves.append(_move_to(job, choice.route, choice.routing))
             if choice.route is Route.MANAGED:
                 sent, may_probe = sent + 1, False
@@ -126,14 +131,19 @@ class Spiller:
 
 
 def _movable(snapshot: Snapshot) -> Iterator[QueuedJob]:
-    """Queued jobs that may change their route, earliest deadline first."""
-    jobs = (job for job in snapshot.queued if job.spec is not None and not job.was_running)
+    """Jobs that may change their route, by deadline: queued ones and those of lost GPU workers."""
+    jobs = (job for job in snapshot.queued if job.spec is not None and (not job.was_running or _is_lost(job)))
     return iter(
         sorted(
             (job for job in jobs if job.reason is not RouteReason.RETURNED),
             key=lambda job: (job.deadline_at, job.seq),
         )
     )
+
+
+def _is_lost(job: QueuedJob) -> bool:
+    """Whether the job lost its GPU worker. A managed worker's job stays with its provider."""
+    return job.was_running and job.route is Route.GPU and job.ready_in == 0
 
 
 def _move_to(job: QueuedJob, route: Route, routing: Routing) -> Move:
