@@ -236,7 +236,8 @@ def test_a_worker_that_cannot_use_its_gpu_does_not_start(runner):
         "    except DeviceError as exc:\n"
         "        print(name, 'error', exc)\n"
     )
-    environ = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(SOURCE)}
+    path = os.pathsep.join([str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environ = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": path}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=True)
     auto, cuda = done.stdout.splitlines()
