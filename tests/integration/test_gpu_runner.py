@@ -118,6 +118,7 @@ def test_a_task_is_prepared_while_another_decodes_and_starts_in_its_turn(runner,
     device.admit()
     turn = device.admit()
     spec = replace(SPEC, prompt="a heron that waits")
+    runner._memory.hand_to(None)  # the job on the device is of the same tenant
     hook = model.pipe.transformer.register_forward_hook(lambda *_: passes.append(turn.is_taken))
     is_drawn, draw = threading.Event(), model.pipe.prepare_latents
 
@@ -341,6 +342,41 @@ def test_nothing_of_a_job_remains_in_the_tensors_that_held_its_content(runner, m
     last = [tensor for key, tensor in held.items() if key[0] != "step"]
     assert not any(tensor.any() for tensor in last)
     assert not any(tensor.any() for key, tensor in list(held.items())[-2:] if key[0] == "step")
+
+
+def test_no_tensor_with_content_outlives_its_job(runner):
+    """Also what the pipeline and its scheduler keep: the job of the next tenant would free it."""
+    list(runner.render(task(tenant_id="acme")))
+    collect_and_freeze()  # leaves out the weights, the frame buffers and the cached prompt
+    list(runner.render(task(replace(SPEC, seed=8), tenant_id="acme")))
+    found = [each for each in gc.get_objects() if isinstance(each, torch.Tensor) and each.ndim > 1]
+    assert found, "the scheduler keeps samples"
+    assert [tuple(each.shape) for each in found if each.any()] == []
+
+
+def test_a_job_of_another_tenant_is_not_prepared_beside_the_one_that_decodes(runner, no_thread_left):
+    """Nothing of it is allocated before the free memory of the device is overwritten."""
+    _, renderer = runner._loaded.get("tiny")
+    device, outputs = Device(), []
+    device.admit()
+    turn, texts = device.admit(), len(renderer._texts)
+    is_asked, take = threading.Event(), turn.take
+    turn.take = lambda: (is_asked.set(), take())
+    runner._memory.hand_to("acme")
+    spec = replace(SPEC, prompt="a heron of another tenant")
+    waiting = threading.Thread(
+        target=lambda: outputs.extend(runner.render(task(spec, tenant_id="globex", turn=turn)))
+    )
+    waiting.start()
+    try:
+        assert is_asked.wait(60)
+        assert (len(renderer._texts), outputs) == (texts, [])
+        assert runner._memory.is_of_another("globex")
+    finally:
+        device.current.leave()
+        waiting.join(60)
+    assert len(only(outputs, ClipSource)) == 1
+    assert not runner._memory.is_of_another("globex")
 
 
 def test_a_job_that_is_cancelled_or_starts_from_its_checkpoint_leaves_nothing_either(runner, monkeypatch):

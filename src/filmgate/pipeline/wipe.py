@@ -34,6 +34,23 @@ def wiping(content: object) -> Iterator[None]:
         wipe(content)
 
 
+@contextmanager
+def wiping_samples(scheduler: object) -> Iterator[list[Tensor]]:
+    """Wipe what a scheduler of diffusers remembers of the samples of a clip; what is in the list is kept.
+
+    Samples have several dimensions, the tables of a schedule have one.
+    """
+    kept: list[Tensor] = []
+    try:
+        yield kept
+    finally:
+        for value in vars(scheduler).values():
+            for tensor in value if isinstance(value, list) else [value]:
+                is_sample = isinstance(tensor, Tensor) and tensor.ndim > 1
+                if is_sample and not any(shares_memory(tensor, other) for other in kept):
+                    wipe(tensor)
+
+
 def shares_memory(one: Tensor, other: Tensor) -> bool:
     """Whether both are views of the same memory."""
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -18,11 +18,13 @@ from filmgate.pipeline.control import Control, Progress
 from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
 from filmgate.pipeline.denoise.denoise import DenoisedClip
 from filmgate.pipeline.encode.spool import ClipSpool
+from filmgate.pipeline.free_memory import DeviceMemory
 from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import VideoModel, load_model, source_folder
 from filmgate.pipeline.loading.memory import (
     budget_bytes,
     check_gpu,
+    choose_device,
     collect_and_freeze,
     estimate_bytes,
     find_gpu_uuid,
@@ -89,6 +91,7 @@ class GpuRunner:
         self._watch_seconds = watch_seconds
         check_gpu(settings)
         self._device = name_device(settings)
+        self._memory = DeviceMemory(choose_device(settings.device))
         self.gpu_uuid = find_gpu_uuid(settings)
         self._watch: GpuWatch | None = None
         self._readings = GpuReadings(self.gpu_uuid or None)
@@ -178,8 +181,9 @@ class GpuRunner:
             if task.spec.model not in self._loaded.names:
                 steps.report(Step(Stage.LOAD, 0, 1))
             with self._loaded.using(task.spec.model) as (model, renderer):
-                if not renderer.can_prepare:
+                if not renderer.can_prepare or self._memory.is_of_another(task.tenant_id):
                     steps.take_turn()
+                self._memory.hand_to(task.tenant_id)
                 model.limits.check(task.spec)
                 request = to_clip_request(task.spec, _read_image(task))
 

@@ -21,6 +21,7 @@ from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import TextEmbedding
 from filmgate.pipeline.transfer.streams import Mark, Streams
+from filmgate.pipeline.wipe import wiping_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,14 @@ def denoise(
     try:
         with (
             torch.inference_mode(),
+            wiping_samples(pipe.scheduler) as kept,
             _before_first_pass(networks, start),
             steps_without_waiting(pipe.scheduler),
             _planned(pipe, networks, request),
         ):
             latents = pipe(**arguments, output_type="latent", return_dict=False)[0]
             latents = model.family.unpack_latents(pipe, latents, request).contiguous()
+            kept.append(latents)
             steps.end()
             return DenoisedClip(latents, text.is_cached, steps=steps)
     except torch.OutOfMemoryError as exc:

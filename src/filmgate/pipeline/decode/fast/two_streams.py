@@ -44,6 +44,10 @@ class TwoStreamNetwork:
                 frames = self._upper(result, CacheCursor(upper_caches))
                 before, done = done, self._record()
                 chunk = next(coming, None)
+                if chunk is None:
+                    # Memory that both streams have used is free only when the device is done with it: it may
+                    # be given out again after the free memory was overwritten for the next tenant.
+                    wipe([*result[0].maps, result[0].residual])
                 # Runs in parallel with the upper half above, after the frames before it are done.
                 result = (
                     None if chunk is None else self._lower(chunk, CacheCursor(lower_caches), after=before)
