@@ -5,14 +5,17 @@ Its kernels run in Triton's interpreter (see tests/conftest.py).
 
 from dataclasses import replace
 
+import diffusers
 import pytest
 import torch
 from diffusers import FirstBlockCacheConfig
 
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.denoise.attention import torch_attention
-from filmgate.pipeline.denoise.fused import choice
+from filmgate.pipeline.denoise.fused import choice, cogvideox, ltx
 from filmgate.pipeline.denoise.fused.choice import FusedDenoiser, is_exact, is_supported
+from filmgate.pipeline.denoise.fused.cogvideox import FusedCogVideoX
+from filmgate.pipeline.denoise.fused.ltx import FusedLtx
 from filmgate.pipeline.denoise.fused.once import Remembered
 from filmgate.pipeline.denoise.fused.wan import FusedWan, can_fuse
 from filmgate.pipeline.kernel_cache import CACHE_VARIABLE
@@ -49,11 +52,79 @@ def small_trials(monkeypatch, tmp_path):
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["wan2.1", "wan-image"])
+def _ltx():
+    return diffusers.LTXVideoTransformer3DModel(
+        in_channels=4,
+        out_channels=4,
+        num_attention_heads=2,
+        attention_head_dim=10,  # a width that is no power of two, and no multiple of six
+        cross_attention_dim=20,
+        num_layers=2,
+        caption_channels=8,
+    )
+
+
+def _cogvideox(**others):
+    return diffusers.CogVideoXTransformer3DModel(
+        num_attention_heads=3,
+        attention_head_dim=16,
+        in_channels=4,
+        out_channels=4,
+        time_embed_dim=8,
+        text_embed_dim=8,
+        num_layers=2,
+        sample_width=4,
+        sample_height=4,
+        sample_frames=1,
+        max_text_seq_length=6,  # no multiple of the rows of a program
+        **others,
+    )
+
+
+ROTARY = {"use_rotary_positional_embeddings": True}
+NETWORKS = {
+    "wan2.1": (FusedWan, lambda: build_pipeline("wan2.1").transformer),
+    "wan-image": (FusedWan, lambda: build_pipeline("wan-image").transformer),
+    "ltx": (FusedLtx, _ltx),
+    "cogvideox-2b": (FusedCogVideoX, _cogvideox),
+    "cogvideox-5b-image": (
+        FusedCogVideoX,
+        lambda: _cogvideox(**ROTARY, use_learned_positional_embeddings=True),
+    ),
+    "cogvideox-1.5-image": (
+        FusedCogVideoX,
+        lambda: _cogvideox(**ROTARY, patch_size_t=2, ofs_embed_dim=8),
+    ),
+}
+
+
+def open_network(name, dtype=torch.float32):
+    """A fused denoiser with small random weights, and short passes for it."""
+    fused, build = NETWORKS[name]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = build().eval().to(dtype)
+        for norm in (one for one in network.modules() if isinstance(one, torch.nn.LayerNorm)):
+            if norm.weight is not None:  # as trained: not one and zero
+                torch.nn.init.normal_(norm.weight, mean=1.0, std=0.1)
+                torch.nn.init.normal_(norm.bias, std=0.1)
+    found = fused(network, torch_attention)
+    return found, found.examples(SHAPE if name.startswith("wan") else (1, 2, 4))
+
+
+@torch.inference_mode()
+def run_fused(fused, inputs):
+    fused.switch_on()
+    try:
+        return fused.run(inputs)
+    finally:
+        fused.switch_off()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
 def test_a_fused_pass_equals_the_pass_of_diffusers(name):
-    network = build_pipeline(name).transformer.eval()
-    fused = FusedWan(network, torch_attention)
-    for inputs in fused.examples(SHAPE):  # one moment for the clip, then one for each token
+    fused, examples = open_network(name)
+    for inputs in examples:  # one moment for the clip, then, where the model has that, one for each token
         with torch.inference_mode():
             expected = fused.run(inputs)
             fused.switch_on()
@@ -62,6 +133,33 @@ def test_a_fused_pass_equals_the_pass_of_diffusers(name):
             assert torch.equal(fused.run(inputs), expected)
         for one in found:
             torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["ltx", "cogvideox-1.5-image"])
+def test_a_fused_pass_in_bfloat16_is_no_further_from_float32_than_that_of_diffusers(name):
+    exact, (inputs, *_) = open_network(name)
+    half, _ = open_network(name, torch.bfloat16)
+    rounded = {key: _halved(value) for key, value in inputs.items()}
+    with torch.inference_mode():
+        reference, eager = exact.run(inputs), half.run(rounded).float()
+    fused = run_fused(half, rounded).float()
+    assert (fused - reference).norm() <= (eager - reference).norm()
+
+
+def _halved(value):
+    is_noise = isinstance(value, torch.Tensor) and value.ndim > 2
+    return value.to(torch.bfloat16) if is_noise else value
+
+
+def test_prompts_of_a_guided_step_are_masked_apart():
+    """LTX runs both prompts as one batch; the padding of one must not reach its answer."""
+    fused, (inputs, _) = open_network("ltx")
+    padding = inputs["encoder_attention_mask"] == 0
+    other = inputs["encoder_hidden_states"].masked_fill(padding[..., None], 3.0)
+    found, expected = run_fused(fused, inputs | {"encoder_hidden_states": other}), run_fused(fused, inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    inputs["encoder_hidden_states"].mul_(-1)  # the same object with other content: another clip
+    assert not torch.allclose(run_fused(fused, inputs), expected, rtol=1e-2)
 
 
 def test_both_passes_of_a_guided_step_share_what_does_not_depend_on_the_prompt():
@@ -114,10 +212,11 @@ def test_what_was_kept_of_a_clip_is_overwritten_when_it_ends():
 
 def test_only_supported_models_and_settings_try_the_kernels(on_a_gpu):
     assert is_supported(on_a_gpu(), AUTO)
-    assert is_supported(on_a_gpu("wan2.2-two-experts", torch.float16), AUTO)
+    for name in ("wan2.2-two-experts", "ltx", "cogvideox"):
+        assert is_supported(on_a_gpu(name, torch.float16), AUTO)
     for fields in ({"kernels": "off"}, {"compile": "on"}):
         assert not is_supported(on_a_gpu(), AUTO.model_copy(update=fields))
-    for place in ({"offload": Offload.MODEL}, {"dtype": torch.float32}, {"device": "cpu"}, {"name": "ltx"}):
+    for place in ({"offload": Offload.MODEL}, {"dtype": torch.float32}, {"device": "cpu"}, {"name": "svd"}):
         assert not is_supported(on_a_gpu(**place), AUTO)
 
 
@@ -132,6 +231,14 @@ def test_a_configuration_without_norms_and_weights_of_another_kind_are_not_fused
     assert can_fuse(network)
     network.blocks[0].attn1.to_q.bias = None
     assert not can_fuse(network)
+    network = _ltx()
+    assert ltx.can_fuse(network)
+    network.register_to_config(norm_elementwise_affine=True)
+    assert not ltx.can_fuse(network)
+    network = _cogvideox()
+    assert cogvideox.can_fuse(network)
+    network.register_to_config(attention_head_dim=24)
+    assert not cogvideox.can_fuse(network)
 
 
 @pytest.mark.usefixtures("small_trials")

@@ -15,10 +15,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 NUMBERS = {"height", "width", "zoom", "programs", "count", "size", "columns", "channel_step", "frame_step"}
-NUMBERS |= {"rows_per_moment", "tokens"}
+NUMBERS |= {"rows_per_moment", "tokens", "text_tokens"}
 HALVES = {"residual", "kept", "y_and_b", "cache", "frames_in", "maps"}
 BYTES = {"sound"}
-BLOCKS = {"_add_and_norm", "_norm_and_rotate"}  # of the denoiser: bfloat16, except their tables
+# Of the denoiser: bfloat16, except their tables.
+BLOCKS = {"_add_and_norm", "_norm_and_rotate", "_norm_heads_and_rotate"}
 
 
 def type_of(kernel_name, name):
@@ -54,7 +55,9 @@ TO_FRAMES = {"has_bias": True, "has_residual": True, "channels": 128, "groups": 
 UPSAMPLED = TO_FRAMES | {"has_residual": False}
 NORMALISE = {"has_cache": True, "channels": 128, "pixels": 16}
 MODULATED = {"gate_vectors": 6, "gate": 5, "vectors": 6, "shift": 0, "scale": 1, "has_affine": False}
+MODULATED |= {"kind": 1, "has_table": True, "has_text": False}
 AFFINE = MODULATED | {"gate": -1, "shift": -1, "scale": -1, "has_affine": True}
+WITH_TEXT = MODULATED | {"gate": 2, "has_affine": True, "has_table": False, "has_text": True}
 BORDERED = {"before": 2, "side": 1, "has_lift": True, "is_active": True}
 KERNELS = [
     (FAST, "_combine", 8, COMBINE | {"frames": 4, "output_layout": 1, "input_layout": 2, **WIDE}),
@@ -68,9 +71,12 @@ KERNELS = [
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 1, "latents": 1, "layout": 0, "is_start": True}),
     (ACTIVATION, "_activate", 4, BORDERED | {"has_norm": False, "pixels": 4, "lanes": 512}),
     (COLOURS, "_to_yuv", 4, {"columns": 512}),
-    (DENOISER, "_add_and_norm", 4, MODULATED | {"has_branch": True, "rows": 4, "lanes": 2048}),
+    (DENOISER, "_add_and_norm", 2, MODULATED | {"has_branch": True, "rows": 4, "lanes": 2048}),
+    (DENOISER, "_add_and_norm", 2, MODULATED | {"kind": 2, "has_branch": True, "rows": 1, "lanes": 2048}),
+    (DENOISER, "_add_and_norm", 4, WITH_TEXT | {"has_branch": True, "rows": 2, "lanes": 4096}),
     (DENOISER, "_add_and_norm", 16, AFFINE | {"has_branch": False, "rows": 1, "lanes": 8192}),
     (DENOISER, "_norm_and_rotate", 4, {"has_key": True, "has_rotation": True, "pairs": 64, "lanes": 2048}),
+    (DENOISER, "_norm_heads_and_rotate", 8, {"has_rotation": True, "heads": 48, "size": 64, "lanes": 64}),
 ]  # fmt: skip
 
 

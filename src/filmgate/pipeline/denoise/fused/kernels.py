@@ -1,10 +1,12 @@
 """What stands between the matrix products of a transformer block, in Triton: one pass over memory each.
 
 `add_and_norm` adds a branch to the residual stream, normalises the sum and modulates it. `norm_and_rotate`
-normalises queries and keys over all heads and rotates them, in the layout that attention reads. Both compute
-in float32 and round once, at the end. Imported only where a GPU is present.
+normalises queries and keys over all heads, `norm_heads_and_rotate` each head by itself; both rotate them, in
+the layout that attention reads. All compute in float32 and round once, at the end. Imported only where a GPU
+is present.
 """
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import torch
@@ -12,20 +14,29 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-VALUES_PER_WARP = 512
+# The fastest of those measured on one H200 at a width of 1,536: values that a warp holds, rows per program.
+STREAM_VALUES_PER_WARP = 1024
+HEAD_VALUES_PER_WARP = 512
 MAX_WARPS = 16
-ROWS = 4  # per program, which reads the modulation once for all of them
+ROWS = (4, 2, 1)  # a program reads the modulation once for all its rows
 
 
 class Modulation(NamedTuple):
-    """Vectors that depend on the time step: `table` of a block plus `time` of the pass.
+    """Vectors that depend on the time step: `table` of a block, if it has one, plus `time` of the pass.
 
-    `table` is [vectors, width] in float32; `time` is [moments, vectors, width]. A moment applies to a whole
-    clip, or to one token.
+    `table` is [vectors, width]; `time` is [moments, vectors, width]. A moment applies to a whole clip, or to
+    one token. If the stream begins with the text of the clip, moments come in pairs, and the second of a pair
+    applies to the first `text_tokens` tokens.
     """
 
-    table: Tensor
+    table: Tensor | None
     time: Tensor
+    text_tokens: int = 0
+
+    def rows_per_moment(self, rows: int) -> int:
+        """Rows of the stream that share a moment or a pair of them."""
+        moments = self.time.shape[0]
+        return rows // (moments // 2 if self.text_tokens else moments)
 
 
 class Gate(NamedTuple):
@@ -35,20 +46,34 @@ class Gate(NamedTuple):
     vector: int
 
 
+class Kind(IntEnum):
+    """Which norm."""
+
+    NONE = 0
+    LAYER = 1
+    RMS = 2
+
+
 class Norm(NamedTuple):
-    """A layer norm: its own weight and bias, or the shift and scale of a modulation, or neither."""
+    """A norm over the width: its own weight and bias, then the shift and scale of a modulation, if any."""
 
     epsilon: float
     affine: tuple[Tensor, Tensor] | None = None
     modulation: Modulation | None = None
     shift_and_scale: tuple[int, int] = (-1, -1)
+    kind: Kind = Kind.LAYER
+
+
+NO_NORM = Norm(0.0, kind=Kind.NONE)
 
 
 @triton.jit
-def _vector(table, time, moment, index: tl.constexpr, columns, lane, inside):
+def _vector(table, time, moment, index: tl.constexpr, columns, lane, inside, has_table: tl.constexpr):
     at = index * columns + lane
-    learned = tl.load(table + at, mask=inside, other=0.0).to(tl.float32)
-    return learned + tl.load(time + moment + at, mask=inside, other=0.0).to(tl.float32)
+    value = tl.load(time + moment + at, mask=inside, other=0.0).to(tl.float32)
+    if has_table:
+        value += tl.load(table + at, mask=inside, other=0.0).to(tl.float32)
+    return value
 
 
 @triton.jit
@@ -65,41 +90,51 @@ def _add_and_norm(
     out,
     columns,
     rows_per_moment,
+    text_tokens,
     epsilon,
     gate_vectors: tl.constexpr,
     gate: tl.constexpr,
     vectors: tl.constexpr,
     shift: tl.constexpr,
     scale: tl.constexpr,
+    kind: tl.constexpr,
     has_branch: tl.constexpr,
     has_affine: tl.constexpr,
+    has_table: tl.constexpr,
+    has_text: tl.constexpr,
     rows: tl.constexpr,
     lanes: tl.constexpr,
 ):
     first = tl.program_id(0).to(tl.int64) * rows
     lane = tl.arange(0, lanes)
     inside = lane < columns
-    moment = (first // rows_per_moment) * columns
+    moment = first // rows_per_moment
+    if has_text:
+        moment = moment * 2 + (first % rows_per_moment < text_tokens).to(tl.int64)
+    moment = moment * columns
     factor, lift, drop = 1.0, 1.0, 0.0
     if gate >= 0:
-        factor = _vector(gate_table, gate_time, moment * gate_vectors, gate, columns, lane, inside)
-    if scale >= 0:
-        lift = 1.0 + _vector(table, time, moment * vectors, scale, columns, lane, inside)
-        drop = _vector(table, time, moment * vectors, shift, columns, lane, inside)
+        vector = moment * gate_vectors
+        factor = _vector(gate_table, gate_time, vector, gate, columns, lane, inside, has_table)
     if has_affine:
         lift = tl.load(weight + lane, mask=inside, other=0.0).to(tl.float32)
         drop = tl.load(bias + lane, mask=inside, other=0.0).to(tl.float32)
+    if scale >= 0:
+        vector = moment * vectors
+        growth = 1.0 + _vector(table, time, vector, scale, columns, lane, inside, has_table)
+        drop = drop * growth + _vector(table, time, vector, shift, columns, lane, inside, has_table)
+        lift = lift * growth
     for row in range(rows):
         at = (first + row) * columns + lane
         value = tl.load(stream + at, mask=inside, other=0.0).to(tl.float32)
         if has_branch:
             value += tl.load(branch + at, mask=inside, other=0.0).to(tl.float32) * factor
             tl.store(total + at, value.to(total.dtype.element_ty), mask=inside)
-        mean = tl.sum(value, 0) / columns
-        centred = tl.where(inside, value - mean, 0.0)
-        root = tl.rsqrt(tl.sum(centred * centred, 0) / columns + epsilon)
-        normal = centred * root * lift + drop
-        tl.store(out + at, normal.to(out.dtype.element_ty), mask=inside)
+        if kind == 1:
+            value = tl.where(inside, value - tl.sum(value, 0) / columns, 0.0)
+        if kind > 0:
+            root = tl.rsqrt(tl.sum(value * value, 0) / columns + epsilon)
+            tl.store(out + at, (value * root * lift + drop).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -148,29 +183,104 @@ def _norm_and_rotate(
         _rotate_row(key + at, key_weight, key_out + at, cosine, sine, columns, epsilon, has_rotation, lanes)
 
 
+@triton.jit
+def _rotate_heads(
+    source,
+    weight,
+    bias,
+    out,
+    cosine,
+    sine,
+    at,
+    inside,
+    lane,
+    epsilon,
+    has_rotation: tl.constexpr,
+    size: tl.constexpr,
+    lanes: tl.constexpr,
+):
+    value = tl.load(source + at, mask=inside, other=0.0).to(tl.float32)
+    value = value - tl.sum(value, 1)[:, None] / size
+    root = tl.rsqrt(tl.sum(value * value, 1) / size + epsilon)
+    lift, drop = tl.load(weight + lane).to(tl.float32), tl.load(bias + lane).to(tl.float32)
+    value = value * root[:, None] * lift[None, :] + drop[None, :]
+    if has_rotation:
+        even, odd = tl.split(tl.reshape(value, (lanes, size // 2, 2)))
+        pairs = tl.join(even * cosine - odd * sine, even * sine + odd * cosine)
+        value = tl.reshape(pairs, (lanes, size))
+    tl.store(out + at, value.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _norm_heads_and_rotate(
+    query,
+    key,
+    query_weight,
+    query_bias,
+    key_weight,
+    key_bias,
+    cosines,
+    sines,
+    query_out,
+    key_out,
+    tokens,
+    epsilon,
+    heads: tl.constexpr,
+    has_rotation: tl.constexpr,
+    size: tl.constexpr,
+    lanes: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    head, lane = tl.arange(0, lanes)[:, None], tl.arange(0, size)
+    inside = head < heads
+    at = (row * heads + head) * size + lane[None, :]
+    cosine, sine = 1.0, 0.0
+    if has_rotation:
+        pair = (row % tokens) * (size // 2) + tl.arange(0, size // 2)
+        cosine, sine = tl.load(cosines + pair)[None, :], tl.load(sines + pair)[None, :]
+    _rotate_heads(
+        query, query_weight, query_bias, query_out, cosine, sine, at, inside, lane, epsilon,
+        has_rotation, size, lanes,
+    )  # fmt: skip
+    _rotate_heads(
+        key, key_weight, key_bias, key_out, cosine, sine, at, inside, lane, epsilon,
+        has_rotation, size, lanes,
+    )  # fmt: skip
+
+
 def add_and_norm(
     stream: Tensor, branch: Tensor | None, gate: Gate | None, norm: Norm
 ) -> tuple[Tensor, Tensor]:
-    """(stream + branch * gate, the norm of that), both in the dtype of the stream: [batch, tokens, width]."""
+    """(stream + branch * gate, the norm of that), both in the dtype of the stream: [batch, tokens, width].
+
+    A gate and a modulated norm must have the same moments. Without a norm, both results are the sum.
+    """
     columns = stream.shape[-1]
     count = stream.numel() // columns
     total = stream if branch is None else torch.empty_like(stream)
-    out = torch.empty_like(stream)
+    out = total if norm.kind is Kind.NONE else torch.empty_like(stream)
     used = [each for each in (gate.modulation if gate else None, norm.modulation) if each is not None]
-    per_moment = count // used[0].time.shape[0] if used else count
-    rows = ROWS if count % ROWS == 0 and per_moment % ROWS == 0 else 1
-    nothing = Modulation(stream, stream)
-    gated, modulated = gate.modulation if gate else nothing, norm.modulation or nothing
+    first = used[0] if used else Modulation(None, stream[:1, :1])
+    per_moment = first.rows_per_moment(count) if used else count
+    rows = next(rows for rows in ROWS if not any(n % rows for n in (count, per_moment, first.text_tokens)))
+    gated, modulated = gate.modulation if gate else first, norm.modulation or first
     shift, scale = norm.shift_and_scale
     _launch(
-        _add_and_norm, count // rows, columns,
-        stream, stream if branch is None else branch, *gated, *modulated, *(norm.affine or nothing),
-        total, out, columns, per_moment, norm.epsilon,
-        gate_vectors=gated.table.shape[-2], gate=gate.vector if gate else -1,
-        vectors=modulated.table.shape[-2], shift=shift, scale=scale,
-        has_branch=branch is not None, has_affine=norm.affine is not None, rows=rows,
+        _add_and_norm, count // rows, columns, STREAM_VALUES_PER_WARP,
+        stream, stream if branch is None else branch, *_tensors(gated), *_tensors(modulated),
+        *(norm.affine or (stream, stream)), total, out,
+        columns, per_moment, first.text_tokens, norm.epsilon,
+        gate_vectors=gated.time.shape[-2], gate=gate.vector if gate else -1,
+        vectors=modulated.time.shape[-2], shift=shift, scale=scale, kind=int(norm.kind),
+        has_branch=branch is not None, has_affine=norm.affine is not None,
+        has_table=first.table is not None, has_text=first.text_tokens > 0, rows=rows,
     )  # fmt: skip
     return total, out
+
+
+def _tensors(modulation: Modulation) -> tuple[Tensor, Tensor]:
+    """Table and time; a kernel does not read a table that is missing."""
+    return (modulation.time if modulation.table is None else modulation.table), modulation.time
 
 
 def norm_and_rotate(
@@ -182,15 +292,15 @@ def norm_and_rotate(
 ) -> tuple[Tensor, Tensor]:
     """Queries and keys, [batch, tokens, width], normalised over all heads and rotated by position.
 
-    `rotation` is the cosine and the sine of each pair of values, [tokens, head size / 2] in float32. Without
-    keys, both results are the queries.
+    `rotation` is the cosine and the sine of each pair of values in float32: [tokens, head size / 2], or
+    [tokens, width / 2] if the heads rotate differently. Without keys, both results are the queries.
     """
     tokens, columns = query.shape[1:]
     query_out = torch.empty_like(query)
     key_out = query_out if key is None else torch.empty_like(key)
     cosines, sines = rotation or (query, query)
     _launch(
-        _norm_and_rotate, query.numel() // columns, columns,
+        _norm_and_rotate, query.numel() // columns, columns, HEAD_VALUES_PER_WARP,
         query, query if key is None else key, *weights, cosines, sines, query_out, key_out,
         tokens, columns, epsilon,
         has_key=key is not None, has_rotation=rotation is not None,
@@ -199,7 +309,36 @@ def norm_and_rotate(
     return query_out, key_out
 
 
-def _launch(kernel: Any, programs: int, columns: int, *arguments: Any, **constants: Any) -> None:
+def norm_heads_and_rotate(
+    query: Tensor,
+    key: Tensor,
+    affines: tuple[Tensor, Tensor, Tensor, Tensor],
+    rotation: tuple[Tensor, Tensor] | None,
+    epsilon: float,
+) -> tuple[Tensor, Tensor]:
+    """Queries and keys, [batch, tokens, width], with a layer norm of each head, and rotated by position.
+
+    `affines` are weight and bias of the queries' norm, then of the keys', [head size] each, a power of two.
+    `rotation` is the cosine and the sine of each pair of values, [tokens, head size / 2] in float32.
+    """
+    tokens, columns = query.shape[1:]
+    size = affines[0].shape[0]
+    query_out, key_out = torch.empty_like(query), torch.empty_like(key)
+    lanes = triton.next_power_of_2(columns // size)
+    _norm_heads_and_rotate[(query.numel() // columns,)](
+        query, key, *affines, *(rotation or (query, query)), query_out, key_out, tokens, epsilon,
+        heads=columns // size, has_rotation=rotation is not None, size=size, lanes=lanes,
+        num_warps=_warps(lanes * size, HEAD_VALUES_PER_WARP),
+    )  # fmt: skip
+    return query_out, key_out
+
+
+def _launch(
+    kernel: Any, programs: int, columns: int, values_per_warp: int, *arguments: Any, **constants: Any
+) -> None:
     lanes = triton.next_power_of_2(columns)
-    warps = min(max(lanes // VALUES_PER_WARP, 1), MAX_WARPS)
-    kernel[(programs,)](*arguments, **constants, lanes=lanes, num_warps=warps)
+    kernel[(programs,)](*arguments, **constants, lanes=lanes, num_warps=_warps(lanes, values_per_warp))
+
+
+def _warps(values: int, values_per_warp: int) -> int:
+    return min(max(values // values_per_warp, 1), MAX_WARPS)

@@ -5,20 +5,25 @@ writes a value once. GELU runs in the epilogue of its product. Keys and values o
 the rotation, are made once per clip; what does not depend on the prompt, once per step.
 """
 
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import torch
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from filmgate.pipeline.denoise.attention import Attention, torch_attention
 from filmgate.pipeline.denoise.fused.kernels import Gate, Modulation, Norm, add_and_norm, norm_and_rotate
+from filmgate.pipeline.denoise.fused.network import (
+    FusedNetwork,
+    Rotation,
+    by_head,
+    feed_forward,
+    has_plain_weights,
+)
 from filmgate.pipeline.denoise.fused.once import Remembered
 
-Rotation = tuple[Tensor, Tensor]
 PROMPTS = 2  # with guidance, a clip has two
 TEXT_TOKENS = 512  # as in diffusers; an image's tokens stand before them
 
@@ -46,7 +51,7 @@ class FusedBlock:
         branch = self._attend_to_text(normal, text)
         third = Norm(block.norm3.eps, None, modulation, (3, 4))
         stream, normal = add_and_norm(stream, branch, None, third)
-        branch = self._feed_forward(normal)
+        branch = feed_forward(normal, block.ffn.net)
         return add_and_norm(stream, branch, Gate(modulation, 5), following)
 
     def _modulation(self, time: Tensor) -> Modulation:
@@ -71,11 +76,6 @@ class FusedBlock:
         out: Tensor = attn.to_out[0](attended.flatten(2, 3))
         return out
 
-    def _feed_forward(self, normal: Tensor) -> Tensor:
-        first, last = self._block.ffn.net[0].proj, self._block.ffn.net[2]
-        out: Tensor = last(gelu_of_product(normal, first))
-        return out
-
     def _text_keys_and_values(self, text: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Of the prompt and, where the model reads one, of the image."""
         attn = self._block.attn2
@@ -87,60 +87,34 @@ class FusedBlock:
         return [(by_head(key, attn.heads), by_head(value, attn.heads)) for key, value in pairs]
 
 
-class FusedWan:
+class FusedWan(FusedNetwork):
     """A WanTransformer3DModel that runs fused while it is switched on."""
 
     def __init__(self, network: Any, attention: Attention) -> None:
-        self._network = network
+        super().__init__(network, network.blocks)
         self._time = Remembered(self._embed_time)
         self._text = Remembered(self._embed_text, PROMPTS)
         self._patches = Remembered(self._embed_patches)
         self._rotation = Remembered(self._make_rotation)
         self._blocks = [FusedBlock(block, attention) for block in network.blocks]
 
-    @property
-    def config(self) -> Mapping[str, Any]:
-        config: Mapping[str, Any] = self._network.config
-        return config
-
     def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
         """Inputs of a short pass with noise: one moment for the clip, and one for each token."""
-        config, weight = self._network.config, self._network.proj_out.weight
-        draw = torch.Generator().manual_seed(0)
-        sizes = {
+        config = self._network.config
+        sizes: dict[str, tuple[int, ...]] = {
             "hidden_states": (1, config.in_channels, *shape),
-            "encoder_hidden_states": (1, 512, config.text_dim),
+            "encoder_hidden_states": (1, TEXT_TOKENS, config.text_dim),
         }
         if config.image_dim is not None:
             sizes["encoder_hidden_states_image"] = (1, 257, config.image_dim)
-        noise = {
-            name: torch.randn(size, generator=draw).to(weight.device, weight.dtype)
-            for name, size in sizes.items()
-        }
+        noise = self._noise(sizes)
         tokens = prod(size // step for size, step in zip(shape, config.patch_size, strict=True))
-        moments = torch.linspace(100.0, 900.0, tokens, device=weight.device)
+        moments = torch.linspace(100.0, 900.0, tokens, device=noise["hidden_states"].device)
         return [noise | {"timestep": time} for time in (moments[:1], moments[None])]
 
-    def run(self, inputs: dict[str, Any]) -> Tensor:
-        """One pass of the network, fused if that is switched on."""
-        out: Tensor = self._network(**inputs, return_dict=False)[0]
-        return out
-
-    def switch_on(self) -> None:
-        self._network.forward = self.forward
-
-    def switch_off(self) -> None:
-        """Restore the network, and release what was kept for the clip: adapters may change the weights."""
-        self._network.__dict__.pop("forward", None)
+    def _kept(self) -> list[Remembered[Any]]:
         kept: list[Remembered[Any]] = [self._time, self._text, self._patches, self._rotation]
-        for one in (*kept, *(block.text for block in self._blocks)):
-            one.clear()
-
-    @property
-    def has_hooks(self) -> bool:
-        """Whether diffusers has replaced forward passes itself, as its step caches do."""
-        registries = (getattr(one, "_diffusers_hook", None) for one in (self._network, *self._network.blocks))
-        return any(registry is not None and registry.hooks for registry in registries)
+        return [*kept, *(block.text for block in self._blocks)]
 
     def forward(
         self,
@@ -204,30 +178,14 @@ class FusedWan:
 def can_fuse(network: Any) -> bool:
     """Whether this configuration has fused kernels: norms where Wan has them, and plain weights."""
     config = network.config
-    layers = [layer for block in network.blocks for layer in block.modules() if isinstance(layer, nn.Linear)]
     return (
         config.qk_norm is not None
         and bool(config.cross_attn_norm)
         and config.attention_head_dim % 2 == 0
-        and bool(layers)  # quantised blocks have none
-        and all(type(layer.weight.data) is Tensor and layer.bias is not None for layer in layers)
+        and has_plain_weights(network.blocks)
     )
-
-
-def by_head(given: Tensor, heads: int) -> Tensor:
-    return given.view(*given.shape[:2], heads, -1)
 
 
 def compact_tables(cosines: Tensor, sines: Tensor) -> Rotation:
     """One cosine and one sine per pair of values; diffusers repeats each for both values of the pair."""
     return cosines[0, :, 0, 0::2].contiguous(), sines[0, :, 0, 1::2].contiguous()
-
-
-def gelu_of_product(given: Tensor, layer: nn.Linear) -> Tensor:
-    """GELU, approximated by tanh, of a linear layer."""
-    if not given.is_cuda:
-        return functional.gelu(layer(given), approximate="tanh")
-    flat = torch._addmm_activation(  # noqa: SLF001 - cuBLASLt applies it before the product is rounded
-        layer.bias, given.flatten(0, 1), layer.weight.t(), use_gelu=True
-    )
-    return flat.view(*given.shape[:2], -1)

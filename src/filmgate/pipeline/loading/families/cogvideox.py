@@ -1,5 +1,7 @@
 """CogVideoX and CogVideoX 1.5."""
 
+from typing import Any
+
 from torch import Tensor
 
 from filmgate.jobs import Size
@@ -15,6 +17,12 @@ class CogVideoX(Family):
     image_to_video = "CogVideoXImageToVideoPipeline"
     embeddings = EMBEDS
     fps = 8
+    has_fused_blocks = True
+
+    def fuse(self, network: Any, attention: Any) -> Any | None:
+        from filmgate.pipeline.denoise.fused.cogvideox import FusedCogVideoX, can_fuse  # imports Triton
+
+        return FusedCogVideoX(network, attention) if can_fuse(network) else None
 
     def defaults(self, pipe: Pipeline) -> Defaults:
         """The signature leaves the size to the transformer's config, and the length in the text pipeline."""

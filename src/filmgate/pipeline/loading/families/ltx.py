@@ -1,5 +1,7 @@
 """LTX-Video."""
 
+from typing import Any
+
 from torch import Tensor
 
 from filmgate.pipeline.loading.families.base import MASKED_EMBEDS, Compression, Family, Pipeline
@@ -15,6 +17,12 @@ class Ltx(Family):
     embeddings = MASKED_EMBEDS
     fps = 25
     size_multiple = 32
+    has_fused_blocks = True
+
+    def fuse(self, network: Any, attention: Any) -> Any | None:
+        from filmgate.pipeline.denoise.fused.ltx import FusedLtx, can_fuse  # imports Triton
+
+        return FusedLtx(network, attention) if can_fuse(network) else None
 
     def takes_image(self, pipe: Pipeline) -> bool:  # noqa: ARG002
         return True

@@ -1,0 +1,96 @@
+"""What the fused denoisers of all families share: switching, and parts of a block without a kernel."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from filmgate.pipeline.denoise.fused.once import Remembered
+
+Rotation = tuple[Tensor, Tensor]
+"""The cosine and the sine of each pair of values, by token, in float32."""
+
+
+class FusedNetwork(ABC):
+    """A denoiser of diffusers that runs fused while it is switched on: the same weights and modules."""
+
+    def __init__(self, network: Any, layers: Sequence[Any]) -> None:
+        self._network = network
+        self._layers = layers  # diffusers' own blocks
+
+    @abstractmethod
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the network's own."""
+
+    @abstractmethod
+    def examples(self, shape: tuple[int, int, int]) -> list[dict[str, Any]]:
+        """Inputs of short passes with noise, for latents of about this many frames, rows and columns."""
+
+    @abstractmethod
+    def _kept(self) -> list[Remembered[Any]]:
+        """What is remembered for the passes of a clip."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        config: Mapping[str, Any] = self._network.config
+        return config
+
+    def run(self, inputs: dict[str, Any]) -> Tensor:
+        """One pass of the network, fused if that is switched on."""
+        out: Tensor = self._network(**inputs, return_dict=False)[0]
+        return out
+
+    def switch_on(self) -> None:
+        self._network.forward = self.forward
+
+    def switch_off(self) -> None:
+        """Restore the network, and release what was kept for the clip: adapters may change the weights."""
+        self._network.__dict__.pop("forward", None)
+        for one in self._kept():
+            one.clear()
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether diffusers has replaced forward passes itself, as its step caches do."""
+        registries = (getattr(one, "_diffusers_hook", None) for one in (self._network, *self._layers))
+        return any(registry is not None and registry.hooks for registry in registries)
+
+    def _noise(self, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+        """Inputs of these shapes, the same at every call."""
+        weight = self._network.proj_out.weight
+        draw = torch.Generator().manual_seed(0)
+        return {
+            name: torch.randn(size, generator=draw).to(weight.device, weight.dtype)
+            for name, size in sizes.items()
+        }
+
+
+def has_plain_weights(blocks: Sequence[nn.Module]) -> bool:
+    """Whether all linear layers have a bias and weights of the usual kind. Quantised blocks have none."""
+    layers = [layer for block in blocks for layer in block.modules() if isinstance(layer, nn.Linear)]
+    return bool(layers) and all(
+        type(layer.weight.data) is Tensor and layer.bias is not None for layer in layers
+    )
+
+
+def by_head(given: Tensor, heads: int) -> Tensor:
+    return given.view(*given.shape[:2], heads, -1)
+
+
+def feed_forward(given: Tensor, layers: Any) -> Tensor:
+    """A FeedForward of diffusers with GELU, approximated by tanh, in the epilogue of its first product."""
+    out: Tensor = layers[2](gelu_of_product(given, layers[0].proj))
+    return out
+
+
+def gelu_of_product(given: Tensor, layer: nn.Linear) -> Tensor:
+    """GELU, approximated by tanh, of a linear layer."""
+    if not given.is_cuda:
+        return functional.gelu(layer(given), approximate="tanh")
+    flat = torch._addmm_activation(  # noqa: SLF001 - cuBLASLt applies it before the product is rounded
+        layer.bias, given.flatten(0, 1), layer.weight.t(), use_gelu=True
+    )
+    return flat.view(*given.shape[:2], -1)
