@@ -1,5 +1,7 @@
 """Which attention a denoiser uses: torch's own, or flash-attn-4 if it agrees and is faster."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -17,18 +19,22 @@ CPU, SHAPE = torch.device("cpu"), (1, 16, 2, 8)
 
 @pytest.fixture
 def package(monkeypatch, tmp_path):
-    """Puts a function in the place of flash-attn-4 on Hopper; returns the tiles that it was asked for."""
+    """Puts a function in the place of flash-attn-4 on Hopper; returns the queries and tiles of its calls."""
     tiles = []
 
     def install(run):
-        def forward(query, key, value, **tile):
-            tiles.append(tile)
-            return run(query, key, value), None
+        def forward(query, key, value, out=None, **tile):
+            tiles.append((query.shape[1], tile.get("tile_mn")))
+            found = run(query, key, value)
+            return (found if out is None else out.copy_(found)), None
 
         monkeypatch.setattr(attention, "_flash_function", lambda: forward)
         return tiles
 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=4)
+    )
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     return install
 
@@ -60,7 +66,24 @@ def test_heads_of_128_on_hopper_get_the_faster_tile(package):
     tiles = package(torch_attention)
     for size in (128, 64):
         flash_attention(*(torch.randn(1, 4, 2, size) for _ in range(3)))
-    assert [tile.get("tile_mn") for tile in tiles] == [(192, 128), None]
+    assert tiles == [(4, (192, 128)), (4, None)]
+
+
+def test_the_last_queries_get_smaller_tiles_where_that_fills_the_gpu(package):
+    """Five tiles of 192 on four multiprocessors would take two waves."""
+    tiles = package(torch_attention)
+    given = [torch.randn(1, 4 * 192 + 20, 1, 128) for _ in range(3)]
+    torch.testing.assert_close(flash_attention(*given), torch_attention(*given))
+    assert tiles == [(4 * 192, (192, 128)), (20, (128, 128))]
+
+
+def test_both_ways_to_call_it_are_checked(package, caplog):
+    tiles = package(
+        lambda query, *others: torch_attention(query, *others) * (1 if query.shape[1] == 8 else 2)
+    )
+    assert not attention._wins("a GPU", (1, 200, 1, 128), torch.float32, CPU)
+    assert [queries for queries, _ in tiles] == [200, 192, 8]
+    assert "differs from torch's attention" in caplog.text
 
 
 def test_compiled_code_calls_it_without_a_graph_break(package):
