@@ -108,7 +108,17 @@ def table(report: Report) -> str:
     about = "{model}, {frames} frames, {dtype}, {device}, torch {torch}, commit {commit}".format(
         **report["settings"], commit=report["commit"]
     )
-    head = ("size", "variant", "seconds", "first pass", "TFLOP/s", "GPU GiB", "to eager", "to float32")
+    head = (
+        "size",
+        "variant",
+        "seconds",
+        "queued",
+        "first pass",
+        "TFLOP/s",
+        "GPU GiB",
+        "to eager",
+        "to float32",
+    )
     lines = [about, "", _line(head), _line(["---"] * len(head))]
     for size, rows in report["results"].items():
         exact = rows.get("float32", {}).get("relative_differences", {})
@@ -124,12 +134,13 @@ def _cells(report: Report, size: str, name: str, exact: dict[str, float]) -> lis
     row = report["results"][size][name]
     passes = {"two_forwards": 2, "one_batch": 2, "text": 0, "text_cached": 0}.get(name, 1)
     rate = report["settings"]["teraflop_per_pass"][size] * passes / row["seconds"]
-    peak = row["peak_device_bytes"]
+    peak, queued = row["peak_device_bytes"], row.get("queued_seconds")
     difference = row["relative_differences"].get("eager")
     return [
         size,
         name.replace("_", " "),
         f"{row['seconds']:.4f}",
+        f"{queued:.4f}" if queued else "-",
         f"{row['first_seconds']:.2f}",
         f"{rate:.0f}" if passes and rate >= 1 else "-",
         f"{peak / 2**30:.2f}" if peak else "-",

@@ -12,9 +12,9 @@ import torch
 import typer
 from torch import Tensor
 
-from benchmarks.denoisers import TEXT_TOKENS, build_denoiser, check_shape, recipe_of
+from benchmarks.denoisers import build_denoiser, check_shape, recipe_of
 from benchmarks.report import JsonFlag, make_report, print_report, run
-from filmgate.errors import DeviceError
+from filmgate.errors import DeviceError, UsageError
 from filmgate.jobs import Size
 from filmgate.pipeline.denoise.attention import choose_attention, torch_attention
 from filmgate.pipeline.loading.compilation import BlockCompiler
@@ -36,6 +36,8 @@ def main(
     width, height = Size.parse(size)
     check_shape(model, (width, height), frames)
     recipe = recipe_of(model)
+    if recipe.family.name != "wan":
+        raise UsageError("this benchmark runs Wan alone", option="--model")
     length = (frames - 1) // recipe.temporal + 1
     shape = (1, recipe.channels, length, height // recipe.spatial, width // recipe.spatial)
     clips = denoise_all(model, shape, recipe.text_encoder["d_model"], steps)
@@ -76,7 +78,7 @@ def denoise_all(model: str, shape: Shape, text_width: int, steps: int) -> dict[s
 def _clip(shape: Shape, text_width: int, steps: int) -> Callable[[Any], Tensor]:
     draw = torch.Generator().manual_seed(1)
     noise = torch.randn(shape, generator=draw).cuda()
-    text = torch.randn(1, TEXT_TOKENS, text_width, generator=draw).cuda()
+    text = torch.randn(1, 512, text_width, generator=draw).cuda()
 
     @torch.inference_mode()
     def denoise(network: Any) -> Tensor:

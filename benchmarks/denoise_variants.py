@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.denoisers import (
-    TEXT_TOKENS,
     Inputs,
     build_denoiser,
     build_text_encoder,
@@ -25,7 +24,13 @@ from benchmarks.denoisers import (
     recipe_of,
 )
 from filmgate.errors import DeviceError, UsageError
-from filmgate.pipeline.denoise.attention import choose_attention, torch_attention
+from filmgate.pipeline.denoise.attention import (
+    Attention,
+    choose_attention,
+    flash_at_once,
+    flash_attention,
+    torch_attention,
+)
 from filmgate.pipeline.kernel_cache import set_cache_folder
 from filmgate.pipeline.loading.compilation import BlockCompiler
 from filmgate.pipeline.loading.memory import choose_device, choose_dtype
@@ -37,7 +42,8 @@ T = TypeVar("T")
 
 EAGER, COMPILED, CUDNN, FLASH = "eager", "compiled", "cudnn", "flash"
 COMPILED_CUDNN, WHOLE = "compiled_cudnn", "whole"
-FUSED, FUSED_TORCH = "fused", "fused_torch"  # with the attention that wins the trial, and with torch's own
+# With the attention that wins the trial, with torch's own, and with flash-attn-4 in tiles of one size.
+FUSED, FUSED_TORCH, FUSED_AT_ONCE = "fused", "fused_torch", "fused_at_once"
 TWO_FORWARDS, ONE_BATCH = "two_forwards", "one_batch"
 FLOAT32, TEXT, TEXT_CACHED = "float32", "text", "text_cached"
 
@@ -62,11 +68,12 @@ FORWARDS = {
     TWO_FORWARDS: Variant(passes=2),
     ONE_BATCH: Variant(is_doubled=True),
 }
-VARIANTS = (*FORWARDS, FUSED, FUSED_TORCH, WHOLE, FLOAT32, TEXT, TEXT_CACHED)
+VARIANTS = (*FORWARDS, FUSED, FUSED_TORCH, FUSED_AT_ONCE, WHOLE, FLOAT32, TEXT, TEXT_CACHED)
 AT_EVERY_SIZE = (EAGER, COMPILED, FUSED)
 # Most important first, because a run may be interrupted.
 AT_FIRST_SIZE = (
     FUSED_TORCH,
+    FUSED_AT_ONCE,
     CUDNN,
     TWO_FORWARDS,
     ONE_BATCH,
@@ -86,6 +93,7 @@ class Measured:
     all_seconds: tuple[float, ...]
     first_seconds: float  # includes warm-up or compilation
     peak_device_bytes: int | None
+    queued_seconds: float | None = None  # a pass of several that are queued without a pause
     relative_differences: dict[str, float] = field(default_factory=dict)
     attention: tuple[str, ...] = ()
     compiler_cache_hits: int | None = None
@@ -134,7 +142,10 @@ def open_bench(
 
 
 class DenoiseBench:
-    """Measures the variants on one denoiser with random weights; every timed round gets new inputs."""
+    """Measures the variants on one denoiser with random weights.
+
+    The timed rounds are passes of one clip: new latents, the same prompt.
+    """
 
     def __init__(self, case: Case, device_and_dtype: tuple[torch.device, torch.dtype]) -> None:
         self._case = case
@@ -159,7 +170,7 @@ class DenoiseBench:
             self._compiler.switch_off()
             whole = torch.compile(self._network, backend=self._case.backend)
             return self._measure_forward(variant, size, Variant(is_compiled=True), whole)
-        if variant in {FUSED, FUSED_TORCH}:
+        if variant in {FUSED, FUSED_TORCH, FUSED_AT_ONCE}:
             return self._measure_fused(variant, size)
         chosen = FORWARDS[variant]
         if chosen.needs_cuda and not self._is_cuda:
@@ -168,18 +179,27 @@ class DenoiseBench:
         return self._measure_forward(variant, size, chosen, self._network)
 
     def _measure_fused(self, name: str, size: Size) -> Measured:
-        from filmgate.pipeline.denoise.fused.wan import FusedWan
-
         if not self._is_cuda:
             raise DeviceError(f"{name} needs a GPU")
         self._compiler.switch_off()
-        attention = choose_attention(self._network) if name == FUSED else torch_attention
-        fused = FusedWan(self._network, attention)
+        fused = recipe_of(self._case.model).family.fuse(self._network, self._choose_attention(name))
+        if fused is None:
+            raise DeviceError(f"{self._case.model} has no fused blocks")
         fused.switch_on()
         try:
             return self._measure_forward(name, size, Variant(), self._network)
         finally:
             fused.switch_off()
+
+    def _choose_attention(self, name: str) -> Attention:
+        if name == FUSED_TORCH:
+            return torch_attention
+        chosen = choose_attention(self._network)
+        if name == FUSED_AT_ONCE:
+            if chosen is not flash_attention:
+                raise DeviceError("flash-attn-4 is not installed, or it lost its trial")
+            return flash_at_once
+        return chosen
 
     def _switch(self, variant: Variant) -> None:
         if not variant.is_compiled:
@@ -200,15 +220,15 @@ class DenoiseBench:
                 first, output = self._timed(run, self._sample(size, is_doubled=variant.is_doubled))
             hits = _compiler_cache_hits() - hits
             self._reset_peak()
-            rounds = [
-                self._timed(run, self._draw(size, is_doubled=variant.is_doubled))[0]
-                for _ in range(self._case.rounds)
-            ]
+            given = [self._next_pass(size, is_doubled=variant.is_doubled) for _ in range(self._case.rounds)]
+            rounds = [self._timed(run, one)[0] for one in given]
+            queued, _ = self._timed(lambda all_given: [run(one) for one in all_given], given)
         return Measured(
             statistics.median(rounds),
             tuple(rounds),
             first,
             self._peak(),
+            queued / len(rounds),
             self._compare(name, size, output[:1].float()),
             tuple(kernels),
             hits if variant.is_compiled else None,
@@ -222,7 +242,7 @@ class DenoiseBench:
         self._reset_peak()
         seconds, reference = self._timed(partial(_forward, precise), sample)
         differences = {n: relative_norm(out, reference) for n, out in self._outputs.get(size, {}).items()}
-        return Measured(seconds, (seconds,), seconds, self._peak(), differences)
+        return Measured(seconds, (seconds,), seconds, self._peak(), None, differences)
 
     def _measure_text(self, run: Callable[[], object]) -> Measured:
         self._reset_peak()
@@ -232,8 +252,9 @@ class DenoiseBench:
     def _encode_text(self) -> Callable[[], object]:
         """Encodes a prompt and a negative prompt, one after the other, as the pipelines do."""
         device, dtype = self._device_and_dtype
-        encoder = build_text_encoder(recipe_of(self._case.model).text_encoder, device, dtype)
-        tokens = torch.randint(0, encoder.config.vocab_size, (1, TEXT_TOKENS), device=device)
+        recipe = recipe_of(self._case.model)
+        encoder = build_text_encoder(recipe, device, dtype)
+        tokens = torch.randint(0, encoder.config.vocab_size, (1, recipe.text_tokens), device=device)
         return lambda: [encoder(tokens, torch.ones_like(tokens)) for _ in range(2)]
 
     def _read_cached_text(self, size: Size) -> Callable[[], object]:
@@ -249,14 +270,19 @@ class DenoiseBench:
         kept[name] = output
         return {EAGER: relative_norm(output, kept[EAGER])} if EAGER in kept and name != EAGER else {}
 
-    def _draw(self, size: Size, *, is_doubled: bool = False) -> Inputs:
-        drawn = draw_inputs(self._case.model, size, self._case.frames, self._device_and_dtype)
-        return drawn.doubled() if is_doubled else drawn
+    def _draw(self, size: Size) -> Inputs:
+        return draw_inputs(self._case.model, size, self._case.frames, self._device_and_dtype)
 
     def _sample(self, size: Size, *, is_doubled: bool = False) -> Inputs:
         if size not in self._samples:
             self._samples[size] = self._draw(size)
         return self._samples[size].doubled() if is_doubled else self._samples[size]
+
+    def _next_pass(self, size: Size, *, is_doubled: bool) -> Inputs:
+        """Another step of the clip that the sample belongs to."""
+        sample, drawn = self._sample(size), self._draw(size)
+        given = replace(sample, latents=drawn.latents, timestep=drawn.timestep)
+        return given.doubled() if is_doubled else given
 
     def _timed(self, run: Callable[[Any], T], given: object) -> tuple[float, T]:
         self._synchronise()
@@ -289,6 +315,7 @@ def _forward(network: Any, inputs: Inputs, passes: int = 1) -> Tensor:
             hidden_states=inputs.latents,
             timestep=inputs.timestep,
             encoder_hidden_states=inputs.text,
+            **inputs.others,
             return_dict=False,
         )[0]
     return output

@@ -1,14 +1,18 @@
 """Full-size denoisers and text encoders with random weights, built from their released configs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from filmgate.errors import UsageError
+from filmgate.pipeline.loading.families.base import Family
+from filmgate.pipeline.loading.families.cogvideox import CogVideoX
+from filmgate.pipeline.loading.families.ltx import Ltx
+from filmgate.pipeline.loading.families.wan import Wan
 
-TEXT_TOKENS = 512
 TINY_TEXT = {"vocab_size": 384, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
 UMT5_XXL = {
     "vocab_size": 256_384,
@@ -19,17 +23,35 @@ UMT5_XXL = {
     "num_heads": 64,
     "feed_forward_proj": "gated-gelu",
 }
+T5_XXL = UMT5_XXL | {"vocab_size": 32_128}
 
 
 @dataclass(frozen=True, slots=True)
 class DenoiserRecipe:
-    """The arguments of a released Wan transformer and its text encoder, and the compression of its VAE."""
+    """The arguments of a released transformer and its text encoder, and the compression of its VAE."""
 
     transformer: dict[str, Any]
     text_encoder: dict[str, Any]
     channels: int = 16
     temporal: int = 4
     spatial: int = 8
+    family: Family = field(default_factory=Wan)
+    classes: tuple[str, str] = ("WanTransformer3DModel", "UMT5EncoderModel")
+    patch: int = 2  # a token covers patch x patch latents
+    text_tokens: int = 512
+
+    @property
+    def width(self) -> int:
+        width: int = self.transformer["num_attention_heads"] * self.transformer["attention_head_dim"]
+        return width
+
+    def latents(self, size: tuple[int, int], frames: int) -> tuple[int, int, int]:
+        """Frames, rows and columns."""
+        width, height = size
+        return (frames - 1) // self.temporal + 1, height // self.spatial, width // self.spatial
+
+    def tokens(self, size: tuple[int, int], frames: int) -> int:
+        return prod(self.latents(size, frames)) // self.patch**2
 
 
 DENOISERS = {
@@ -38,6 +60,29 @@ DENOISERS = {
     ),
     "wan2.1-14b": DenoiserRecipe(
         {"num_attention_heads": 40, "attention_head_dim": 128, "ffn_dim": 13_824, "num_layers": 40}, UMT5_XXL
+    ),
+    "ltx-2b": DenoiserRecipe(
+        {"num_attention_heads": 32, "attention_head_dim": 64, "num_layers": 28},
+        T5_XXL,
+        channels=128,
+        temporal=8,
+        spatial=32,
+        family=Ltx(),
+        classes=("LTXVideoTransformer3DModel", "T5EncoderModel"),
+        patch=1,
+        text_tokens=128,
+    ),
+    "cogvideox-5b": DenoiserRecipe(
+        {
+            "num_attention_heads": 48,
+            "attention_head_dim": 64,
+            "num_layers": 42,
+            "use_rotary_positional_embeddings": True,
+        },
+        T5_XXL,
+        family=CogVideoX(),
+        classes=("CogVideoXTransformer3DModel", "T5EncoderModel"),
+        text_tokens=226,
     ),
     "wan-tiny": DenoiserRecipe(
         {
@@ -63,6 +108,7 @@ class Inputs:
     latents: Tensor
     timestep: Tensor
     text: Tensor
+    others: dict[str, Any] = field(default_factory=dict)
 
     def doubled(self) -> "Inputs":
         """A batch of two: the same latents with two different prompts."""
@@ -70,10 +116,14 @@ class Inputs:
             latents=torch.cat([self.latents] * 2),
             timestep=torch.cat([self.timestep] * 2),
             text=torch.cat([self.text, -self.text]),
+            others={
+                name: torch.cat([value] * 2) if isinstance(value, Tensor) else value
+                for name, value in self.others.items()
+            },
         )
 
     def to_dtype(self, dtype: torch.dtype) -> "Inputs":
-        return Inputs(self.latents.to(dtype), self.timestep, self.text.to(dtype))
+        return Inputs(self.latents.to(dtype), self.timestep, self.text.to(dtype), self.others)
 
 
 def recipe_of(name: str) -> DenoiserRecipe:
@@ -87,16 +137,17 @@ def build_denoiser(name: str, device: torch.device, dtype: torch.dtype) -> Any:
     import diffusers
 
     torch.manual_seed(0)
+    recipe = recipe_of(name)
     with torch.device(device):
-        network = diffusers.WanTransformer3DModel(**recipe_of(name).transformer)
-    precise = set(network._keep_in_fp32_modules)  # noqa: SLF001 - checked in tests/benchmarks
+        network = getattr(diffusers, recipe.classes[0])(**recipe.transformer)
+    precise = set(network._keep_in_fp32_modules or ())  # noqa: SLF001 - checked in tests/benchmarks
     for path, weights in network.named_parameters():
         if precise.isdisjoint(path.split(".")):
             weights.data = weights.data.to(dtype)
     return network.requires_grad_(False).eval()
 
 
-def build_text_encoder(config: dict[str, Any], device: torch.device, dtype: torch.dtype) -> Any:
+def build_text_encoder(recipe: DenoiserRecipe, device: torch.device, dtype: torch.dtype) -> Any:
     """The text encoder, built on its device: building eleven GiB on a CPU is slow."""
     import transformers
 
@@ -104,7 +155,8 @@ def build_text_encoder(config: dict[str, Any], device: torch.device, dtype: torc
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            encoder = transformers.UMT5EncoderModel(transformers.UMT5Config(**config))
+            build = getattr(transformers, recipe.classes[1])
+            encoder = build(build.config_class(**recipe.text_encoder))
     finally:
         torch.set_default_dtype(default)
     return encoder.requires_grad_(False).eval()
@@ -113,7 +165,7 @@ def build_text_encoder(config: dict[str, Any], device: torch.device, dtype: torc
 def check_shape(name: str, size: tuple[int, int], frames: int) -> None:
     """Raises UsageError unless the denoiser supports this size and length."""
     recipe = recipe_of(name)
-    step = recipe.spatial * 2  # a token covers 2x2 latents
+    step = recipe.spatial * recipe.patch
     if any(side % step or side == 0 for side in size):
         raise UsageError(f"the width and height of {name} must be multiples of {step}", option="--size")
     if frames < 1 or (frames - 1) % recipe.temporal:
@@ -128,23 +180,37 @@ def draw_inputs(
 ) -> Inputs:
     """Random inputs of the right shape."""
     recipe, (device, dtype) = recipe_of(name), device_and_dtype
-    width, height = size
-    length = (frames - 1) // recipe.temporal + 1
-    shape = (1, recipe.channels, length, height // recipe.spatial, width // recipe.spatial)
-    return Inputs(
-        latents=torch.randn(shape, device=device, dtype=dtype),
-        timestep=torch.full((1,), 500.0, device=device),
-        text=torch.randn(1, TEXT_TOKENS, recipe.text_encoder["d_model"], device=device, dtype=dtype),
-    )
+    frames, rows, columns = recipe.latents(size, frames)
+    shapes = {
+        "wan": (1, recipe.channels, frames, rows, columns),
+        "ltx": (1, frames * rows * columns, recipe.channels),
+        "cogvideox": (1, frames, recipe.channels, rows, columns),
+    }
+    latents = torch.randn(shapes[recipe.family.name], device=device, dtype=dtype)
+    text = torch.randn(1, recipe.text_tokens, recipe.text_encoder["d_model"], device=device, dtype=dtype)
+    others: dict[str, Any] = {}
+    if recipe.family.name == "ltx":
+        others = {"num_frames": frames, "height": rows, "width": columns}
+        others["rope_interpolation_scale"] = (recipe.temporal / recipe.family.fps, *[recipe.spatial] * 2)
+        others["encoder_attention_mask"] = torch.ones(1, recipe.text_tokens, device=device)
+    if recipe.family.name == "cogvideox":
+        pairs = recipe.transformer["attention_head_dim"] // 2
+        angles = torch.rand(prod((frames, rows, columns)) // 4, pairs, device=device) * 6
+        angles = angles.repeat_interleave(2, dim=1)
+        others["image_rotary_emb"] = (angles.cos(), angles.sin())
+    return Inputs(latents, torch.full((1,), 500.0, device=device), text, others)
 
 
 def forward_flops(name: str, size: tuple[int, int], frames: int) -> float:
     """Floating-point operations of one pass through the blocks, without embeddings and norms."""
     recipe = recipe_of(name)
-    config = recipe.transformer
-    width = config["num_attention_heads"] * config["attention_head_dim"]
-    length = (frames - 1) // recipe.temporal + 1
-    tokens = length * (size[0] // recipe.spatial // 2) * (size[1] // recipe.spatial // 2)
-    projections = tokens * (6 * width**2 + 2 * width * config["ffn_dim"]) + TEXT_TOKENS * 2 * width**2
-    attention = 2 * width * tokens * (tokens + TEXT_TOKENS)
-    return float(2 * config["num_layers"] * (projections + attention))
+    width, tokens, text = recipe.width, recipe.tokens(size, frames), recipe.text_tokens
+    hidden = recipe.transformer.get("ffn_dim", 4 * width)
+    if recipe.family.name == "cogvideox":  # the text is part of the sequence
+        tokens += text
+        projections = tokens * (4 * width**2 + 2 * width * hidden)
+        attention = 2 * width * tokens * tokens
+    else:
+        projections = tokens * (6 * width**2 + 2 * width * hidden) + text * 2 * width**2
+        attention = 2 * width * tokens * (tokens + text)
+    return float(2 * recipe.transformer["num_layers"] * (projections + attention))

@@ -6,6 +6,7 @@
 """
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -24,11 +25,12 @@ def write_pipeline(folder: Path, name: str, text_layers: int | None = None) -> N
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    text = DENOISERS[name].text_encoder | {"vocab_size": _BYTES}
+    recipe = DENOISERS[name]
+    text = recipe.text_encoder | {"vocab_size": _BYTES}
     text |= {"num_layers": text_layers} if text_layers else {}
     pipe = diffusers.WanPipeline(
         tokenizer=ByT5Tokenizer(),
-        text_encoder=build_text_encoder(text, device, dtype),
+        text_encoder=build_text_encoder(replace(recipe, text_encoder=text), device, dtype),
         transformer=build_denoiser(name, device, dtype),
         vae=build_vae(_VAES.get(name, "wan2.1"), device, dtype),
         scheduler=diffusers.UniPCMultistepScheduler(
@@ -41,7 +43,9 @@ def write_pipeline(folder: Path, name: str, text_layers: int | None = None) -> N
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--model", choices=sorted(DENOISERS), default="wan2.1-1.3b")
+    parser.add_argument(
+        "--model", choices=sorted(name for name in DENOISERS if name.startswith("wan")), default="wan2.1-1.3b"
+    )
     parser.add_argument("--text-layers", type=int, default=None)
     options = parser.parse_args()
     write_pipeline(options.folder, options.model, options.text_layers)

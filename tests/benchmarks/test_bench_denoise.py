@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from benchmarks.denoise_variants import (
     plan,
     relative_norm,
 )
-from benchmarks.denoisers import build_denoiser, check_shape, forward_flops
+from benchmarks.denoisers import DENOISERS, build_denoiser, check_shape, forward_flops
 from benchmarks.report import make_app
 from filmgate.cli import name_flag
 from filmgate.errors import DeviceError, UsageError
@@ -80,6 +81,27 @@ def test_a_cache_hit_does_not_run_the_text_encoder(bench, monkeypatch):
     assert runs == []
     bench.measure(TEXT, SMALL)
     assert len(runs) == (1 + ROUNDS) * 2
+
+
+def test_passes_that_are_queued_without_a_pause_are_timed_too(bench):
+    assert bench.measure(EAGER, SMALL).queued_seconds > 0
+
+
+@pytest.mark.parametrize(("name", "size", "frames"), [("ltx-2b", (64, 32), 9), ("cogvideox-5b", (32, 32), 5)])
+def test_every_denoiser_accepts_the_inputs_that_are_drawn_for_it(monkeypatch, name, size, frames):
+    """With fewer and narrower blocks; two passes in one batch as well."""
+    width = {"ltx-2b": ("cross_attention_dim", "caption_channels"), "cogvideox-5b": ("text_embed_dim",)}[name]
+    accepted = {"num_attention_heads": 1, "num_layers": 1} | dict.fromkeys(width, 64)
+    recipe = DENOISERS[name]
+    recipe = replace(
+        recipe, transformer=recipe.transformer | accepted, text_encoder=recipe.text_encoder | {"d_model": 64}
+    )
+    monkeypatch.setitem(DENOISERS, name, recipe)
+    running, about = open_bench(Case(name, frames, 1), [size], PipelineSettings(device="cpu"))
+    single, double = (running.measure(variant, size) for variant in (EAGER, ONE_BATCH))
+    assert single.seconds > 0
+    assert double.relative_differences[EAGER] < 0.02
+    assert about["teraflop_per_pass"] == {f"{size[0]}x{size[1]}": 0.0}
 
 
 def test_a_gpu_variant_is_rejected_on_a_cpu(bench):
