@@ -51,7 +51,7 @@ def empty_tables(url):
         connection.exec_driver_sql(
             "TRUNCATE accounts, job_counts, durations, jobs, events, invocations, tenants, api_keys,"
             " breakers, workers, site, removed_invocations, audit_records, audit_heads, slo_counts,"
-            " job_history"
+            " job_history, device_history"
         )
     database.close()
 

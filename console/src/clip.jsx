@@ -59,7 +59,7 @@ function Details({ initial }) {
         <div class="clip-text"><p class="prompt">{video.prompt}</p><p class="facts"><State video={video} />{video.eta_seconds !== null && <span>about {seconds(video.eta_seconds)} left</span>}</p>
           {video.eta_seconds !== null && <Bar value={video.progress} label="Progress" />}
           <Notice problem={video.error?.code === "cancelled" ? null : video.error} />
-          <ClipActions video={video} setVideo={setVideo} onCreated={open} onRemoved={() => { location.hash = "#/clips"; }} /></div></div>
+          <ClipActions hasNotes video={video} setVideo={setVideo} onCreated={open} onRemoved={() => { location.hash = "#/clips"; }} /></div></div>
       <div class="stack">
         <section class="card"><h2>Settings</h2><dl>{facts.filter(([, value]) => value).map(([name, value]) => <div><dt>{name}</dt><dd>{value}</dd></div>)}</dl></section>
         <Timeline video={video} />

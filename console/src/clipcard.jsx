@@ -50,9 +50,10 @@ async function download(video) {
   link.click();
 }
 
-export function ClipActions({ video, setVideo, onCreated, onRemoved }) {
+export function ClipActions({ video, setVideo, onCreated, onRemoved, hasNotes }) {
   const [verb, setVerb] = useState(null);
-  const sources = useModels()[video.model]?.limits.sources || [];
+  const model = useModels()[video.model], sources = model?.limits.sources || [];
+  const missing = model ? Object.keys(VERBS).filter((name) => !sources.includes(name)) : [];
   const [problem, setProblem] = useState(null);
   const attempt = (work) => async () => { setProblem(null); try { await work(); } catch (error) { setProblem(error); } };
   const again = async () => onCreated(await post("/v1/videos", { ...toBody(video), seed: Math.floor(Math.random() * 2 ** 31) }));
@@ -68,6 +69,7 @@ export function ClipActions({ video, setVideo, onCreated, onRemoved }) {
         {isFinal(video) && video.prompt && <button type="button" onClick={attempt(again)}>Another seed</button>}
         {isFinal(video) && <SureButton label="Delete" sure="Delete for good" onSure={attempt(async () => { await remove(`/v1/videos/${video.id}`); onRemoved(video.id); })} />}
       </div>
+      {hasNotes && video.status === "completed" && missing.length > 0 && <p class="hint">{video.model} cannot {missing.join(" or ")} clips.</p>}
       <Notice problem={problem} />
       {verb && <Derive key={verb} verb={verb} video={video} onCreated={onCreated} onClose={() => setVerb(null)} />}
     </>

@@ -1,5 +1,5 @@
 // Create: the form of a new clip, its estimate, and the newest clips.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { get, post } from "./api.js";
 import { ClipCard } from "./clipcard.jsx";
 import { cost, seconds } from "./format.js";
@@ -9,6 +9,7 @@ import { Code, Notice, Page } from "./parts.jsx";
 const EXAMPLES = ["a red ball bounces on the grass", "a yellow fish moves to the right in the sea", "a blue rocket rises in the night sky"];
 const SHAPES = [["Square", 1], ["Landscape", 16 / 9], ["Portrait", 9 / 16], ["Wide 3:2", 3 / 2]];
 const NEWEST = 6;
+const TYPES = ["image/png", "image/jpeg", "image/webp"];
 const remembered = { fields: null };
 
 function sizesOf(limits) {
@@ -30,22 +31,28 @@ const Field = ({ label, hint, isWide, children }) => <label class={`field ${isWi
 
 function ImageField({ file, onFile, mayUse }) {
   const [isOver, setOver] = useState(false);
-  const input = useRef(null);
+  const [refused, setRefused] = useState(null);
   const url = useMemo(() => (file ? URL.createObjectURL(file) : null), [file]);
   useEffect(() => () => url && URL.revokeObjectURL(url), [url]);
-  const take = (files) => { const image = [...files].find((each) => each.type.startsWith("image/")); if (image) onFile(image); };
+  const take = (files) => {
+    const image = [...files].find((each) => TYPES.includes(each.type));
+    if (image) onFile(image);
+    setRefused(image || !files.length ? null : `${files[0].name} is not an image: use PNG, JPEG or WebP.`);
+  };
   useEffect(() => {
+    if (!mayUse) return undefined;
     const paste = (event) => event.clipboardData?.files.length && take(event.clipboardData.files);
     addEventListener("paste", paste);
     return () => removeEventListener("paste", paste);
-  }, []);
+  }, [mayUse]);
   if (!mayUse) return null;
   return (
     <div class={`drop ${isOver ? "is-over" : ""}`} onDragOver={(event) => { event.preventDefault(); setOver(true); }} onDragLeave={() => setOver(false)}
       onDrop={(event) => { event.preventDefault(); setOver(false); take(event.dataTransfer.files); }}>
-      <input ref={input} id="image" type="file" accept="image/png,image/jpeg,image/webp" class="quiet" onChange={(event) => { take(event.currentTarget.files); event.currentTarget.value = ""; }} />
+      <input id="image" type="file" accept={TYPES.join()} class="quiet" onChange={(event) => { take(event.currentTarget.files); event.currentTarget.value = ""; }} />
       {file ? <><img src={url} alt="The first frame" /><span>{file.name}</span><button type="button" onClick={() => onFile(null)}>Remove image</button></>
         : <label for="image">Start from an image: drop, paste or <u>choose a file</u></label>}
+      {refused && <p class="hint" role="alert">{refused}</p>}
     </div>
   );
 }
@@ -90,13 +97,14 @@ const toLora = (adapters, scales) => adapters.filter(({ name }) => scales[name] 
 function Form({ models, onCreated }) {
   const standard = models.find((model) => model.is_default) || models[0];
   const [fields, setFields] = useState(remembered.fields || { prompt: EXAMPLES[0], model: standard.id });
-  const [image, setImage] = useState(null);
+  const [chosen, setImage] = useState(null);
   const [problem, setProblem] = useState(null);
   const [isSending, setSending] = useState(false);
   const [hasCode, setCode] = useState(false);
   remembered.fields = fields;
   const model = models.find((each) => each.id === fields.model) || standard;
   const { limits } = model;
+  const mayUseImage = limits.sources.includes("image"), image = mayUseImage ? chosen : null;
   const sizes = useMemo(() => sizesOf(limits), [model.id]);
   const set = (name) => (event) => { const { value } = event.currentTarget; setFields((old) => ({ ...old, [name]: value })); };
 
@@ -146,7 +154,7 @@ function Form({ models, onCreated }) {
           <input name="seconds" type="range" min={limits.seconds.min} max={limits.seconds.max} step={0.25} value={body.seconds} onInput={set("seconds")} /></Field>
       </div>
       {levels.length > 0 && <Field label="Quality" hint={level?.description}><select name="quality" value={level?.name || ""} onChange={set("quality")}><option value="">Default</option>{levels.map(({ name }) => <option value={name}>{name}</option>)}</select></Field>}
-      <ImageField file={image} onFile={setImage} mayUse={limits.sources.includes("image")} />
+      <ImageField file={image} onFile={setImage} mayUse={mayUseImage} />
       <details>
         <summary>More settings</summary>
         <div class="grid">

@@ -98,4 +98,6 @@ function App() {
 }
 
 applyTheme(localStorage.getItem(THEME));
-render(<App />, document.getElementById("app"));
+const app = document.getElementById("app");
+app.replaceChildren(); // what was painted before this script ran
+render(<App />, app);

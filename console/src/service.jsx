@@ -38,12 +38,11 @@ function Failures({ rows }) {
   );
 }
 
-// How busy our GPUs are now, from the workers' own clocks: shares of the time since each of them started.
-function gpuTimes(workers) {
-  const known = (workers?.data || []).map((worker) => worker.device_seconds).filter(Boolean);
-  const busy = sum(known, "busy"), idle = sum(known, "idle"), gaps = sum(known, "gaps");
-  return { busy: busy + idle > 0 ? busy / (busy + idle) : null, gap: gaps ? sum(known, "gap") / gaps : null, gaps };
-}
+// Busy and idle seconds of our GPUs: the share that was busy, and how long a gap between two clips was.
+const busyShare = (rows) => { const busy = sum(rows, "busy_seconds"), all = busy + sum(rows, "idle_seconds"); return all > 0 ? busy / all : null; };
+const meanGap = (rows) => (sum(rows, "gaps") ? sum(rows, "gap_seconds") / sum(rows, "gaps") : null);
+const share = (value) => (value === null ? "–" : `${Math.round(100 * value)} %`);
+const gap = (value) => (value !== null && value < 1 ? `${Math.round(1000 * value)} ms` : seconds(value));
 
 const byName = (rows, names) => [...rows].sort((a, b) => names.map((name) => a[name].localeCompare(b[name])).find((order) => order) || 0);
 
@@ -68,22 +67,25 @@ function useRange(range) {
   const read = (bucketWidth, groupBy, from = start) => useData(`/v1/usage/videos?start_time=${from}&bucket_width=${bucketWidth}&group_by=${groupBy}`, every);
   const buckets = read(bucket, ""), models = read("all", "model,route"), reasons = read("all", "reason");
   const days = read("1d", "tenant,model", Math.floor(start / DAY) * DAY);
-  const error = [buckets, models, reasons, days].find((each) => each.error)?.error;
-  const isReady = [buckets, models, reasons, days].every((each) => each.data);
-  return { error, isReady, buckets: buckets.data?.data, models: models.data?.data[0].results, reasons: reasons.data?.data[0].results, days: days.data?.data };
+  const devices = useData(`/v1/usage/workers?start_time=${start}&bucket_width=${bucket}`, every);
+  const all = [buckets, models, reasons, days, devices];
+  const error = all.find((each) => each.error)?.error;
+  const isReady = all.every((each) => each.data);
+  return { error, isReady, devices: devices.data?.data, buckets: buckets.data?.data, models: models.data?.data[0].results, reasons: reasons.data?.data[0].results, days: days.data?.data };
 }
 
-function Recent({ range, workers }) {
-  const { error, isReady, buckets, models, reasons, days } = useRange(range);
+function Recent({ range }) {
+  const { error, isReady, buckets, models, reasons, days, devices } = useRange(range);
   const { width, per, seconds: length } = RANGES[range];
   if (!isReady) return error ? <Notice problem={error} /> : <Loading />;
   const times = buckets.map((bucket) => bucket.start_time);
   const values = (pick) => buckets.map(({ results }) => (results[0] ? pick(results[0]) : null));
   const completed = sum(models, "completed"), judged = sum(models, "judged"), late = sum(models, "late");
   const hasPrice = models.some((row) => row.usd !== null);
-  const gpu = gpuTimes(workers);
+  const used = devices.flatMap((bucket) => bucket.results), gaps = sum(used, "gaps");
+  const deviceTimes = devices.map((bucket) => bucket.start_time);
   const costs = byName(days.flatMap((bucket) => bucket.results.map((row) => ({ ...row, day: new Date(bucket.start_time * 1000).toISOString().slice(0, 10) }))), ["tenant", "model"]).sort((a, b) => b.day.localeCompare(a.day));
-  const latency = (share) => ({ name: share, values: values((row) => row[`${share}_seconds`]) });
+  const latency = (name) => ({ name, values: values((row) => row[`${name}_seconds`]) });
   return (
     <>
       <Notice problem={error} />
@@ -93,8 +95,8 @@ function Recent({ range, workers }) {
         <Tile label="Failed" value={count(sum(models, "failed"))} note={`${count(sum(models, "cancelled"))} cancelled`} metric="filmgate_jobs_ended_total" />
         {hasPrice ? <Tile label="Cost" value={usd(sum(models, "usd"))} note={`${seconds(sum(models, "gpu_seconds"))} of GPU time`} metric="filmgate_cost_usd_total" />
           : <Tile label="GPU time" value={seconds(sum(models, "gpu_seconds"))} note={completed ? `${seconds(sum(models, "gpu_seconds") / completed)} per clip` : "no clips"} metric="filmgate_gpu_seconds_total" />}
-        <Tile label="GPUs busy" value={gpu.busy === null ? "–" : percent(gpu.busy)} note="since the workers started" metric="filmgate_worker_busy_seconds_total" />
-        <Tile label="Idle between clips" value={gpu.gap === null ? "–" : seconds(gpu.gap)} note={`${count(gpu.gaps)} times a job was waiting`} metric="filmgate_worker_gap_seconds" />
+        <Tile label="GPUs busy" value={busyShare(used) === null ? "–" : percent(busyShare(used))} note={used.length ? `${seconds(sum(used, "idle_seconds"))} idle` : "no worker was ready"} metric="filmgate_worker_busy_seconds_total" />
+        <Tile label="Idle between clips" value={gap(meanGap(used))} note={gaps ? `${count(gaps)} times a job was waiting` : "no job was waiting"} metric="filmgate_worker_gap_seconds" />
       </div>
       <div class="columns is-pairs">
         <section class="card"><h2>Clips per {per}</h2>
@@ -104,9 +106,15 @@ function Recent({ range, workers }) {
           <Chart width={width} times={times} label="Latency" format={seconds} empty="No clip was finished." series={[latency("p50"), latency("p95"), latency("p99")]} />
           <Metric name="filmgate_job_seconds" /></section>
         <section class="card"><h2>Clips in time</h2>
-          <Chart width={width} times={times} label="Clips in time" format={(value) => (value === null ? "–" : `${Math.round(100 * value)} %`)} max={1} empty={judged ? "" : "No clip was finished."} series={[{ name: "in time", values: values((row) => (row.judged ? 1 - row.late / row.judged : null)) }]} />
+          <Chart width={width} times={times} label="Clips in time" format={share} max={1} empty={judged ? "" : "No clip was finished."} series={[{ name: "in time", values: values((row) => (row.judged ? 1 - row.late / row.judged : null)) }]} />
           <Metric name="filmgate_slo_jobs_total" /></section>
         <Failures rows={reasons.map((row) => ({ reason: row.reason, jobs: row.failed }))} />
+        <section class="card"><h2>GPUs busy</h2>
+          <Chart width={width} times={deviceTimes} label="GPUs busy" format={share} max={1} empty={used.length ? "" : "No worker was ready."} series={[{ name: "busy", values: devices.map((bucket) => busyShare(bucket.results)) }]} />
+          <Metric name="filmgate_worker_busy_seconds_total" /></section>
+        <section class="card"><h2>Idle between clips while a job waits</h2>
+          <Chart width={width} times={deviceTimes} label="Idle between clips" format={gap} empty="No job was waiting for a GPU." series={[{ name: "mean", values: devices.map((bucket) => meanGap(bucket.results)) }]} />
+          <Metric name="filmgate_worker_gap_seconds" /></section>
       </div>
       <section class="card"><h2>Latency by model and route</h2><Table label="Seconds by model and route" empty="No job ended." numbers={2} head={["Model", "Route", "Clips", "p50", "p95", "p99", "Mean", "In time"]}
         rows={byName(models, ["model", "route"]).map((row) => [row.model, row.route, count(row.completed), ...["p50", "p95", "p99", "mean"].map((name) => seconds(row[`${name}_seconds`])), row.judged ? percent(1 - row.late / row.judged) : "–"])} />
@@ -165,13 +173,12 @@ function Whole() {
 
 export function Service() {
   const { data: slo, error } = useData("/v1/slo", 10);
-  const { data: workers } = useData("/v1/workers", 10);
   const [range, setRange] = useState("day");
   return (
     <Page title="Service" actions={<label class="range"><span class="label">Range</span><select value={range} onChange={(event) => setRange(event.currentTarget.value)}>
       {Object.entries(RANGES).map(([name, { label }]) => <option value={name}>{label}</option>)}<option value="all">Since the service exists</option></select></label>}>
       <Notice problem={error} />
-      {range === "all" ? <Whole /> : <Recent key={range} range={range} workers={workers} />}
+      {range === "all" ? <Whole /> : <Recent key={range} range={range} />}
       <Objectives slo={slo} />
     </Page>
   );

@@ -35,6 +35,7 @@ from filmgate.providers.breaker import Breaker
 from filmgate.providers.metrics import BreakerCollector
 from filmgate.providers.quotes import ProviderQuotes
 from filmgate.scheduling import open_queue, open_reader
+from filmgate.scheduling.device_history import DeviceHistory
 from filmgate.scheduling.history import History
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.metrics import QueueCollector, QueueTerms
@@ -129,6 +130,7 @@ def open_services(
         workers=WorkerRegistry(database),
         slo=SloReport(database, settings),
         history=History(database),
+        device_history=DeviceHistory(database),
         digests=queue.digests,
         adapters=adapters,
         limits=settings.limits,

@@ -7,9 +7,11 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from filmgate.jobs import Failure, Reason, Route, Stage
+from filmgate.jobs import Failure, Reason, Route, SourceKind, Stage
 from filmgate.scheduling.base import AttemptFailure
+from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
+from filmgate.store.base import ObjectName
 from tests.browser.test_playback import make_fragments
 from tests.images import png
 from tests.waiting import wait_until
@@ -33,11 +35,13 @@ LIVE_WIDTH = """() => {
 }"""
 REFUSED = "instructions to build a pipe bomb"
 FILE_NAME = "<img src=x onerror=alert(1)>.png"
-DROPPED = """([bytes, name]) => {
+DATA = """([bytes, name, type = "image/png"]) => {
     const data = new DataTransfer();
-    data.items.add(new File([new Uint8Array(bytes)], name, {type: "image/png"}));
+    data.items.add(new File([new Uint8Array(bytes)], name, {type}));
     return data;
 }"""
+PASTE = """(clipboardData) => document.querySelector("textarea[name=prompt]")
+    .dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true}))"""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> a red ball & <b>bold</b>"
 
 
@@ -47,6 +51,7 @@ def test_only_a_valid_key_signs_in(site, opened):
     page.get_by_label("API key").fill(site.key)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Create", exact=True)).to_be_visible()
+    expect(page.get_by_text("Loading Filmgate…")).to_have_count(0)
 
 
 def broken(message):
@@ -58,7 +63,7 @@ def create(page, prompt):
     page.get_by_label("Prompt", exact=True).fill(prompt)
     page.get_by_role("button", name="Create clip").click()
     card = page.locator("article").first
-    expect(card).to_contain_text(prompt)
+    expect(card).to_contain_text(prompt, timeout=30_000)
     return card
 
 
@@ -125,7 +130,7 @@ def test_hostile_text_is_shown_as_text(site, opened):
 def test_a_hostile_file_name_and_a_hostile_error_are_shown_as_text(site, hand, opened):
     """The image is dropped onto the page; its job fails with a message of an attacker."""
     page = opened()
-    image = page.evaluate_handle(DROPPED, [list(png()), FILE_NAME])
+    image = page.evaluate_handle(DATA, [list(png()), FILE_NAME])
     page.dispatch_event(".drop", "drop", {"dataTransfer": image})
     expect(page.locator(".drop span")).to_have_text(FILE_NAME)
     card = create(page, "a red ball")
@@ -149,6 +154,24 @@ def test_a_refusal_names_the_reason(hand, opened):
     page.locator("#image").set_input_files(image | {"buffer": png()})
     page.get_by_role("button", name="Create clip").click()
     expect(page.locator("article").first).to_contain_text("a red ball")
+
+
+def test_a_pasted_image_becomes_the_source_of_the_clip(site, hand, opened):
+    page = opened()
+    page.get_by_label("Prompt", exact=True).focus()
+    page.evaluate(PASTE, page.evaluate_handle(DATA, [list(b"text"), "notes.txt", "text/plain"]))
+    refusal = page.locator(".drop").get_by_role("alert")
+    expect(refusal).to_have_text("notes.txt is not an image: use PNG, JPEG or WebP.")
+    page.evaluate(PASTE, page.evaluate_handle(DATA, [list(png()), "pasted.png"]))
+    expect(page.locator(".drop span")).to_have_text("pasted.png")
+    expect(refusal).to_have_count(0)
+    expect(page.locator(".drop img")).to_have_js_property("complete", value=True)
+    create(page, "a red ball")
+    job = hand.take()
+    assert job.spec.source.kind is SourceKind.IMAGE
+    name = ObjectName(job.tenant_id, job.id, "source")
+    assert b"".join(site.service.services.store.read(name)).startswith(b"\x89PNG")
+    site.service.services.queue.fail_attempt(hand.lease, broken("the test is over"))
 
 
 def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opened):
@@ -209,6 +232,10 @@ def test_operators_see_live_numbers(site, hand, opened):
     expect(page.locator(".tile", has_text="Failed")).to_contain_text(re.compile(r"[1-9]\d* cancelled"))
     expect(page.locator(".card", has_text="Failures by reason")).to_contain_text("internal_error")
     expect(page.locator("tr", has_text="second").first).to_be_visible()
+    registry = WorkerRegistry(site.service.services.queue._database)
+    device = DeviceSeconds(30.0, 10.0, 0.5, 2)
+    registry.heartbeat(WorkerStatus("gpu-1", Route.GPU, ("wan",), "gpu", device_seconds=device))
+    registry.leave("gpu-1")
     latency = page.get_by_role("region", name="Seconds by model and route")
     expect(latency.locator("tr", has_text="flipbook").first).to_contain_text("gpu")
     expect(latency.get_by_role("columnheader", name="p95")).to_be_visible()
@@ -216,6 +243,11 @@ def test_operators_see_live_numbers(site, hand, opened):
     for name, rate in (("week", "per hour"), ("hour", "per hour"), ("all", "")):
         page.get_by_label("Range").select_option(name)
         expect(page.locator(".tile", has_text="Completed")).to_contain_text(re.compile(rf"[1-9]\d*.*{rate}"))
+        if name != "all":
+            expect(page.locator(".tile", has_text="GPUs busy")).to_contain_text("75.0 %10 s idle")
+            expect(page.locator(".tile", has_text="Idle between clips")).to_contain_text("250 ms2 times")
+            expect(page.get_by_role("img", name="GPUs busy: busy 75 %")).to_be_visible()
+            expect(page.get_by_role("img", name="Idle between clips: mean 250 ms")).to_be_visible()
     expect(latency.locator("tr", has_text="denoise")).to_be_visible()
 
 
@@ -364,13 +396,3 @@ def test_axe_finds_nothing(hand, opened, view):
     if not options:
         page.set_viewport_size({"width": 3840, "height": 2160})
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "4K"
-
-
-def test_the_page_continues_after_a_restart_of_the_server(site, hand, opened):
-    page = opened()
-    card = create(page, "a yellow star")
-    site.stop()
-    site.start()
-    hand = site.service.hand()
-    hand.make(b"".join(make_fragments(8)))
-    expect(card).to_have_attribute("data-status", "completed", timeout=60_000)

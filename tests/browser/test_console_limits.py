@@ -8,7 +8,8 @@ from threading import Thread
 from playwright.sync_api import expect
 
 from filmgate.jobs import TenantId
-from tests.browser.test_console import SMALL
+from tests.browser.test_console import SMALL, create
+from tests.browser.test_playback import make_fragments
 from tests.server_process import ServerProcess
 from tests.tickets import make_ticket
 from tests.waiting import wait_until
@@ -56,6 +57,16 @@ def test_events_resume_after_the_server_was_killed(chromium, tmp_path):
     finally:
         page.close()
         server.stop()
+
+
+def test_the_page_continues_after_a_restart_of_the_server(site, hand, opened):
+    page = opened()
+    card = create(page, "a yellow star")
+    site.stop()
+    site.start()
+    hand = site.service.hand()
+    hand.make(b"".join(make_fragments(8)))
+    expect(card).to_have_attribute("data-status", "completed", timeout=60_000)
 
 
 def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):

@@ -2,10 +2,12 @@
 
 import pytest
 
-from filmgate.jobs import Failure, Reason, TenantId
+from filmgate.jobs import Failure, Reason, Route, TenantId, WorkerId
 from filmgate.scheduling.base import AttemptFailure
+from filmgate.scheduling.device_history import DeviceHistory, DevicePeriod, DeviceSeconds
 from filmgate.scheduling.history import COARSE_SECONDS, FINE_SECONDS, KEEP_SECONDS, History, Window
 from filmgate.scheduling.records import JobFilter
+from filmgate.scheduling.workers import WorkerRegistry, WorkerStatus
 from tests.contract.conftest import NOON
 from tests.tickets import RESULT, make_offer, make_ticket
 
@@ -76,6 +78,49 @@ def test_old_rows_are_deleted_fine_ones_first(queue, history, clocks):
     clocks.pass_time(KEEP_SECONDS[COARSE_SECONDS])
     history.delete_old()
     assert history.read(hours) == []
+
+
+def beat(registry, seconds, number=1):
+    worker = WorkerStatus(WorkerId(f"node-{number}"), Route.GPU, ("wan",), device_seconds=seconds)
+    registry.heartbeat(worker)
+
+
+def test_heartbeats_add_what_has_passed_to_the_interval_in_which_it_passed(bench, clocks):
+    """Issue 20: GPU busy and idle between clips of a range."""
+    registry, devices = WorkerRegistry(bench.database), DeviceHistory(bench.database)
+    begin = int(clocks.wall // COARSE_SECONDS) * COARSE_SECONDS
+    clocks.pass_time(begin + COARSE_SECONDS + 60 - clocks.wall)  # a minute after a full hour
+    hour = begin + COARSE_SECONDS
+    beat(registry, DeviceSeconds(0.0, 0.0))
+    clocks.pass_time(240)
+    beat(registry, DeviceSeconds(180.0, 60.0, 2.0, 4))
+    beat(registry, DeviceSeconds(180.0, 60.0, 2.0, 4))  # nothing has passed since
+    beat(registry, DeviceSeconds(0.0, 30.0), number=2)
+    clocks.pass_time(600)  # the database was away for two intervals
+    beat(registry, DeviceSeconds(180.0, 660.0, 2.0, 4))
+    read = Window(hour, hour + COARSE_SECONDS, FINE_SECONDS, FINE_SECONDS)
+    assert devices.read(read) == [
+        DevicePeriod(hour, DeviceSeconds(180.0, 90.0, 2.0, 4)),
+        DevicePeriod(hour + 300, DeviceSeconds(0.0, 300.0)),
+        DevicePeriod(hour + 600, DeviceSeconds(0.0, 300.0)),
+    ]
+    (whole,) = devices.read(Window(hour, hour + COARSE_SECONDS, 0, COARSE_SECONDS))
+    assert whole == DevicePeriod(hour, DeviceSeconds(180.0, 690.0, 2.0, 4))
+
+
+def test_a_worker_that_starts_again_counts_from_zero(bench, clocks):
+    devices, worker = DeviceHistory(bench.database), DeviceSeconds(100.0, 20.0)
+    beat(WorkerRegistry(bench.database), worker)
+    clocks.pass_time(400)
+    again = WorkerRegistry(bench.database)  # of a new process with the same name
+    beat(again, DeviceSeconds(10.0, 20.0))
+    beat(again, DeviceSeconds(1.0, 0.0))
+    window = Window.around(clocks.wall - 2000, clocks.wall + 1, 0, clocks.wall)
+    (found,) = devices.read(window)
+    assert (found.seconds.busy, found.seconds.idle) == pytest.approx((111.0, 40.0))
+    clocks.pass_time(KEEP_SECONDS[COARSE_SECONDS] + 7200)
+    History(bench.database).delete_old()
+    assert devices.read(window) == []
 
 
 def test_jobs_are_found_by_the_digest_of_their_prompt_within_one_tenant(queue, reader):

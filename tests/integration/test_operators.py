@@ -6,6 +6,7 @@ import pytest
 
 from filmgate.api import plan
 from filmgate.jobs import Route, WorkerId
+from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
 from filmgate.tenants.base import Scope
 
@@ -192,6 +193,37 @@ def test_usage_by_time_model_and_reason(service, client, worker):
     days = read(group_by="tenant,model")
     assert days[-1]["start_time"] % 86400 == 0
     assert [each["tenant"] for each in days[-1]["results"] if each["tenant"] == "local"] == ["local"]
+
+
+def test_busy_and_idle_devices_are_read_by_time(client, service):
+    """Issue 20: GPU busy and idle between clips, for a range."""
+    registry, start = WorkerRegistry(service.services.queue._database), time.time() - 3600
+    for busy, gaps in ((0.0, 0), (30.0, 2)):
+        seconds = DeviceSeconds(busy, busy / 3, 0.25 * gaps, gaps)
+        registry.heartbeat(
+            WorkerStatus(WorkerId("gpu-1"), Route.GPU, ("wan",), "gpu", device_seconds=seconds)
+        )
+    registry.leave(WorkerId("gpu-1"))
+
+    def read(width):
+        found = client.get("/v1/usage/workers", params={"start_time": start, "bucket_width": width})
+        assert found.status_code == 200, found.text
+        return found.json()["data"]
+
+    (whole,) = read("all")
+    (row,) = whole["results"]
+    assert row == {
+        "object": "usage.workers.result",
+        "busy_seconds": 30.0,
+        "idle_seconds": 10.0,
+        "gap_seconds": 0.5,
+        "gaps": 2,
+    }
+    fine = read("5m")
+    assert 12 <= len(fine) <= 14
+    assert sum(each["busy_seconds"] for bucket in fine for each in bucket["results"]) == pytest.approx(30.0)
+    refused = client.get("/v1/usage/workers", params={"start_time": 2e9, "end_time": 1e9})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "end_time")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
 from filmgate.jobs import JobState, Reason, Route, WorkerId
+from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, merge
 from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
-from filmgate.scheduling.workers import DeviceSeconds
 from filmgate.tenants.base import Scope, Tenant
 
 WorkerName = Annotated[str, Path(description="The id of a live worker.", max_length=200)]

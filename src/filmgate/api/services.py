@@ -21,6 +21,7 @@ from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.scheduling.body_digests import BodyDigests
+from filmgate.scheduling.device_history import DeviceHistory
 from filmgate.scheduling.history import History
 from filmgate.scheduling.live_forecast import LiveForecast
 from filmgate.scheduling.workers import WorkerRegistry
@@ -63,6 +64,7 @@ class Services:
     workers: WorkerRegistry
     slo: SloReport
     history: History
+    device_history: DeviceHistory
     digests: BodyDigests
     adapters: AdapterRegistry
     limits: LimitSettings = field(default_factory=LimitSettings)

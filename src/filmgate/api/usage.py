@@ -1,4 +1,7 @@
-"""GET /v1/usage/videos: ended jobs, latencies and cost by time, in the shape of OpenAI's usage API."""
+"""What happened when, in the shape of OpenAI's usage API.
+
+GET /v1/usage/videos: ended jobs, latencies and cost. GET /v1/usage/workers: busy and idle devices.
+"""
 
 import time
 from dataclasses import dataclass
@@ -7,11 +10,12 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
-from filmgate.api.auth import Reader
+from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
 from filmgate.errors import InvalidField, ScopeMissing
 from filmgate.jobs import Route, TenantId
+from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.history import FINE_SECONDS, GROUPS, KEEP_SECONDS, Ended, Window
 from filmgate.tenants.base import Scope, Tenant
 
@@ -65,19 +69,46 @@ class UsagePage(BaseModel):
     next_page: None = None
 
 
+class WorkerUsage(BaseModel):
+    """Seconds that the devices of all workers had a job and had none.
+
+    `gap_seconds` of the idle ones passed between two clips although the next job was waiting, in `gaps` gaps.
+    The metrics are filmgate_worker_busy_seconds_total, filmgate_worker_idle_seconds_total and
+    filmgate_worker_gap_seconds.
+    """
+
+    object: Literal["usage.workers.result"] = "usage.workers.result"
+    busy_seconds: float
+    idle_seconds: float
+    gap_seconds: float
+    gaps: int
+
+
+class WorkerUsageBucket(BaseModel):
+    """A period, in Unix seconds; without workers, `results` is empty."""
+
+    object: Literal["bucket"] = "bucket"
+    start_time: int
+    end_time: int
+    results: list[WorkerUsage]
+
+
+class WorkerUsagePage(BaseModel):
+    """All buckets of the window: there is one page."""
+
+    object: Literal["page"] = "page"
+    data: list[WorkerUsageBucket]
+    has_more: Literal[False] = False
+    next_page: None = None
+
+
 @dataclass(frozen=True, slots=True)
-class UsageQuery:
-    """The query parameters of GET /v1/usage/videos."""
+class UsageWindow:
+    """The query parameters that name a window."""
 
     start_time: Annotated[float, Query(ge=0, le=1e11, description="Unix seconds.")]
     end_time: Annotated[float | None, Query(ge=0, le=1e11, description="Now, if absent.")] = None
     bucket_width: BucketWidth = "1d"
-    group_by: Annotated[
-        str, Query(description="Any of tenant, model, route and reason, separated by commas.", max_length=60)
-    ] = ""
-    tenant: Annotated[
-        str | None, Query(description="Only this tenant.", max_length=63, pattern="^[!-~]+$")
-    ] = None
 
     def to_window(self, now: float) -> Window:
         """Raises InvalidField for a window that is empty, too long or no longer kept."""
@@ -95,6 +126,18 @@ class UsageQuery:
                 "buckets of 5m are kept for 2 days; use 1h or a later start_time", option="bucket_width"
             )
         return Window.around(start, end, seconds, now)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery(UsageWindow):
+    """The query parameters of GET /v1/usage/videos."""
+
+    group_by: Annotated[
+        str, Query(description="Any of tenant, model, route and reason, separated by commas.", max_length=60)
+    ] = ""
+    tenant: Annotated[
+        str | None, Query(description="Only this tenant.", max_length=63, pattern="^[!-~]+$")
+    ] = None
 
     def to_names(self) -> tuple[str, ...]:
         """What to group by. Raises InvalidField."""
@@ -125,6 +168,42 @@ async def list_usage(request: Request, caller: Reader, query: Annotated[UsageQue
     services = services_of(request)
     window, names = query.to_window(time.time()), query.to_names()
     return await services.call(_read, services, window, names, query.seen_by(caller))
+
+
+@router.get("/v1/usage/workers")
+async def list_worker_usage(
+    request: Request, _operator: Operator, query: Annotated[UsageWindow, Depends()]
+) -> WorkerUsagePage:
+    """Busy and idle seconds of our devices by time. Needs the scope `admin`.
+
+    Kept and rounded as in `/v1/usage/videos`. Managed workers have no device.
+    """
+    services = services_of(request)
+    return await services.call(_read_workers, services, query.to_window(time.time()))
+
+
+def _read_workers(services: Services, window: Window) -> WorkerUsagePage:
+    found = {each.period: each.seconds for each in services.device_history.read(window)}
+    starts = window.starts
+    return WorkerUsagePage(
+        data=[
+            WorkerUsageBucket(
+                start_time=start,
+                end_time=start + starts.step,
+                results=[_to_worker_usage(found[start])] if start in found else [],
+            )
+            for start in starts
+        ]
+    )
+
+
+def _to_worker_usage(seconds: DeviceSeconds) -> WorkerUsage:
+    return WorkerUsage(
+        busy_seconds=round(seconds.busy, 3),
+        idle_seconds=round(seconds.idle, 3),
+        gap_seconds=round(seconds.gap, 3),
+        gaps=seconds.gaps,
+    )
 
 
 def _read(

@@ -6,7 +6,7 @@ The index of each frequent query:
   forecast   ix_jobs_ready, ix_jobs_wake
   list       ix_jobs_tenant        retention   ix_jobs_expires        estimates   ix_jobs_finished
   search     ix_jobs_prompt (clips with the same prompt)
-  history    the key of job_history begins with the width and the time of its intervals
+  history    the keys of job_history and device_history begin with the width and the time of its intervals
   audit      ix_audit_job (records of a job), ix_audit_clip (records of a clip file)
 """
 
@@ -314,6 +314,19 @@ job_history = Table(
     Column("seconds", Double, nullable=False),
     Column("gpu_seconds", Double, nullable=False),
     Column("provider_usd", Double, nullable=False),
+)
+
+# How long devices were busy and idle in each 5 minutes and in each hour, written with heartbeats.
+device_history = Table(
+    "device_history",
+    metadata,
+    Column("width_seconds", Integer, primary_key=True, autoincrement=False),
+    Column("interval_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("worker_id", Text, primary_key=True),
+    Column("busy_seconds", Double, nullable=False),
+    Column("idle_seconds", Double, nullable=False),
+    Column("gap_seconds", Double, nullable=False),
+    Column("gaps", BigInteger, nullable=False),
 )
 
 # The audit log. It has no foreign keys: it outlives jobs and tenants. `details` and `hash` are written once.

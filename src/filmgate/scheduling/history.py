@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from filmgate.database import Database
-from filmgate.database.schema import job_history
+from filmgate.database.schema import device_history, job_history
 from filmgate.jobs import Reason, Route, TenantId
 from filmgate.scheduling.fair_share import INSERTS, add_statement
 from filmgate.scheduling.rows import Row, to_routing
@@ -171,10 +171,11 @@ class History:
     def delete_old(self) -> None:
         """Delete rows that are older than their kind is kept. Idempotent."""
         with self._database.write(is_durable=False) as connection:
-            now, at = self._database.now(connection), job_history.c.interval_at
-            for width, seconds in KEEP_SECONDS.items():
-                is_old = sa.and_(job_history.c.width_seconds == width, at < now - seconds)
-                connection.execute(sa.delete(job_history).where(is_old))
+            now = self._database.now(connection)
+            for table in (job_history, device_history):
+                for width, seconds in KEEP_SECONDS.items():
+                    is_old = sa.and_(table.c.width_seconds == width, table.c.interval_at < now - seconds)
+                    connection.execute(sa.delete(table).where(is_old))
 
 
 _SUMS = ("jobs", "late", "seconds", "gpu_seconds", "provider_usd")

@@ -17,6 +17,7 @@ from filmgate.database.schema import workers
 from filmgate.errors import UsageError
 from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.models.cards import ModelCard, ServedModels
+from filmgate.scheduling.device_history import DeviceSeconds, record_device
 from filmgate.telemetry.logs import Log
 
 log = Log("workers")
@@ -41,19 +42,6 @@ class GpuStatus:
     temperature_celsius: float | None = None
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSeconds:
-    """How long a worker's device had a job and had none, since the worker was ready.
-
-    `gap` of the idle seconds passed between two clips although the next job was waiting, in `gaps` gaps.
-    """
-
-    busy: float = 0.0
-    idle: float = 0.0
-    gap: float = 0.0
-    gaps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +74,8 @@ class WorkerRegistry:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # What the history of devices contains of the workers of this process.
+        self._recorded: dict[WorkerId, DeviceSeconds] = {}
 
     def heartbeat(self, status: WorkerStatus, cards: Iterable[ModelCard] = ()) -> bool:
         """Record that the worker is alive and what it serves. Deletes the rows of workers that are not.
@@ -111,7 +101,13 @@ class WorkerRegistry:
             statement = insert(workers).values(row | {"seen_at": now, "is_draining": status.is_draining})
             changed = {name: statement.excluded[name] for name in (*row, "seen_at")}
             upsert = statement.on_conflict_do_update(index_elements=["id"], set_=changed)
-            return bool(connection.execute(upsert.returning(workers.c.is_draining)).scalar_one())
+            is_asked = bool(connection.execute(upsert.returning(workers.c.is_draining)).scalar_one())
+            if (seconds := status.device_seconds) is not None:
+                passed = seconds.since(self._recorded.get(status.worker_id, DeviceSeconds()))
+                record_device(connection, status.worker_id, passed, self._database.now(connection))
+        if seconds is not None:
+            self._recorded[status.worker_id] = seconds
+        return is_asked
 
     def drain(self, worker_id: WorkerId) -> WorkerStatus:
         """Ask a live worker to lease nothing more; its next heartbeat tells it. Raises WorkerNotFound."""

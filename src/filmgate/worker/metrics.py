@@ -8,8 +8,8 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from filmgate.jobs import Reason
+from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.metrics import version_label
-from filmgate.scheduling.workers import DeviceSeconds
 from filmgate.telemetry import metrics
 from filmgate.telemetry.periodic import FailureCounter
 

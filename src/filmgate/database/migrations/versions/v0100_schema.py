@@ -261,6 +261,16 @@ def _create_audit() -> None:
         sa.Column("provider_usd", sa.Double, nullable=False),
     )
     op.create_table(
+        "device_history",
+        sa.Column("width_seconds", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("interval_at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("worker_id", sa.Text, primary_key=True),
+        sa.Column("busy_seconds", sa.Double, nullable=False),
+        sa.Column("idle_seconds", sa.Double, nullable=False),
+        sa.Column("gap_seconds", sa.Double, nullable=False),
+        sa.Column("gaps", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "audit_records",
         sa.Column("tenant_id", sa.Text, primary_key=True),
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
