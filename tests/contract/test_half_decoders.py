@@ -4,10 +4,21 @@ import pytest
 import torch
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Rung
-from filmgate.pipeline.decode.fast import decoder
-from filmgate.pipeline.decode.fast.activation_kernels import activate_on_gpu
+from filmgate.pipeline.decode.fast import activation_kernels, decoder
+from filmgate.pipeline.decode.fast.activation import (
+    Border,
+    Steps,
+    activate_in_torch,
+    add_to,
+    channel_sums,
+    empty_frames,
+)
+from filmgate.pipeline.decode.fast.activation_kernels import (
+    activate_on_gpu,
+    add_on_gpu,
+    channel_sums_on_gpu,
+)
 from filmgate.pipeline.decode.fast.decoder import open_fast, passes_self_test, unsupported_reason
-from filmgate.pipeline.decode.fast.half import activate_in_torch
 from tests.zoo_vaes import build_vae
 
 CUDA = torch.device("cuda")
@@ -31,16 +42,43 @@ def test_the_fast_decoder_equals_the_exact_one_in_float32(name, length):
     torch.testing.assert_close(found, frames_of(fast.exact, latents), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("border", [(0, 0), (2, 1)])
+def draw(channels=12, length=2):
+    return torch.randn(1, channels, length, 3, 5).contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.parametrize("border", [Border(), Border(before=2, side=1)])
 @pytest.mark.parametrize("epsilon", [None, 1e-8])
 @pytest.mark.parametrize("is_active", [True, False])
-def test_the_kernel_matches_the_reference(border, epsilon, is_active):
-    frames = torch.randn(1, 12, 2, 3, 5).contiguous(memory_format=torch.channels_last_3d)
+def test_the_activation_kernel_matches_the_reference(border, epsilon, is_active):
+    frames = draw()
     modulation = (torch.randn(12), torch.randn(12)) if is_active else None
-    expected = activate_in_torch(frames, modulation, epsilon, border, is_active=is_active)
-    found = activate_on_gpu(frames, modulation, epsilon, border, is_active=is_active)
+    bias = torch.randn(12) if epsilon is not None else None
+    steps = Steps(bias, epsilon, modulation, is_active)
+    expected = activate_in_torch(frames, steps, border)
+    found = empty_frames(tuple(expected.shape[1:]), frames)
+    activate_on_gpu(frames, steps, border, found)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
-    assert found.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+@pytest.mark.parametrize("has_other", [True, False])
+def test_the_addition_kernel_matches_the_reference(has_bias, has_other):
+    frames, bias, other = draw(length=5), torch.randn(12) if has_bias else None, draw() if has_other else None
+    part = frames[:, :, 1:3]  # in place, in the middle of a clip
+    expected = add_to(part.clone(), bias, other)
+    before = frames.clone()
+    add_on_gpu(part, bias, other)
+    torch.testing.assert_close(frames[:, :, 1:3], expected)
+    assert torch.equal(frames[:, :, :1], before[:, :, :1])
+    assert torch.equal(frames[:, :, 3:], before[:, :, 3:])
+
+
+@pytest.mark.parametrize("length", [1, 40])
+def test_the_kernel_of_channel_sums_matches_the_reference(length, monkeypatch):
+    monkeypatch.setattr(activation_kernels, "MAX_SUM_PROGRAMS", 2)
+    frames = draw(length=length)
+    for found, expected in zip(channel_sums_on_gpu(frames), channel_sums(frames), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["ltx-0.9.5", "hunyuanvideo"])

@@ -15,7 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 NUMBERS = {"height", "width", "zoom", "programs", "count", "size", "columns", "channel_step", "frame_step"}
-NUMBERS |= {"rows_per_moment", "tokens", "text_tokens"}
+NUMBERS |= {"rows_per_moment", "tokens", "text_tokens", "rounds"}
 HALVES = {"residual", "kept", "y_and_b", "cache", "frames_in", "maps"}
 BYTES = {"sound"}
 # Of the denoiser: bfloat16, except their tables.
@@ -31,8 +31,9 @@ def type_of(kernel_name, name):
         return "*u8"
     if kernel_name in BLOCKS:
         return "*fp32" if name in ("gate_table", "table", "cosines", "sines") else "*bf16"
-    if kernel_name == "_activate":
-        return "*fp16" if name in ("source", "out") else "*fp32"
+    if kernel_name in ("_activate", "_add", "_sums"):
+        is_half = name in ("source", "values", "other") or (kernel_name, name) == ("_activate", "out")
+        return "*fp16" if is_half else "*fp32"
     halves = name[:-1] in ("map", "in") or name in HALVES or (kernel_name, name) == ("_softmax", "out")
     return "*fp16" if halves else "*fp32"
 
@@ -58,7 +59,7 @@ MODULATED = {"gate_vectors": 6, "gate": 5, "vectors": 6, "shift": 0, "scale": 1,
 MODULATED |= {"kind": 1, "has_table": True, "has_text": False}
 AFFINE = MODULATED | {"gate": -1, "shift": -1, "scale": -1, "has_affine": True}
 WITH_TEXT = MODULATED | {"gate": 2, "has_affine": True, "has_table": False, "has_text": True}
-BORDERED = {"before": 2, "side": 1, "has_lift": True, "is_active": True}
+BORDERED = {"before": 2, "side": 1, "has_bias": True, "has_lift": True, "is_active": True}
 KERNELS = [
     (FAST, "_combine", 8, COMBINE | {"frames": 4, "output_layout": 1, "input_layout": 2, **WIDE}),
     (FAST, "_combine", 2, COMBINE | {"frames": 1, "output_layout": 2, "input_layout": 1, **NARROW}),
@@ -70,6 +71,8 @@ KERNELS = [
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 4, "latents": 2, "layout": 2, "is_start": False}),
     (GROUPS, "_normalise", 4, NORMALISE | {"frames": 1, "latents": 1, "layout": 0, "is_start": True}),
     (ACTIVATION, "_activate", 4, BORDERED | {"has_norm": False, "pixels": 4, "lanes": 512}),
+    (ACTIVATION, "_add", 4, {"has_bias": True, "has_other": True, "block": 2048}),
+    (ACTIVATION, "_sums", 4, {"rows": 4, "lanes": 512}),
     (COLOURS, "_to_yuv", 4, {"columns": 512}),
     (DENOISER, "_add_and_norm", 2, MODULATED | {"has_branch": True, "rows": 4, "lanes": 2048}),
     (DENOISER, "_add_and_norm", 2, MODULATED | {"kind": 2, "has_branch": True, "rows": 1, "lanes": 2048}),

@@ -5,7 +5,7 @@ it has received until the clip ends. Every frame passes every layer once: the re
 the whole clip. Memory does not grow with the clip, because layers with larger frames get fewer at a time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -25,14 +25,47 @@ _MAX_VALUES = 1 << 26
 Modulation = tuple[Tensor, Tensor]
 """Scale and shift."""
 
-Activate = Callable[[Tensor, Layer, Modulation | None, Layer], Tensor]
-"""Frames, a norm, a modulation and an activation, applied in this order."""
+Activate = Callable[[Tensor, Tensor | None], Tensor]
+"""Frames after what precedes a convolution, in the second tensor if it is given."""
 
 
-def activated(frames: Tensor, norm: Layer, modulation: Modulation | None, activation: Layer) -> Tensor:
-    """With the layers of the VAE."""
-    active: Tensor = activation(_modulated(_normed(frames, norm), modulation))
-    return active
+class Operations:
+    """What the layers are made of, as the VAE has it."""
+
+    def activation(
+        self, norm: Layer, modulation: Modulation | None, activation: Layer, bias: Tensor | None
+    ) -> Activate:
+        """A bias, a norm, a modulation and an activation, applied in this order."""
+        assert bias is None
+        return lambda frames, _: activation(_modulated(_normed(frames, norm), modulation))
+
+    def prepare(
+        self, frames: Tensor, activate: Activate | None, held: Tensor | None, repeats: tuple[int, int]
+    ) -> Tensor:
+        """The input of a convolution: frames held or the first one again, the frames, the last one again."""
+        active = frames if activate is None else activate(frames, None)
+        first, last = repeats
+        before = _repeated(active[:, :, :1], first) if held is None else held
+        return torch.cat([before, active, _repeated(active[:, :, -1:], last)], dim=TIME)
+
+    def convolve(self, layer: Layer, frames: Tensor) -> Tensor:
+        convolved: Tensor = layer(frames)
+        return convolved
+
+    def bias_left_out(self, layer: Layer) -> Tensor | None:  # noqa: ARG002
+        """What `convolve` did not add and `activation` or `add` must."""
+        return None
+
+    def add(self, frames: Tensor, bias: Tensor | None, skipped: Sequence[Tensor] = ()) -> Tensor:
+        """The output of a convolution with its bias and the frames that went around it."""
+        assert bias is None
+        return frames + torch.cat(list(skipped), dim=TIME) if skipped else frames
+
+    def unfold(self, frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
+        """[1, C * s0 * s1 * s2, T, h, w] as [1, C, T * s0, h * s1, w * s2]."""
+        _, _, count, height, width = frames.shape
+        parts = frames.reshape(1, -1, *stride, count, height, width)
+        return parts.permute(0, 1, 5, 2, 6, 3, 7, 4).flatten(6, 7).flatten(4, 5).flatten(2, 3)
 
 
 def stream_decoder(
@@ -40,11 +73,11 @@ def stream_decoder(
     latents: Tensor,
     timestep: Tensor | None,
     chunk_frames: int,
-    activate: Activate = activated,
+    operations: Operations | None = None,
 ) -> Iterator[Tensor]:
     """Pixel frames of an `LTXVideoDecoder3d` without the clamp, `chunk_frames` at a time until the last."""
     chunks: Iterator[Chunk] = iter([(latents, True)])
-    for stage in _stages(decoder, timestep, activate):
+    for stage in _stages(decoder, timestep, operations or Operations()):
         chunks = _run(stage, _split(chunks))
     return _in_chunks_of((_to_pixels(frames, decoder) for frames, _ in chunks), chunk_frames)
 
@@ -57,22 +90,22 @@ class _Streamed(Protocol):
         ...
 
 
-def _stages(decoder: Layer, timestep: Tensor | None, activate: Activate) -> Iterator[list[_Streamed]]:
+def _stages(decoder: Layer, timestep: Tensor | None, operations: Operations) -> Iterator[list[_Streamed]]:
     """The layers, in groups that end where frames become larger."""
     if timestep is not None and decoder.timestep_scale_multiplier is not None:
         timestep = timestep * decoder.timestep_scale_multiplier
     layers: list[_Streamed] = [
-        _Convolution(decoder.conv_in),
-        *_residual_blocks(decoder.mid_block, timestep, activate),
+        _Convolution(decoder.conv_in, operations),
+        *_residual_blocks(decoder.mid_block, timestep, operations),
     ]
     for block in decoder.up_blocks:
         if block.conv_in is not None:
-            layers.append(_ResidualBlock(block.conv_in, timestep, activate))
+            layers.append(_ResidualBlock(block.conv_in, timestep, operations))
         for upsampler in block.upsamplers or ():
-            yield [*layers, _Upsampler(upsampler)]
+            yield [*layers, _Upsampler(upsampler, operations)]
             layers = []
-        layers += _residual_blocks(block, timestep, activate)
-    yield [*layers, _Output(decoder, timestep, activate)]
+        layers += _residual_blocks(block, timestep, operations)
+    yield [*layers, _output(decoder, timestep, operations)]
 
 
 def _run(layers: list[_Streamed], chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -108,29 +141,26 @@ def _in_chunks_of(streamed: Iterator[Tensor], count: int) -> Iterator[Tensor]:
 class _Convolution:
     """`LTXVideoCausalConv3d`: the first and the last frame are repeated beyond the ends of the clip."""
 
-    def __init__(self, layer: Layer) -> None:
-        self._convolve = layer.conv
+    def __init__(self, layer: Layer, operations: Operations, activate: Activate | None = None) -> None:
+        self._layer = layer.conv
+        self._operations = operations
+        self._activate = activate
         self._kernel = layer.kernel_size[0]
         self._after = 0 if layer.is_causal else (self._kernel - 1) // 2
         self._held: Tensor | None = None
+        self.bias = operations.bias_left_out(self._layer)
 
     def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
-        before = self._kernel - 1 - self._after
-        parts = [_repeated(frames[:, :, :1], before) if self._held is None else self._held, frames]
-        if is_last:
-            parts.append(_repeated(frames[:, :, -1:], self._after))
-        joined = _joined(parts)
+        convolved = self.push_without_bias(frames, is_last=is_last)
+        return None if convolved is None else self._operations.add(convolved, self.bias)
+
+    def push_without_bias(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
+        repeats = self._kernel - 1 - self._after, self._after if is_last else 0
+        joined = self._operations.prepare(frames, self._activate, self._held, repeats)
         count = joined.shape[TIME]
         # A copy: a view would keep the whole chunk in memory.
         self._held = joined[:, :, max(count - (self._kernel - 1), 0) :].clone()
-        return self._convolve(joined) if count >= self._kernel else None
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    """One after the other in time, with channels last if the frames have them there."""
-    if not parts[-1].is_contiguous(memory_format=torch.channels_last_3d):
-        return torch.cat(parts, dim=TIME)
-    return torch.cat([part.permute(0, 2, 3, 4, 1) for part in parts], dim=1).permute(0, 4, 1, 2, 3)
+        return self._operations.convolve(self._layer, joined) if count >= self._kernel else None
 
 
 def _repeated(frame: Tensor, count: int) -> Tensor:
@@ -141,17 +171,24 @@ class _Delay:
     """Frames that entered a branch and wait for its output."""
 
     def __init__(self) -> None:
-        self._frames: Tensor | None = None
+        self._parts: list[Tensor] = []
 
     def add(self, frames: Tensor) -> None:
-        self._frames = frames if self._frames is None else _joined([self._frames, frames])
+        self._parts.append(frames)
 
-    def take(self, count: int) -> Tensor:
-        """The oldest `count` frames."""
-        if self._frames is None or self._frames.shape[TIME] < count:
-            raise RuntimeError("a branch returned more frames than it received")
-        taken, rest = self._frames[:, :, :count], self._frames[:, :, count:]
-        self._frames = rest.clone() if rest.shape[TIME] else None
+    def take(self, count: int) -> list[Tensor]:
+        """The oldest `count` frames, as they came."""
+        taken: list[Tensor] = []
+        while count:
+            if not self._parts:
+                raise RuntimeError("a branch returned more frames than it received")
+            part = self._parts.pop(0)
+            taken.append(part[:, :, :count])
+            if rest := part.shape[TIME] - taken[-1].shape[TIME]:
+                self._parts.insert(
+                    0, part[:, :, -rest:].clone()
+                )  # a view would keep the whole part in memory
+            count -= taken[-1].shape[TIME]
         return taken
 
 
@@ -171,33 +208,36 @@ class _Noise:
         return frames + self._noise
 
 
-def _residual_blocks(block: Layer, timestep: Tensor | None, activate: Activate) -> list[_Streamed]:
+def _residual_blocks(block: Layer, timestep: Tensor | None, operations: Operations) -> list[_Streamed]:
     embedded = _embed(block, timestep)
-    return [_ResidualBlock(resnet, embedded, activate) for resnet in block.resnets]
+    return [_ResidualBlock(resnet, embedded, operations) for resnet in block.resnets]
 
 
 class _ResidualBlock:
     """`LTXVideoResnetBlock3d`."""
 
-    def __init__(self, block: Layer, embedded: Tensor | None, activate: Activate) -> None:
+    def __init__(self, block: Layer, embedded: Tensor | None, operations: Operations) -> None:
         self._block = block
-        self._activate = activate
+        self._operations = operations
         has_time = block.scale_shift_table is not None
-        self._modulations = _modulations(block, embedded) if has_time else (None, None)
-        self._convolutions = _Convolution(block.conv1), _Convolution(block.conv2)
+        before, between = _modulations(block, embedded) if has_time else (None, None)
+        activate = operations.activation(block.norm1, before, block.nonlinearity, None)
+        self._first = _Convolution(block.conv1, operations, activate)
+        activate = operations.activation(block.norm2, between, block.nonlinearity, self._first.bias)
+        self._second = _Convolution(block.conv2, operations, activate)
         self._noises = _Noise(block.per_channel_scale1), _Noise(block.per_channel_scale2)
         self._delay = _Delay()
 
     def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
         self._delay.add(frames)
         hidden = frames
-        for number, norm in enumerate((self._block.norm1, self._block.norm2)):
-            active = self._activate(hidden, norm, self._modulations[number], self._block.nonlinearity)
-            convolved = self._convolutions[number].push(active, is_last=is_last)
+        for convolution, noise in zip((self._first, self._second), self._noises, strict=True):
+            convolved = convolution.push_without_bias(hidden, is_last=is_last)
             if convolved is None:
                 return None
-            hidden = self._noises[number].add_to(convolved)
-        return hidden + self._skip(self._delay.take(hidden.shape[TIME]))
+            hidden = noise.add_to(convolved)
+        skipped = [self._skip(part) for part in self._delay.take(hidden.shape[TIME])]
+        return self._operations.add(hidden, self._second.bias, skipped)
 
     def _skip(self, frames: Tensor) -> Tensor:
         if self._block.norm3 is not None:
@@ -210,9 +250,10 @@ class _ResidualBlock:
 class _Upsampler:
     """`LTXVideoUpsampler3d`: channels become frames and pixels; the first frame of the clip stays single."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, layer: Layer, operations: Operations) -> None:
         self._layer = layer
-        self._convolution = _Convolution(layer.conv)
+        self._operations = operations
+        self._convolution = _Convolution(layer.conv, operations)
         self._delay = _Delay()
         self._dropped = layer.stride[0] - 1
 
@@ -223,31 +264,27 @@ class _Upsampler:
         hidden = self._convolution.push(frames, is_last=is_last)
         if hidden is None:
             return None
-        count, hidden = hidden.shape[TIME], _unfold(hidden, stride)
+        count, hidden = hidden.shape[TIME], self._operations.unfold(hidden, stride)
         if self._layer.residual:
             repeats = stride[0] * stride[1] * stride[2] // self._layer.upscale_factor
-            hidden = hidden + _unfold(self._delay.take(count), stride).repeat(1, repeats, 1, 1, 1)
+            skipped = [
+                self._operations.unfold(part, stride).repeat(1, repeats, 1, 1, 1)
+                for part in self._delay.take(count)
+            ]
+            hidden = self._operations.add(hidden, None, skipped)
         dropped, self._dropped = self._dropped, 0
         return hidden[:, :, dropped:]
 
 
-class _Output:
+def _output(decoder: Layer, timestep: Tensor | None, operations: Operations) -> _Convolution:
     """The norm, the activation and the convolution after the last block."""
-
-    def __init__(self, decoder: Layer, timestep: Tensor | None, activate: Activate) -> None:
-        self._decoder = decoder
-        self._activate = activate
-        self._convolution = _Convolution(decoder.conv_out)
-        self._modulation: Modulation | None = None
-        if (embedded := _embed(decoder, timestep)) is not None:
-            table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
-            shift, scale = table.unbind(dim=1)
-            self._modulation = scale, shift
-
-    def push(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
-        decoder = self._decoder
-        active = self._activate(frames, decoder.norm_out, self._modulation, decoder.conv_act)
-        return self._convolution.push(active, is_last=is_last)
+    modulation: Modulation | None = None
+    if (embedded := _embed(decoder, timestep)) is not None:
+        table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
+        shift, scale = table.unbind(dim=1)
+        modulation = scale, shift
+    activate = operations.activation(decoder.norm_out, modulation, decoder.conv_act, None)
+    return _Convolution(decoder.conv_out, operations, activate)
 
 
 def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:
@@ -282,13 +319,6 @@ def _modulated(frames: Tensor, modulation: Modulation | None) -> Tensor:
         return frames
     scale, shift = modulation
     return frames * (1 + scale) + shift
-
-
-def _unfold(frames: Tensor, stride: tuple[int, int, int]) -> Tensor:
-    """[1, C * s0 * s1 * s2, T, h, w] as [1, C, T * s0, h * s1, w * s2]."""
-    _, _, count, height, width = frames.shape
-    parts = frames.reshape(1, -1, *stride, count, height, width)
-    return parts.permute(0, 1, 5, 2, 6, 3, 7, 4).flatten(6, 7).flatten(4, 5).flatten(2, 3)
 
 
 def _to_pixels(frames: Tensor, decoder: Layer) -> Tensor:

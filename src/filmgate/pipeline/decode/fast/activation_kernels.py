@@ -1,4 +1,4 @@
-"""`activate` in Triton: norm, modulation, SiLU and the border of the next convolution in one pass.
+"""What stands between two convolutions, in Triton: each function of `activation` is one pass over memory.
 
 Imported only where a GPU is present.
 """
@@ -8,13 +8,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from filmgate.pipeline.decode.fast.activation import Border, Steps
+
 VALUES = 2048  # per program
+MAX_SUM_PROGRAMS = 2048
 WARPS = 4
 
 
 @triton.jit
 def _activate(
     source,
+    bias,
     lift,
     drop,
     out,
@@ -25,6 +29,7 @@ def _activate(
     epsilon,
     before: tl.constexpr,
     side: tl.constexpr,
+    has_bias: tl.constexpr,
     has_norm: tl.constexpr,
     has_lift: tl.constexpr,
     is_active: tl.constexpr,
@@ -40,6 +45,8 @@ def _activate(
     frame = tl.maximum(place // (across * (height + 2 * side)) - before, 0)
     read = ((frame * height + row) * width + column)[:, None] * columns + lane[None, :]
     value = tl.load(source + read, mask=inside, other=0.0).to(tl.float32)
+    if has_bias:
+        value += tl.load(bias + lane, mask=lane < columns, other=0.0).to(tl.float32)[None, :]
     if has_norm:
         value *= tl.rsqrt(tl.sum(value * value, 1) / columns + epsilon)[:, None]
     if has_lift:
@@ -52,26 +59,73 @@ def _activate(
     tl.store(out + write, value.to(out.dtype.element_ty), mask=inside)
 
 
-def activate_on_gpu(
-    frames: Tensor,
-    modulation: tuple[Tensor, Tensor] | None,
-    epsilon: float | None,
-    border: tuple[int, int],
-    *,
-    is_active: bool,
-) -> Tensor:
+@triton.jit
+def _add(
+    values, bias, other, count, columns, has_bias: tl.constexpr, has_other: tl.constexpr, block: tl.constexpr
+):
+    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
+    inside = place < count
+    value = tl.load(values + place, mask=inside, other=0.0).to(tl.float32)
+    if has_bias:
+        value += tl.load(bias + place % columns, mask=inside, other=0.0).to(tl.float32)
+    if has_other:
+        value += tl.load(other + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(values + place, value.to(values.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _sums(source, out, count, columns, rounds, rows: tl.constexpr, lanes: tl.constexpr):
+    lane = tl.arange(0, lanes)
+    first = tl.program_id(0).to(tl.int64) * rows * rounds
+    sums = tl.zeros((rows, lanes), tl.float32)
+    squares = tl.zeros((rows, lanes), tl.float32)
+    for step in range(rounds):
+        row = first + step * rows + tl.arange(0, rows)
+        inside = (row < count)[:, None] & (lane < columns)[None, :]
+        value = tl.load(source + row[:, None] * columns + lane[None, :], mask=inside, other=0.0).to(
+            tl.float32
+        )
+        sums += value
+        squares += value * value
+    write = out + tl.program_id(0).to(tl.int64) * 2 * columns + lane
+    tl.store(write, tl.sum(sums, 0), mask=lane < columns)
+    tl.store(write + columns, tl.sum(squares, 0), mask=lane < columns)
+
+
+def activate_on_gpu(frames: Tensor, steps: Steps, border: Border, out: Tensor) -> None:
     """See `activate`."""
-    _, columns, length, height, width = frames.shape
-    before, side = border
-    shape = (1, length + before, height + 2 * side, width + 2 * side, columns)
-    out = torch.empty(shape, device=frames.device, dtype=frames.dtype)
+    _, columns, _, height, width = frames.shape
     lanes = triton.next_power_of_2(columns)
     pixels = max(VALUES // lanes, 1)
     count = out.numel() // columns
-    lift, drop = modulation or (frames, frames)
+    lift, drop = steps.modulation or (frames, frames)
     _activate[(triton.cdiv(count, pixels),)](
-        frames, lift, drop, out, count, height, width, columns, epsilon or 0.0,
-        before=before, side=side, has_norm=epsilon is not None, has_lift=modulation is not None,
-        is_active=is_active, pixels=pixels, lanes=lanes, num_warps=WARPS,
+        frames, frames if steps.bias is None else steps.bias, lift, drop, out,
+        count, height, width, columns, steps.epsilon or 0.0,
+        before=border.before, side=border.side, has_bias=steps.bias is not None,
+        has_norm=steps.epsilon is not None, has_lift=steps.modulation is not None, is_active=steps.is_active,
+        pixels=pixels, lanes=lanes, num_warps=WARPS,
     )  # fmt: skip
-    return out.permute(0, 4, 1, 2, 3)
+
+
+def add_on_gpu(frames: Tensor, bias: Tensor | None, other: Tensor | None) -> None:
+    """See `add_to`."""
+    count = frames.numel()
+    _add[(triton.cdiv(count, VALUES),)](
+        frames, frames if bias is None else bias, frames if other is None else other, count, frames.shape[1],
+        has_bias=bias is not None, has_other=other is not None, block=VALUES, num_warps=WARPS,
+    )  # fmt: skip
+
+
+def channel_sums_on_gpu(frames: Tensor) -> tuple[Tensor, Tensor]:
+    """See `channel_sums`."""
+    columns = frames.shape[1]
+    count = frames.numel() // columns
+    lanes = triton.next_power_of_2(columns)
+    rows = max(VALUES // lanes, 1)
+    rounds = triton.cdiv(count, rows * MAX_SUM_PROGRAMS)
+    programs = triton.cdiv(count, rows * rounds)
+    out = torch.empty((programs, 2, columns), device=frames.device, dtype=torch.float32)
+    _sums[(programs,)](frames, out, count, columns, rounds, rows=rows, lanes=lanes, num_warps=WARPS)
+    sums, squares = out.sum(0)
+    return sums, squares

@@ -17,15 +17,14 @@ from torch import Tensor
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, CogVideoX, Wan
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, unsupported_cogvideox
-from filmgate.pipeline.decode.fast.half import (
+from filmgate.pipeline.decode.fast.converted import converted
+from filmgate.pipeline.decode.fast.hunyuanvideo import (
     FastHunyuanVideo,
-    FastLtx,
     HunyuanVideoNetwork,
-    converted,
     unsupported_hunyuanvideo,
-    unsupported_ltx,
 )
 from filmgate.pipeline.decode.fast.layers import CacheCursor, Caches
+from filmgate.pipeline.decode.fast.ltx import FastLtx, unsupported_ltx
 from filmgate.pipeline.decode.fast.network import Network
 from filmgate.pipeline.decode.fast.two_streams import TwoStreamNetwork
 from filmgate.pipeline.decode.latents import as_single_clip
