@@ -166,7 +166,8 @@ class Admission:
         forecast = self._forecast_for(context.tenant)
         routed = self._route(context, request, ticket, forecast)
         slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
-        return to_estimate(routed, slot)
+        workers = forecast.count_workers(Route.GPU, ticket.spec.model, ticket.tenant_id)
+        return to_estimate(routed, slot, is_served=workers > 0)
 
     def _forecast_for(self, tenant: Tenant) -> Forecast:
         """The current forecast; a new one where the tenant became dedicated, or shared, since it was made."""

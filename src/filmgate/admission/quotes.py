@@ -23,9 +23,12 @@ class Estimate:
     slo_seconds: float
 
 
-def to_estimate(ticket: Ticket, slot: Slot) -> Estimate:
-    """The estimate of a routed ticket; `slot` is its place on our own GPUs."""
-    starts_in = slot.starts_in if isfinite(slot.starts_in) else None
+def to_estimate(ticket: Ticket, slot: Slot, *, is_served: bool) -> Estimate:
+    """The estimate of a routed ticket; `slot` is its place on our own GPUs.
+
+    `is_served`: a live worker serves the model. A worker that is only expected promises nothing.
+    """
+    starts_in = slot.starts_in if is_served and isfinite(slot.starts_in) else None
     ready_in = starts_in + work_seconds(ticket.predicted) if starts_in is not None else None
     is_managed = ticket.route is Route.MANAGED
     if is_managed:

@@ -38,7 +38,8 @@ class Forecast:
     slots: Mapping[JobId, Slot]
     expects_workers: bool
     _lanes: Lanes = field(repr=False)
-    _runs: "tuple[SimulatedWorker, ...]" = field(repr=False)
+    _live: "tuple[SimulatedWorker, ...]" = field(repr=False)
+    _runs: "tuple[SimulatedWorker, ...]" = field(repr=False)  # the live workers, then the assumed ones
     # Filled on first use: every request asks about a few lanes and tenants only.
     _curves: "dict[Lane, _Curve]" = field(default_factory=dict, repr=False)
     _accounts: "dict[TenantId, _Account]" = field(default_factory=dict, repr=False)
@@ -63,7 +64,10 @@ class Forecast:
         return slot.starts_in if slot is not None else inf
 
     def count_workers(self, route: Route, model: str, tenant_id: TenantId) -> int:
-        """Live workers that serve the model for the tenant, each counted with its capacity."""
+        """Live workers that serve the model for the tenant, each counted with its capacity.
+
+        A worker that is only expected is not counted.
+        """
         return self._count_workers(self._lanes.of(route, model, tenant_id))
 
     def backlog_seconds(self, route: Route, tenant_id: TenantId | None = None) -> float:
@@ -75,7 +79,7 @@ class Forecast:
         return self._total(route).jobs
 
     def _count_workers(self, lane: Lane) -> int:
-        return sum(run.serves(lane) and not run.is_assumed for run in self._runs)
+        return sum(worker.serves(lane) for worker in self._live)
 
     def _curve(self, lane: Lane) -> "_Curve":
         if lane not in self._curves:
@@ -119,7 +123,7 @@ def forecast(
     slots: dict[JobId, Slot] = {}
     for simulation in simulations:
         slots |= simulation.run()
-    return Forecast(snapshot, slots, expects_workers, lanes, (*live, *assumed))
+    return Forecast(snapshot, slots, expects_workers, lanes, tuple(live), (*live, *assumed))
 
 
 class _Curve:

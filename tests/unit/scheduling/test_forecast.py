@@ -105,6 +105,13 @@ def test_an_arrival_at_an_empty_queue_starts_at_once_while_workers_are_expected(
     assert forecast(Snapshot(0.0), expects_workers=True).arrive(arrival).starts_in == 0.0
 
 
+def test_an_expected_worker_orders_jobs_and_is_not_counted():
+    jobs = (queued(1, model="ltx"), queued(2, model="wan"))
+    future = forecast(Snapshot(0.0, jobs, workers=(worker("w1", ("wan",)),)), expects_workers=True)
+    assert future.slots["job-1"].starts_in == 0.0
+    assert [future.count_workers(Route.GPU, model, A) for model in ("ltx", "wan")] == [0, 1]
+
+
 def test_jobs_beyond_the_listed_ones_delay_what_comes_after():
     tail = Tail(A, Route.GPU, "wan", jobs=4, gpu_seconds=40.0)
     future = forecast(Snapshot(0.0, (queued(1, A),), (tail,), workers=(worker(),), shares={A: Share()}))
