@@ -191,3 +191,15 @@ def test_an_empty_picture_is_refused_and_the_option_named(size):
     with pytest.raises(UsageError, match="multiples of 8") as caught:
         random_latents("wan2.1", size, 5, None)
     assert caught.value.option == "--size"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--vae", "nosuch"], "there is no VAE 'nosuch'; use one of wan2.1,"),
+        (["--variants", "nosuch"], "there is no variant nosuch; use some of overlapped,"),
+    ],
+)
+def test_a_name_that_the_bench_does_not_know_is_refused_with_those_it_knows(options, message):
+    with pytest.raises(UsageError, match=message):
+        CliRunner().invoke(app, ["bench", "decode", *options], catch_exceptions=False)

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from filmgate.cli import app
-from filmgate.errors import SettingsError, UsageError
+from filmgate.errors import UsageError
 
 OPTIONS = ["--account", "123456789012", "--bucket", "films/clips", "--region", "eu-central-1"]
 
@@ -95,7 +95,7 @@ def test_a_usage_error_names_the_option(options, option):
     assert caught.value.option == option
 
 
-def test_without_a_bucket_the_error_names_the_setting():
-    with pytest.raises(SettingsError) as caught:
+def test_without_a_bucket_the_error_names_the_option_and_the_setting():
+    with pytest.raises(UsageError, match=r"add --bucket .* or set store\.url") as caught:
         policy("--account", "123456789012", "--role", "api", "--region", "eu-west-1")
-    assert caught.value.option == "store.url"
+    assert caught.value.option == "--bucket"

@@ -4,11 +4,14 @@ The lines were read as by somebody who does not know the code; tests/unit/test_s
 """
 
 import shlex
+import shutil
 import sys
 
 import pytest
 
 from filmgate.cli import main
+from filmgate.database import DEFAULT_FILE, open_database
+from filmgate.settings import Settings
 
 WRONG = {
     "generate": 'PROMPT: say what the clip shows, as in filmgate generate "a red ball',
@@ -48,13 +51,51 @@ WRONG = {
     "restore nosuch --data .": "SOURCE: nosuch is not a backup: manifest.json is missing",
     "plan video --model gpt-5": "--model: 'gpt-5' is not in the catalog; known: wan2.1-t2v-1.3b",
     "plan fit --gpu nosuch": "--gpu: 'nosuch' is not in the catalog; known: T4",
-    "deploy values --plan nosuch --model-name x": "--plan: ",
+    "bench decode --frames 0": "--frames: must be at least 1; see `filmgate bench decode --help`",
+    "bench decode --frames x": "--frames: must be a whole number; see `filmgate bench decode --help`",
+    "bench decode --out no/such.json": "--out: no/such.json cannot be written; give a file in a folder that",
+    "bench service --model gpt-5": "--model: there is no model 'gpt-5'",
+    "bench service --clip model=wan": "--clip: model=wan is not served; add --model wan",
+    "bench service --url http://x --key-file nosuch": "--key-file: nosuch cannot be read",
+    "slo": "--data: there is no data folder",
+    "slo --data elsewhere": "elsewhere has no database filmgate.db; use --data, set FILMGATE_DATA, or run",
+    "slo rulse": "there is no command rulse; did you mean rules? see `filmgate slo --help`",
+    "slo rules --gpu-metrics nosuch": "--gpu-metrics: 'nosuch' is not one of filmgate, dcgm",
+    "slo dashboards -o exists.jsonl": "--output: exists.jsonl cannot be written: File exists; choose another",
+    "aws policy": "--account is missing; see `filmgate aws policy --help`",
+    "aws policy --account 12": "--account: '12' is not an AWS account id of 12 digits",
+    "aws policy --account 123456789012": "--region: no region is given; add one, such as --region eu-",
+    "aws policy --account 123456789012 --region eu-central-1": "--bucket: no bucket is given; add --bucket",
+    "aws policy --account 1 --role nosuch": "--role: 'nosuch' is not one of 'api', 'worker',",
+    "deploy values --plan nosuch --model-name x": "--plan: nosuch cannot be read: No such file or directory; "
+    "write it with `filmgate plan video ... --json > plan.json`",
+    "deploy values --plan exists.jsonl --model-name x": "--plan: exists.jsonl is not JSON; write it with",
+    "deploy replay --min-replicas 9 --max-replicas 2": "9 is more than --max-replicas 2; lower one or",
+    "deploy migrate --data nosuch": "--data: there is no data folder",
+    "audit show --data elsewhere": "elsewhere has no database filmgate.db; use --data",
+    "audit verify --file exists.jsonl": "exists.jsonl is not a file of `filmgate audit export`",
+    "audit export": "--output / -o is missing; see `filmgate audit export --help`",
+    "config extra": "unexpected argument: extra; see `filmgate config --help`",
+    "doctor --tenant A!": "--tenant: 'A!' is not the name of a tenant",
+    "doctor --nosuch": "there is no option --nosuch; see `filmgate doctor --help`",
+    "tenant add": "NAME is missing; see `filmgate tenant add --help`",
+    "nosuch": "there is no command nosuch; see `filmgate --help`",
 }
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """The file of an empty database."""
+    folder = tmp_path_factory.mktemp("database")
+    open_database(Settings().queue, folder).close()
+    return folder / DEFAULT_FILE
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch, database):
     monkeypatch.chdir(tmp_path)
+    shutil.copy(database, tmp_path)
+    (tmp_path / "elsewhere").mkdir()
     monkeypatch.setenv("FILMGATE_API__PORT", "0")
     (tmp_path / "exists.jsonl").touch()
     return tmp_path
@@ -70,3 +111,14 @@ def test_a_wrong_command_line_is_answered_with_one_line_and_a_remedy(line, folde
     assert error.startswith("error: ")
     assert WRONG[line] in error
     assert all(note.startswith(("data folder: ", "database: ", "server: ")) for note in notes)
+
+
+def test_what_reads_a_database_creates_none(folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["filmgate", "audit", "show", "--data", "."])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, "the audit log has no records" in capsys.readouterr().err) == (0, True)
+    monkeypatch.setattr(sys, "argv", ["filmgate", "tenant", "list", "--data", "elsewhere"])
+    with pytest.raises(SystemExit):
+        main()
+    assert list((folder / "elsewhere").iterdir()) == []

@@ -5,7 +5,14 @@ from functools import partial
 
 import pytest
 
+from filmgate.database import open_database
+from filmgate.settings import QueueSettings
 from tests.commands import run_filmgate
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path):
+    open_database(QueueSettings(), tmp_path).close()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The `filmgate` command: one file per subcommand, each thin (parse, call, print)."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -27,6 +28,7 @@ from filmgate.cli import (
     tenant,
     worker,
 )
+from filmgate.cli.parse_errors import PARSE_ERROR, describe
 from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
 
@@ -42,6 +44,14 @@ ORDER = (
     "doctor",
     "config",
     "bench",
+    "slo",
+    "route",
+    "audit",
+    "keys",
+    "backup",
+    "restore",
+    "deploy",
+    "aws",
 )
 
 
@@ -131,14 +141,21 @@ def main() -> None:
     run_command(app)
 
 
-def run_command(command: typer.Typer) -> None:
-    """Run a command line. An error is one line on stderr.
+def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) -> None:
+    """Run a command line. An error is one line on stderr, without a traceback where the user has the remedy.
+
+    `arguments` are those of the process by default.
 
     Exit codes: 0 success, 1 failure, 2 bad usage; of a worker also 3: its GPU is broken, 4: its GPU or its
     weights have changed.
     """
     try:
-        command()
+        # typer would print its usage and two more lines before an error of its parser.
+        sys.exit(command(arguments, command.info.name, standalone_mode=False) or 0)
+    except PARSE_ERROR as exc:
+        message, is_help = describe(exc)
+        typer.echo(message if is_help else f"error: {message}", err=True)
+        sys.exit(2)
     except FilmgateError as exc:
         flag = name_flag(exc) if isinstance(exc, UsageError) else None
         option = f"{flag}: " if flag and not str(exc).startswith(flag) else ""
@@ -148,6 +165,14 @@ def run_command(command: typer.Typer) -> None:
         if exc.name not in WORKER_MODULES:
             raise
         typer.echo(f"error: {exc.name} is not installed; {INSTALL_WORKER}", err=True)
+        sys.exit(1)
+    except OSError as exc:
+        if exc.filename is None:
+            raise
+        typer.echo(f"error: {exc.filename}: {exc.strerror}; check the path and its permissions", err=True)
+        sys.exit(1)
+    except typer.Abort:
+        typer.echo("stopped: nothing was answered", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)

@@ -45,6 +45,9 @@ def show_audit(
         return
     for record in records:
         typer.echo(_to_line(record))
+    if not records:
+        wanted = " that match" if tenant or video or clip else ""
+        typer.echo(f"the audit log has no records{wanted}", err=True)
 
 
 @audit.command("export")
@@ -106,8 +109,16 @@ def _verify_file(file: Path, public_key: Path | None) -> "Verification":
     from filmgate.audit.verify import verify
 
     export = read_export(file)
-    trusted = public_key.read_text() if public_key is not None else export.public_key
+    trusted = _read_key(public_key) if public_key is not None else export.public_key
     return verify(export.records, export.heads, public_key=trusted)
+
+
+def _read_key(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as exc:
+        message = f"{path} cannot be read; give the PEM file of the public key"
+        raise UsageError(message, option="--public-key") from exc
 
 
 def _print_result(result: "Verification", *, is_json: bool) -> None:

@@ -102,7 +102,7 @@ def _render(
     match kind:
         case DocumentKind.IAM:
             if role is None:
-                raise UsageError(f"expected one of {', '.join(Role)}", option="--role")
+                raise UsageError(f"a policy belongs to a role; add one of {', '.join(Role)}", option="--role")
             return role_policy(role, scope)
         case DocumentKind.KEY:
             if scope.tenant == "*":
@@ -127,9 +127,14 @@ def open_deployment(
     from filmgate.aws.tenant_key import KeyTemplate
 
     if not _ACCOUNT.fullmatch(account):
-        raise UsageError(f"expected 12 digits, got {account!r}", option="--account")
+        raise UsageError(f"{account!r} is not an AWS account id of 12 digits", option="--account")
     if not settings.region:
-        raise UsageError("expected a region; give one or set store.region", option="--region")
+        message = "no region is given; add one, such as --region eu-central-1, or set store.region"
+        raise UsageError(message, option="--region")
+    if not settings.url:
+        raise UsageError(
+            "no bucket is given; add --bucket BUCKET/PREFIX, or set store.url", option="--bucket"
+        )
     return Deployment(
         objects=S3Location.parse(settings.url),
         account=account,
@@ -171,5 +176,5 @@ def queue_names(delivery: str) -> list[str]:
 def check_tenant(name: str) -> str:
     """The name, if it is a tenant id or `*`. Raises UsageError."""
     if name != "*" and not TENANT_ID_PATTERN.fullmatch(name):
-        raise UsageError(f"not a tenant id: {name!r}", option="--tenant")
+        raise UsageError(f"{name!r} is not the name of a tenant", option="--tenant")
     return name

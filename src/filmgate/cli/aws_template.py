@@ -75,7 +75,7 @@ def _check_tenants(deployment: "Deployment", names: Sequence[str]) -> tuple[str,
     from filmgate.aws.deployment import TenantScope
 
     if "*" in names:
-        raise UsageError("expected the id of one tenant", option="--tenant")
+        raise UsageError("* is not the name of a tenant; repeat --tenant for each one", option="--tenant")
     tenants = tuple(check_tenant(name) for name in names)
     if tenants and not TenantScope(deployment, tenants[0]).alias:
         raise UsageError("expected an alias, such as alias/filmgate-{tenant}", option="store.kms_key")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from filmgate import __version__
-from filmgate.cli.bench_service import bench_service
+from filmgate.cli.bench_service import bench_service, require_writable
+from filmgate.errors import UsageError
 
 if TYPE_CHECKING:
     from filmgate.pipeline.bench.decode import Measured, Pair
@@ -31,14 +32,17 @@ bench.command("service")(bench_service)
 
 @bench.command("decode")
 def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
-    vae: Annotated[str, typer.Option(help="A full-size VAE with random weights.")] = "wan2.1",
+    vae: Annotated[str, typer.Option(help="VAE to build at full size, with random weights.")] = "wan2.1",
     model: Annotated[
         str | None, typer.Option(help="Real weights instead: a diffusers folder or hub id.")
     ] = None,
     size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "1280x720",
-    frames: Annotated[int, typer.Option(help="Length of the clip.")] = 81,
+    frames: Annotated[int, typer.Option(min=1, help="Length of the clip.")] = 81,
     rounds: Annotated[
-        int, typer.Option(help="Timed runs after a warm-up; the median is reported. 1 measures memory only.")
+        int,
+        typer.Option(
+            min=1, help="Timed runs after a warm-up; the median is reported. 1 measures memory only."
+        ),
     ] = 3,
     variants: Annotated[str, typer.Option(help="Comma-separated. Default: all.")] = "",
     timeline: Annotated[Path | None, typer.Option(help="Draw both loops into this SVG file.")] = None,
@@ -54,12 +58,16 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     settings = load_settings().pipeline
     from filmgate.pipeline.bench.decode import LOOPS, VARIANTS
     from filmgate.pipeline.bench.setup import open_bench
+    from filmgate.pipeline.bench.vaes import VAES
 
     named = {name for name in variants.split(",") if name}
     if unknown := named - set(VARIANTS):
-        raise typer.BadParameter(
-            f"{', '.join(sorted(unknown))}; known: {', '.join(VARIANTS)}", param_hint="--variants"
-        )
+        message = f"there is no variant {min(unknown)}; use some of {', '.join(VARIANTS)}"
+        raise UsageError(message, option="--variants")
+    if model is None and vae not in VAES:
+        raise UsageError(f"there is no VAE {vae!r}; use one of {', '.join(VAES)}", option="--vae")
+    for option, path in (("--timeline", timeline), ("--out", out)):
+        require_writable(path, option)
     running, about = open_bench(model or vae, size, frames, rounds, settings)
     chosen = named or set(running.variants)
     results = Results(about, out)

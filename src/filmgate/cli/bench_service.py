@@ -52,16 +52,15 @@ def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
     from filmgate.cli.worker import parse_models
     from filmgate.settings import load_settings
 
+    require_writable(out, "--out")
     if (url is None) != (key_file is None):
-        raise UsageError("--url and --key-file belong together", option="--url")
+        raise UsageError("--url and --key-file belong together; give both or neither", option="--url")
     kinds = [parse_kind(text) for text in clip or [""]]
     plan = plan_requests(kinds, clips, per_hour, minutes)
     models = parse_models(model or ["flipbook"])
     alone = {} if url else measure_alone(models, kinds, rounds)
     if url and key_file:
-        from filmgate.cli.load_test.server import Server
-
-        measured = _send(Server(url, key_file.read_text().strip()), kinds, plan)
+        measured = _send(_server_at(url, key_file), kinds, plan)
     else:
         measured = _serve_and_send([f"{name}={place}" for name, place in models.items()], kinds, plan)
     price = usd_per_hour if usd_per_hour is not None else load_settings().api.usd_per_gpu_hour
@@ -82,10 +81,36 @@ def bench_service(  # noqa: PLR0913, PLR0917 - one argument per flag
     typer.echo(json.dumps(result) if is_json else table(result))
 
 
+def require_writable(path: Path | None, option: str) -> None:
+    """Raises UsageError before a long run whose result could not be written."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise UsageError(f"{path} cannot be written; give a file in a folder that exists", option=option)
+
+
+def _check_served(kinds: "Sequence[ClipKind]", models: "Mapping[str, str]") -> None:
+    if unknown := [kind.model for kind in kinds if kind.model and kind.model not in models]:
+        message = f"model={unknown[0]} is not served; add --model {unknown[0]}"
+        raise UsageError(message, option="--clip")
+
+
+def _server_at(url: str, key_file: Path) -> "Server":
+    from filmgate.cli.load_test.server import Server
+
+    try:
+        return Server(url, key_file.read_text().strip())
+    except OSError as exc:
+        message = f"{key_file} cannot be read: {exc.strerror}; give the file of an API key"
+        raise UsageError(message, option="--key-file") from exc
+
+
 def measure_alone(
     models: "Mapping[str, str]", kinds: "Sequence[ClipKind]", rounds: int
 ) -> "dict[ClipKind, dict[str, Any]]":
     """Denoise and decode of each kind of clip, in a child process that frees the GPU when it ends."""
+    from filmgate.cli.worker import check_locations
+
+    check_locations(models)
+    _check_served(kinds, models)
     default = next(iter(models))
     clips = [
         {"location": models.get(kind.model or default, kind.model), "options": kind.options} for kind in kinds

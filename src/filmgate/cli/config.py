@@ -31,9 +31,10 @@ def show_config(
     if is_json:
         typer.echo(json.dumps({o.key: {"value": shown(o), "source": o.source} for o in origins}, default=str))
         return
-    width = max(len(o.key) for o in origins)
-    for o in origins:
-        typer.echo(f"{o.key:<{width}}  {shown(o)!s:<12}  {o.source:<24}  {o.description}")
+    rows = [(o.key, str(shown(o)), o.source, o.description) for o in origins]
+    key, value, source = (max(len(row[column]) for row in rows) for column in range(3))
+    for row in rows:
+        typer.echo(f"{row[0]:<{key}}  {row[1]:<{value}}  {row[2]:<{source}}  {row[3]}")
 
 
 def shown(origin: "Origin") -> object:

@@ -39,15 +39,20 @@ def require_data_folder(settings: "Settings", remedy: str = CHOOSE_OR_SERVE) -> 
 
 
 @contextmanager
-def opened_database(settings: "Settings") -> "Iterator[Database]":
+def opened_database(settings: "Settings", *, may_create: bool = False) -> "Iterator[Database]":
     """The configured database; its place is printed on stderr at the end.
 
-    The embedded database needs a data folder that exists.
+    An embedded database must exist unless `may_create`: a wrong folder has no jobs and no tenants.
     """
     from filmgate.database import DEFAULT_FILE, open_database
 
     if not settings.queue.url:
         require_data_folder(settings)
+        if not may_create and not (settings.data / DEFAULT_FILE).is_file():
+            message = (
+                f"the folder {settings.data.absolute()} has no database {DEFAULT_FILE}; {CHOOSE_OR_SERVE}"
+            )
+            raise UsageError(message, option="--data")
     database = open_database(settings.queue, settings.data)
     try:
         yield database

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from filmgate.cli.data_folder import require_data_folder
+from filmgate.cli.data_folder import Data, require_data_folder, settings_with
 from filmgate.cli.deploy_replay import replay_scaling
 from filmgate.errors import RunError, UsageError
 
@@ -52,8 +52,9 @@ def check(
     from filmgate.deploy.plan import read_plan
     from filmgate.telemetry.findings import Verdict
 
+    planned = read_plan(plan)
     measured = read_measured(_read_metrics(url, key_file), model_name)
-    findings = list(compare(read_plan(plan), measured))
+    findings = list(compare(planned, measured))
     if is_json:
         typer.echo(json.dumps({"measured": asdict(measured), "findings": [asdict(one) for one in findings]}))
     else:
@@ -65,12 +66,11 @@ def check(
 
 
 @deploy.command("migrate")
-def migrate() -> None:
-    """Create or upgrade the schema of the database of queue.url."""
+def migrate(data: Data = None) -> None:
+    """Create or upgrade the schema of the database: that of queue.url, or the one in the data folder."""
     from filmgate.database import open_database
-    from filmgate.settings import load_settings
 
-    settings = load_settings()
+    settings = settings_with(data)
     if not settings.queue.url:
         require_data_folder(settings)
     open_database(settings.queue, settings.data).close()
@@ -83,14 +83,20 @@ def _read_metrics(url: str, key_file: Path) -> str:
     try:
         key = key_file.read_text().strip()
     except OSError as exc:
-        raise UsageError(f"cannot read {key_file}: {exc.strerror}", option="--key-file") from exc
+        raise UsageError(
+            f"{key_file} cannot be read: {exc.strerror}; give the file of an API key with the scope admin",
+            option="--key-file",
+        ) from exc
     try:
         headers = {"Authorization": f"Bearer {key}"}
         answer = httpx.get(f"{url.rstrip('/')}/metrics", headers=headers, timeout=_TIMEOUT_SECONDS)
     except httpx.HTTPError as exc:
-        raise RunError(f"{url} cannot be reached: {type(exc).__name__}") from exc
+        raise RunError(f"{url} cannot be reached: {exc}; check --url, and that the server runs") from exc
     if answer.status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
-        raise UsageError("the key is not valid or lacks the scope admin", option="--key-file")
+        raise UsageError(
+            "the key is not valid or lacks the scope admin; see `filmgate tenant set --scopes`",
+            option="--key-file",
+        )
     if answer.status_code != httpx.codes.OK:
-        raise RunError(f"{url}/metrics answered {answer.status_code}")
+        raise RunError(f"{url}/metrics answered {answer.status_code}; check that --url is the URL of the API")
     return answer.text

@@ -40,6 +40,9 @@ def replay_scaling(  # noqa: PLR0913, PLR0917 - one argument per flag
     from filmgate.planner.fleet.replay import Machines
     from filmgate.planner.fleet.scenarios import SCENARIOS
 
+    if min_replicas > max_replicas:
+        message = f"{min_replicas} is more than --max-replicas {max_replicas}; lower one or raise the other"
+        raise UsageError(message, option="--min-replicas")
     schedule = (_parse_hours(office_hours),) if office_hours else ()
     given = KedaSettings(
         min_replicas=min_replicas,

@@ -10,7 +10,8 @@ import typer
 
 from filmgate.aws.clients import has_boto3
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
-from filmgate.jobs import TenantId
+from filmgate.errors import UsageError
+from filmgate.jobs import TENANT_ID_PATTERN, TenantId
 from filmgate.telemetry.findings import Finding, Verdict, examine_machine, missing_aws, missing_worker
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ def doctor(
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Check Python, GPU, encoders, disk, provider and AWS, and print a remedy for every problem."""
+    if not TENANT_ID_PATTERN.fullmatch(tenant):
+        raise UsageError(f"{tenant!r} is not the name of a tenant", option="--tenant")
     settings = settings_with(data)
     report_data_folder(settings)
     findings = [finding for examine in EXAMINERS for finding in examine(settings, TenantId(tenant))]

@@ -43,7 +43,7 @@ def show_slo(
         typer.echo(json.dumps(report.to_shape(found)))
         return
     if not found:
-        typer.echo("no job has ended in the window")
+        typer.echo(f"no job has ended in the last {settings.slo.window_seconds / 86400:g} days")
     for attainment in found:
         typer.echo(_to_line(attainment))
 
@@ -100,11 +100,15 @@ def write_dashboards(
     if folder is None:
         typer.echo(json.dumps(dashboards, indent=1))
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, dashboard in dashboards.items():
-        path = folder / f"{name}.json"
-        path.write_text(json.dumps(dashboard, indent=1) + "\n")
-        typer.echo(str(path))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, dashboard in dashboards.items():
+            path = folder / f"{name}.json"
+            path.write_text(json.dumps(dashboard, indent=1) + "\n")
+            typer.echo(str(path))
+    except OSError as exc:
+        message = f"{folder} cannot be written: {exc.strerror}; choose another folder"
+        raise UsageError(message, option="--output") from exc
 
 
 def _to_line(found: "Attainment") -> str:

@@ -96,7 +96,7 @@ def add_tenant(  # noqa: PLR0913, PLR0917 - one argument per flag
         is_dedicated=bool(is_dedicated),
         objective=PartialObjective(**read_objective(slo_seconds, slo_target)),
     )
-    with opened_registry(data) as registry:
+    with opened_registry(data, may_create=True) as registry:
         issued = registry.add(wanted)
     print_key(issued, is_json=is_json)
 
@@ -253,11 +253,11 @@ def opened_tenant_data(data: "Path | None") -> "Iterator[Offboarding]":
 
 
 @contextmanager
-def opened_registry(data: "Path | None") -> "Iterator[TenantRegistry]":
+def opened_registry(data: "Path | None", *, may_create: bool = False) -> "Iterator[TenantRegistry]":
     """The tenants in the configured database."""
     from filmgate.tenants import open_tenants
 
-    with opened_database(settings_with(data)) as database:
+    with opened_database(settings_with(data), may_create=may_create) as database:
         yield open_tenants(database)
 
 

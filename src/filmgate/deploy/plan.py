@@ -9,6 +9,7 @@ from typing import Any
 from filmgate.errors import UsageError
 
 OPTION = "--plan"
+_WRITE_IT = "write it with `filmgate plan video ... --json > plan.json`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ def read_plan(path: Path) -> Plan:
     """Raises UsageError for a file that is no plan, and for a plan that Filmgate cannot run."""
     try:
         document = json.loads(path.read_text())
-    except (OSError, ValueError) as exc:
-        raise UsageError(
-            f"cannot read {path} as JSON; write it with `plan video --json`", option=OPTION
-        ) from exc
+    except OSError as exc:
+        raise UsageError(f"{path} cannot be read: {exc.strerror}; {_WRITE_IT}", option=OPTION) from exc
+    except ValueError as exc:
+        raise UsageError(f"{path} is not JSON; {_WRITE_IT}", option=OPTION) from exc
     if not isinstance(document, dict) or "verdict" not in document:
-        raise UsageError(f"{path} is not a plan; write it with `filmgate plan video --json`", option=OPTION)
+        raise UsageError(f"{path} is not a plan; {_WRITE_IT}", option=OPTION)
     fleet, cost, time = (document.get(name) for name in ("fleet", "cost", "time"))
     if not fleet or not cost or not time or "replicas" not in fleet:
         raise UsageError(f"the plan has no fleet: {document['verdict']}", option=OPTION)

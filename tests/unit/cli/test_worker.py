@@ -1,7 +1,5 @@
 """`filmgate worker`: the names of its models and its exit codes."""
 
-from functools import partial
-
 import pytest
 import typer
 
@@ -42,6 +40,6 @@ def test_a_supervisor_can_tell_a_broken_gpu_from_other_failures_by_the_exit_code
         raise error
 
     with pytest.raises(SystemExit) as ended:
-        run_command(partial(command, []))
+        run_command(command, [])
     assert ended.value.code == code
     assert str(error) in capsys.readouterr().err

@@ -40,7 +40,8 @@ def warm_up(server: Server, kinds: Sequence[ClipKind]) -> list[Sent]:
     while True:
         sent = asyncio.run(_send_all(server, plan, first_number=_WARM_UP_NUMBER))
         is_accepted = all(each.video_id is not None for each in sent)
-        if is_accepted or time.monotonic() > ends:
+        may_be_loading = server.data is not None  # a server that this command started
+        if is_accepted or not may_be_loading or time.monotonic() > ends:
             return sent
         time.sleep(1.0)  # the worker still loads a model
 

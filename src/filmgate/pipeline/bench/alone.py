@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from filmgate.errors import FilmgateError
 from filmgate.jobs import Size
 from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest
@@ -102,7 +103,12 @@ def main() -> None:
     asked = json.load(sys.stdin)
     settings = load_settings()
     rounds = asked["rounds"]
-    found = [measure_alone(each["location"], each["options"], rounds, settings) for each in asked["clips"]]
+    try:
+        found = [
+            measure_alone(each["location"], each["options"], rounds, settings) for each in asked["clips"]
+        ]
+    except FilmgateError as exc:
+        sys.exit(str(exc))  # the parent prints it
     json.dump([asdict(each) for each in found], sys.stdout)
 
 
