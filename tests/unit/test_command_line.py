@@ -63,6 +63,13 @@ def test_config_prints_every_value_and_its_origin():
     assert values["pipeline.codec"]["source"] == "default"
 
 
+def test_config_refuses_objectives_that_serve_refuses():
+    done = filmgate("config", FILMGATE_SLO__CLASSES="short")
+    assert done.returncode == 2
+    assert "slo.classes: 'short' is not NAME=WIDTHxHEIGHT/SECONDS:OBJECTIVE" in done.stderr
+    assert done.stdout == ""
+
+
 def test_an_invalid_setting_is_one_line_on_stderr_and_exit_code_2():
     done = filmgate("config", FILMGATE_PIPELINE__CRFF="21")
     assert done.returncode == 2

@@ -23,8 +23,10 @@ def show_config(
 ) -> None:
     """Print every effective setting and its source. Secrets are masked."""
     from filmgate.settings import read_settings
+    from filmgate.slo.objectives import parse_objectives
 
-    _, origins = read_settings()
+    settings, origins = read_settings()
+    parse_objectives(settings.slo, settings.admission.slo_seconds)  # refuses what `serve` refuses
     if data is not None:
         origins = [replace(o, value=data, source="--data") if o.key == "data" else o for o in origins]
     report_data_folder(settings_with(data))
