@@ -83,6 +83,26 @@ int nvmlDeviceGetUtilizationRates(void *d, struct utilization *u) {
     u->memory = (u32)get("memory_utilization", 40);
     return 0;
 }
+/* The cycles of a MIG device since the sample before: `mig_utilization`; a GPU without that has no samples. */
+struct sample { u32 gpu_instance; };
+struct metric { u32 id; int code; double value; const char *names[3]; };
+struct metrics { u32 version, count; struct sample *from, *to; struct metric metrics[1]; };
+int nvmlGpmSampleAlloc(struct sample **s) { *s = calloc(1, sizeof **s); return 0; }
+int nvmlGpmSampleFree(struct sample *s) { free(s); return 0; }
+int nvmlGpmMigSampleGet(void *d, u32 instance, struct sample *s) {
+    CHECK(); NO_MIG(d);
+    if (get("mig_utilization", -1) < 0) return 3;
+    s->gpu_instance = instance;
+    return 0;
+}
+int nvmlGpmMetricsGet(struct metrics *m) {
+    CHECK();
+    if (m->version != 1 || m->count != 1 || m->metrics[0].id != 1) return 2;
+    if (m->from == m->to || m->from->gpu_instance != m->to->gpu_instance) return 2;
+    m->metrics[0].value = (double)get("mig_utilization", 0) + m->to->gpu_instance;
+    m->metrics[0].code = 0;
+    return 0;
+}
 NUMBER_OF(nvmlDeviceGetTemperature, "temperature", 40)
 NUMBER_OF(nvmlDeviceGetClockInfo, "clock", 1980)
 NUMBER_OF(nvmlDeviceGetMaxClockInfo, "max_clock", 1980)

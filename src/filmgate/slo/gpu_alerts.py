@@ -43,11 +43,16 @@ _FILMGATE = {
 }
 
 _USED, _FREE, _BUSY = "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_GPU_UTIL"
+# The exporter has no utilisation of MIG devices, which have a GPU_I_ID, but the share of busy cycles.
+_MIG_BUSY = 'DCGM_FI_PROF_GR_ENGINE_ACTIVE{GPU_I_ID!=""}'
 _REASONS, _XID = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_XID_ERRORS"
 _SLOW = " + ".join(f"floor({_REASONS} / {bit}) % 2" for bit in _THERMAL_BITS)
 _DCGM = {
     "FilmgateGpuMemoryHigh": f"{_USED} / ({_USED} + {_FREE}) > {GPU_MEMORY_RATIO}",
-    "FilmgateGpuIdle": f"avg_over_time({_BUSY}[5m]) < {100 * GPU_IDLE_RATIO:g}{_JOBS_WAIT}",
+    "FilmgateGpuIdle": (
+        f"(avg_over_time({_BUSY}[5m]) < {100 * GPU_IDLE_RATIO:g}"
+        f" or avg_over_time({_MIG_BUSY}[5m]) < {GPU_IDLE_RATIO}){_JOBS_WAIT}"
+    ),
     "FilmgateGpuHot": f"DCGM_FI_DEV_GPU_TEMP >= {GPU_CELSIUS}",
     "FilmgateGpuPowerLimit": (
         f"avg_over_time(DCGM_FI_DEV_POWER_USAGE[5m]) / DCGM_FI_DEV_ENFORCED_POWER_LIMIT > {POWER_RATIO}"

@@ -88,11 +88,45 @@ class GpuModel:
     capability: tuple[int, int]
 
 
+class MigUtilization:
+    """How busy a MIG device is. NVML has no rate for it, but GPUs from Hopper on count its cycles.
+
+    A value is the mean between two readings.
+    """
+
+    def __init__(self, handle: Any, instance: int) -> None:
+        """`handle` is that of the GPU."""
+        self._handle = handle
+        self._instance = instance
+        self._last: Any = None
+
+    def read(self) -> float | None:
+        """The share since the reading before; None for the first one, and where the GPU does not count."""
+        sample = _ask(pynvml.nvmlGpmSampleAlloc)
+        if sample is None:
+            return None
+        if _ask(pynvml.nvmlGpmMigSampleGet, self._handle, self._instance, sample) is None:
+            _ask(pynvml.nvmlGpmSampleFree, sample)
+            return None
+        before, self._last = self._last, sample
+        if before is None:
+            return None
+        question = pynvml.c_nvmlGpmMetricsGet_t()
+        question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics, question.sample1, question.sample2 = 1, before, sample
+        metric = question.metrics[0]
+        metric.metricId = pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+        answer = _ask(pynvml.nvmlGpmMetricsGet, question)
+        _ask(pynvml.nvmlGpmSampleFree, before)
+        is_known = answer is not None and metric.nvmlReturn == pynvml.NVML_SUCCESS
+        return min(float(metric.value) / 100, 1.0) if is_known else None
+
+
 class Gpu:
     """One GPU, or a MIG device of one. Every method raises DeviceLost when the driver cannot reach it.
 
-    A MIG device has its own UUID, memory and XID events. Everything else, such as temperature, clocks and
-    remapped rows, is that of its GPU.
+    A MIG device has its own UUID, memory, utilisation and XID events. Everything else, such as temperature,
+    clocks and remapped rows, is that of its GPU.
     """
 
     def __init__(self, handle: Any, mig: Any = None) -> None:
@@ -100,6 +134,7 @@ class Gpu:
         self._handle = handle
         self._own = handle if mig is None else mig
         self._instance = None if mig is None else _ask(pynvml.nvmlDeviceGetGpuInstanceId, mig)
+        self._mig_use = MigUtilization(handle, self._instance) if self._instance is not None else None
         self.uuid = _read_uuid(self._own)
         self._events = _open_events(handle)
 
@@ -121,7 +156,7 @@ class Gpu:
         bits = _ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle) or 0
         counts = {key: self._count_ecc_errors(*which) for key, which in _ECC.items()}
         return GpuSample(
-            utilization=use and use.gpu / 100,
+            utilization=use.gpu / 100 if use else self._read_mig_utilization(),
             memory_copy_utilization=use and use.memory / 100,
             memory_used_bytes=memory and memory.used,
             memory_free_bytes=memory and memory.free,
@@ -161,6 +196,9 @@ class Gpu:
         handles = [self._own] if self._own is self._handle else [self._own, self._handle]
         counts = [_ask(pynvml.nvmlDeviceGetTotalEccErrors, handle, error, scope) for handle in handles]
         return max((count for count in counts if count is not None), default=None)
+
+    def _read_mig_utilization(self) -> float | None:
+        return self._mig_use.read() if self._mig_use is not None else None
 
     def _read_rows(self) -> RemappedRows:
         rows = _ask(pynvml.nvmlDeviceGetRemappedRows, self._handle)

@@ -207,6 +207,17 @@ DCGM_HISTORIES = {
 }
 
 
+MIG_BUSY = 'DCGM_FI_PROF_GR_ENGINE_ACTIVE{instance="node-1:9400",gpu="0",UUID="GPU-1",GPU_I_ID="3"}'
+
+
+@pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
+def test_an_idle_mig_device_is_found_by_the_profiling_fields_of_dcgm(tmp_path, value):
+    """DCGM, as NVML, has no utilisation of a GPU in MIG mode."""
+    histories = {"FilmgateGpuIdle": ({MIG_BUSY: "0.29x60"} | WAITS, {MIG_BUSY: "0.31x60"} | WAITS)}
+    code, output = check_histories(tmp_path, DCGM_RULES, pack(value, histories))
+    assert code == 0, output
+
+
 @pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
 def test_each_alert_on_gpus_with_the_metrics_of_dcgm(tmp_path, value):
     """S0-64 to S0-66, S1-16, S1-49, S1-52 to S1-55."""

@@ -79,13 +79,21 @@ def test_a_mig_device_has_its_own_memory_and_the_rest_of_its_gpu(mig, nvml):
     assert (sample.temperature_celsius, sample.power_watts) == (71, 400.0)
     assert sample.clock_events == {"hw_thermal"}
     assert sample.rows.has_failed
-    assert sample.utilization is None, "NVML has none for a GPU in MIG mode"
+    assert sample.utilization is None, "a GPU before Hopper does not count the cycles of a MIG device"
     assert dict(sample.ecc_errors) == {
         ("single_bit", "volatile"): 3,
         ("single_bit", "aggregate"): 3,
         ("double_bit", "volatile"): 0,
         ("double_bit", "aggregate"): 2,
     }
+
+
+def test_the_utilisation_of_a_mig_device_is_the_mean_between_two_readings(mig, nvml):
+    nvml.set(mig_utilization=20)
+    assert mig.read().utilization is None, "there is nothing to compare with"
+    assert mig.read().utilization == pytest.approx(0.22), "20 %, and 2 for the GPU instance of the stand-in"
+    nvml.set(mig_utilization=71)
+    assert mig.read().utilization == pytest.approx(0.73)
 
 
 @pytest.mark.parametrize("prefix", ["MIG-", "GPU-", ""])
