@@ -93,6 +93,7 @@ def effective_level(level: str, steps: int) -> str:
     return level if not all(map(all, plan_steps(level, steps))) else FULL
 
 
+@lru_cache(maxsize=1024)
 def full_steps(level: str, steps: int, *, has_guidance: bool) -> float:
     """The work of a clip in steps that compute every pass."""
     plan = plan_steps(level, steps)

@@ -5,7 +5,7 @@ it (validation.py).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 Constants = Mapping[str, float]
@@ -22,16 +22,22 @@ class Prior:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Measured seconds and their prediction.
-
-    The prediction does not depend on constants whose name starts with one of `independent_of`; the fit skips
-    their slopes.
-    """
+    """Measured seconds and their prediction."""
 
     id: str
     seconds: float
     predict: Predict
-    independent_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tangent:
+    """The log error of a prediction, and its slope by each constant that it depends on."""
+
+    error: float
+    slopes: Mapping[str, float]
+
+
+Tangents = dict[Observation, Tangent]
 
 
 NOISE = 0.10  # assumed relative error of a published time
@@ -40,13 +46,21 @@ MAX_ROUNDS = 25
 
 
 def fit(
-    observations: Sequence[Observation], priors: Mapping[str, Prior], start: Constants | None = None
+    observations: Sequence[Observation],
+    priors: Mapping[str, Prior],
+    start: Constants | None = None,
+    at_start: Tangents | None = None,
 ) -> dict[str, float]:
-    """Gauss-Newton from `start` or the priors; stops when every constant changes by less than 0.001."""
+    """Gauss-Newton from `start` or the priors; stops when every constant changes by less than 0.001.
+
+    Fits with the same `start` can share `at_start`: the first one adds the tangents, the others use them.
+    """
     names = list(priors)
     values = dict(start) if start else {name: prior.value for name, prior in priors.items()}
-    for _ in range(MAX_ROUNDS):
-        matrix, right = _normal_equations(observations, priors, values)
+    for number in range(MAX_ROUNDS):
+        known = at_start if number == 0 and at_start is not None else {}
+        known |= {seen: _tangent(seen, names, values) for seen in observations if seen not in known}
+        matrix, right = _normal_equations([known[seen] for seen in observations], priors, values)
         moves = solve(matrix, right)
         largest = max((abs(move) for move in moves), default=0.0)
         scale = min(1.0, 0.5 / largest) if largest else 1.0
@@ -58,35 +72,53 @@ def fit(
 
 
 def _normal_equations(
-    observations: Sequence[Observation], priors: Mapping[str, Prior], values: Constants
+    tangents: Sequence[Tangent], priors: Mapping[str, Prior], values: Constants
 ) -> tuple[list[list[float]], list[float]]:
-    names = list(priors)
-    size = len(names)
-    matrix = [[0.0] * size for _ in range(size)]
-    right = [0.0] * size
-    for i, name in enumerate(names):
+    index = {name: i for i, name in enumerate(priors)}
+    matrix = [[0.0] * len(index) for _ in index]
+    right = [0.0] * len(index)
+    for name, i in index.items():
         precision = 1.0 / priors[name].spread ** 2
         matrix[i][i] += precision
         right[i] += precision * (priors[name].value - values[name])
-    for seen in observations:
-        base = math.log(seen.predict(values))
-        error = math.log(seen.seconds) - base
-        slopes = [
-            0.0 if name.startswith(seen.independent_of) else _slope(seen, values, name, base)
-            for name in names
-        ]
+    for tangent in tangents:
         # Huber weights: beyond two standard errors the influence is constant, which limits outliers.
-        weight = 1.0 / NOISE**2 * min(1.0, 2 * NOISE / max(abs(error), 1e-9))
-        active = [i for i in range(size) if slopes[i]]
-        for i in active:
-            right[i] += weight * slopes[i] * error
-            for j in active:
-                matrix[i][j] += weight * slopes[i] * slopes[j]
+        weight = 1.0 / NOISE**2 * min(1.0, 2 * NOISE / max(abs(tangent.error), 1e-9))
+        active = [(index[name], slope) for name, slope in tangent.slopes.items() if slope]
+        for i, slope in active:
+            right[i] += weight * slope * tangent.error
+            for j, other in active:
+                matrix[i][j] += weight * slope * other
     return matrix, right
 
 
-def _slope(seen: Observation, values: Constants, name: str, base: float) -> float:
-    return (math.log(seen.predict({**values, name: values[name] + STEP})) - base) / STEP
+def _tangent(seen: Observation, names: Sequence[str], values: Constants) -> Tangent:
+    used = _UsedConstants(values)
+    base = math.log(seen.predict(used))
+    slopes = {
+        name: (math.log(seen.predict({**values, name: values[name] + STEP})) - base) / STEP
+        for name in names
+        if name in used.names
+    }
+    return Tangent(math.log(seen.seconds) - base, slopes)
+
+
+class _UsedConstants(Mapping[str, float]):
+    """Constants, with the names of those that a prediction has read: the slope by any other is zero."""
+
+    def __init__(self, values: Constants) -> None:
+        self._values = values
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> float:
+        self.names.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:

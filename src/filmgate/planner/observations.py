@@ -17,7 +17,6 @@ from filmgate.planner.llm.step_time import (
     prefill_step,
     steady_token_seconds,
 )
-from filmgate.planner.priors import ENGINES
 from filmgate.planner.video.clip import ClipShape, clip_for
 from filmgate.planner.video.clip_time import clip_time
 from filmgate.planner.video.rates import Software, decode_time, forward_time, rates
@@ -79,8 +78,7 @@ def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
         return _llm_seconds(run, serving, constants)
 
     seconds = run.value / 1e3 if run.metric.endswith("_ms") else 1.0 / run.value
-    others = tuple(f"{engine}." for engine in ENGINES if engine != run.engine)
-    return Observation(run.id, seconds, predict, others)
+    return Observation(run.id, seconds, predict)
 
 
 def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) -> float:

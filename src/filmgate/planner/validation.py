@@ -1,6 +1,7 @@
 """Validates the planner against catalog runs. Each run is predicted by a calibration that left it out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from statistics import median
@@ -10,7 +11,7 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
-from filmgate.planner.calibration import Constants, Observation, Prior, fit
+from filmgate.planner.calibration import Constants, Observation, Prior, Tangents, fit
 from filmgate.planner.observations import clip_of, measured_id, of_llm, of_measured, of_video
 from filmgate.planner.percentiles import percentile
 from filmgate.planner.priors import LLM_PRIORS, VIDEO_PRIORS
@@ -95,21 +96,33 @@ class Validation:
         return max((row for row in self.counted(*groups) if row.gpus == 1), key=lambda row: abs(row.error))
 
 
-def predict_held_out(
-    observations: Sequence[Observation],
-    priors: dict[str, Prior],
-    start: Constants,
-    group_of: Callable[[Observation], object],
-) -> dict[str, float]:
-    """Predicted seconds by observation id, from fits that exclude the observation's group."""
-    fits: dict[object, Constants] = {}
-    predicted = {}
-    for seen in observations:
-        group = group_of(seen)
-        if group not in fits:
-            fits[group] = fit([o for o in observations if group_of(o) != group], priors, start)
-        predicted[seen.id] = seen.predict(fits[group])
-    return predicted
+class HeldOut:
+    """Fits that leave out some of the observations. They start from the fit to all of them."""
+
+    def __init__(
+        self, observations: Sequence[Observation], priors: dict[str, Prior], start: Constants
+    ) -> None:
+        self._observations, self._priors, self._start = observations, priors, start
+        self._tangents: Tangents = {}
+        self._fits: dict[frozenset[str], Constants] = {}
+
+    def fit_without(self, left_out: Iterable[str]) -> Constants:
+        """The fit without the observations of these ids."""
+        ids = frozenset(left_out)
+        if ids not in self._fits:
+            kept = [seen for seen in self._observations if seen.id not in ids]
+            self._fits[ids] = fit(kept, self._priors, self._start, self._tangents)
+        return self._fits[ids]
+
+    def predict(self, group_by_id: Mapping[str, object]) -> dict[str, float]:
+        """Predicted seconds by observation id, from fits that exclude the observation's group."""
+        members = defaultdict(list)
+        for seen in self._observations:
+            members[group_by_id[seen.id]].append(seen.id)
+        return {
+            seen.id: seen.predict(self.fit_without(members[group_by_id[seen.id]]))
+            for seen in self._observations
+        }
 
 
 def validate(catalog: Catalog, as_of: str) -> Validation:
@@ -161,8 +174,8 @@ def _video_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]
     machine = {run.id: (run.model, run.gpu) for run in runs.video}
     machine |= {measured_id(run): (run.model, run.gpu) for run in runs.measured}
     full = fit(counted, VIDEO_PRIORS)
-    held_out = predict_held_out(counted, VIDEO_PRIORS, full, lambda o: o.id)
-    strict = predict_held_out(counted, VIDEO_PRIORS, full, lambda o: machine[o.id])
+    fits = HeldOut(counted, VIDEO_PRIORS, full)
+    held_out, strict = fits.predict({run: run for run in machine}), fits.predict(machine)
     rows = [_video_row(run, catalog, full, held_out, strict) for run in runs.video]
     rows += [_measured_row(run, catalog, held_out, strict) for run in runs.measured]
     return rows, full
@@ -216,31 +229,26 @@ def _llm_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:
     observations = [of_llm(run, catalog) for run in timed]
     machine = {run.id: (run.model, run.gpu) for run in timed}
     full = fit(observations, LLM_PRIORS)
-    held_out = predict_held_out(observations, LLM_PRIORS, full, lambda o: o.id)
-    strict = predict_held_out(observations, LLM_PRIORS, full, lambda o: machine[o.id])
+    fits = HeldOut(observations, LLM_PRIORS, full)
+    held_out, strict = fits.predict({run: run for run in machine}), fits.predict(machine)
     rows = [
         _llm_row(run, catalog, (seen.seconds, held_out[run.id], strict[run.id]))
         for run, seen in zip(timed, observations, strict=True)
     ]
-    rows += _loaded_rows(catalog, observations, full, machine)
+    rows += _loaded_rows(catalog, fits, full, machine)
     rows += [_llm_row(run, catalog, (1.0, 1.0, None)) for run in catalog.runs.llm if run.kind == "unknown"]
     return rows, full
 
 
 def _loaded_rows(
-    catalog: Catalog,
-    observations: Sequence[Observation],
-    full: Constants,
-    machine: Mapping[str, tuple[str, str]],
+    catalog: Catalog, fits: HeldOut, full: Constants, machine: Mapping[str, tuple[str, str]]
 ) -> list[ValidationRow]:
     """First tokens under load. No constant is fitted to them; `strict` also leaves out their machine."""
-    rows, fits = [], {}
+    rows = []
     for run in (run for run in catalog.runs.llm if run.kind == "load"):
-        key = (run.model, run.gpu)
-        if key not in fits:
-            fits[key] = fit([o for o in observations if machine[o.id] != key], LLM_PRIORS, full)
+        strict = fits.fit_without(name for name, key in machine.items() if key == (run.model, run.gpu))
         seen = of_llm(run, catalog)
-        rows.append(_llm_row(run, catalog, (seen.seconds, seen.predict(full), seen.predict(fits[key]))))
+        rows.append(_llm_row(run, catalog, (seen.seconds, seen.predict(full), seen.predict(strict))))
     return rows
 
 

@@ -38,5 +38,5 @@ def test_without_runs_the_fit_returns_the_priors():
 
 
 def test_a_run_does_not_change_a_constant_that_it_is_independent_of():
-    row = Observation("x", 100.0, lambda c: math.exp(c["rate"]), independent_of=("over",))
+    row = Observation("x", 100.0, lambda c: math.exp(c["rate"]))
     assert fit([row], PRIORS)["overhead"] == 0.0
