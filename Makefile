@@ -33,7 +33,9 @@ demo: $(DEMO)
 
 # In the order of the folders: the processes of benchmarks, browsers and chaos first, the many short tests last, so
 # that all workers end together. By default, files with few tests, which are the long ones, come last. Many tests
-# wait for other processes, so there are more workers than cores.
+# wait for other processes, so there are more workers than cores. Compiled modules are kept even if the environment
+# says otherwise: the tests start some hundred processes, which import the same modules.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) $(OLD_SDK)
 	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 

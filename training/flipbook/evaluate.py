@@ -113,7 +113,9 @@ def evaluate_all(
         for first in starts:
             yield evaluate_batch(evaluation, first, prompts[first : first + batch])
         return
-    context = multiprocessing.get_context("spawn")
+    # torch is imported once, by the parent of the processes.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([evaluate_batch.__module__])
     pool = ProcessPoolExecutor(processes, context, initializer=_share_cores, initargs=(processes,))
     try:
         tasks = [pool.submit(evaluate_batch, evaluation, n, prompts[n : n + batch]) for n in starts]
