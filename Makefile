@@ -31,8 +31,7 @@ $(OLD_SDK): $(STAMP)
 demo: $(DEMO)
 	@$(VENV)/bin/filmgate generate "a red ball bounces on the grass" -o out/demo.mp4
 
-# In the order of the folders: the processes of benchmarks, browsers and chaos first, the many short tests last, so
-# that all workers end together. By default, files with few tests, which are the long ones, come last. Many tests
+# In the order of tests/conftest.py. By default, files with few tests, which are the long ones, come last. Many tests
 # wait for other processes, so there are more workers than cores. Compiled modules are kept even if the environment
 # says otherwise: the tests start some hundred processes, which import the same modules.
 test: export PYTHONDONTWRITEBYTECODE :=

@@ -38,6 +38,7 @@ from tests.fake_bedrock import clip_bucket, moto  # noqa: F401 - fixtures
 from tests.nvml import nvml, nvml_library  # noqa: F401 - fixtures
 from tests.sqs_pair import sqs  # noqa: F401 - fixtures
 
+ROOT = Path(__file__).parent
 # Until all tests are collected: the modules they import are not garbage.
 gc.disable()
 # `make fuzz` searches this many times longer than the test suite.
@@ -59,6 +60,25 @@ def pytest_configure(config):
     )
     # One test compiles without caches on purpose; torch warns at the first compilation of the process.
     config.addinivalue_line("filterwarnings", "ignore:dynamo_pgo force disabled:UserWarning")
+
+
+def pytest_collection_modifyitems(items):
+    """Spread the files whose tests mostly wait over those that compute, so that all cores are always busy.
+
+    The unit tests, which are many and short, are last, so that all workers end together.
+    """
+    waiting, computing, short = {}, {}, {}
+    folders = {"benchmarks": waiting, "browser": waiting, "chaos": waiting, "unit": short}
+    for item in items:
+        folder = item.path.relative_to(ROOT).parts[0] if item.path.is_relative_to(ROOT) else ""
+        folders.get(folder, computing).setdefault(item.path, []).append(item)
+    spread = [
+        (number / len(files), order, tests)
+        for order, files in enumerate((waiting, computing))
+        for number, tests in enumerate(files.values())
+    ]
+    in_order = [tests for *_, tests in sorted(spread, key=lambda entry: entry[:2])]
+    items[:] = [item for tests in (*in_order, *short.values()) for item in tests]
 
 
 def freeze_heap():
