@@ -15,8 +15,10 @@ def chromium():
     if path is None:
         message = "chromium not found; run `apt-get install chromium` or set FILMGATE_TEST_CHROMIUM"
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    # An expectation waits for an event; the limit only ends a test that hangs.
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
