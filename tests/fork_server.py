@@ -1,8 +1,9 @@
 """Starts processes of Filmgate in milliseconds: this process has imported everything and forks.
 
-Reads one JSON object per line. {"module", "arguments", "environ", "folder", "log"} runs `python -m MODULE
-ARGUMENTS` in a new process and is answered with its pid; {"wait": PID} is answered with its exit status, or
-null while it runs. Ends with its processes when stdin is closed. `tests.forks` is the client.
+Reads one JSON object per line. {"module", "arguments", "environ", "folder", "output", "errors"} runs
+`python -m MODULE ARGUMENTS` in a new process, which appends to the two files, and is answered with its pid;
+{"wait": PID} is answered with its exit status, or null while it runs. Ends with its processes when stdin is
+closed. `tests.forks` is the client.
 """
 
 import faulthandler
@@ -32,12 +33,11 @@ PRELOADED = (
 )
 
 
-def run_child(module, arguments, environ, folder, log):
+def run_child(module, arguments, environ, folder, output, errors):
     # Not the lines that the parent reads and writes.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for number, path in ((1, output), (2, errors)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), number)
     # A soak that makes no progress asks for the stacks of all threads.
     faulthandler.register(signal.SIGUSR1)
     os.environ.clear()

@@ -14,6 +14,7 @@ import sys
 import threading
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 
@@ -78,8 +79,11 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-def start_process(module, *arguments, environ, log, folder=ROOT):
-    """Run `python -m MODULE ARGUMENTS` with these variables beside our own; appends its output to `log`."""
+def start_process(module, *arguments, environ, log, folder=ROOT, output=None):
+    """Run `python -m MODULE ARGUMENTS` with these variables beside our own.
+
+    Appends its stderr to `log`, and its stdout to `output` if that is given, else to `log` too.
+    """
     server = fork_server()
     Path(log).touch()
     pid = server.ask(
@@ -87,6 +91,21 @@ def start_process(module, *arguments, environ, log, folder=ROOT):
         arguments=list(map(str, arguments)),
         environ=os.environ | environ,
         folder=str(folder),
-        log=str(log),
+        output=str(output or log),
+        errors=str(log),
     )
     return ForkedProcess(server, pid)
+
+
+def run_process(module, *arguments, environ=None, folder=ROOT, timeout=120):
+    """Run `python -m MODULE ARGUMENTS` to its end; returns exit code, stdout and stderr."""
+    with TemporaryDirectory() as found:
+        output, log = Path(found, "output"), Path(found, "errors")
+        process = start_process(
+            module, *arguments, environ=environ or {}, folder=folder, output=output, log=log
+        )
+        try:
+            code = process.wait(timeout)
+        finally:
+            process.kill()
+        return subprocess.CompletedProcess(arguments, code, output.read_text(), log.read_text())

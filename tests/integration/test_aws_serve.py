@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from filmgate.worker.pattern_runner import pattern_clip
-from tests.forks import start_process
+from tests.forks import run_process, start_process
 from tests.server_process import ServerProcess
 from tests.tickets import SPEC
 from tests.waiting import wait_until
@@ -110,9 +110,8 @@ def assert_nowhere(text, folder):
 
 
 def test_a_bad_aws_setting_is_one_line_and_exit_code_2(tmp_path, cloud):
-    given = os.environ | cloud.environ(url="s3://") | {"FILMGATE_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "filmgate", "serve", "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, env=given, check=False, timeout=60)
+    given = cloud.environ(url="s3://") | {"FILMGATE_DATA": str(tmp_path)}
+    done = run_process("filmgate", "serve", "--port", "0", environ=given)
     assert (done.returncode, done.stderr) == (
         2,
         "error: store.url: expected s3://BUCKET/PREFIX, got 's3://'\n",

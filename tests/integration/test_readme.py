@@ -11,6 +11,7 @@ import pytest
 
 from filmgate.models.names import shipped_folder
 from tests.blocks import COMMANDS, HUB_ID, PYTHON, ROOT, RUN, SDK, SERVER_URL, Block, read_blocks
+from tests.forks import run_process
 from tests.server_process import ServerProcess
 from tests.service import write_cards
 from tests.zoo import build_pipeline
@@ -76,10 +77,10 @@ def test_make_demo_makes_a_clip():
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(".venv/bin/filmgate ")])
 def test_each_command_runs(command, tmp_path):
     """A clip is a small one; `make demo` renders one as users do."""
-    arguments = [sys.executable, "-m", "filmgate", *shlex.split(command)[1:]]
-    if arguments[3] == "generate":
+    arguments = shlex.split(command)[1:]
+    if arguments[0] == "generate":
         arguments += ["--size", "64x64", "--frames", "5", "--steps", "1"]
-    done = subprocess.run(arguments, cwd=tmp_path, timeout=200, capture_output=True, text=True, check=False)
+    done = run_process("filmgate", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

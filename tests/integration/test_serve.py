@@ -17,17 +17,19 @@ from filmgate.server import ServerServices, background_tasks
 from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY, METRICS, Source
 from filmgate.worker import supervisor
 from filmgate.worker.supervisor import WorkerChild, end_with_parent
+from tests.forks import run_process
 from tests.server_process import COMMAND, ServerProcess
 from tests.service import running, settings_for
 from tests.waiting import wait_until
 
 TINY = shipped_folder("miniature")
-started = partial(ServerProcess, command=COMMAND)
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    served = started(tmp_path_factory.mktemp("serve"), "--model", f"tiny={TINY}")
+    """The command as users run it. Other tests here fork it from a process that has imported everything."""
+    folder = tmp_path_factory.mktemp("serve")
+    served = ServerProcess(folder, "--model", f"tiny={TINY}", command=COMMAND)
     yield served
     if served.process.poll() is None:
         served.process.kill()
@@ -78,7 +80,7 @@ def test_only_the_owner_can_read_the_key_file(served):
 
 
 def test_the_worker_of_a_killed_server_ends(tmp_path):
-    served = started(tmp_path)
+    served = ServerProcess(tmp_path)
     served.wait_for_log("curl")
     worker = wait_until(served.worker)
     served.process.kill()
@@ -112,7 +114,7 @@ def test_sigterm_stops_server_and_worker(served):
 
 def test_a_configured_provider_has_its_own_worker(tmp_path):
     provider = {"FILMGATE_PROVIDER__KIND": "http", "FILMGATE_PROVIDER__URL": "http://127.0.0.1:9/v1"}
-    served = started(tmp_path, **provider)
+    served = ServerProcess(tmp_path, **provider)
     served.wait_for_log("curl")
     process = psutil.Process(served.process.pid)
     wait_until(lambda: len(process.children()) == 2)
@@ -125,7 +127,7 @@ def test_a_configured_provider_has_its_own_worker(tmp_path):
 
 def test_a_second_start_keeps_the_api_key(tmp_path):
     for _ in range(2):
-        served = started(tmp_path, "--no-worker")
+        served = ServerProcess(tmp_path, "--no-worker")
         served.wait_for_log("curl")
         key = (tmp_path / "data" / "local.key").read_text()
         assert served.stop() == 0
@@ -144,19 +146,18 @@ def test_a_second_start_keeps_the_api_key(tmp_path):
     ],
 )
 def test_an_invalid_option_is_one_line_on_stderr_and_exit_code_2(tmp_path, options, message):
-    given = os.environ | {"FILMGATE_DATA": str(tmp_path)}
-    done = subprocess.run([*COMMAND, *options], capture_output=True, text=True, env=given, check=False)
+    given = {"FILMGATE_DATA": str(tmp_path)}
+    done = run_process("filmgate", "serve", "--port", "0", *options, environ=given)
     assert done.returncode == 2
     assert done.stderr.startswith(message)
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_the_error_for_a_port_in_use_names_the_remedy(tmp_path):
-    served = started(tmp_path, "--no-worker")
+    served = ServerProcess(tmp_path, "--no-worker")
     port = served.wait_for_log(r"listening on http://127.0.0.1:(\d+)")[1]
-    given = os.environ | {"FILMGATE_DATA": str(tmp_path / "other")}
-    command = [*COMMAND[:-1], port, "--no-worker"]
-    done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
+    given = {"FILMGATE_DATA": str(tmp_path / "other")}
+    done = run_process("filmgate", "serve", "--port", port, "--no-worker", environ=given)
     served.stop()
     assert (done.returncode, "choose another port" in done.stderr) == (2, True)
 
@@ -218,9 +219,8 @@ def test_a_worker_says_why_it_cannot_start(tmp_path):
 
 
 def test_a_model_for_a_worker_that_does_not_run_is_refused(tmp_path):
-    given = os.environ | {"FILMGATE_DATA": str(tmp_path)}
-    command = [*COMMAND, "--no-worker", "--model", "wan"]
-    done = subprocess.run(command, capture_output=True, text=True, env=given, check=False)
+    given = {"FILMGATE_DATA": str(tmp_path)}
+    done = run_process("filmgate", "serve", "--no-worker", "--model", "wan", environ=given)
     assert (done.returncode, done.stderr.startswith("error: --model: ")) == (2, True)
 
 

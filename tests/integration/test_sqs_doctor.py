@@ -10,8 +10,8 @@ from filmgate.scheduling.wakers.sqs_doctor import examine_kind, examine_sqs
 from filmgate.scheduling.wakers.sqs_queues import SqsQueue
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.findings import Verdict
+from tests.forks import run_process
 from tests.sqs_pair import SqsPair
-from tests.unit.test_command_line import filmgate
 
 
 def findings(site, **given):
@@ -86,6 +86,6 @@ def test_a_missing_permission_is_named(sqs):
 
 def test_the_command_prints_the_findings(sqs):
     environ = {f"FILMGATE_QUEUE__{name.upper()}": value for name, value in sqs.settings.items()}
-    report = json.loads(filmgate("doctor", "--json", **environ).stdout)
+    report = json.loads(run_process("filmgate", "doctor", "--json", environ=environ).stdout)
     verdicts = {finding["subject"]: finding["verdict"] for finding in report["findings"]}
     assert (verdicts["SQS"], verdicts["SQS dead letters"]) == ("ok", "ok")

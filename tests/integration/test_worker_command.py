@@ -1,7 +1,6 @@
 """`filmgate worker` as a process with the miniature model."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,26 +10,20 @@ import av
 import pytest
 
 from filmgate.jobs import TenantId
+from tests.forks import run_process
 from tests.service import running, settings_for
 from tests.tickets import PROMPT
 from tests.waiting import wait_until
-
-
-def filmgate(*arguments, **environ):
-    return subprocess.Popen(
-        [sys.executable, "-m", "filmgate", *arguments],
-        env={**os.environ, **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_a_worker_renders_playable_clips_of_a_model_without_a_card_and_drains(tmp_path):
     """The model is available while its worker is alive."""
     body = {"prompt": PROMPT, "model": "tiny", "size": "64x64", "seconds": 0.5, "steps": 2}
     with running(settings_for(tmp_path, admission__models_file="")) as service, service.client() as client:
-        worker = filmgate("worker", "--model", "tiny=miniature", "--data", str(tmp_path))
+        command = [sys.executable, "-m", "filmgate", "worker", "--model", "tiny=miniature"]
+        worker = subprocess.Popen(
+            [*command, "--data", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             wait_until(lambda: "tiny" in names(client), seconds=120)
             assert client.get("/v1/models/tiny").json()["limits"]["size"]["multiple"] >= 8
@@ -77,15 +70,15 @@ def names(client):
 def test_a_wrong_option_or_setting_is_one_line_on_stderr_and_exit_code_2(
     tmp_path, arguments, environ, message
 ):
-    worker = filmgate("worker", *arguments, FILMGATE_DATA=str(tmp_path), **environ)
-    _, log = worker.communicate(timeout=60)
-    assert (worker.returncode, log.count("\n")) == (2, 1), log
-    assert message in log
+    given = {"FILMGATE_DATA": str(tmp_path), **environ}
+    worker = run_process("filmgate", "worker", *arguments, environ=given)
+    assert (worker.returncode, worker.stderr.count("\n")) == (2, 1), worker.stderr
+    assert message in worker.stderr
 
 
 def test_a_worker_without_its_database_fails_with_the_reason(tmp_path):
     url = f"postgresql://nobody@/none?host={tmp_path}"
-    worker = filmgate("worker", FILMGATE_DATA=str(tmp_path), FILMGATE_QUEUE__URL=url)
-    _, log = worker.communicate(timeout=60)
+    given = {"FILMGATE_DATA": str(tmp_path), "FILMGATE_QUEUE__URL": url}
+    worker = run_process("filmgate", "worker", environ=given)
     assert worker.returncode == 1
-    assert "the job database is unavailable" in log
+    assert "the job database is unavailable" in worker.stderr
