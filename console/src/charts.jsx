@@ -33,16 +33,16 @@ function Lines({ series, top }) {
   const x = (index, values) => 100 * index / Math.max(values.length - 1, 1);
   const y = (value) => HEIGHT - HEIGHT * Math.min(value / top, 1);
   return series.map(({ name, values }, number) => {
-    // A gap where nothing was measured; a lone point is drawn as a short line.
+    // A gap where nothing was measured; a lone point is drawn as a dot.
     const parts = [];
     let part = [];
     values.forEach((value, index) => {
       if (value === null) { if (part.length) parts.push(part); part = []; } else part.push([x(index, values), y(value)]);
     });
     if (part.length) parts.push(part);
-    const text = (points) => (points.length === 1 ? [[points[0][0] - 0.6, points[0][1]], [points[0][0] + 0.6, points[0][1]]] : points).map((point) => point.map((each) => each.toFixed(2)).join(",")).join(" ");
+    const text = (points) => (points.length === 1 ? [points[0], points[0]] : points).map((point) => point.map((each) => each.toFixed(2)).join(",")).join(" ");
     const area = (points) => <polygon points={`${points[0][0].toFixed(2)},${HEIGHT} ${text(points)} ${points.at(-1)[0].toFixed(2)},${HEIGHT}`} />;
-    return <g key={name} class={tone(series, number)}>{series.length === 1 && parts.filter((points) => points.length > 1).map(area)}{parts.map((points) => <polyline points={text(points)} />)}</g>;
+    return <g key={name} class={tone(series, number)}>{series.length === 1 && parts.filter((points) => points.length > 1).map(area)}{parts.map((points) => <polyline class={points.length === 1 ? "is-point" : undefined} points={text(points)} />)}</g>;
   });
 }
 

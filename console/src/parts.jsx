@@ -41,9 +41,10 @@ export const Tile = ({ label, value, note, metric }) => (
 export const Loading = () => <p class="loading" role="status">Loading…</p>;
 
 // Columns from the index `numbers` on are numbers: aligned to the right.
+// On a phone, style.css shows each row as a block and each cell with its heading; the roles keep it a table.
 export const Table = ({ head, rows, empty, label, numbers = head.length }) => rows.length === 0 ? <p class="note">{empty}</p> : (
-  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table><thead><tr>{head.map((name, index) => <th scope="col" class={index >= numbers ? "number" : undefined}>{name}</th>)}</tr></thead>
-    <tbody>{rows.map((row) => <tr>{row.map((cell, index) => <td class={index >= numbers ? "number" : undefined}>{cell}</td>)}</tr>)}</tbody></table></div>
+  <div class="scroll" tabIndex={0} role="region" aria-label={label}><table role="table"><thead role="rowgroup"><tr role="row">{head.map((name, index) => <th scope="col" role="columnheader" class={index >= numbers ? "number" : undefined}>{name}</th>)}</tr></thead>
+    <tbody role="rowgroup">{rows.map((row) => <tr role="row">{row.map((cell, index) => <td role="cell" data-label={typeof head[index] === "string" ? head[index] : undefined} class={index >= numbers ? "number" : undefined}>{cell}</td>)}</tr>)}</tbody></table></div>
 );
 
 export function Page({ title, lead, actions, children }) {

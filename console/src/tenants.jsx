@@ -110,14 +110,14 @@ export function Tenants() {
   const done = (tenant) => { setEdited(null); setRotated(null); setProblem(null); if (tenant.api_key) setIssued(tenant); reload(); };
   const attempt = (work) => async () => { try { await work(); setProblem(null); reload(); } catch (found) { setProblem(found); } };
   const used = new Map((statistics?.tenants || []).map((each) => [each.tenant, each.gpu_seconds_today]));
-  const limit = (value, shown = (number) => number) => (value === null ? "none" : shown(value));
+  const limit = (value, shown = (number) => number) => (value === null ? "no limit" : shown(value));
   return (
     <Page title="Tenants" actions={<button type="button" class="primary" onClick={() => { setRotated(null); setEdited(NEW); }}>Add tenant</button>}>
       <Notice problem={problem || error} />
       {issued && <Key issued={issued} onClose={() => setIssued(null)} />}
       {edited && screening && <Editor key={edited.id} tenant={edited} categories={screening.data} onDone={done} onClose={() => setEdited(null)} />}
       {rotated && <Rotate key={rotated.id} tenant={rotated} onIssued={done} onProblem={setProblem} onClose={() => setRotated(null)} />}
-      {data && <section class="card"><Table label="Tenants" empty="There are no tenants." head={["Tenant", "Scopes", "Weight", "GPU time today", "Per day", "Queued", "Running", <span class="quiet">Actions</span>]}
+      {data && <section class="card"><Table label="Tenants" empty="There are no tenants." head={["Tenant", "Scopes", "Weight", "GPU time today", "At most per day", "At most queued", "At most running", <span class="quiet">Actions</span>]}
         rows={data.data.map((each) => [<strong>{each.id}{each.is_enabled ? "" : " (disabled)"}</strong>, each.scopes.join(", "), each.weight, seconds(used.get(each.id) ?? 0), limit(each.max_gpu_seconds_per_day, seconds), limit(each.max_queued), limit(each.max_running),
           <div class="actions"><button type="button" aria-label={`Change ${each.id}`} onClick={() => { setRotated(null); setEdited(each); }}>Change</button><button type="button" aria-label={`New key for ${each.id}`} onClick={() => { setEdited(null); setRotated(each); }}>New key</button>
             {each.is_enabled ? <SureButton label="Disable" sure="Disable: its keys stop working" aria-label={`Disable ${each.id}`} onSure={attempt(() => patch(`/v1/tenants/${each.id}`, { is_enabled: false }))} />

@@ -30,14 +30,17 @@ SHOTS = {
     "-dark": ["create", "clips", "service", "queue"],
     "-phone": ["create", "clips", "service", "tenants", "queue"],
 }
-CREATE = """async ([prompt, seconds]) => {
-    const headers = {"Content-Type": "application/json"};
+CREATE = """async ([prompt, seconds, key]) => {
+    const headers = {"Content-Type": "application/json", ...(key && {Authorization: `Bearer ${key}`})};
     const body = JSON.stringify({prompt, seconds, seed: 7, steps: 6});
     return (await (await fetch("/v1/videos", {method: "POST", headers, body})).json()).id;
 }"""
+# Adds a tenant, unless the data folder has it, and returns a key.
 ADD_TENANT = """async (body) => {
     const headers = {"Content-Type": "application/json"};
     await fetch("/v1/tenants", {method: "POST", headers, body: JSON.stringify(body)});
+    const rotate = {method: "POST", headers, body: JSON.stringify({overlap_seconds: 86400})};
+    return (await (await fetch(`/v1/tenants/${body.id}/rotate`, rotate)).json()).api_key;
 }"""
 IS_PLAYING = "document.querySelector('video')?.currentTime > 0.3"
 # The middle of the clip, so that every call takes the same picture.
@@ -47,7 +50,12 @@ STILL = """() => new Promise((resolve) => {
     video.addEventListener("seeked", resolve, {once: true});
     video.currentTime = video.duration / 2;
 })"""
-DELETE = "async (id) => (await fetch(`/v1/videos/${id}`, {method: 'DELETE'})).status"
+DELETE = """async ([id, key]) => {
+    const headers = key ? {Authorization: `Bearer ${key}`} : {};
+    return (await fetch(`/v1/videos/${id}`, {method: "DELETE", headers})).status;
+}"""
+# The plot of the queue has something to show.
+HAS_PLOT = "document.querySelector('.chart polyline')?.points.numberOfItems >= 6"
 COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
 # A deadline that a busy machine without a GPU meets.
 SETTINGS = {"FILMGATE_API__USD_PER_GPU_HOUR": "2.5", "FILMGATE_ADMISSION__SLO_SECONDS": "900"}
@@ -61,21 +69,17 @@ STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status 
 
 
 def add_tenants(page):
-    """Two teams beside the tenant `local`."""
-    for body in (
-        {"id": "design", "max_queued": 20},
-        {"id": "news", "weight": 2, "max_gpu_seconds_per_day": 36000},
-    ):
-        page.evaluate(ADD_TENANT, body)
+    """The keys of two teams beside the tenant `local`."""
+    teams = {"id": "design", "max_queued": 20}, {"id": "news", "weight": 2, "max_gpu_seconds_per_day": 36000}
+    return [page.evaluate(ADD_TENANT, body) for body in teams]
 
 
 def fill(page, url):
     """Render a clip for every prompt, unless the data folder has them."""
     page.goto(url)
-    add_tenants(page)
-    cancel_jobs(page, page.evaluate(LEFT_OVER))  # of a call that was interrupted
+    cancel_jobs(page, [(video, None) for video in page.evaluate(LEFT_OVER)])  # of an interrupted call
     if page.evaluate(COUNT_CLIPS) == 0:
-        ids = [page.evaluate(CREATE, [prompt, "1"]) for prompt in reversed(PROMPTS)]
+        ids = [page.evaluate(CREATE, [prompt, "1", None]) for prompt in reversed(PROMPTS)]
         wait_until(lambda: page.evaluate(STATUS, ids[-1]), 1200, interval=0.5)
 
 
@@ -97,7 +101,7 @@ def take(page, url, name):
     if name == "create":
         page.locator(".estimate strong").wait_for()
     if name == "queue":
-        page.locator(".chart polygon").wait_for()  # the line begins with the second reading
+        wait_until(lambda: page.evaluate(HAS_PLOT), interval=0.5)
         page.get_by_role("button", name=re.compile("^Drain")).first.wait_for(timeout=300_000)
     if name == "service":
         page.get_by_label("Range").select_option("hour")
@@ -106,31 +110,35 @@ def take(page, url, name):
     page.mouse.move(700, 5)
 
 
-def add_jobs(page):
-    """Jobs that wait, until `cancel_jobs`."""
-    return [page.evaluate(CREATE, [prompt, "4"]) for prompt in PROMPTS]
+def add_jobs(page, keys):
+    """Jobs of three tenants that wait, until `cancel_jobs`: their ids and keys."""
+    owners = [None, *keys] * 2
+    return [
+        (page.evaluate(CREATE, [prompt, "4", key]), key) for prompt, key in zip(PROMPTS, owners, strict=True)
+    ]
 
 
-def cancel_jobs(page, ids):
-    for video in reversed(ids):
+def cancel_jobs(page, jobs):
+    for job in reversed(jobs):
         # A running one is deleted when its worker has stopped, which can take longer than one request.
-        wait_until(lambda video=video: page.evaluate(DELETE, video) in (200, 404), 300, interval=0.5)
+        wait_until(lambda job=job: page.evaluate(DELETE, list(job)) in (200, 404), 300, interval=0.5)
 
 
 def shoot(context, url, view, folder):
     with context.new_page() as page:
         page.goto(url)
+        keys = add_tenants(page)
         clip = page.evaluate("async () => (await (await fetch('/v1/videos')).json()).data[0].id")
         addresses = {"create": "/#/", "clip": f"/#/clips/{clip}", "docs": "/docs", "metrics": "/docs/metrics"}
         for name in SHOTS[view]:
-            ids = add_jobs(page) if name == "queue" else []
+            jobs = add_jobs(page, keys) if name == "queue" else []
             take(page, url + addresses.get(name, f"/#/{name}"), name)
             page.screenshot(path=folder / f"console-{name}{view}.png")
-            cancel_jobs(page, ids)
+            cancel_jobs(page, jobs)
 
 
 def main(folder, data):
-    """Write the screenshots. `data` keeps the clips for the next call."""
+    """Write the screenshots. `data` keeps the clips and the history for the next call."""
     with sync_playwright() as playwright:
         server = ServerProcess(data, "--open", model="flipbook", **SETTINGS)
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
