@@ -2,8 +2,8 @@
 
 Reports the share of denoiser passes that were computed, the PSNR to `full`, and the scores of Flipbook's
 judge. Weights in eight bits are compared in the same way. `--others` adds other ways to compute less: caches
-of diffusers, and fewer steps. `--plan 0.2,0.1,3,1` adds a level with this `start_share`, `end_share`,
-`interval` and `guidance_interval`.
+of diffusers, EasyCache, and fewer steps. `--plan 0.2,0.1,3,1` adds a level with this `start_share`,
+`end_share`, `interval` and `guidance_interval`.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from training.flipbook.judge import judge_clip
 from training.flipbook.prompts import EvalPrompt, write_eval_prompts
 from training.flipbook.scoring import EvalResult, tally
 
+from benchmarks.easy_cache import EasyCache, easy_cache
 from filmgate.jobs import Size
 from filmgate.models.quality import FULL, LEVELS, QualityLevel
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
@@ -32,6 +33,7 @@ Around = Callable[[], AbstractContextManager[None]]
 """What a way to compute less does around each clip."""
 FIRST_BLOCK_THRESHOLDS = (0.05, 0.1)
 MAG_THRESHOLDS = (0.01, 0.02, 0.06)
+EASY_THRESHOLDS = (0.03, 0.05, 0.08)  # the authors use 0.05 for Wan 2.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,11 @@ def cached(run: Run, config: Any) -> Around:
     return around
 
 
+def easily_cached(run: Run, threshold: float) -> Around:
+    """EasyCache, empty at the start of each clip."""
+    return lambda: easy_cache(run.pipe.transformer, EasyCache(threshold, run.steps, run.passes_per_step))
+
+
 def read_mag_ratios(run: Run) -> list[float]:
     """Calibrate MagCache on the first prompt. diffusers prints the ratios; it does not return them."""
     from diffusers.hooks import MagCacheConfig
@@ -154,6 +161,8 @@ def compare(run: Run, levels: Sequence[QualityLevel], *, has_others: bool) -> di
         for threshold in MAG_THRESHOLDS:
             config = MagCacheConfig(threshold=threshold, num_inference_steps=run.steps, mag_ratios=ratios)
             found[f"MagCache {threshold:g}"] = score(*run.make_clips(cached(run, config)))
+        for threshold in EASY_THRESHOLDS:
+            found[f"EasyCache {threshold:g}"] = score(*run.make_clips(easily_cached(run, threshold)))
     return found
 
 
