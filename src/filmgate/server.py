@@ -112,7 +112,7 @@ def open_services(
     screener = open_screener(settings.admission.rules_file, settings.classifier)
     parts = (queue, reader, store, forecast, models, screener, queue.digests, router, audit)
     admitting = AdmissionServices(*parts, read_starting, tracer, adapters)
-    admission = Admission(admitting, settings.admission, settings.slo)
+    admission = Admission(admitting, settings.admission, settings.slo, settings.pipeline.codec)
     api = Services(
         admission=admission,
         queue=queue,

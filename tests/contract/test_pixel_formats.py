@@ -11,6 +11,9 @@ from PIL import Image
 
 from filmgate.errors import UsageError
 from filmgate.jobs import StillKind
+from filmgate.models.pixel_formats import FORMATS as CODEC_FORMATS
+from filmgate.pipeline.clip_writer import ClipOutputs
+from filmgate.pipeline.control import Control
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
     ClipEncoder,
@@ -20,7 +23,11 @@ from filmgate.pipeline.encode.encoder import (
 )
 from filmgate.pipeline.encode.frames import to_video_frame
 from filmgate.pipeline.encode.stills import StillPaths, Stills
+from filmgate.pipeline.render import Renderer
+from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.colour import PlanarYuv, Yuv420, yuv_layout
+from filmgate.settings import PipelineSettings
+from tests.clip_requests import make_clip_request
 from tests.spools import spooled_clip
 
 WIDTH, HEIGHT, FRAMES = 64, 48, 4
@@ -101,6 +108,18 @@ def test_every_software_encoder_writes_the_formats_it_has(codec, pixel_format):
     assert np.abs(as_rgb(decoded[0]) - as_rgb(to_video_frame(frames[0], layout))).mean() < 0.03
 
 
+@pytest.mark.parametrize("codec", CODEC_FORMATS)
+def test_admission_knows_what_the_encoder_of_each_codec_can_write(codec):
+    def can_write(pixel_format):
+        try:
+            check_pixel_format(codec, pixel_format)
+        except UsageError:
+            return False
+        return True
+
+    assert [one for one in FORMATS if can_write(one)] == list(CODEC_FORMATS[codec])
+
+
 @pytest.mark.parametrize(
     ("pixel_format", "expected"),
     [("yuv420p", "yuv420p"), ("yuv420p10", "p010le"), ("yuv422p", "nv16"), ("yuv422p10", "p210le")],
@@ -125,3 +144,16 @@ def test_stills_are_made_from_ten_bits_too():
     with Image.open(io.BytesIO(made[StillKind.PREVIEW])) as picture:
         shown = np.asarray(picture.convert("RGB"), np.float64) / 127.5 - 1
     assert np.abs(shown - ramp()[:, 0].permute(1, 2, 0).numpy()).mean() < 0.05
+
+
+def test_each_clip_of_a_renderer_has_the_format_of_its_request(model, tmp_path):
+    loaded = model("wan2.1")
+    renderer = Renderer(loaded, PipelineSettings(device="cpu"))
+    written = []
+    for pixel_format in ("yuv422p10", None):
+        request = make_clip_request(loaded, size="16x16", frames=1, steps=1, pixel_format=pixel_format)
+        path = tmp_path / f"{pixel_format}.mp4"
+        renderer.render(Prompt("a red ball"), request, path, ClipOutputs(), Control())
+        with av.open(path) as file:
+            written.append(file.streams.video[0].codec_context.pix_fmt)
+    assert written == ["yuv422p10le", "yuv420p"]

@@ -1,8 +1,9 @@
-"""Quality levels in requests: which are listed, refused and inherited, and what they cost."""
+"""Quality levels and pixel formats in requests: listed, refused and inherited, and what levels cost."""
 
 import pytest
 
 from filmgate.jobs import JobId, TenantId
+from filmgate.models.requests import VideoRequest, inherit
 from tests.service import running, settings_for
 
 LOCAL = TenantId("local")
@@ -72,3 +73,21 @@ def test_the_audit_log_has_the_level(client):
     made = client.post("/v1/videos", json={"prompt": "a red ball", "quality": "draft", "steps": 30}).json()
     records = client.get(f"/v1/videos/{made['id']}/audit").json()["data"]
     assert records[0]["details"]["spec"]["quality"] == "draft"
+
+
+def test_a_request_names_its_pixel_format_and_a_remix_inherits_it(client, service):
+    fields = {"prompt": "a red ball", "pixel_format": "yuv422p10"}
+    made = client.post("/v1/videos", json=fields).json()
+    assert made["pixel_format"] == "yuv422p10"
+    spec = service.services.reader.find(LOCAL, JobId(made["id"])).spec
+    assert spec.pixel_format == "yuv422p10"
+    inherited = inherit(VideoRequest("a blue ball"), spec, service.services.models.find("flipbook").limits)
+    assert inherited.pixel_format == "yuv422p10"
+    assert client.post("/v1/videos", json={"prompt": "a red ball"}).json()["pixel_format"] is None
+
+
+def test_a_pixel_format_that_the_codec_cannot_write_is_refused_with_the_list(client):
+    refused = client.post("/v1/videos", json={"prompt": "a red ball", "pixel_format": "rgb24"})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "pixel_format")
+    assert "yuv420p, yuv420p10, yuv422p, yuv422p10" in error["message"]

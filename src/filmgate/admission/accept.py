@@ -103,11 +103,16 @@ class Admission:
     """Decides which requests become jobs."""
 
     def __init__(
-        self, services: AdmissionServices, settings: AdmissionSettings, slo: SloSettings | None = None
+        self,
+        services: AdmissionServices,
+        settings: AdmissionSettings,
+        slo: SloSettings | None = None,
+        codec: str = "h264",
     ) -> None:
         self._services = services
         self._objectives = parse_objectives(slo or SloSettings(), settings.slo_seconds)
         self._settings = settings
+        self._codec = codec
         self._estimator = Estimator(services.reader)
         self._images = ReferenceImages(settings)
         parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
@@ -185,7 +190,7 @@ class Admission:
             request = inherit(request, source.spec, models.find(source.spec.model).limits)
         request = self._services.adapters.resolve(request, context.tenant.id)
         card = models.find(request.model)
-        spec = check_request(request, card.name, card.limits, self._settings)
+        spec = check_request(request, card.name, card.limits, self._settings, self._codec)
         screening = self._screen(context, spec)
         objective = self._objectives.of(context.tenant, spec)
         ticket = Ticket(

@@ -67,6 +67,11 @@ class CreateVideo(Form):
         description="One of the model's `quality_levels` in GET /v1/models; absent: "
         "`admission.default_quality`.",
     )
+    pixel_format: str | None = Field(
+        default=None,
+        description="Chroma rows and bits of the file: `yuv420p`, `yuv420p10`, `yuv422p` or `yuv422p10`. "
+        "Browsers play `yuv420p` only. Absent: `pipeline.pixel_format`.",
+    )
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
     input_reference: ImageReference | None = Field(default=None, description="The first frame.")
 
@@ -196,6 +201,7 @@ class Video(BaseModel):
     seed: int | None
     guidance: float | None
     lora: str | None = Field(description="The adapters and their scales.")
+    pixel_format: str | None = Field(description="As requested; null: that of the service.")
     negative_prompt: str | None
     error: VideoError | None
     stage: Stage | None

@@ -38,6 +38,7 @@ def to_video(services: Services, job: Job) -> Video:
         seed=job.spec.seed,
         guidance=job.spec.guidance,
         lora=job.spec.lora,
+        pixel_format=job.spec.pixel_format,
         negative_prompt=job.spec.negative_prompt,
         error=error_of(job),
         stage=job.progress.stage if job.has_started and job.progress and not is_waiting else None,

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "flipbook"
 _SUFFIXES = (".mp4", ".m4v")
 
+PixelFormat = Annotated[
+    str | None,
+    typer.Option(help="yuv420p, yuv420p10, yuv422p or yuv422p10. Browsers play yuv420p only."),
+]
+
 
 def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     prompt: Annotated[str | None, typer.Argument(help="What the clip shows.", show_default=False)] = None,
@@ -50,6 +55,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     quality: Annotated[
         str | None, typer.Option(help="full, balanced or draft: fewer passes at a stated difference.")
     ] = None,
+    pixel_format: PixelFormat = None,
     negative: Annotated[str, typer.Option(help="What the clip should not show.")] = "",
     image: Annotated[Path | None, typer.Option(help="Image to start from.")] = None,
     thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame to this file.")] = None,
@@ -79,6 +85,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         seed=seed,
         guidance=guidance,
         quality=quality,
+        pixel_format=pixel_format,
         negative_prompt=negative or None,
         image=_read_image(image) if image else None,
     )
@@ -186,12 +193,13 @@ def check_before_loading(tasks: list[ClipTask], settings: "Settings") -> list[st
     """Check what can be checked without the model; returns and prints the warnings of its card."""
     from filmgate.models.checks import check_request, find_card
 
-    admission = settings.admission
+    admission, codec = settings.admission, settings.pipeline.codec
     warnings: list[str] = []
     for task in tasks:
         card = find_card(task.request.model or DEFAULT_MODEL, admission)
         if card is not None:
-            warnings += card.warnings(check_request(task.request, card.name, card.limits, admission))
+            spec = check_request(task.request, card.name, card.limits, admission, codec)
+            warnings += card.warnings(spec)
     unique = list(dict.fromkeys(warnings))
     for warning in unique:
         typer.echo(f"warning: {warning}", err=True)

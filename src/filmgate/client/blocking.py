@@ -19,7 +19,8 @@ class Filmgate(Connection[httpx.Client]):
     def create(self, prompt: str, *, image: str | Path | None = None, **options: Any) -> Video:
         """Create a video.
 
-        Options: model, size, seconds, fps, steps, seed, guidance, lora, quality, negative_prompt.
+        Options: model, size, seconds, fps, steps, seed, guidance, lora, quality, pixel_format,
+        negative_prompt.
         """
         return self._run(self._create(prompt, image, options))
 

@@ -181,6 +181,7 @@ class VideoSpec:
     guidance: float | None = None
     lora: str | None = None  # adapters with their scales: `lightning:1,style:0.8`
     quality: str = "full"
+    pixel_format: str | None = None  # None: that of the service
     negative_prompt: str | None = field(default=None, repr=False)
     source: Source | None = None
     scaled_to: Size | None = None  # the size of the clip, if the model renders another

@@ -56,6 +56,7 @@ class VideoRequest:
     guidance: float | None = None
     lora: str | None = None
     quality: str | None = None
+    pixel_format: str | None = None
     negative_prompt: str | None = field(default=None, repr=False)
     image: UploadedFile | None = None
     image_url: str | None = field(default=None, repr=False)
@@ -111,6 +112,7 @@ def to_spec(
         guidance=limits.guidance.check("guidance", request.guidance),
         lora=request.lora,
         quality=effective_level(quality, steps),
+        pixel_format=request.pixel_format,
         negative_prompt=request.negative_prompt,
         scaled_to=scaled_to,
     )

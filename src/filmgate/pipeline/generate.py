@@ -48,7 +48,8 @@ class LocalModel:
         control: Control | None = None,
     ) -> RenderReport:
         """Render one clip. Raises UsageError for values outside the model's limits."""
-        spec = check_request(request, self.name, self._limits, self._settings.admission)
+        settings = self._settings
+        spec = check_request(request, self.name, self._limits, settings.admission, settings.pipeline.codec)
         clip = to_clip_request(spec, request.image.data if request.image else None)
         prompt = Prompt(spec.prompt, spec.negative_prompt or "", clip.guidance)
         metadata = {"model": self.name, "seed": str(clip.seed)}

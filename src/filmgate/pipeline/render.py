@@ -76,7 +76,8 @@ class Renderer:
         self._texts = TextCache(settings.text_cache_bytes)
         self._adapters = AdapterSwitch(model, adapters or AdapterCache(_no_adapter, 0))
         self._streams = open_streams(self._device)
-        self._writer: tuple[float, ClipWriter] | None = None
+        self._threads = threads_up_to(settings.encoder_threads)
+        self._writer: tuple[EncodeOptions, ClipWriter] | None = None
 
     def render(
         self, prompt: Prompt, request: ClipRequest, path: Path | None, outputs: ClipOutputs, control: Control
@@ -126,7 +127,7 @@ class Renderer:
     ) -> RenderReport:
         """The last three stages, from latents, new or from a checkpoint, to the finished clip."""
         control.enter_device()
-        clip = self._writer_for(request.fps).write(denoised.latents, path, outputs, control)
+        clip = self._writer_for(request).write(denoised.latents, path, outputs, control)
         seconds = {**denoised.stage_seconds, Stage.DECODE: clip.seconds}
         peak = torch.cuda.max_memory_allocated(self._device) if self._device.type == "cuda" else None
         return RenderReport(clip, request, seconds, denoised.is_text_cached, peak, peak_host_bytes())
@@ -157,16 +158,16 @@ class Renderer:
         with wiping(text.arguments):
             return self._fused.run(work, otherwise=otherwise)
 
-    def _writer_for(self, fps: int) -> ClipWriter:
-        if self._writer is None or self._writer[0] != fps:
-            s = self._settings
-            threads = threads_up_to(s.encoder_threads)
-            options = EncodeOptions(fps, s.codec, s.encoder, s.preset, s.crf, threads, s.pixel_format)
+    def _writer_for(self, request: ClipRequest) -> ClipWriter:
+        s = self._settings
+        pixel_format = request.pixel_format or s.pixel_format
+        options = EncodeOptions(request.fps, s.codec, s.encoder, s.preset, s.crf, self._threads, pixel_format)
+        if self._writer is None or self._writer[0] != options:
             together = CPU_LATENTS_PER_CHUNK if self._device.type == "cpu" else 1
             slots = (s.device_slots, s.host_slots)
             vae = self._model.pipe.vae
             writer = ClipWriter(vae, options, slots, latents_per_chunk=together, decoder=s.decoder)
-            self._writer = (fps, writer)
+            self._writer = (options, writer)
         return self._writer[1]
 
 

@@ -25,6 +25,7 @@ class ClipRequest:
     guidance: float
     lora: str | None = None
     quality: str = FULL
+    pixel_format: str | None = None
     image: Image.Image | None = None
     scaled_to: Size | None = None
 
@@ -44,6 +45,7 @@ def to_clip_request(spec: VideoSpec, image: bytes | None = None) -> ClipRequest:
         guidance=spec.guidance,
         lora=spec.lora,
         quality=spec.quality,
+        pixel_format=spec.pixel_format,
         image=None if image is None else _fit_image(image, spec.size),
         scaled_to=spec.scaled_to,
     )

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from filmgate.errors import ProviderCannot
 from filmgate.jobs import ManagedPolicy, Size, SourceKind, VideoSpec
+from filmgate.models.pixel_formats import PLAYABLE
 from filmgate.models.quality import FULL
 from filmgate.providers.base import ProviderModel, Rendition
 
@@ -45,6 +46,7 @@ def fit(spec: VideoSpec, model: ProviderModel) -> Rendition:
         fps=model.fps or spec.fps,
         seed=spec.seed if model.takes_seed else None,
         quality=spec.quality if spec.quality in model.quality else FULL,
+        pixel_format=None,
     )
     if not model.takes_options:
         near = replace(near, steps=None, guidance=None, negative_prompt=None)
@@ -96,6 +98,10 @@ def find_obstacles(spec: VideoSpec, rendition: Rendition, policy: ManagedPolicy)
         (
             len(spec.prompt) > model.max_prompt_chars,
             f"the prompt has {len(spec.prompt)} characters; {model.model} allows {model.max_prompt_chars}",
+        ),
+        (
+            spec.pixel_format not in {None, PLAYABLE},
+            f"{model.model} does not write {spec.pixel_format}",
         ),
         (not _takes_source(spec, rendition), f"{model.model} does not support this job's source"),
     )

@@ -220,3 +220,10 @@ def test_a_provider_without_the_quality_level_renders_in_full():
     plain = fit(draft, make_model())
     assert (plain.spec.quality, plain.changes) == ("full", ("quality draft -> full",))
     assert fit(draft, make_model(quality=("full", "draft"))).spec.quality == "draft"
+
+
+def test_a_provider_does_not_get_jobs_in_a_format_that_it_does_not_write():
+    playable = replace(SPEC, pixel_format="yuv420p")
+    assert adapt(playable, RAY, ANYTHING).changes == adapt(SPEC, RAY, ANYTHING).changes
+    with pytest.raises(ProviderCannot, match="does not write yuv422p10"):
+        adapt(replace(SPEC, pixel_format="yuv422p10"), RAY, ANYTHING)

@@ -52,7 +52,8 @@ def measure_alone(location: str, options: dict[str, Any], rounds: int, settings:
         named = {name: options[name] for name in ("steps", "guidance", "quality") if name in options}
         seconds = float(options["seconds"]) if "seconds" in options else None
         asked = VideoRequest("a red ball rolls over the grass", size=size, seconds=seconds, seed=1, **named)
-        request = to_clip_request(check_request(asked, model.name, model.limits, settings.admission))
+        codec = settings.pipeline.codec
+        request = to_clip_request(check_request(asked, model.name, model.limits, settings.admission, codec))
         times = _measure(model, request, rounds, settings)
     finally:
         release(model.pipe, model.placement.device)
