@@ -75,6 +75,7 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             from filmgate.models.adapters import open_adapters
             from filmgate.pipeline.loading.adapters import AdapterCache
             from filmgate.telemetry.gpu_metrics import GpuCollector
+            from filmgate.telemetry.rdma import RdmaCollector
             from filmgate.worker.golden import SqlGoldenClips
             from filmgate.worker.gpu_runner import GpuRunner  # imports torch
 
@@ -90,6 +91,7 @@ def run_on_gpu(settings: "Settings", given: list[str], on_ready: "Callable[[], N
             )
             runner = GpuRunner(folders, settings.pipeline, parts.metrics, goldens, watch_seconds, adapters)
             parts.registry.register(GpuCollector(lambda: runner.gpu_state))
+            parts.registry.register(RdmaCollector())
             return runner
 
         run_worker(settings, make_runner, on_ready, start_up)

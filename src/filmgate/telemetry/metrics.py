@@ -242,6 +242,15 @@ CANARY_PASSED_AT = _gauge(
     _WORKER, "canary_passed_timestamp_seconds", "When a canary clip was last right.", "model"
 )
 
+RDMA_ERRORS = _counter(
+    _WORKER,
+    "rdma_errors",
+    "Errors of RDMA network adapters such as EFA, by the kernel's name of the counter.",
+    "device",
+    "port",
+    "counter",
+)
+
 GPU_UP = _gauge(_GPU, "gpu_up", "1 while NVML answers for the GPU; 0: the GPU is lost.", "gpu")
 GPU_HEALTHY = _gauge(
     _GPU, "gpu_healthy", "0 after a double-bit error, a row remapping failure or a lost GPU.", "gpu"
