@@ -49,7 +49,7 @@ function Audit({ video }) {
 function Details({ initial }) {
   const [video, preview, setVideo] = useVideo(initial);
   const open = (created) => { location.hash = `#/clips/${created.id}`; };
-  const facts = [["Id", video.id], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
+  const facts = [["Id", video.id], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Pixel format", video.pixel_format], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
     ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", route(video)],
     ["Screening", video.screening], ["Trace", video.trace_id], ["Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
   const body = toBody(video);

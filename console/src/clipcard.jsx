@@ -5,7 +5,7 @@ import { cost, isFinal, seconds, when } from "./format.js";
 import { useModels, useVideo } from "./hooks.js";
 import { Bar, CopyButton, Notice, Picture, Player, State, SureButton, streamLink } from "./parts.jsx";
 
-const SETTINGS = ["model", "size", "seconds", "fps", "steps", "guidance", "seed", "quality", "lora", "negative_prompt"];
+const SETTINGS = ["model", "size", "seconds", "fps", "steps", "guidance", "seed", "quality", "lora", "negative_prompt", "pixel_format"];
 
 // The request that creates this clip again.
 export function toBody(video) {
