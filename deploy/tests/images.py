@@ -17,6 +17,12 @@ ROOT = Path(__file__).parents[2]
 BASE = "docker.io/library/debian:trixie-slim"
 # A proxy between the build and PyPI may have a certificate of its own.
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
+# The date of the images and of every file in their layers.
+EPOCH = 1700000000
+LIMITS = (
+    "--network=host", "--cgroups=disabled", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
+    "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges",
+)  # fmt: skip
 TOOLS = ("buildah", "podman", "mmdebstrap")
 
 
@@ -36,11 +42,7 @@ class Images:
         return [tool, *map(str, storage), *map(str, arguments)]
 
     def run(self, tool, *arguments):
-        done = subprocess.run(
-            self.command(tool, *arguments), capture_output=True, text=True, check=False, cwd=ROOT
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done.stdout.strip()
+        return _output(self.command(tool, *arguments))
 
     def ensure_base(self):
         """A minimal Debian as the base image, unless the storage has one."""
@@ -58,7 +60,8 @@ class Images:
         self.ensure_base()
         self.run(
             "buildah", "bud", "--pull-never", "--isolation=chroot", "--network=host",
-            "--build-arg", "SOURCE_DATE_EPOCH=1700000000", "--build-arg", "VERSION=test", *options,
+            "--build-arg", f"SOURCE_DATE_EPOCH={EPOCH}", "--timestamp", EPOCH,
+            "--build-arg", "VERSION=test", *options,
             "-f", "deploy/Dockerfile", "--target", target, "-t", tag, ".",
         )  # fmt: skip
 
@@ -68,6 +71,24 @@ class Images:
     def size_bytes(self, tag):
         (found,) = json.loads(self.run("podman", "image", "inspect", tag))
         return found["Size"]
+
+    def digest(self, tag):
+        """The digest of the image's configuration, which names the digests of all layers."""
+        (found,) = json.loads(self.run("podman", "image", "inspect", tag))
+        return found["Id"]
+
+    def python(self, tag, script):
+        """What a Python script prints in a container of the image, with a read-only root."""
+        options = [
+            *LIMITS,
+            "--tmpfs",
+            "/tmp:exec",
+            "--volume",
+            f"{script}:/script.py:ro",
+            "--entrypoint",
+            "python",
+        ]
+        return _output(_in_cgroup2(self.command("podman", "run", "--rm", *options, tag, "/script.py")))
 
     @contextmanager
     def mounted(self, tag):
@@ -81,11 +102,7 @@ class Images:
     @contextmanager
     def container(self, tag, *arguments, data, **environ):
         """A process with a read-only root, without capabilities; its host is that of the test."""
-        options = [
-            "--network=host", "--cgroups=disabled", "--ulimit", "nofile=1024:1024",
-            "--ulimit", "nproc=4096:4096", "--read-only", "--cap-drop", "ALL",
-            "--security-opt", "no-new-privileges", "--tmpfs", "/tmp", "--volume", f"{data}:/data",
-        ]  # fmt: skip
+        options = [*LIMITS, "--tmpfs", "/tmp", "--volume", f"{data}:/data"]
         variables = [part for name, value in environ.items() for part in ("--env", f"{name}={value}")]
         command = self.command("podman", "run", "--rm", *options, *variables, tag, *arguments)
         process = subprocess.Popen(_in_cgroup2(command), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -95,6 +112,12 @@ class Images:
             if process.poll() is None:
                 process.kill()
             process.communicate(timeout=60)
+
+
+def _output(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout.strip()
 
 
 def _in_cgroup2(command):
