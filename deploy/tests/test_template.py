@@ -110,6 +110,18 @@ def test_a_role_has_the_policy_that_filmgate_tests_and_stays_in_its_region(templ
         assert verdicts == [False, "denied"]
 
 
+def test_no_role_reads_what_is_beside_the_models(template):
+    """S2-41: checkpoints/ and datasets/ of the models bucket belong to training."""
+    for role in Role:
+        policy, _ = template["Resources"][f"{role.title()}Role"]["Properties"]["Policies"]
+        readable = {
+            folder: is_allowed(policy["PolicyDocument"], "s3:GetObject", f"arn:aws:s3:::weights/{folder}/a")
+            for folder in ("models", "checkpoints", "datasets")
+        }
+        assert (readable["checkpoints"], readable["datasets"]) == (False, False)
+        assert readable["models"] or role is not Role.WORKER
+
+
 def test_the_managed_role_may_also_call_the_region_of_its_provider(monkeypatch):
     monkeypatch.setenv("FILMGATE_PROVIDER__REGION", "us-west-2")
     roles = of_type(build(*FULL), "AWS::IAM::Role")

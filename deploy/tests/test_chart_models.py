@@ -1,0 +1,41 @@
+"""Where a worker's weights are, and that its init container puts them there."""
+
+import pytest
+
+from deploy.tests.charts import containers, environment, render_values
+
+WORKER = "workers.wan.cache"
+VOLUMES = {
+    "emptyDir": {"emptyDir": {"sizeLimit": "50Gi"}},
+    "memory": {"emptyDir": {"medium": "Memory", "sizeLimit": "50Gi"}},
+    "claim": {"persistentVolumeClaim": {"claimName": "fsx-models"}},
+    "hostPath": {"hostPath": {"path": "/mnt/models", "type": "DirectoryOrCreate"}},
+}
+
+
+@pytest.mark.parametrize("kind", VOLUMES)
+def test_the_init_container_and_the_worker_share_the_volume_of_the_cache(kind):
+    """S0-17, S0-31, S1-15, S1-36, S2-25"""
+    given = {"kind": kind, "size": "50Gi", "claim": "fsx-models", "path": "/mnt/models"}
+    options = [part for name, value in given.items() for part in ("--set", f"{WORKER}.{name}={value}")]
+    pod = render_values("one-tenant", *options).pods["films-worker-wan"]
+    (volume,) = [one for one in pod["spec"]["volumes"] if one["name"] == "models"]
+    assert volume == {"name": "models"} | VOLUMES[kind]
+    pull, worker = containers(pod)
+    for container in (pull, worker):
+        assert {"name": "models", "mountPath": "/models"} in container["volumeMounts"]
+        assert environment(container)["FILMGATE_MODELS__CACHE"] == "/models"
+    assert pull["args"][:2] == ["models", "pull"]
+
+
+def test_weights_in_memory_count_against_the_limit_of_the_container_that_pulls_them():
+    """S0-31: a pull into RAM must not be killed by the small limit that a pull to disk has."""
+    pods = [
+        render_values("one-tenant", "--set", f"{WORKER}.kind={kind}").pods["films-worker-wan"]
+        for kind in ("emptyDir", "memory")
+    ]
+    pulls, workers = zip(*(containers(pod) for pod in pods), strict=True)
+    assert [pull["resources"]["limits"]["memory"] for pull in pulls] == [
+        "4Gi",
+        workers[1]["resources"]["limits"]["memory"],
+    ]
