@@ -69,11 +69,13 @@ release-check: $(STAMP) $(HELM) newest-check
 	FILMGATE_TEST_RELEASE=1 FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -rs deploy/tests --timeout 3600
 
 # The tests of the parts that use torch, diffusers, PyAV and FastAPI, with the newest versions that pyproject.toml allows,
-# in an environment of their own. torch comes with CUDA: 3 GB to download, 5 GB on disk.
+# in an environment of their own. torch comes with CUDA: 3 GB to download, 5 GB on disk. NEWEST_PINS holds packages back:
+# NEWEST_PINS="torch==2.13.0+cpu" tries everything else without CUDA.
 NEWEST := build/newest
+NEWEST_PINS ?=
 newest-check:
 	rm -rf $(NEWEST) && $(PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --quiet --editable ".[worker,aws,dev]"
+	$(NEWEST)/bin/python -m pip install --quiet --editable ".[worker,aws,dev]" $(NEWEST_PINS)
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable > build/newest.txt
 	diff --side-by-side --suppress-common-lines constraints.txt build/newest.txt || true
 	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile tests/unit tests/contract tests/integration/test_families.py \

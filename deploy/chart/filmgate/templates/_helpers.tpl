@@ -20,7 +20,8 @@ filmgate/tenant: {{ . }}
 
 {{- define "filmgate.image" -}}
 {{- $image := index .root.Values.image .kind -}}
-{{ $image.repository }}:{{ $image.tag | default .root.Chart.AppVersion }}
+{{- $built := eq .kind "worker" | ternary "cuda13.0-py313" "py313" -}}
+{{ $image.repository }}:{{ $image.tag | default (printf "%s-%s" .root.Chart.AppVersion $built) }}
 {{- end -}}
 
 {{/* Every setting as a variable. `own` overrides `settings`. */}}

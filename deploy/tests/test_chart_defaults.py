@@ -1,0 +1,45 @@
+"""What the chart does without being asked: replicas, spread, tags, migration, and the life of nodes."""
+
+import re
+
+from deploy.tests.charts import CHART, ROOT, containers, render_values
+
+
+def test_the_api_has_two_replicas_in_two_zones_and_a_rollout_never_has_fewer():
+    """S1-19"""
+    spec = render_values("one-tenant").one("Deployment", "-api")["spec"]
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, 0)
+    pod = spec["template"]
+    spread = {one["topologyKey"]: one for one in pod["spec"]["topologySpreadConstraints"]}
+    assert set(spread) == {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    for one in spread.values():
+        assert one["maxSkew"] == 1
+        assert one["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_default_tags_are_those_that_the_docs_build():
+    """S2-45"""
+    built = set(re.findall(r"-t (filmgate-\S+:\S+) \.", (ROOT / "docs/deploy.md").read_text()))
+    version = re.search(r'^appVersion: "?([\d.]+)', (CHART / "Chart.yaml").read_text(), re.MULTILINE)[1]
+    assert built == {f"filmgate-server:{version}-py313", f"filmgate-worker:{version}-cuda13.0-py313"}
+    pods = render_values("one-tenant").pods.values()
+    assert {container["image"] for pod in pods for container in containers(pod)} == built
+
+
+def test_the_database_is_migrated_before_new_pods_start():
+    job = render_values("one-tenant").one("Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    (container,) = containers(job["spec"]["template"])
+    assert container["args"] == ["deploy", "migrate"]
+
+
+def test_nodes_expire_one_at_a_time_and_leave_pods_their_grace_period():
+    rendered = render_values("one-tenant")
+    pool = rendered.one("NodePool")["spec"]
+    assert pool["disruption"]["budgets"] == [{"nodes": "1"}]
+    assert pool["template"]["spec"]["expireAfter"] == "720h"
+    assert pool["template"]["spec"]["terminationGracePeriod"] == "30m"
+    assert rendered.pods["films-worker-wan"]["spec"]["terminationGracePeriodSeconds"] < 30 * 60
+    (ami,) = rendered.one("EC2NodeClass")["spec"]["amiSelectorTerms"]
+    assert re.fullmatch(r"al2023@v\d{8}", ami["alias"])
+    assert ami["alias"] >= "al2023@v20260917", "the driver branch of Blackwell"
