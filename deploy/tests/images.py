@@ -77,18 +77,11 @@ class Images:
         (found,) = json.loads(self.run("podman", "image", "inspect", tag))
         return found["Id"]
 
-    def python(self, tag, script):
-        """What a Python script prints in a container of the image, with a read-only root."""
-        options = [
-            *LIMITS,
-            "--tmpfs",
-            "/tmp:exec",
-            "--volume",
-            f"{script}:/script.py:ro",
-            "--entrypoint",
-            "python",
-        ]
-        return _output(_in_cgroup2(self.command("podman", "run", "--rm", *options, tag, "/script.py")))
+    def python(self, tag, program, *arguments):
+        """What a Python program prints in a container of the image, with a read-only root."""
+        options = [*LIMITS, "--tmpfs", "/tmp:exec", "--entrypoint", "python"]
+        command = self.command("podman", "run", "--rm", *options, tag, "-c", program, *arguments)
+        return _output(_in_cgroup2(command))
 
     @contextmanager
     def mounted(self, tag):
