@@ -1,12 +1,14 @@
 """Prometheus, promtool and Alertmanager from Debian's packages, and rule tests on simulated histories."""
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 import yaml
 
+from filmgate.slo.dashboards import all_dashboards
 from filmgate.slo.rules import INTERVAL
 
 # A folder with the programs, where they are not installed.
@@ -59,3 +61,13 @@ def check_histories(folder, rules, tests):
 def firing(alert):
     """PromQL: 1 if the alert fires, else 0."""
     return f'clamp_max(count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0), 1)'
+
+
+def dashboard_queries():
+    """(panel, PromQL) of every dashboard, with the variable replaced by a pattern that matches all."""
+    return [
+        (f"{dashboard['title']}: {panel['title']}", re.sub(r"\$(?!__)\w+", ".*", target["expr"]))
+        for dashboard in all_dashboards().values()
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+    ]

@@ -14,9 +14,10 @@ from botocore.exceptions import ClientError
 from filmgate.aws.clients import Endpoint, open_s3
 from filmgate.aws.deployment import TENANT_TAG, Deployment, TenantScope
 from filmgate.aws.policies import role_policy
-from filmgate.aws.resource_policies import assume_tenants, tenant_trust
+from filmgate.aws.resource_policies import tenant_trust
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
+from filmgate.aws.statements import allow, policy_document
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context
 from filmgate.aws.tenant_sessions import TenantSessions
 from filmgate.errors import StoreForbidden
@@ -66,7 +67,8 @@ class Site:
         sealing = json.dumps(role_policy(Role.API, TenantScope(DEPLOYMENT, TENANT_TAG)))
         iam.put_role_policy(RoleName=name, PolicyName="worker", PolicyDocument=by_tag)
         iam.put_role_policy(RoleName=name, PolicyName="api", PolicyDocument=sealing)
-        own = json.dumps(assume_tenants(ROLE))
+        assume = allow("AssumeForOneTenant", ["sts:AssumeRole", "sts:TagSession"], ROLE)
+        own = json.dumps(policy_document([assume]))
         iam.put_user_policy(UserName="worker", PolicyName="assume", PolicyDocument=own)
         key = iam.create_access_key(UserName="worker")["AccessKey"]
         self.environ = {

@@ -62,11 +62,6 @@ def tenant_trust(deployment: Deployment, users: Sequence[str]) -> Document:
     return policy_document([statement])
 
 
-def assume_tenants(role_arn: str) -> Document:
-    """The policy of a process that touches objects and keys in tagged sessions alone."""
-    return policy_document([allow("AssumeForOneTenant", ["sts:AssumeRole", "sts:TagSession"], role_arn)])
-
-
 def bucket_policy(deployment: Deployment) -> Document:
     """What the bucket denies to every caller, whatever the caller's own policy allows."""
     bucket = deployment.bucket_arn

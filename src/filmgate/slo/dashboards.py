@@ -13,17 +13,6 @@ def all_dashboards() -> dict[str, Document]:
     return {one.name: _to_document(one) for one in DASHBOARDS}
 
 
-def all_queries() -> list[tuple[str, str]]:
-    """(panel, PromQL) of every dashboard, with variables replaced by a pattern that matches all."""
-    found = []
-    for one in DASHBOARDS:
-        for panel in one.panels:
-            for query in panel.queries.values():
-                plain = query.replace(f"${one.variable[0]}", ".*") if one.variable else query
-                found.append((f"{one.title}: {panel.title}", plain))
-    return found
-
-
 def _to_document(dashboard: Dashboard) -> Document:
     variables: list[Document] = [{"name": "datasource", "type": "datasource", "query": "prometheus"}]
     if dashboard.variable is not None:

@@ -13,13 +13,13 @@ import yaml
 
 from filmgate.slo.alerts import TENANT_ALERT
 from filmgate.slo.cloudwatch import alarm_documents, conditions
-from filmgate.slo.dashboards import all_dashboards, all_queries
+from filmgate.slo.dashboards import all_dashboards
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts, gpu_alerts
 from filmgate.slo.recording import RECORDINGS
 from filmgate.slo.rules import rules_file
 from filmgate.slo.yaml_text import to_yaml
 from filmgate.telemetry.metrics import METRICS, Kind
-from tests.prometheus import check_histories, firing, promtool
+from tests.prometheus import check_histories, dashboard_queries, firing, promtool
 
 ROOT = Path(__file__).parents[3]
 ALERTS = all_alerts()
@@ -301,7 +301,7 @@ def exported_names():
     [
         *((a.name, a.expression) for a in ALERTS),
         *((r.name, r.expression) for r in RECORDINGS),
-        *all_queries(),
+        *dashboard_queries(),
     ],
 )
 def test_no_rule_and_no_panel_names_a_metric_that_the_code_does_not_export(where, query):
@@ -313,7 +313,7 @@ def test_no_rule_and_no_panel_names_a_metric_that_the_code_does_not_export(where
 def test_labels_in_rules_are_labels_of_the_metrics():
     known = {name for metric in METRICS for name in metric.labels}
     outside = {"instance", "job", "le", "class"}
-    for where, query in [*((a.name, a.expression) for a in ALERTS), *all_queries()]:
+    for where, query in [*((a.name, a.expression) for a in ALERTS), *dashboard_queries()]:
         groups = re.findall(r"by \(([^)]*)\)", query)
         used = {label.strip() for group in groups for label in group.split(",")}
         assert used <= known | outside, where
@@ -321,7 +321,7 @@ def test_labels_in_rules_are_labels_of_the_metrics():
 
 def test_promtool_parses_every_query_of_the_dashboards(tmp_path):
     """S2-63."""
-    rules = [{"record": f"panel:q{n}", "expr": query} for n, (_, query) in enumerate(all_queries())]
+    rules = [{"record": f"panel:q{n}", "expr": query} for n, (_, query) in enumerate(dashboard_queries())]
     (tmp_path / "q.yml").write_text(to_yaml({"groups": [{"name": "dashboards", "rules": rules}]}))
     code, output = promtool("check", "rules", tmp_path / "q.yml")
     assert code == 0, output

@@ -85,14 +85,6 @@ def place_in_service(load: float, batch: float, share: float) -> int:
     return n
 
 
-def servers_for(rate: float, service: float, wait: float, share: float, batch: float = 1.0) -> int | None:
-    """The fewest servers at which `share` of arrivals wait at most `wait` seconds; None above MAX_SERVERS."""
-    return fewest_servers(
-        lambda servers: wait_percentile(rate, service, servers, share, batch) <= wait,
-        math.floor(rate * service),
-    )
-
-
 def fewest_servers(is_enough: Callable[[int], bool], too_few: int) -> int | None:
     """The smallest number above `too_few` that is enough, or None. `is_enough` must be monotone."""
     low = too_few

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from filmgate.planner.fleet.queueing import erlang_c, servers_for, wait_percentile, wait_probability
+from filmgate.planner.fleet.queueing import erlang_c, fewest_servers, wait_percentile, wait_probability
 
 SERVICE = 60.0
 
@@ -61,13 +61,20 @@ def test_batch_arrivals_wait_more_often_than_single_arrivals():
     assert wait_probability(8, 4.0, batch=4) > wait_probability(8, 4.0)
 
 
+def servers_for(rate, wait):
+    """The fewest servers at which 95 % of arrivals wait at most `wait` seconds."""
+    return fewest_servers(
+        lambda servers: wait_percentile(rate, SERVICE, servers, 0.95) <= wait, math.floor(rate * SERVICE)
+    )
+
+
 @pytest.mark.parametrize("wait", [0.0, 5.0, 60.0, 600.0])
 def test_the_fewest_servers_are_enough_and_one_less_is_not(wait):
     rate = 3.3 / SERVICE
-    servers = servers_for(rate, SERVICE, wait, 0.95)
+    servers = servers_for(rate, wait)
     assert wait_percentile(rate, SERVICE, servers, 0.95) <= wait
     assert wait_percentile(rate, SERVICE, servers - 1, 0.95) > wait
 
 
 def test_there_is_no_answer_above_the_maximum_number_of_servers():
-    assert servers_for(1e6, SERVICE, 1.0, 0.95) is None
+    assert servers_for(1e6, 1.0) is None
