@@ -92,7 +92,7 @@ def test_a_plan_of_machines_with_many_gpus_buys_whole_machines():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no json", "cannot read"),
+        ("no json", "is not JSON"),
         ("[]", "is not a plan"),
         (
             json.dumps({"verdict": "No machine renders this clip", "fleet": None}),
@@ -109,7 +109,7 @@ def test_a_file_that_is_no_usable_plan_is_refused_with_the_reason(text, message,
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
         read_plan(path)
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         read_plan(tmp_path / "missing.json")
 
 
