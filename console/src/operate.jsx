@@ -32,6 +32,8 @@ export function Queue() {
   const heat = ({ gpu }) => isNumber(gpu?.temperature_celsius) ? `${Math.round(gpu.temperature_celsius)} °C` : "–";
   const memory = ({ gpu }) => !isNumber(gpu?.memory_used_bytes) ? "–" : isNumber(gpu.memory_total_bytes) ? `${gib(gpu.memory_used_bytes)} of ${gib(gpu.memory_total_bytes)}` : gib(gpu.memory_used_bytes);
   const state = (worker) => worker.is_draining ? "draining" : worker.running ? "rendering" : "idle";
+  // A GPU worker prepares its next job while it renders.
+  const running = ({ running: jobs, capacity }) => `${Math.min(jobs, capacity)} of ${capacity}${jobs > capacity ? `, ${jobs - capacity} prepared` : ""}`;
   const [depth, setDepth] = useState();
   useEffect(() => { if (queue) setDepth([queue.queued]); }, [queue]);
   const readings = useReadings(depth);
@@ -50,7 +52,7 @@ export function Queue() {
       </>}
       <section class="card"><h2>Workers</h2>
         {workers && <Table label="Workers" empty="No worker is alive. Start one with `filmgate worker`." head={["Worker", "Device", "Models", "Route", "Temperature", "Memory", "Health", "State", "Running", <span class="quiet">Actions</span>]}
-          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, heat(worker), memory(worker), health(worker), state(worker), `${worker.running} of ${worker.capacity}`,
+          rows={workers.data.map((worker) => [<code>{worker.id}</code>, worker.device || "–", worker.models.join(", "), worker.route, heat(worker), memory(worker), health(worker), state(worker), running(worker),
             worker.is_draining ? null : <SureButton label="Drain" sure="Drain: finish its job, lease no other" aria-label={`Drain ${worker.id}`} onSure={act(`/v1/workers/${encodeURIComponent(worker.id)}/drain`, reloadWorkers)} />])} />}
       </section>
       {queue && <>
