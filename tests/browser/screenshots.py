@@ -63,6 +63,7 @@ LEFT_OVER = """async () => {
     const videos = (await (await fetch("/v1/videos?limit=100")).json()).data;
     return videos.filter((video) => video.status !== "completed").map((video) => video.id);
 }"""
+COUNT_WORKERS = "async () => (await (await fetch('/v1/workers')).json()).data.length"
 COUNT_CLIPS = "async () => (await (await fetch('/v1/videos')).json()).data.length"
 CONTENT = {"tenants": "td", "docs": ".operation", "metrics": ".metrics dt", "service": ".chart svg"}
 STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
@@ -75,8 +76,9 @@ def add_tenants(page):
 
 
 def fill(page, url):
-    """Render a clip for every prompt, unless the data folder has them."""
+    """Wait for the worker and render a clip for every prompt, unless the data folder has them."""
     page.goto(url)
+    wait_until(lambda: page.evaluate(COUNT_WORKERS), 300, interval=0.5)
     cancel_jobs(page, [(video, None) for video in page.evaluate(LEFT_OVER)])  # of an interrupted call
     if page.evaluate(COUNT_CLIPS) == 0:
         ids = [page.evaluate(CREATE, [prompt, "1", None]) for prompt in reversed(PROMPTS)]
