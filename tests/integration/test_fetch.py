@@ -3,7 +3,6 @@
 import ipaddress
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -105,7 +104,7 @@ def get(port, monkeypatch):
         return [LOCAL if host == "public.example" else ipaddress.ip_address("169.254.169.254")]
 
     def get(path, **limits):
-        bounds = FetchLimits(**{"seconds": 2, "max_bytes": 1000} | limits)
+        bounds = FetchLimits(**{"seconds": 60, "max_bytes": 1000} | limits)
         allowed = lambda address: address == LOCAL or is_public(address)  # noqa: E731
         return fetch(f"http://public.example/{path}", bounds, resolve, allowed)
 
@@ -135,11 +134,11 @@ def test_size_and_duration_are_limited(get):
 
 @pytest.mark.parametrize("part", ["informational", "headers", "chunk_line", "trailers"])
 def test_the_deadline_covers_every_part_of_the_response(get, part):
+    """The server sends until the test ends it."""
     Handler.is_over.clear()
-    started = time.monotonic()
     with pytest.raises(AddressRefused, match="timed out"):
         get(part, seconds=0.3)
-    assert time.monotonic() - started < 3
+    assert not Handler.is_over.is_set()
     Handler.is_over.set()
 
 
@@ -153,6 +152,15 @@ def test_the_deadline_covers_the_resolver_and_the_tls_handshake(port, monkeypatc
         monkeypatch.setitem(urls._PORTS, "https", silent.getsockname()[1])
         with pytest.raises(AddressRefused, match="timed out"):
             fetch("https://silent.example/", limits, lambda _host, _port: [LOCAL], lambda _address: True)
+
+
+def test_a_host_that_takes_too_long_to_connect_has_timed_out(get, monkeypatch):
+    def connect(*_arguments, **_options):
+        raise TimeoutError
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(AddressRefused, match="timed out"):
+        get("image")
 
 
 def test_the_status_of_a_failed_request_is_reported(get):

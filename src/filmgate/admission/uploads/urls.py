@@ -166,7 +166,7 @@ class _Alarm:
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._sock = sock
-        self._timer = threading.Timer(_left(deadline), self._ring)
+        self._timer = threading.Timer(max(0.0, deadline - time.monotonic()), self._ring)
         self._timer.daemon = True
         self.has_rung = False
 
@@ -190,6 +190,8 @@ class _Alarm:
 def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes | _Redirect:
     try:
         plain = socket.create_connection((str(address), hop.port), timeout=_left(deadline))
+    except TimeoutError as exc:
+        raise _timed_out() from exc
     except OSError as exc:
         raise AddressRefused("the host cannot be reached", option=OPTION) from exc
     # The alarm holds its own descriptor of the connection: wrapping a socket for TLS closes the plain one.
@@ -197,7 +199,8 @@ def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes 
         try:
             answer = _request(hop, plain, max_bytes)
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            if alarm.has_rung:
+            # The timeout of the socket is as long as the alarm, and either can be first.
+            if alarm.has_rung or isinstance(exc, TimeoutError):
                 raise _timed_out() from exc
             raise AddressRefused("the URL could not be fetched", option=OPTION) from exc
     # After the alarm a cut response can look complete.
