@@ -106,3 +106,34 @@ def test_every_block_of_a_guide_runs_is_read_or_says_why_it_cannot_run(page, tmp
             assert all(line.startswith(("filmgate ", ".venv/bin/filmgate ", "#")) for line in lines), lines
         else:
             assert block.language == "yaml", block
+
+
+def sentence_commands(text):
+    """The arguments of every command that a sentence names, such as `filmgate tenant list`."""
+    for line in re.findall(r"`(?:\.venv/bin/)?filmgate ([^`\n]+)`", text):
+        if not is_pattern(words := shlex.split(line)):
+            yield words
+
+
+def problems_of(words):
+    """Options that the command does not have, and arguments of a command that takes none."""
+    command, rest = find_command(words)
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    takes_some = any(each.param_type_name == "argument" for each in command.params)
+    options = [word for word in rest if word.startswith("-") and word != "-"]
+    unknown = [word for word in options if word.partition("=")[0] not in known]
+    return unknown or ([] if takes_some or options or hasattr(command, "commands") else rest)
+
+
+def test_a_wrong_command_in_a_sentence_is_noticed():
+    wrong = ["`filmgate aws policy ACCOUNT`", "`filmgate tenant list --nosuch`"]
+    assert [problems_of(words) for line in wrong for words in sentence_commands(line)] == [
+        ["ACCOUNT"],
+        ["--nosuch"],
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=show)
+def test_a_command_in_a_sentence_has_the_options_it_names(page):
+    wrong = {" ".join(words): problems_of(words) for words in sentence_commands(page.read_text())}
+    assert {line: found for line, found in wrong.items() if found} == {}
