@@ -4,8 +4,8 @@
 three users in every test run, in the environment of the tests.
 
 Two figures are promised: at most 120 s for an install from cached packages, at most 10 s for the first clip.
-Seconds depend on what else the machine does, so each is compared with the same work without Filmgate in the
-same run, and the seconds themselves are asserted where nothing else kept the machine busy (ADR 108).
+Seconds depend on what else the machine does, so they are asserted where nothing else kept it busy. The first
+clip is also compared with the same clip without Filmgate, in the same run (ADR 108).
 """
 
 import os
@@ -81,28 +81,14 @@ class Clone:
         self.folder = folder
         subprocess.run(["git", "clone", "--quiet", ROOT, folder / "filmgate"], check=True)
         subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
+        pip = [self.program("python"), "-m", "pip", "install", "--quiet", "--constraint", "constraints.txt"]
         with Stopwatch() as self.installed:
-            self._pip("install", "--quiet", "--constraint", "constraints.txt", f".{extras}")
+            subprocess.run([*pip, f".{extras}"], cwd=folder / "filmgate", check=True)
         (folder / "elsewhere").mkdir()
-
-    def install_packages_alone(self, folder):
-        """The same packages without Filmgate, into another environment: nothing to resolve or to build."""
-        listed = self._pip("freeze", stdout=subprocess.PIPE).stdout.splitlines()
-        packages = folder / "packages.txt"
-        packages.write_text("\n".join(line for line in listed if not line.startswith("filmgate")))
-        subprocess.run([sys.executable, "-m", "venv", folder / ".venv"], check=True)
-        with Stopwatch() as alone:
-            pip = [folder / ".venv/bin/python", "-m", "pip", "install", "--quiet", "--no-deps"]
-            subprocess.run([*pip, "--requirement", packages], check=True)
-        return alone
 
     def shipped(self, model):
         (found,) = (self.folder / ".venv").glob(f"lib/python*/site-packages/filmgate/models/shipped/{model}")
         return found
-
-    def _pip(self, *arguments, **options):
-        command = [self.program("python"), "-m", "pip", *arguments]
-        return subprocess.run(command, cwd=self.folder / "filmgate", check=True, text=True, **options)
 
     def program(self, name):
         return str(self.folder / ".venv/bin" / name)
@@ -152,11 +138,11 @@ def report(request):
     return request.config.get_terminal_writer().line
 
 
-def test_an_install_takes_little_longer_than_its_packages(whole, tmp_path, report):
-    alone = whole.install_packages_alone(tmp_path)
-    report(f"install: {whole.installed}; its packages alone: {alone}")
-    assert whole.installed.seconds <= 2 * alone.seconds
-    assert whole.installed.seconds <= INSTALL_SECONDS or not whole.installed.is_undisturbed
+def test_an_install_from_cached_packages_takes_two_minutes(whole, report):
+    report(f"install: {whole.installed}")
+    if not whole.installed.is_undisturbed:
+        pytest.skip(f"seconds say nothing here: the install took {whole.installed}")
+    assert whole.installed.seconds <= INSTALL_SECONDS
 
 
 def test_the_first_clip_takes_little_longer_than_the_same_clip_with_diffusers(whole, report):
