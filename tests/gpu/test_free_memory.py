@@ -12,7 +12,7 @@ import torch
 
 from filmgate.jobs import JobId, TenantId, VideoSpec
 from filmgate.pipeline.canary import read_luma
-from filmgate.pipeline.free_memory import held_free_memory, overwrite_free_memory
+from filmgate.pipeline.free_memory import DeviceMemory, held_free_memory, overwrite_free_memory
 from filmgate.settings import PipelineSettings
 from filmgate.worker import gpu_runner
 from filmgate.worker.base import ClipSource, RenderTask
@@ -91,6 +91,27 @@ def test_memory_that_two_streams_have_used_is_found_when_the_device_is_done_with
     del memory
     torch.cuda.synchronize()
     overwrite_free_memory(CUDA)
+    assert count_remains() == 0
+
+
+def test_a_stream_that_prepares_overwrites_its_own_memory_while_others_are_in_use():
+    own, other = torch.cuda.Stream(), torch.cuda.Stream()
+    mark(own)
+    mark(other)
+    memory = DeviceMemory(CUDA)
+    memory.hand_to("acme")
+    mark(own)
+    mark(other)
+    with torch.cuda.stream(own):
+        memory.prepare_for("globex")
+    remains = {}
+    with held_free_memory(CUDA) as blocks:
+        torch.cuda.synchronize()
+        for handle, block in blocks:
+            remains[handle] = remains.get(handle, 0) + (block.nbytes if block.any() else 0)
+    assert remains[own.cuda_stream] == 0
+    assert remains[other.cuda_stream] >= sum(SIZES)
+    memory.hand_to("globex")
     assert count_remains() == 0
 
 

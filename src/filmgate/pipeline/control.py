@@ -38,9 +38,10 @@ def _do_nothing() -> None:
 class Control:
     """Receives the progress of a running clip and can cancel it from any thread.
 
-    `enter_device` is called before the first denoising step, or before decode if there is none; it may wait
-    for the clip before. `leave_device` is called when the last work of the clip is queued. Both may be called
-    more than once.
+    `prepare_device` is called before the clip allocates anything, on the stream that prepares it beside the
+    clip before. `enter_device` is called before the first denoising step, or before decode if there is none;
+    it may wait for the clip before. `leave_device` is called when the last work of the clip is queued. The
+    last two may be called more than once.
     `on_step_down` is called with the name of the rung when memory ran out on the one above it.
     """
 
@@ -49,6 +50,7 @@ class Control:
     enter_device: Callable[[], None] = _do_nothing
     leave_device: Callable[[], None] = _do_nothing
     on_step_down: Callable[[str], None] = _ignore
+    prepare_device: Callable[[], None] = _do_nothing
 
     def cancel(self) -> None:
         """Stop the clip within one denoising step or one chunk."""

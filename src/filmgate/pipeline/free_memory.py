@@ -36,10 +36,21 @@ class DeviceMemory:
         """Whether the memory must be overwritten before this owner uses it."""
         return owner != self._owner
 
+    def prepare_for(self, owner: str | None) -> None:
+        """Overwrite what this thread's stream would use again, if it may hold the content of another owner.
+
+        Other streams may be in use by that owner's job.
+        """
+        if self.is_of_another(owner) and self._device.type == "cuda":
+            stream = torch.cuda.current_stream(self._device).cuda_stream
+            with held_free_memory(self._device, stream) as blocks:
+                for _, memory in blocks:
+                    memory.zero_()
+
     def hand_to(self, owner: str | None) -> None:
         """Overwrite all free memory if it may hold the content of another owner.
 
-        Call it on the compute stream, while no other job allocates memory. Raises OutOfMemory if one does.
+        Call it while no other job allocates memory. Raises OutOfMemory if one does.
         """
         if self.is_of_another(owner):
             overwrite_free_memory(self._device)
@@ -68,8 +79,10 @@ def overwrite_free_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def held_free_memory(device: torch.device) -> Iterator[list[tuple[int, Tensor]]]:
-    """All free memory as tensors of bytes, each with the handle of its stream, until the block ends.
+def held_free_memory(
+    device: torch.device, only_stream: int | None = None
+) -> Iterator[list[tuple[int, Tensor]]]:
+    """All free memory, or that of one stream, as bytes with the handle of their stream, until the block ends.
 
     Every block is allocated, so nobody else can get it in between.
     """
@@ -77,6 +90,8 @@ def held_free_memory(device: torch.device) -> Iterator[list[tuple[int, Tensor]]]
     torch.empty(1, device=device)  # the allocator looks which memory the device is done with
     segments = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     for handle, byte_count in find_free_blocks(segments, _index_of(device)):
+        if only_stream not in (None, handle):
+            continue
         with torch.cuda.stream(_open_stream(handle, device)):
             try:
                 held.append((handle, torch.empty(byte_count, dtype=torch.uint8, device=device)))

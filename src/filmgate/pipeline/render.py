@@ -114,6 +114,7 @@ class Renderer:
         What comes before the first pass runs beside the clip before.
         """
         with self._streams.beside_compute() if self.can_prepare else nullcontext():
+            control.prepare_device()
             text = self._encode_text(prompt, control)
             return self._run_denoiser(text, request, control, is_reused=self._is_reused)
 

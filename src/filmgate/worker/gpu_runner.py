@@ -181,9 +181,13 @@ class GpuRunner:
             if task.spec.model not in self._loaded.names:
                 steps.report(Step(Stage.LOAD, 0, 1))
             with self._loaded.using(task.spec.model) as (model, renderer):
-                if not renderer.can_prepare or self._memory.is_of_another(task.tenant_id):
+
+                def enter() -> None:
                     steps.take_turn()
-                self._memory.hand_to(task.tenant_id)
+                    self._memory.hand_to(task.tenant_id)
+
+                if not renderer.can_prepare or task.read_latents is not None:
+                    enter()
                 model.limits.check(task.spec)
                 request = to_clip_request(task.spec, _read_image(task))
 
@@ -191,10 +195,10 @@ class GpuRunner:
                     steps.reduced_to = rung
                     self._metrics.stepped_down(task.spec.model, rung)
 
-                control = Control(steps.on_progress, stop, steps.take_turn, task.turn.leave, step_down)
+                prepare = partial(self._memory.prepare_for, task.tenant_id)
+                control = Control(steps.on_progress, stop, enter, task.turn.leave, step_down, prepare)
                 denoised = _read_checkpoint(task, model)
                 if denoised is not None:
-                    steps.take_turn()
                     emit(Step(Stage.DECODE, 0, request.frames))
                     with wiping(denoised.latents):
                         _finish(renderer, denoised, request, steps, control, task.tenant_id or "")
