@@ -5,10 +5,12 @@
 
 import pytest
 
+from filmgate.planner.random_llm_plans import check_llm_plans
 from filmgate.planner.random_plans import check_plans, random_question
 from filmgate.planner.video.answer import plan_video
 
 QUESTIONS = 16
+LLM_QUESTIONS = 6
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,16 @@ def test_ninety_five_per_cent_of_the_verdicts_are_feasible_and_the_rest_are_flag
     assert found.with_target >= QUESTIONS / 8
     assert found.late_share <= 0.05
     assert found.late_unflagged == 0
+
+
+def test_language_models_cost_more_for_more_requests_and_tighter_targets_and_are_in_time(
+    catalog, calibration
+):
+    found = check_llm_plans(catalog, calibration, LLM_QUESTIONS)
+    assert found.problems == ()
+    assert found.compared == 4 * found.possible > 0
+    assert found.with_target >= LLM_QUESTIONS / 3
+    assert (found.late, found.late_unflagged) == (0, 0)
 
 
 def test_a_verdict_that_misses_in_some_simulations_says_so(catalog, calibration):

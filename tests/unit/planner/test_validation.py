@@ -20,8 +20,15 @@ def test_the_median_errors_of_time_are_no_worse_than_they_were(found):
     assert round(found.median_error("llm"), 3) <= 0.100
 
 
-def test_no_single_gpu_row_is_off_by_more_than_36_per_cent(found):
-    assert abs(found.worst_single_gpu("video", "measured", "llm").error) <= 0.36
+def test_no_single_gpu_row_is_off_by_more_than_a_third(found):
+    assert abs(found.worst_single_gpu("video", "measured", "llm").error) <= 1 / 3
+
+
+def test_models_with_many_and_with_few_experts_are_predicted_alike(found):
+    """Few tokens per expert are padded to whole tiles (ADR 0103)."""
+    errors = {row.id: row.error for row in found.counted("llm")}
+    assert abs(errors["gs-20b-h100"]) <= 0.2  # 32 experts
+    assert abs(errors["gs-120b-h100"]) <= 0.2  # 128 experts
 
 
 def test_first_tokens_under_load_are_within_a_quarter_although_no_constant_was_fitted_to_them(found):

@@ -30,6 +30,7 @@ def validate_command(
     from filmgate.cli.plan import inputs
     from filmgate.cli.plan.output import write
     from filmgate.planner.answer import rounded
+    from filmgate.planner.random_llm_plans import check_llm_plans
     from filmgate.planner.random_plans import check_plans
     from filmgate.planner.report.validation import to_validation_page
     from filmgate.planner.validation import validate
@@ -37,27 +38,29 @@ def validate_command(
     catalog = load_catalog()
     found = validate(catalog, inputs.today().isoformat())
     checked = check_plans(catalog, load_calibration(), questions) if questions else None
+    llm_checked = check_llm_plans(catalog, load_calibration(), questions) if questions else None
     if calibration:
         write(calibration, json.dumps(asdict(found.calibration), indent=1) + "\n")
-    page = to_validation_page(found, checked)
+    page = to_validation_page(found, checked, llm_checked)
     if docs:
         write(docs, page)
     if is_json:
         rows = [rounded(asdict(row)) for row in found.rows]
         document = {"rows": rows, "calibration": asdict(found.calibration)}
-        typer.echo(json.dumps(document | ({"questions": asdict(checked)} if checked else {})))
+        if checked and llm_checked:
+            document |= {"questions": asdict(checked), "llm_questions": asdict(llm_checked)}
+        typer.echo(json.dumps(document))
     elif not docs:
         typer.echo(page)
-    _fail_on(checked)
+    _fail_on([check for check in (checked, llm_checked) if check is not None])
 
 
-def _fail_on(checked: "PlanCheck | None") -> None:
+def _fail_on(checks: "list[PlanCheck]") -> None:
     """Exits with 1 if a property does not hold, or if too many verdicts are late."""
-    if checked is None or checked.is_good:
-        return
-    for problem in checked.problems:
-        typer.echo(problem, err=True)
-    typer.echo(
-        f"late: {checked.late} of {checked.with_target}, unflagged: {checked.late_unflagged}", err=True
-    )
-    raise typer.Exit(1)
+    bad = [check for check in checks if not check.is_good]
+    for check in bad:
+        for problem in check.problems:
+            typer.echo(problem, err=True)
+        typer.echo(f"late: {check.late} of {check.with_target}, unflagged: {check.late_unflagged}", err=True)
+    if bad:
+        raise typer.Exit(1)

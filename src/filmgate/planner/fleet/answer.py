@@ -163,7 +163,10 @@ class VideoFleetAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RequestArrivals:
-    """The requests that a language-model fleet is sized for, and the replicas; percentiles at the peak."""
+    """The requests that a language-model fleet is sized for, and the replicas; percentiles at the peak.
+
+    `late_runs` of `confirming_runs` further simulations miss the time to the first token.
+    """
 
     requests_per_day: float
     traffic: str
@@ -178,6 +181,9 @@ class RequestArrivals:
     first_token_ms_p95: float
     first_token_ms_p99: float
     between_tokens_ms: float
+    is_simulated: bool = False
+    confirming_runs: int = 0
+    late_runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ cooldown has passed and the empty node is removed. Spare machines run while any 
 """
 
 import math
-from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from filmgate.planner.fleet.keda import SYNC_SECONDS, KedaSettings
-from filmgate.planner.fleet.queueing import fewest_servers
-from filmgate.planner.fleet.simulation import Operation, Outcome, day_arrivals, simulate
+from filmgate.planner.fleet.simulation import Operation, day_arrivals, simulate
 from filmgate.planner.fleet.sizing import (
     CONFIRMING_SEEDS,
     MAX_LATE,
@@ -30,9 +30,11 @@ WAITING_PER_REPLICA = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25)  # clips that wait for eac
 MARGIN = (
     0.7  # of the clips that may be late: one run of days has a larger sampling error than three of a peak
 )
+MORE_REPLICAS = (0, 1, 3, 8, 20)  # added to what the work needs; the limits that are tried
+TIMES_REPLICAS = (1.25, 1.6, 2.5)
 SEED = 11
 CLIPS_PER_RUN = 1000
-MAX_CLIPS_PER_PART = 1500  # a larger fleet is simulated as equal parts, which overstates its cost a little
+MAX_CLIPS_PER_PART = 1500  # of a larger fleet one part is simulated, which overstates its cost a little
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Limits:
         return max(replicas, math.ceil(waiting / self.waiting_per_replica))
 
 
-def operation(limits: Limits, layout: Layout, start: Start) -> Operation:
+def operation(limits: Limits, replicas_per_machine: int, start: Start) -> Operation:
     """The fleet of one pool as the chart runs it, without its spare machines."""
     keda = KedaSettings()
     return Operation(
@@ -79,7 +81,7 @@ def operation(limits: Limits, layout: Layout, start: Start) -> Operation:
         scaling=limits.wanted,
         start_seconds=start.new_machine,
         cooldown_seconds=keda.scale_in_seconds,
-        replicas_per_machine=layout.replicas_per_machine,
+        replicas_per_machine=replicas_per_machine,
         keep_seconds=KEEP_SECONDS,
         restart_seconds=start.same_machine,
         activation_seconds=keda.polling_seconds,
@@ -87,100 +89,147 @@ def operation(limits: Limits, layout: Layout, start: Start) -> Operation:
     )
 
 
-def scaled_fleet(demand: Demand, layout: Layout, start: Start) -> Fleet | None:
-    """The smallest fleet that meets the target from zero; None if none does."""
-    if not is_cold_clip_in_time(demand, start):
-        return None
-    run = _Days(_part(demand, layout), SEED)
-    if not run.arrivals:
-        return None
-    limits = _cheapest_limits(run, layout, start)
-    if limits is None:
-        return None
-    outcome = run.simulate(demand.service, operation(limits, layout, start))
-    worst = run.simulate(demand.service_high, operation(limits, layout, start)).percentile(0.95)
-    return _fleet(demand, layout, limits, _Result(outcome, worst))
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One way to run a pool, without its spare machines."""
+
+    limits: Limits
+    replicas_per_machine: int
+    start: Start
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
-    """A run at the expected time of a clip, and p95 at the upper end of the interval."""
-
-    outcome: Outcome
-    worst_p95: float
-
-
 class _Days:
-    """The arrivals of whole days for one part of the fleet."""
+    """The result of simulated days; hours are per day.
 
-    def __init__(self, demand: Demand, seed: int) -> None:
-        traffic = demand.traffic
-        self.demand = demand
-        days = max(1, math.ceil(CLIPS_PER_RUN / traffic.per_day))
-        self.arrivals = day_arrivals(traffic, days, seed)
-        self._span = self.arrivals[-1] if traffic.given else days * float(SECONDS_PER_DAY)
+    Not more clips than may be late exceed `latency_allowed`. A fleet is sized with `latency_sized`, which
+    fewer clips exceed.
+    """
 
-    def simulate(self, service: float, fleet: Operation) -> Outcome:
-        return simulate(self.arrivals, service, fleet, self._span)
-
-    def is_late(self, fleet: Operation, share: float) -> bool:
-        """Whether more than `share` of the clips are late, at the upper end of the interval."""
-        if self.demand.slo is None:
-            return False
-        limit = self.demand.slo * (1 + ROUNDING)
-        latencies = self.simulate(self.demand.service_high, fleet).latencies
-        return sum(latency > limit for latency in latencies) > share * len(latencies)
+    machine_hours: float
+    up_hours: float
+    cold_share: float
+    p95: float
+    p99: float
+    latency_sized: float
+    latency_allowed: float
+    peak: int
 
 
-def _cheapest_limits(run: _Days, layout: Layout, start: Start) -> Limits | None:
-    """The laziest scaling that meets the target, and the fewest replicas with it."""
-    traffic = run.demand.traffic
-    stable = max(1, math.ceil(traffic.peak_rate * run.demand.service_high / MAX_UTILISATION))
-    if stable > MAX_SIMULATED_REPLICAS:
+def scaled_fleet(demand: Demand, layout: Layout, start: Start) -> Fleet | None:
+    """The cheapest fleet that meets the target from zero; None if none does.
+
+    Pools never need fewer hours than larger pools that they are parts of: the sampling error of the simulated
+    days may be more than what sharing saves.
+    """
+    setting = _cheapest(demand, layout, start)
+    if setting is None:
         return None
+    hours = _hours(demand, layout, setting)
+    for pools in (n for n in range(1, layout.pools) if layout.pools % n == 0):
+        larger = replace(layout, pools=pools)
+        if (shared := _cheapest(demand, larger, start)) is not None:
+            hours = max(hours, _hours(demand, larger, shared))
+    return replace(_fleet(demand, layout, setting), machine_hours=hours)
 
-    def is_enough(limits: Limits) -> bool:
-        return not run.is_late(operation(limits, layout, start), MAX_LATE * MARGIN)
 
-    most = max(stable, len(run.arrivals))
-    place = bisect_left(WAITING_PER_REPLICA, True, key=lambda waiting: is_enough(Limits(most, waiting)))
-    if place == len(WAITING_PER_REPLICA):
+def _cheapest(demand: Demand, layout: Layout, start: Start) -> _Setting | None:
+    """The setting with the fewest machine hours that meets the target, and of equal ones the smallest."""
+    if not is_cold_clip_in_time(demand, start):
         return None
-    waiting = WAITING_PER_REPLICA[place]
-    if is_enough(Limits(stable, waiting)):
-        return Limits(stable, waiting)
-    found = fewest_servers(lambda replicas: is_enough(Limits(replicas, waiting)), stable)
-    return Limits(found, waiting) if found is not None else None
+    part = _part(demand, layout)
+    ranked = sorted(
+        _settings(part, layout, start),
+        key=lambda setting: (_hours(demand, layout, setting), setting.limits.max_replicas),
+    )
+    return next((setting for setting in ranked if _is_in_time(part, setting)), None)
 
 
-def _fleet(demand: Demand, layout: Layout, limits: Limits, result: _Result) -> Fleet:
-    parts, outcome = _parts(demand, layout), result.outcome
+def _hours(demand: Demand, layout: Layout, setting: _Setting) -> float:
+    """Machine hours per day of all pools, with the spare machines that run while any other does."""
+    part = _part(demand, layout)
+    run = _run(part.traffic, part.service, setting)
     spare = layout.spare_machines if demand.slo is not None else 0
-    machines = math.ceil(limits.max_replicas / layout.replicas_per_machine)
-    part_hours, up_hours = outcome.per_day(outcome.machine_seconds), outcome.per_day(outcome.up_seconds)
-    instances = machines * parts + spare * layout.pools
+    return (run.machine_hours * _parts(demand, layout) + run.up_hours * spare) * layout.pools
+
+
+@lru_cache(maxsize=4096)
+def _run(traffic: Traffic, service: float, setting: _Setting, seed: int = SEED) -> _Days:
+    """Whole days of business hours, or as many hours as the clips of a run take to arrive."""
+    days = CLIPS_PER_RUN / traffic.per_day
+    if traffic.busy_hours < 24:
+        days = float(math.ceil(days))
+    arrivals = day_arrivals(traffic, days, seed)
+    span = arrivals[-1] if traffic.given else days * SECONDS_PER_DAY
+    limits = setting.limits
+    outcome = simulate(
+        arrivals, service, operation(limits, setting.replicas_per_machine, setting.start), span
+    )
+    ordered, clips = sorted(outcome.latencies), len(arrivals)
+    machines = math.ceil(limits.max_replicas / setting.replicas_per_machine)
+    return _Days(
+        machine_hours=min(24.0 * machines, outcome.machine_seconds / clips * traffic.per_day / 3600),
+        up_hours=outcome.per_day(outcome.up_seconds),
+        cold_share=outcome.cold / clips,
+        p95=outcome.percentile(0.95),
+        p99=outcome.percentile(0.99),
+        latency_sized=ordered[clips - 1 - int(MAX_LATE * MARGIN * clips)],
+        latency_allowed=ordered[clips - 1 - int(MAX_LATE * clips)],
+        peak=outcome.peak,
+    )
+
+
+def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[_Setting]:
+    """Every setting of the autoscaler that is tried, laziest first. None depends on the target.
+
+    A tighter target therefore chooses from fewer fleets, and the cheapest of fewer never costs less.
+    """
+    stable = max(1, math.ceil(part.traffic.peak_rate * part.service_high / MAX_UTILISATION))
+    if stable > MAX_SIMULATED_REPLICAS:
+        return
+    most = {stable + more for more in MORE_REPLICAS} | {math.ceil(stable * times) for times in TIMES_REPLICAS}
+    for waiting in WAITING_PER_REPLICA:
+        for replicas in sorted(most):
+            setting = _Setting(Limits(replicas, waiting), layout.replicas_per_machine, start)
+            yield setting
+            if _run(part.traffic, part.service, setting).peak < replicas:
+                break  # a higher limit changes nothing
+
+
+def _is_in_time(part: Demand, setting: _Setting) -> bool:
+    """Whether few enough clips are late, at the upper end of the interval."""
+    if part.slo is None:
+        return True
+    return _run(part.traffic, part.service_high, setting).latency_sized <= part.slo * (1 + ROUNDING)
+
+
+def _fleet(demand: Demand, layout: Layout, setting: _Setting) -> Fleet:
+    part, parts, pools = _part(demand, layout), _parts(demand, layout), layout.pools
+    found, worst = (_run(part.traffic, service, setting) for service in (demand.service, demand.service_high))
+    spare = layout.spare_machines if demand.slo is not None else 0
+    needed = math.ceil(setting.limits.max_replicas * parts - ROUNDING)
+    instances = (math.ceil(needed / layout.replicas_per_machine) + spare) * pools
     replicas = instances * layout.replicas_per_machine
-    p95 = outcome.percentile(0.95)
     return Fleet(
         replicas=replicas,
         replicas_p99=None,
         gpus_per_replica=layout.gpus_per_replica,
         instances=instances,
         utilisation=demand.traffic.average_rate * demand.service / replicas,
-        wait_p95=p95 - demand.service,
-        latency_p95=p95,
-        latency_p99=outcome.percentile(0.99),
+        wait_p95=found.p95 - demand.service,
+        latency_p95=found.p95,
+        latency_p99=found.p99,
         warm_replicas=0,
         warm_instances=0,
-        needed_replicas=limits.max_replicas * parts,
-        spare_instances=spare * layout.pools,
-        pools=layout.pools,
-        worst_p95=result.worst_p95,
+        needed_replicas=needed * pools,
+        spare_instances=spare * pools,
+        pools=pools,
+        worst_p95=worst.p95,
         is_simulated=True,
-        machine_hours=part_hours * parts + up_hours * spare * layout.pools,
-        up_hours=up_hours,
-        cold_share=outcome.cold / len(outcome.latencies),
-        waiting_per_replica=limits.waiting_per_replica,
+        machine_hours=_hours(demand, layout, setting),
+        up_hours=found.up_hours,
+        cold_share=found.cold_share,
+        waiting_per_replica=setting.limits.waiting_per_replica,
     )
 
 
@@ -188,19 +237,22 @@ def late_runs(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> int
     """How many of the confirming runs miss the target of a fleet that `scaled_fleet` sized."""
     if demand.slo is None or demand.traffic.given:
         return 0
-    part, running = _part(demand, layout), _sized_operation(demand, layout, start, fleet)
-    return sum(_Days(part, seed).is_late(running, MAX_LATE) for seed in CONFIRMING_SEEDS)
+    part, setting = _part(demand, layout), _sized(demand, layout, start, fleet)
+    limit = demand.slo * (1 + ROUNDING)
+    runs = (_run(part.traffic, part.service_high, setting, seed) for seed in CONFIRMING_SEEDS)
+    return sum(run.latency_allowed > limit for run in runs)
 
 
 def latency_again(demand: Demand, layout: Layout, start: Start, fleet: Fleet, seed: int) -> float:
     """p95 of the fleet with other arrivals, at the upper end of the interval and without spare machines."""
-    running = _sized_operation(demand, layout, start, fleet)
-    return _Days(_part(demand, layout), seed).simulate(demand.service_high, running).percentile(0.95)
+    part, setting = _part(demand, layout), _sized(demand, layout, start, fleet)
+    return _run(part.traffic, part.service_high, setting, seed).p95
 
 
-def _sized_operation(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> Operation:
-    limits = Limits(fleet.needed_replicas // _parts(demand, layout), fleet.waiting_per_replica)
-    return operation(limits, layout, start)
+def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> _Setting:
+    """The setting of a fleet that `scaled_fleet` sized."""
+    most = math.floor(fleet.needed_replicas / fleet.pools / _parts(demand, layout) + ROUNDING)
+    return _Setting(Limits(most, fleet.waiting_per_replica), layout.replicas_per_machine, start)
 
 
 def estimated_fleet(demand: Demand, layout: Layout, start: Start, warm: Fleet) -> Fleet | None:
@@ -246,12 +298,12 @@ def estimated_fleet(demand: Demand, layout: Layout, start: Start, warm: Fleet) -
     )
 
 
-def _parts(demand: Demand, layout: Layout) -> int:
-    """Equal parts of the fleet that are simulated one by one: the pools, or smaller ones."""
-    one = demand.traffic.per_day / layout.pools
-    return layout.pools * math.ceil(one / MAX_CLIPS_PER_PART)
+def _parts(demand: Demand, layout: Layout) -> float:
+    """How many times the simulated part one pool is; not a whole number, so that cost has no steps."""
+    parts = max(1.0, demand.traffic.per_day / layout.pools / MAX_CLIPS_PER_PART)
+    return float(math.ceil(parts)) if demand.traffic.given else parts
 
 
 def _part(demand: Demand, layout: Layout) -> Demand:
-    traffic: Traffic = per_pool(demand.traffic, _parts(demand, layout))
+    traffic = per_pool(demand.traffic, layout.pools * _parts(demand, layout))
     return Demand(traffic, demand.service, demand.service_high, demand.slo)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from heapq import heappop, heappush, heapreplace
 from itertools import accumulate
 
-from filmgate.planner.fleet.traffic import Traffic
+from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
 
 SIZING_SEEDS = (7, 8, 9)
 SIZING_ARRIVALS = 4000
@@ -55,7 +55,8 @@ class Operation:
 class Outcome:
     """Latencies in order of arrival, seconds of machines that were paid, and replicas that were started.
 
-    In `up_seconds` at least one machine was paid. `cold` clips arrived when no replica was running.
+    In `up_seconds` at least one machine was paid. `cold` clips arrived when no replica was running. At most
+    `peak` replicas ran or started at once.
     """
 
     latencies: tuple[float, ...]
@@ -64,6 +65,7 @@ class Outcome:
     starts: int
     up_seconds: float = 0.0
     cold: int = 0
+    peak: int = 0
 
     def percentile(self, share: float) -> float:
         """The latency that `share` of the clips do not exceed."""
@@ -165,6 +167,7 @@ class _Run:
         self.waiting: deque[float] = deque()
         self._latencies: list[float] = []
         self._starts = self._cold = 0
+        self._peak = fleet.min_replicas
 
     def start_at_once(self, now: float) -> bool:
         """Starts a clip that finds a free replica. None is free while others wait."""
@@ -208,6 +211,7 @@ class _Run:
             machine, is_new = self._machines.take(now)
             heappush(self._replicas, (asked + (fleet.start_seconds if is_new else again), machine))
             self._starts += 1
+        self._peak = max(self._peak, wanted)
 
     def outcome(self, last: float) -> Outcome:
         """The result. Replicas above the minimum are paid until their cooldown or the end of the run.
@@ -219,7 +223,8 @@ class _Run:
         self.remove_idle(end)
         self._machines.close(end)
         paid, up = self._machines.paid, self._machines.up
-        return Outcome(tuple(self._latencies), paid, max(end, 1e-9), self._starts, up, self._cold)
+        span = max(end, 1e-9)
+        return Outcome(tuple(self._latencies), paid, span, self._starts, up, self._cold, self._peak)
 
 
 def fixed_fleet_latencies(arrivals: Sequence[float], service: float, replicas: int) -> list[float]:
@@ -282,22 +287,26 @@ def sorted_latencies(
     return tuple(sorted(found))
 
 
-def day_arrivals(traffic: Traffic, days: int, seed: int) -> list[float]:
-    """Arrivals of whole days, with the quiet and the busy hours of the traffic; the given ones if there are.
+def day_arrivals(traffic: Traffic, days: float, seed: int) -> list[float]:
+    """Arrivals of some days, with the quiet and the busy hours of the traffic; the given ones if there are.
 
-    Another volume changes the times and not the order of the same random arrivals.
+    The number of clips is that of the volume, and not a random one: otherwise a run would have a few per cent
+    more or less work than was asked for. Another volume changes the times and not the order of the same
+    random arrivals.
     """
     if traffic.given:
         return list(traffic.given)
-    per_day = traffic.per_day
+    count = max(1, round(traffic.per_day * days))
+    enough = 2 ** math.ceil(math.log2(count + 1))  # few sizes, so that they are cached
+    units = unit_arrivals(traffic.batch, enough, seed)
+    scale = days / (units[count] * (1 + 1e-9))
+    if traffic.busy_hours >= 24:
+        return [unit * scale * SECONDS_PER_DAY for unit in units[:count]]
     ends = list(accumulate(traffic.hour_rate(hour) * 3600 for hour in range(24)))
     total = ends[-1]
     found = []
-    enough = 2 ** math.ceil(math.log2(days * per_day * 1.2 + 100))  # few sizes, so that they are cached
-    for unit in unit_arrivals(traffic.batch, enough, seed):
-        day, rest = divmod(unit / per_day, 1.0)
-        if day >= days:
-            break
+    for unit in units[:count]:
+        day, rest = divmod(unit * scale, 1.0)
         target = rest * total
         hour = min(bisect_right(ends, target), 23)
         before = ends[hour - 1] if hour else 0.0

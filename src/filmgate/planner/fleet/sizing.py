@@ -182,9 +182,9 @@ def _latency(demand: Demand, replicas: int, share: float, *, is_simulated: bool)
     return service + wait_percentile(traffic.peak_rate, service, replicas, share, traffic.batch)
 
 
-def per_pool(traffic: Traffic, pools: int) -> Traffic:
+def per_pool(traffic: Traffic, pools: float) -> Traffic:
     """The equal share of one pool."""
-    per_day, given = traffic.per_day / pools, traffic.given[::pools]
+    per_day, given = traffic.per_day / pools, traffic.given[:: max(1, int(pools))]
     return Traffic(per_day, traffic.busy_hours, traffic.peak, traffic.batch, given)
 
 

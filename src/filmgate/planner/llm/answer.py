@@ -21,6 +21,7 @@ from filmgate.planner.answer import (
     dated_source,
 )
 from filmgate.planner.fleet.answer import CostAnswer, TokenQuote
+from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.intervals import llm_spread, widening
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
@@ -28,7 +29,7 @@ from filmgate.planner.llm.loaded import token_percentiles
 from filmgate.planner.llm.measured import measured_machines, without_measured
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
 from filmgate.planner.llm.plan_b import llm_plan_b
-from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
+from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, decide_llm, evaluate_llm
 from filmgate.planner.llm.step_time import (
     decode_step,
     kv_bytes,
@@ -56,8 +57,7 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
     machines = [*machines, *measured]
     unusable = without_measured(unusable, measured)
     outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
-    candidates = [o for o in outcomes if isinstance(o, LlmCandidate)]
-    candidates.sort(key=lambda c: (c.usd_per_day or math.inf, c.between_tokens))
+    candidates = decide_llm(question, [o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
     rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
     answer = Answer(
         question=describe(question),
@@ -111,13 +111,22 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
         return (
             f"{where}: {best.fleet.replicas} replicas on {best.fleet.instances} machines, first token within "
             f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.sequences} sequences per "
-            f"replica in the busiest hour (limit {best.concurrency}){daily}; {held}"
+            f"replica in the busiest hour (limit {best.concurrency}){daily}; {held}{_tight(best.fleet)}"
         )
     price = best.machine.usd_per_hour
     cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
     return (
         f"{where}: first token within {best.first_token * 1e3:.0f} ms at p95, {between} at "
         f"{best.concurrency} sequence{'s' if best.concurrency > 1 else ''}{cost}; {held}"
+    )
+
+
+def _tight(fleet: Fleet) -> str:
+    if not fleet.late_runs:
+        return ""
+    return (
+        f" Tight: {fleet.late_runs} of {fleet.confirming_runs} further simulations miss --ttft-ms; "
+        "plan with a margin or accept the risk."
     )
 
 

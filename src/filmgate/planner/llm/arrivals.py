@@ -7,10 +7,10 @@ percentiles is slightly higher than the percentile of the sum.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from filmgate.planner.fleet.queueing import fewest_servers, wait_percentile
+from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
 from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.loaded import Load, prefill_seconds
@@ -18,6 +18,7 @@ from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 
 MAX_SEQUENCES = 256  # the usual default limit of engines
+STEPS_PER_DOUBLING = 8  # of the limits on sequences that are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,26 @@ def largest_batch(
     return low
 
 
+def batches_to_try(largest: int, always: Iterable[int] = ()) -> list[int]:
+    """Limits on the sequences of a replica up to `largest`, and those of `always`, largest first.
+
+    The steps do not depend on `largest`. A tighter latency target therefore chooses from fewer limits, and
+    the cheapest of fewer never costs less.
+    """
+    steps = set(range(1, 2 * STEPS_PER_DOUBLING))
+    size = 2 * STEPS_PER_DOUBLING
+    while size <= largest:
+        steps |= {size + i * size // STEPS_PER_DOUBLING for i in range(STEPS_PER_DOUBLING)}
+        size *= 2
+    return sorted((one for one in steps | set(always) if 1 <= one <= largest), reverse=True)
+
+
+def fewest_possible(traffic: Traffic, pace: ReplicaPace) -> int:
+    """Replicas that are at most MAX_UTILISATION busy in the busiest hour: no fleet is smaller."""
+    busy = traffic.peak_rate * max(pace.replica_seconds, pace.first_token)
+    return max(1, math.ceil(busy / MAX_UTILISATION))
+
+
 def pace_of(serving: Serving, load: Load, constants: Mapping[str, float]) -> ReplicaPace:
     """The pace of a replica whose batch is full: its prompts are prefilled while the others decode."""
     first = prefill_seconds(serving, load, constants)
@@ -92,24 +113,40 @@ def busiest_sequences(traffic: Traffic, pace: ReplicaPace, replicas: int) -> int
 def size_llm_fleet(
     traffic: Traffic, pace: ReplicaPace, ttft_seconds: float | None, gpus_per_replica: int, per_instance: int
 ) -> Fleet | None:
-    """The smallest fleet whose p95 time to first token meets the target in the busiest hour, or None."""
-    busy = traffic.peak_rate * max(pace.replica_seconds, pace.first_token)
+    """The smallest fleet whose p95 time to first token meets the target in the busiest hour, or None.
+
+    It is sized by formulas; simulation.py adds the replicas that they lack.
+    """
+    stable = fewest_possible(traffic, pace)
 
     def fewest(share: float) -> int | None:
         if ttft_seconds is None:
-            return max(1, math.ceil(busy / MAX_UTILISATION))
+            return stable if stable <= MAX_SERVERS else None
         return fewest_servers(
-            lambda n: first_token_percentile(traffic, pace, n, share) <= ttft_seconds, math.floor(busy)
+            lambda n: first_token_percentile(traffic, pace, n, share) <= ttft_seconds, stable - 1
         )
 
-    replicas, stricter = fewest(0.95), fewest(0.99)
+    replicas = fewest(0.95)
     if replicas is None:
         return None
+    stricter = fewest(0.99) if ttft_seconds is not None else None
+    return fleet_of(traffic, pace, replicas, stricter, gpus_per_replica, per_instance)
+
+
+def fleet_of(
+    traffic: Traffic,
+    pace: ReplicaPace,
+    replicas: int,
+    replicas_p99: int | None,
+    gpus_per_replica: int,
+    per_instance: int,
+) -> Fleet:
+    """A fleet of this size, with the latencies of the formulas."""
     warm = replicas if traffic.busy_hours >= 24 else 1
     first_95, first_99 = (first_token_percentile(traffic, pace, replicas, share) for share in (0.95, 0.99))
     return Fleet(
         replicas=replicas,
-        replicas_p99=stricter if ttft_seconds is not None else None,
+        replicas_p99=replicas_p99,
         gpus_per_replica=gpus_per_replica,
         instances=math.ceil(replicas / per_instance),
         utilisation=traffic.average_rate * pace.replica_seconds / replicas,

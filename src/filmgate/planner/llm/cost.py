@@ -89,6 +89,9 @@ def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | No
         first_token_ms_p95=fleet.latency_p95 * 1e3,
         first_token_ms_p99=fleet.latency_p99 * 1e3,
         between_tokens_ms=best.between_tokens * 1e3,
+        is_simulated=fleet.is_simulated,
+        confirming_runs=fleet.confirming_runs,
+        late_runs=fleet.late_runs,
     )
 
 

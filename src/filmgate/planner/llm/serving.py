@@ -1,5 +1,7 @@
 """Language-model questions, and the smallest group of GPUs of a machine that meets the requirements."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
@@ -8,18 +10,22 @@ from filmgate.catalog.llms import Llm
 from filmgate.planner.answer import Rejected
 from filmgate.planner.fleet.money import Bill, Terms, bill
 from filmgate.planner.fleet.queueing import MAX_SERVERS
-from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.sizing import CONFIRMING_SEEDS, Fleet
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
 from filmgate.planner.llm.arrivals import (
     BatchLimits,
+    batches_to_try,
     busiest_sequences,
+    fewest_possible,
     first_token_percentile,
+    fleet_of,
     largest_batch,
     pace_of,
     size_llm_fleet,
 )
 from filmgate.planner.llm.loaded import FirstToken, Load, loaded_first_token, prefill_seconds
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
+from filmgate.planner.llm.simulation import fewest_simulated, first_tokens, late_runs
 from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 from filmgate.planner.machines import Machine
 from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget
@@ -134,13 +140,12 @@ def evaluate_llm(
     found = [o for o in outcomes if isinstance(o, LlmCandidate)]
     if not found:
         return next(o for o in reversed(outcomes) if isinstance(o, Rejected))
-    return min(found, key=lambda c: (c.usd_per_day or 0.0, c.usd_per_million or 0.0, c.serving.gpus))
+    return min(found, key=_cost)
 
 
 def _evaluate_group(
     question: LlmQuestion, machine: Machine, gpus: int, calibration: Calibration
 ) -> LlmCandidate | Rejected:
-    constants = calibration.constants
     serving = Serving(
         question.model,
         machine.gpu,
@@ -150,8 +155,38 @@ def _evaluate_group(
         ENGINE,
         USABLE_SHARE / question.budget_margin,
     )
-    batch = _batch(question, serving, calibration)
-    load = question.load(batch)
+    if question.traffic is None:
+        return _evaluate_batch(question, machine, serving, question.concurrency, calibration)
+    best: LlmCandidate | Rejected | None = None
+    for batch in _batches(question, serving, calibration):
+        if isinstance(best, LlmCandidate) and not _may_be_smaller(question, best, batch, calibration):
+            continue
+        found = _evaluate_batch(question, machine, serving, batch, calibration)
+        if not isinstance(best, LlmCandidate) or (
+            isinstance(found, LlmCandidate) and _cost(found) < _cost(best)
+        ):
+            best = found
+    assert best is not None, "a batch of one is always tried"
+    return best
+
+
+def _cost(candidate: LlmCandidate) -> tuple[float, float, int]:
+    return candidate.usd_per_day or 0.0, candidate.usd_per_million or 0.0, candidate.serving.gpus
+
+
+def _may_be_smaller(question: LlmQuestion, best: LlmCandidate, batch: int, calibration: Calibration) -> bool:
+    """Whether a fleet with this limit on sequences could need fewer machines."""
+    traffic, fleet = question.traffic, best.fleet
+    assert traffic is not None, "only a question with arrivals has a fleet"
+    assert fleet is not None, "only a question with arrivals has a fleet"
+    least = fewest_possible(traffic, pace_of(best.serving, question.load(batch), calibration.constants))
+    return math.ceil(least * best.serving.gpus / best.machine.gpus) < fleet.instances
+
+
+def _evaluate_batch(
+    question: LlmQuestion, machine: Machine, serving: Serving, batch: int, calibration: Calibration
+) -> LlmCandidate | Rejected:
+    constants, load, gpus = calibration.constants, question.load(batch), serving.gpus
     memory = llm_budget(serving, question.context, batch, question.safety_factor, load.cached)
     need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
     if memory.peak_bytes > usable_bytes(serving):
@@ -169,21 +204,22 @@ def _evaluate_group(
     return candidate if question.traffic is None else _with_fleet(question, candidate, calibration)
 
 
-def _batch(question: LlmQuestion, serving: Serving, calibration: Calibration) -> int:
-    """Sequences at once: `concurrency`, or with arrivals as many as latency and memory allow."""
-    if question.traffic is None:
-        return question.concurrency
+def _batches(question: LlmQuestion, serving: Serving, calibration: Calibration) -> list[int]:
+    """Limits on sequences that memory and the time between tokens allow, largest first."""
     tbt_seconds = question.tbt_ms / 1e3 if question.tbt_ms else None
-    cached = question.load(1).cached
-    limits = BatchLimits(question.concurrency, tbt_seconds, question.safety_factor, cached)
-    return largest_batch(serving, question.prompt, question.answer, limits, calibration.constants)
+    limits = BatchLimits(question.concurrency, tbt_seconds, question.safety_factor, question.load(1).cached)
+    largest, fitting = (
+        largest_batch(serving, question.prompt, question.answer, one, calibration.constants)
+        for one in (limits, replace(limits, tbt_seconds=None))
+    )
+    return batches_to_try(largest, (fitting, question.concurrency))
 
 
 def _with_fleet(
     question: LlmQuestion, one: LlmCandidate, calibration: Calibration
 ) -> LlmCandidate | Rejected:
     """The candidate with the replicas that the arrivals need."""
-    traffic, price = question.traffic, one.machine.price
+    traffic = question.traffic
     assert traffic is not None, "only a question with arrivals has a fleet"
     pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
     ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
@@ -192,16 +228,88 @@ def _with_fleet(
         reason = f"more than {MAX_SERVERS} replicas for {traffic.peak_rate:.3g} requests per second"
         need = traffic.peak_rate * pace.replica_seconds
         return Rejected(one.machine.name, reason, need, MAX_SERVERS, "replicas")
-    cost = bill(fleet, traffic, price, question.terms, service=pace.replica_seconds) if price else None
     median = first_token_percentile(traffic, pace, fleet.replicas, 0.5)
+    first = FirstToken(median, median, fleet.latency_p95, fleet.latency_p99)
+    return _priced(question, replace(one, fleet=fleet, first=first), calibration)
+
+
+def _priced(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate:
+    """The candidate with the bill of its fleet, at the pace of the sequences that the arrivals reach."""
+    traffic, fleet, price = question.traffic, one.fleet, one.machine.price
+    assert traffic is not None, "only a question with arrivals has a fleet"
+    assert fleet is not None, "only a question with arrivals has a fleet"
+    pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
+    cost = bill(fleet, traffic, price, question.terms, service=pace.replica_seconds) if price else None
     reached = busiest_sequences(traffic, pace, fleet.replicas)
     load = question.load(reached)
     between = steady_token_seconds(
         one.serving, reached, load.prompt, load.answer, calibration.constants, cached=load.cached
     )
-    first = FirstToken(median, median, fleet.latency_p95, fleet.latency_p99)
-    one = replace(one, first=first, between_tokens=between, reached=reached)
-    return replace(one, fleet=fleet, bill=cost, tokens_per_day=traffic.per_day * question.answer)
+    tokens = traffic.per_day * question.answer
+    return replace(one, bill=cost, between_tokens=between, reached=reached, tokens_per_day=tokens)
+
+
+def decide_llm(
+    question: LlmQuestion, candidates: Sequence[LlmCandidate], calibration: Calibration
+) -> list[LlmCandidate]:
+    """The candidates, cheapest first. Every one that could be the cheapest is simulated.
+
+    The simulation only adds replicas, so what costs more by formulas than the cheapest simulated fleet cannot
+    be cheaper.
+    """
+    ranked = sorted(candidates, key=_rank)
+    if question.traffic is None or question.ttft_ms is None:
+        return ranked
+    found: list[LlmCandidate] = []
+    best = math.inf
+    for candidate in ranked:
+        if (candidate.usd_per_day or math.inf) >= best:
+            found.append(candidate)
+        elif (exact := _simulated(question, candidate, calibration)) is not None:
+            found.append(exact)
+            best = min(best, exact.usd_per_day or math.inf)
+    found.sort(key=_rank)
+    return [_confirmed(question, found[0], calibration), *found[1:]] if found else []
+
+
+def _confirmed(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate:
+    """The candidate with the number of further simulations that miss the target."""
+    traffic, fleet, ttft_ms = question.traffic, one.fleet, question.ttft_ms
+    assert traffic is not None, "only a question with arrivals has a fleet"
+    assert fleet is not None, "only a question with arrivals has a fleet"
+    assert ttft_ms is not None, "only a target is simulated"
+    pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
+    late = late_runs(traffic, pace, fleet.replicas, ttft_ms / 1e3)
+    return replace(one, fleet=replace(fleet, confirming_runs=len(CONFIRMING_SEEDS), late_runs=late))
+
+
+def _rank(candidate: LlmCandidate) -> tuple[float, float]:
+    return candidate.usd_per_day or math.inf, candidate.between_tokens
+
+
+def _simulated(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
+    """The candidate with enough replicas in the simulation, whose latencies it states; None if none are."""
+    traffic, fleet, ttft_ms = question.traffic, one.fleet, question.ttft_ms
+    assert traffic is not None, "only a question with arrivals has a fleet"
+    assert fleet is not None, "only a question with arrivals has a fleet"
+    assert ttft_ms is not None, "only a target is simulated"
+    pace, ttft = pace_of(one.serving, question.load(one.concurrency), calibration.constants), ttft_ms / 1e3
+    replicas = fewest_simulated(traffic, pace, ttft, fleet.replicas)
+    if replicas is None:
+        return None
+    gpus, stricter = one.serving.gpus, max(replicas, fleet.replicas_p99 or 0)
+    sized = fleet_of(traffic, pace, replicas, stricter, gpus, one.machine.gpus // gpus)
+    tokens = first_tokens(traffic, pace, replicas)
+    p50, p95, p99 = (tokens.percentile(share) for share in (0.5, 0.95, 0.99))
+    sized = replace(
+        sized,
+        wait_p95=p95 - pace.first_token,
+        latency_p95=p95,
+        latency_p99=p99,
+        is_simulated=True,
+    )
+    first = FirstToken(tokens.mean, p50, p95, p99)
+    return _priced(question, replace(one, fleet=sized, first=first), calibration)
 
 
 def _late(

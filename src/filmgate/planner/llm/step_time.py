@@ -16,6 +16,9 @@ from filmgate.planner.roofline import MAX_SHARE_OF_PEAK, REFERENCE_DENSITY, Boun
 
 GAMMA = 0.4
 UNPACKED = ("fp8", "int8", "int4", "fp4")  # unpacked in every step by a GPU without that path
+# BLOCK_SIZE_M of vllm/model_executor/layers/fused_moe/fused_moe.py, get_default_config; the small one where
+# a step has no more tokens than the model has experts.
+TILE_ROWS, SMALL_TILE_ROWS = 64, 16
 DRAIN_POINTS = 6
 MAX_ANSWER = 5.0  # in mean answers: chat data sets are truncated at about a thousand tokens
 
@@ -63,15 +66,40 @@ def weight_bytes(model: Llm, precision: str) -> float:
     return model.params * bytes_per_value(precision)
 
 
+def expert_share(model: Llm) -> float:
+    """The share of all parameters that belongs to experts; 0 without experts."""
+    if not model.experts or not model.experts_per_token:
+        return 0.0
+    return (1 - model.active_params / model.params) / (1 - model.experts_per_token / model.experts)
+
+
+def padded_products(model: Llm, tokens: float) -> float:
+    """Arithmetic of a step relative to the active parameters, with the padding of the experts' products.
+
+    The tokens of each expert are padded to whole tiles of rows, half a tile on average. Many experts with few
+    tokens each therefore compute more than few experts with many.
+    """
+    if not model.experts or not model.experts_per_token:
+        return 1.0
+    routed = model.experts_per_token / model.experts
+    tile = TILE_ROWS if tokens > model.experts else SMALL_TILE_ROWS
+    rows = max(1.0, tokens * routed / _touched(routed, tokens))  # of each expert that has a token
+    of_experts = expert_share(model) * model.params * routed / model.active_params
+    return 1 + of_experts * (max(tile, rows + tile / 2) / rows - 1)
+
+
+def _touched(routed: float, tokens: float) -> float:
+    """The share of the experts that some token is routed to."""
+    return 1 - math.pow(1 - routed, max(tokens, 1.0))
+
+
 def read_bytes(model: Llm, precision: str, tokens: float) -> float:
     """Weight bytes that one step reads. Only experts that some token is routed to are read."""
     whole = weight_bytes(model, precision)
     if not model.experts or not model.experts_per_token:
         return whole
-    routed = model.experts_per_token / model.experts
-    expert_share = (1 - model.active_params / model.params) / (1 - routed)
-    touched = 1 - math.pow(1 - routed, max(tokens, 1.0))
-    return whole * (1 - expert_share + expert_share * touched)
+    share, touched = expert_share(model), _touched(model.experts_per_token / model.experts, tokens)
+    return whole * (1 - share + share * touched)
 
 
 def kv_bytes(model: Llm, tokens: float, precision: str = "bf16") -> float:
@@ -192,7 +220,8 @@ def _linear_seconds(serving: Serving, tokens: float, constants: Mapping[str, flo
     if serving.precision in UNPACKED and peak == serving.gpu.half_flops:
         log_share += constants["llm.dequantise"]
     share = _share(serving.gpu, log_share)
-    return 2.0 * serving.model.active_params * tokens / (serving.gpus * peak * share)
+    products = serving.model.active_params * tokens * padded_products(serving.model, tokens)
+    return 2.0 * products / (serving.gpus * peak * share)
 
 
 def _share(gpu: Gpu, log_share: float) -> float:

@@ -86,6 +86,7 @@ def _arrivals(arrivals: RequestArrivals) -> Iterator[Row]:
     yield "first token at p50", seconds(arrivals.first_token_ms_p50 / 1e3)
     yield "first token at p95", seconds(arrivals.first_token_ms_p95 / 1e3)
     yield "first token at p99", seconds(arrivals.first_token_ms_p99 / 1e3)
+    yield "sized by", "simulation" if arrivals.is_simulated else "formulas: no limit on the first token"
 
 
 def _cold_starts(starts: Iterable[ColdStart]) -> Iterator[Row]:

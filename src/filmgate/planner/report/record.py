@@ -5,7 +5,7 @@ from datetime import date, timedelta
 from math import inf
 
 from filmgate.planner.answer import Answer
-from filmgate.planner.fleet.answer import VideoFleetAnswer
+from filmgate.planner.fleet.answer import LlmFleetAnswer, RequestArrivals, VideoFleetAnswer
 from filmgate.planner.report.numbers import seconds
 from filmgate.planner.report.tables import OPTIONS_TITLE, PLAN_B_TITLE, REJECTED_TITLE, Table, tables
 
@@ -84,16 +84,23 @@ def rating(answer: Answer) -> str:
     """How much the decision can be relied on, and what lowers that."""
     if not answer.is_possible:
         return "None: there is no decision."
-    fleet, time = answer.fleet, answer.time
+    time = answer.time
     doubts = []
     if time and time.is_extrapolated:
         doubts.append("no run on this GPU")
-    if isinstance(fleet, VideoFleetAnswer) and fleet.size and fleet.size.late_runs:
+    if _late_runs(answer):
         doubts.append("some simulations miss the target")
     if any("estimate: the highest known price" in source for source in answer.sources):
         doubts.append("prices of other regions")
     level = ("high", "medium", "low")[min(len(doubts), 2)]
     return f"Confidence: {level}{': ' if doubts else ''}{'; '.join(doubts)}."
+
+
+def _late_runs(answer: Answer) -> int:
+    fleet = answer.fleet
+    if isinstance(fleet, VideoFleetAnswer):
+        return fleet.size.late_runs if fleet.size else 0
+    return fleet.arrivals.late_runs if isinstance(fleet, LlmFleetAnswer) and fleet.arrivals else 0
 
 
 def tenancy(answer: Answer) -> str:
@@ -120,6 +127,8 @@ def risks(answer: Answer) -> list[str]:
         found.append(f"{free:.0%} of the device memory is free at the peak ({memory.peak_stage}).")
     if isinstance(fleet, VideoFleetAnswer):
         found += _fleet_risks(fleet)
+    if isinstance(fleet, LlmFleetAnswer) and fleet.arrivals:
+        found += _request_risks(fleet.arrivals)
     if answer.cost:
         found += answer.cost.warnings
     found.append("Prices are from the dates in the sources and change; spot prices change hourly.")
@@ -139,6 +148,15 @@ def _fleet_risks(fleet: VideoFleetAnswer) -> Iterator[str]:
         yield f"Nodes need driver {fleet.software.min_driver} or later; check the image."
     if fleet.deployment.zones < 2:
         yield "One machine is in one zone: the loss of either stops the service."
+
+
+def _request_risks(arrivals: RequestArrivals) -> Iterator[str]:
+    p99 = seconds(arrivals.first_token_ms_p99 / 1e3)
+    yield f"p99 of the first token is {p99}; the fleet is sized for p95."
+    yield "The fleet is sized at the expected times and has no spare machine; add one to survive a loss."
+    if arrivals.late_runs:
+        runs = f"{arrivals.late_runs} of {arrivals.confirming_runs}"
+        yield f"{runs} further simulations miss the target of the first token."
 
 
 def to_markdown(table: Table) -> str:

@@ -84,14 +84,30 @@ def test_each_tenant_has_machines_of_its_own():
 
 
 @pytest.mark.parametrize("shape", list(TrafficShape))
-def test_more_clips_and_a_tighter_target_never_need_fewer_hours(shape):
-    def hours(per_day=40.0, slo=2000.0):
+def test_more_clips_a_tighter_target_and_separate_tenants_never_need_fewer_hours(shape):
+    def hours(per_day=40.0, slo=2000.0, pools=1):
         demand = replace(DEMAND, traffic=traffic_of(per_day, shape), slo=slo)
-        return scaled_fleet(demand, Layout(), START).machine_hours
+        return scaled_fleet(demand, Layout(pools=pools, is_machine_shared=False), START).machine_hours
 
     assert hours(20) < hours(40) < hours(60) < hours(6000)
-    assert hours(slo=2000) <= hours(slo=900) * 1.01
-    assert hours(slo=900) <= hours(slo=500) * 1.01
+    assert hours(slo=None) < hours(slo=2000) <= hours(slo=1400) <= hours(slo=900) <= hours(slo=500)
+    assert hours(slo=None) <= hours(slo=None, pools=3) <= hours(slo=None, pools=6)
+
+
+def test_a_run_has_the_clips_of_the_volume():
+    """Otherwise its hours would be off by the sampling error of the number of arrivals."""
+    for shape in TrafficShape:
+        assert len(day_arrivals(traffic_of(400, shape), 2.5, seed=3)) == 1000
+        assert max(day_arrivals(traffic_of(400, shape), 2, seed=3)) < 2 * 86_400
+
+
+def test_a_large_fleet_is_a_multiple_of_its_simulated_part():
+    one, many = (
+        scaled_fleet(replace(DEMAND, traffic=traffic_of(volume, TrafficShape.STEADY)), ALONE, START)
+        for volume in (1500, 4000)
+    )
+    assert many.machine_hours == pytest.approx(one.machine_hours * 4000 / 1500)
+    assert many.latency_p95 == one.latency_p95
 
 
 def test_recorded_arrivals_are_simulated_as_they_came():
@@ -122,7 +138,7 @@ def test_the_simulation_agrees_with_the_decisions_of_keda(shape, per_day, servic
     fleet = scaled_fleet(demand, ALONE, START)
     limits = Limits(fleet.needed_replicas, fleet.waiting_per_replica)
     arrivals = day_arrivals(demand.traffic, 2, seed=5)[:300]
-    outcome = simulate(arrivals, service, operation(limits, ALONE, START))
+    outcome = simulate(arrivals, service, operation(limits, 1, START))
     settings = KedaSettings(
         min_replicas=0,
         max_replicas=limits.max_replicas,

@@ -157,8 +157,12 @@ def test_ten_times_the_requests_cost_less_than_ten_times_as_much(catalog, calibr
 
 
 def test_the_time_between_tokens_is_that_of_the_sequences_that_arrivals_reach(catalog, calibration):
-    few = plan_llm(question_for(catalog, requests_per_day=2000), catalog, calibration)
-    many = plan_llm(question_for(catalog, requests_per_day=2e6), catalog, calibration)
+    few, many = (
+        plan_llm(
+            question_for(catalog, requests_per_day=volume, instances=("g6e.xlarge",)), catalog, calibration
+        )
+        for volume in (2000, 2e6)
+    )
     assert few.fleet.arrivals.between_tokens_ms < many.fleet.arrivals.between_tokens_ms
     assert busiest_sequences(traffic_of(2000, TrafficShape.STEADY), LONG, 1) == 2
     assert busiest_sequences(traffic_of(1e9, TrafficShape.STEADY), LONG, 1) == LONG.batch
