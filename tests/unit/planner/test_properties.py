@@ -10,7 +10,7 @@ from filmgate.planner.random_plans import check_plans, random_question
 from filmgate.planner.video.answer import plan_video
 
 QUESTIONS = 16
-LLM_QUESTIONS = 6
+LLM_QUESTIONS = 4
 
 
 @pytest.fixture(scope="module")
