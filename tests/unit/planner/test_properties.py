@@ -3,9 +3,12 @@
 `make plan-check` asks 300 questions with the same code.
 """
 
+from dataclasses import replace
+
 import pytest
 
-from filmgate.planner.random_llm_plans import check_llm_plans
+from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.random_llm_plans import check_llm_plans, random_llm_question
 from filmgate.planner.random_plans import check_plans, random_question
 from filmgate.planner.video.answer import plan_video
 
@@ -38,6 +41,15 @@ def test_language_models_cost_more_for_more_requests_and_tighter_targets_and_are
     assert found.compared == 4 * found.possible > 0
     assert found.with_target >= LLM_QUESTIONS / 3
     assert (found.late, found.late_unflagged) == (0, 0)
+
+
+def test_every_limit_on_sequences_is_simulated_and_not_only_the_best_by_formulas(catalog, calibration):
+    question = random_llm_question(catalog, 113)
+    loose, tight = (
+        plan_llm(replace(question, tbt_ms=limit), catalog, calibration).cost.usd_per_day
+        for limit in (None, 100)
+    )
+    assert loose <= tight
 
 
 def test_a_verdict_that_misses_in_some_simulations_says_so(catalog, calibration):

@@ -288,6 +288,23 @@ def _rank(candidate: LlmCandidate) -> tuple[float, float]:
 
 
 def _simulated(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
+    """The cheapest fleet of this group of GPUs in the simulation, with any limit on sequences."""
+    best = _simulated_batch(question, one, calibration)
+    for batch in _batches(question, one.serving, calibration):
+        if best is not None and not _may_be_smaller(question, best, batch, calibration):
+            continue
+        other = _evaluate_batch(question, one.machine, one.serving, batch, calibration)
+        if isinstance(other, Rejected) or (best is not None and _cost(other) >= _cost(best)):
+            continue
+        exact = _simulated_batch(question, other, calibration)
+        if exact is not None and (best is None or _cost(exact) < _cost(best)):
+            best = exact
+    return best
+
+
+def _simulated_batch(
+    question: LlmQuestion, one: LlmCandidate, calibration: Calibration
+) -> LlmCandidate | None:
     """The candidate with enough replicas in the simulation, whose latencies it states; None if none are."""
     traffic, fleet, ttft_ms = question.traffic, one.fleet, question.ttft_ms
     assert traffic is not None, "only a question with arrivals has a fleet"
