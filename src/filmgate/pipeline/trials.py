@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -71,6 +72,7 @@ def machine_key(device: torch.device, *packages: str) -> str:
     )
 
 
+@cache
 def _version(package: str) -> str:
     if package == "torch":
         return str(torch.__version__)  # with the CUDA version
