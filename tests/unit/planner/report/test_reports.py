@@ -100,6 +100,12 @@ def test_every_rejection_is_in_the_record_and_the_page(answers):
         assert rejected.name in to_page(answers["video"], TODAY)
 
 
+def test_a_record_claims_only_the_margins_that_its_fleet_has(answers):
+    """Fleets of language models are sized at the expected times, without spare machines."""
+    assert "with the spare machines lost" in to_record(answers["video"], TODAY)
+    assert "spare machines" not in to_record(answers["llm fleet"], TODAY).split("## Options")[0]
+
+
 def test_tables_are_rectangular(answers):
     for answer in answers.values():
         for table in tables(answer):
