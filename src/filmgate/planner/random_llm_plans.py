@@ -12,7 +12,7 @@ from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.arrivals import pace_of
 from filmgate.planner.llm.serving import ENGINE, USABLE_SHARE, LlmQuestion
-from filmgate.planner.llm.simulation import first_tokens
+from filmgate.planner.llm.simulation import first_tokens_of_an_hour
 from filmgate.planner.llm.step_time import Serving
 from filmgate.planner.random_plans import (
     CHECK_SEED,
@@ -115,7 +115,7 @@ def first_token_again(
         USABLE_SHARE,
     )
     pace = pace_of(serving, question.load(arrivals.sequences_per_replica), calibration.constants)
-    return first_tokens(traffic, pace, arrivals.replicas, (seed,)).percentile(0.95)
+    return first_tokens_of_an_hour(traffic, pace, arrivals.replicas, seed).percentile(0.95)
 
 
 def unbalanced(question: LlmQuestion, answer: Answer) -> Iterator[str]:

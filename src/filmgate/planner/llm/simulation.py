@@ -15,6 +15,7 @@ from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.arrivals import ReplicaPace
 
 REQUESTS = 4000
+MAX_HOUR_REQUESTS = 20_000
 # Of a larger fleet an equal part is simulated, which waits a little longer.
 MIN_PART, MAX_PART, MAX_SEQUENCES = 4, 32, 4096
 
@@ -42,9 +43,22 @@ def first_tokens(
     traffic: Traffic, pace: ReplicaPace, replicas: int, seeds: tuple[int, ...] = SIZING_SEEDS
 ) -> FirstTokens:
     """Independent runs together, each without its start, when the fleet was still filling."""
+    return _first_tokens(traffic, pace, replicas, seeds, REQUESTS)
+
+
+@lru_cache(maxsize=512)
+def first_tokens_of_an_hour(traffic: Traffic, pace: ReplicaPace, replicas: int, seed: int) -> FirstTokens:
+    """One run of the busiest hour. A shorter one may be a single congestion, or have none."""
+    requests = min(max(REQUESTS, int(traffic.peak_rate * 3600)), MAX_HOUR_REQUESTS)
+    return _first_tokens(traffic, pace, replicas, (seed,), requests)
+
+
+def _first_tokens(
+    traffic: Traffic, pace: ReplicaPace, replicas: int, seeds: tuple[int, ...], requests: int
+) -> FirstTokens:
     part = min(replicas, MAX_PART, max(MIN_PART, MAX_SEQUENCES // pace.batch))
     traffic = replace(traffic, per_day=traffic.per_day * part / replicas)
-    count = max(REQUESTS, 2 * part * pace.batch)
+    count = max(requests, 2 * part * pace.batch)
     filling = max(count // 10, int(traffic.peak_rate * pace.request))
     found: list[float] = []
     for seed in seeds:
@@ -68,7 +82,7 @@ def fewest_simulated(traffic: Traffic, pace: ReplicaPace, ttft_seconds: float, r
 
 def late_runs(traffic: Traffic, pace: ReplicaPace, replicas: int, ttft_seconds: float) -> int:
     """How many of the confirming runs, with arrivals that no fleet is sized with, miss the target."""
-    runs = (first_tokens(traffic, pace, replicas, (seed,)) for seed in CONFIRMING_SEEDS)
+    runs = (first_tokens_of_an_hour(traffic, pace, replicas, seed) for seed in CONFIRMING_SEEDS)
     return sum(not run.is_quick(ttft_seconds) for run in runs)
 
 
