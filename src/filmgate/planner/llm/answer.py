@@ -38,6 +38,7 @@ from filmgate.planner.llm.step_time import (
     weight_bytes,
 )
 from filmgate.planner.machines import check_residency, machines_for, no_machine, not_in_region
+from filmgate.planner.report.numbers import counted
 
 ASSUMPTIONS = (
     "the engine is vLLM, with its default steps and continuous batching",
@@ -109,7 +110,8 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
     if best.fleet is not None:
         daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
         return (
-            f"{where}: {best.fleet.replicas} replicas on {best.fleet.instances} machines, first token within "
+            f"{where}: {counted(best.fleet.replicas, 'replica')} on "
+            f"{counted(best.fleet.instances, 'machine')}, first token within "
             f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.sequences} sequences per "
             f"replica in the busiest hour (limit {best.concurrency}){daily}; {held}{_tight(best.fleet)}"
         )

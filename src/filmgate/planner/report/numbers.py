@@ -34,3 +34,8 @@ def count(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:g} M"
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def counted(value: int, noun: str) -> str:
+    """A number with its noun, in the plural unless it is one."""
+    return f"{value} {noun}" if value == 1 else f"{value} {noun}s"

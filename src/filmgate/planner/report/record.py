@@ -66,7 +66,6 @@ def forces(answer: Answer) -> tuple[str, ...]:
     return (latency, *FORCES)
 
 
-
 def pros_and_cons(answer: Answer) -> list[str]:
     """One line for each of the first options."""
     if not answer.options or answer.unit == "hour":

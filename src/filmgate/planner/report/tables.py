@@ -14,7 +14,7 @@ from filmgate.planner.fleet.answer import (
 )
 from filmgate.planner.fleet.pattern import WORKLOADS
 from filmgate.planner.report.fleet_rows import fleet_rows
-from filmgate.planner.report.numbers import count, gib, interval, seconds, usd
+from filmgate.planner.report.numbers import count, counted, gib, interval, seconds, usd
 
 DECISION_TITLE = "Decision"
 PLAN_B_TITLE = "Plan B"
@@ -89,7 +89,7 @@ def _decision(answer: Answer) -> Table | None:
 def _served(answer: Answer, fleet: LlmFleetAnswer, cost: CostAnswer) -> Iterator[tuple[str, str]]:
     arrivals, time = fleet.arrivals, answer.time
     machines = arrivals.instances if arrivals else 1
-    yield "machines", f"{machines} x {fleet.machine}, {fleet.gpus_per_replica} GPUs per replica"
+    yield "machines", f"{machines} x {fleet.machine}, {counted(fleet.gpus_per_replica, 'GPU')} per replica"
     yield "per month", usd(cost.usd_per_month)
     yield "per million answer tokens", usd(cost.usd_per_million_tokens)
     if time and time.tokens:
