@@ -31,7 +31,7 @@ WRONG = {
     'generate "a cat" --model .': "--model: . has no model_index.json, so it is not a diffusers pipeline",
     "serve --model gpt-5": "--model: there is no model 'gpt-5'",
     "serve --model flipbook --no-worker": "--model: the models are loaded by the worker; remove --no-worker",
-    "serve --port 99999": "api.port: Input should be less than or equal to 65535",
+    "serve --port 99999": "api.port: must be at most 65535",
     "worker --model gpt-5 --data .": "--model: there is no model 'gpt-5'",
     "worker --managed --data .": "no managed provider is configured; set provider.kind, as in",
     "jobs list": "`filmgate serve` creates it in its data folder",

@@ -141,7 +141,7 @@ def test_a_second_start_keeps_the_api_key(tmp_path):
         (["--tls-certificate", "missing.pem"], "error: --tls-certificate, --tls-key: must be set together"),
         (
             ["--port", "99999"],
-            "error: api.port: Input should be less than or equal to 65535, got 99999 (from --port)",
+            "error: api.port: must be at most 65535, got 99999 (from --port)",
         ),
     ],
 )

@@ -17,12 +17,6 @@ def _name(parameter: str) -> str:
 # What the parser says, and how the documentation would say it.
 _PLAIN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Invalid value for (.+?): (.*)", r"\1: \2"),
-    (r"Input should be a valid integer.*", "must be a whole number"),
-    (r"Input should be a valid number.*", "must be a number"),
-    (r"Input should be greater than or equal to ", "must be at least "),
-    (r"Input should be less than or equal to ", "must be at most "),
-    (r"Input should be ", "must be "),
-    (r"Value error, (.*?)\.?$", r"\1"),
     (r"Missing (?:option|argument) (.*?)\.(?: .*)?$", lambda found: f"{_name(found[1])} is missing"),
     (r"No such option: (\S+) \(Possible options: (.*)\)", r"there is no option \1; did you mean \2?"),
     (r"No such option: (\S+)", r"there is no option \1"),
@@ -47,6 +41,9 @@ def describe(error: Exception) -> tuple[str, bool]:
 
 def plain(message: str) -> str:
     """A message of the parser in the words of the documentation."""
+    from filmgate.settings.wording import in_plain_words
+
+    message = in_plain_words(message)
     for pattern, words in _PLAIN:
         message = re.sub(pattern, words, message)
     return message

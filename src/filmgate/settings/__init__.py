@@ -32,6 +32,7 @@ from filmgate.settings.sections import (
 )
 from filmgate.settings.slo import SloSettings
 from filmgate.settings.traces import TraceSettings
+from filmgate.settings.wording import in_plain_words
 
 __all__ = [
     "AdmissionSettings",
@@ -193,7 +194,8 @@ def _explain(exc: ValidationError, sources: Mapping[str, str]) -> SettingsError:
         near = get_close_matches(key, [*sections, *known], n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else "run `filmgate config` for the list"
         return SettingsError(f"{key} is not a setting (from {source}); {hint}", option=key)
-    return SettingsError(f"{key}: {first['msg']}, got {first['input']!r} (from {source})", option=key)
+    wrong = in_plain_words(first["msg"])
+    return SettingsError(f"{key}: {wrong}, got {first['input']!r} (from {source})", option=key)
 
 
 def _origins(node: BaseModel, sources: Mapping[str, str], prefix: str = "") -> Iterator[Origin]:
