@@ -30,7 +30,7 @@ def test_the_environment_wins_over_the_file(tmp_path):
             "20",
             "pipeline.crff is not a setting (from FILMGATE_PIPELINE__CRFF); did you mean pipeline.crf?",
         ),
-        ("FILMGATE_PIPELINE__CRF", "99", "less than or equal to 51"),
+        ("FILMGATE_PIPELINE__CRF", "99", "must be at most 51"),
         ("FILMGATE_PIPELINE__CODEC", "mjpeg", "'h264', 'hevc' or 'av1'"),
         ("FILMGATE_PIPELINE", "x", "pipeline"),
         ("FILMGATE_QEUE__URL", "x", "qeue is not a setting (from FILMGATE_QEUE__URL); did you mean queue?"),
