@@ -25,6 +25,7 @@ from filmgate.pipeline.denoise.fused.kernels import (
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
     Rotation,
+    attend_to_clip,
     by_head,
     feed_forward,
     has_plain_weights,
@@ -57,7 +58,7 @@ class FusedBlock:
         """From (the stream, its first norm) to (the stream, the norm that comes after this block)."""
         stream, normal = states
         block, modulation = self._block, Modulation(self._block.scale_shift_table, time)
-        branch = self._attend_to_clip(normal, rotation)
+        branch = attend_to_clip(self._block.attn1, normal, rotation, self._attention)
         stream, _ = add_and_norm(stream, branch, Gate(modulation, 2), NO_NORM)
         branch = self._attend_to_text(stream, *text)
         stream, normal = add_and_norm(stream, branch, None, self._norm(block.norm2, time, (3, 4)))
@@ -66,14 +67,6 @@ class FusedBlock:
     def _norm(self, norm: Any, time: Tensor, shift_and_scale: tuple[int, int]) -> Norm:
         modulation = Modulation(self._block.scale_shift_table, time)
         return Norm(norm.eps, None, modulation, shift_and_scale, Kind.RMS)
-
-    def _attend_to_clip(self, normal: Tensor, rotation: Rotation) -> Tensor:
-        attn = self._block.attn1
-        weights = (attn.norm_q.weight, attn.norm_k.weight)
-        query, key = norm_and_rotate(attn.to_q(normal), attn.to_k(normal), weights, rotation, attn.norm_q.eps)
-        three = [by_head(one, attn.heads) for one in (query, key, attn.to_v(normal))]
-        out: Tensor = attn.to_out[0](self._attention(*three).flatten(2, 3))
-        return out
 
     def _attend_to_text(self, stream: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
         """torch's attention: padding is masked by a bias, which flash-attn-4 does not take."""

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from filmgate.pipeline.denoise.attention import Attention
+from filmgate.pipeline.denoise.fused.kernels import norm_and_rotate
 from filmgate.pipeline.denoise.fused.once import Remembered
 
 Rotation = tuple[Tensor, Tensor]
@@ -74,6 +76,15 @@ def has_plain_weights(blocks: Sequence[nn.Module]) -> bool:
     return bool(layers) and all(
         type(layer.weight.data) is Tensor and layer.bias is not None for layer in layers
     )
+
+
+def attend_to_clip(attn: Any, normal: Tensor, rotation: Rotation, attention: Attention) -> Tensor:
+    """Self-attention of a block, with normed and rotated queries and keys."""
+    weights = (attn.norm_q.weight, attn.norm_k.weight)
+    query, key = norm_and_rotate(attn.to_q(normal), attn.to_k(normal), weights, rotation, attn.norm_q.eps)
+    three = [by_head(one, attn.heads) for one in (query, key, attn.to_v(normal))]
+    out: Tensor = attn.to_out[0](attention(*three).flatten(2, 3))
+    return out
 
 
 def by_head(given: Tensor, heads: int) -> Tensor:

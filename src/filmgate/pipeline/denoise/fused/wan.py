@@ -18,6 +18,7 @@ from filmgate.pipeline.denoise.fused.kernels import Gate, Modulation, Norm, add_
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
     Rotation,
+    attend_to_clip,
     by_head,
     feed_forward,
     has_plain_weights,
@@ -45,7 +46,7 @@ class FusedBlock:
         """From (the stream, its first norm) to (the stream, the norm that comes after this block)."""
         stream, normal = states
         block, modulation = self._block, self._modulation(time)
-        branch = self._attend_to_clip(normal, rotation)
+        branch = attend_to_clip(self._block.attn1, normal, rotation, self._attention)
         second = Norm(block.norm2.eps, (block.norm2.weight, block.norm2.bias))
         stream, normal = add_and_norm(stream, branch, Gate(modulation, 2), second)
         branch = self._attend_to_text(normal, text)
@@ -56,14 +57,6 @@ class FusedBlock:
 
     def _modulation(self, time: Tensor) -> Modulation:
         return Modulation(self._block.scale_shift_table[0], time)
-
-    def _attend_to_clip(self, normal: Tensor, rotation: Rotation) -> Tensor:
-        attn = self._block.attn1
-        weights = (attn.norm_q.weight, attn.norm_k.weight)
-        query, key = norm_and_rotate(attn.to_q(normal), attn.to_k(normal), weights, rotation, attn.norm_q.eps)
-        three = [by_head(one, attn.heads) for one in (query, key, attn.to_v(normal))]
-        out: Tensor = attn.to_out[0](self._attention(*three).flatten(2, 3))
-        return out
 
     def _attend_to_text(self, normal: Tensor, text: Tensor) -> Tensor:
         """Few keys: torch's attention is faster than flash-attn-4 there."""
