@@ -26,6 +26,7 @@ WRONG = {
     'generate "a cat" --steps 0': "--steps: steps must be between 1 and 100, got 0; the nearest is 1",
     'generate "a cat" -o clip.avi': "--output: clips are MP4 files; use clip.mp4 instead of clip.avi",
     'generate "a cat" --image nosuch.png': "--image: nosuch.png cannot be read",
+    'generate "a cat" --pixel-format rgb': "--pixel-format: h264 clips have no pixel format 'rgb'; use ",
     'generate "a cat" --model gpt-5': "--model: there is no model 'gpt-5'; use flipbook, miniature,",
     'generate "a cat" --model ./nosuch': "--model: the folder ./nosuch does not exist",
     'generate "a cat" --model .': "--model: . has no model_index.json, so it is not a diffusers pipeline",

@@ -126,7 +126,12 @@ def _root(
     pass
 
 
-_FLAGS = {"prompt": "PROMPT", "negative_prompt": "--negative", "input_reference": "--image"}
+_FLAGS = {
+    "prompt": "PROMPT",
+    "negative_prompt": "--negative",
+    "input_reference": "--image",
+    "pixel_format": "--pixel-format",
+}
 
 
 def name_flag(error: UsageError) -> str | None:
