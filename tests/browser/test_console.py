@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import httpx
-import pytest
 from playwright.sync_api import expect
 
 from filmgate.jobs import Failure, Reason, Route, SourceKind, Stage
@@ -16,19 +15,7 @@ from tests.browser.test_playback import make_fragments
 from tests.images import png
 from tests.waiting import wait_until
 
-AXE = Path(__file__).parent / "axe.min.js"
 SMALL = {"size": "192x192", "seconds": "1", "steps": 2}
-# The pages, and what each shows when its data has arrived.
-READY = {
-    "/#/": ".estimate strong",
-    "/#/clips": ".gallery-tile",
-    "/#/queue": ".tile",
-    "/#/service": ".tile",
-    "/#/tenants": "td",
-    "/#/plan": "select",
-    "/docs": ".operation",
-    "/docs/metrics": ".metrics dt",
-}
 LIVE_WIDTH = """() => {
     const video = document.querySelector("video[data-kind=live]");
     return video && video.readyState >= 2 && video.videoWidth;
@@ -373,26 +360,3 @@ def test_the_planner_answers_in_the_page(opened):
     page.locator("[name=clips_per_day]").fill("1000")
     page.get_by_role("button", name="Compute plan").click()
     expect(page.locator(".verdict")).to_contain_text("per clip", timeout=30_000)
-
-
-@pytest.mark.parametrize("view", ["desktop", "dark phone"])
-def test_axe_finds_nothing(hand, opened, view):
-    phone = {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark", "reduced_motion": "reduce"}
-    options = phone if "phone" in view else {}
-    found = []
-    page = opened(**options)
-    video = create(page, "a red ball").get_attribute("data-id")
-    for path, content in (READY | {f"/#/clips/{video}": ".code"}).items():
-        page.goto(page.url.partition("/#")[0].removesuffix("/docs/metrics").removesuffix("/docs") + path)
-        page.locator("h1").wait_for()
-        page.locator(content).first.wait_for()
-        page.evaluate(AXE.read_text())
-        result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        assert result["passes"]
-        found += [(path, v["id"], v["nodes"][0]["html"]) for v in result["violations"]]
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        assert page.evaluate("document.getAnimations().length") == 0 or not options, "reduced motion"
-    assert found == []
-    if not options:
-        page.set_viewport_size({"width": 3840, "height": 2160})
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "4K"
