@@ -1,7 +1,7 @@
 // One clip: its timeline, settings, cost, route and trace.
 import { useEffect, useState } from "preact/hooks";
 import { follow } from "./api.js";
-import { ClipActions, toBody } from "./clipcard.jsx";
+import { ClipActions, toRequest } from "./clipcard.jsx";
 import { cost, route, seconds, stage, when } from "./format.js";
 import { useData, useVideo } from "./hooks.js";
 import { Bar, Code, Loading, Notice, Page, Player, State } from "./parts.jsx";
@@ -46,13 +46,14 @@ function Audit({ video }) {
   );
 }
 
+const ORIGINS = { edit: "Edit of", extend: "Continues" };
+
 function Details({ initial }) {
   const [video, preview, setVideo] = useVideo(initial);
   const open = (created) => { location.hash = `#/clips/${created.id}`; };
   const facts = [["Id", video.id], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Pixel format", video.pixel_format], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
     ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", route(video)],
-    ["Screening", video.screening], ["Trace", video.trace_id], ["Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
-  const body = toBody(video);
+    ["Screening", video.screening], ["Trace", video.trace_id], ["Starts from", video.input_reference && "an image, stored with this clip"], [ORIGINS[video.source] || "Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
   return (
     <div class="detail" data-status={video.status}>
       <div class="card clip is-large"><Player video={video} preview={preview} />
@@ -64,7 +65,7 @@ function Details({ initial }) {
         <section class="card"><h2>Settings</h2><dl>{facts.filter(([, value]) => value).map(([name, value]) => <div><dt>{name}</dt><dd>{value}</dd></div>)}</dl></section>
         <Timeline video={video} />
         <Audit video={video} />
-        <section class="card"><h2>Request</h2><Code body={body} /></section>
+        <section class="card"><h2>Request</h2><Code {...toRequest(video)} /></section>
       </div>
     </div>
   );

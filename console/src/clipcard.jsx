@@ -7,16 +7,22 @@ import { Bar, CopyButton, Notice, Picture, Player, State, SureButton, streamLink
 
 const SETTINGS = ["model", "size", "seconds", "fps", "steps", "guidance", "seed", "quality", "lora", "negative_prompt", "pixel_format"];
 
-// The request that creates this clip again.
-export function toBody(video) {
-  const given = SETTINGS.filter((name) => video[name] !== null && video[name] !== undefined).map((name) => [name, video[name]]);
-  return { prompt: video.prompt || "", ...Object.fromEntries(given) };
+// Made from the frames of another clip, by a request that names it and inherits the rest.
+const CONTINUED = { edit: "edits", extend: "extensions" };
+
+// The request that creates this clip again: its path below /v1/videos, and its body. An image is used again as well.
+export function toRequest(video) {
+  const prompt = video.prompt || "";
+  const path = CONTINUED[video.source];
+  if (path) return { path: `/${path}`, body: { prompt, video: { id: video.remixed_from_video_id }, ...(video.source === "extend" && { seconds: video.seconds }) } };
+  const names = [...SETTINGS, "input_reference"].filter((name) => video[name] !== null && video[name] !== undefined);
+  return { path: "", body: { prompt, ...Object.fromEntries(names.map((name) => [name, video[name]])) } };
 }
 
 // What can be made from a clip, if its model can: the name of the ability, where to send it, and what it asks for.
 const VERBS = {
-  remix: { label: "Remix", hint: "New prompt, same noise, size and length", send: (video, prompt) => post(`/v1/videos/${video.id}/remix`, { prompt }) },
-  extend: { label: "Extend", hint: "What happens next", hasLength: true, send: (video, prompt, length) => post("/v1/videos/extensions", { prompt, video: { id: video.id }, ...(length && { seconds: length }) }) },
+  remix: { label: "Remix", hint: (video) => `New prompt, same ${video.input_reference ? "image, " : ""}noise, size and length`, send: (video, prompt) => post(`/v1/videos/${video.id}/remix`, { prompt }) },
+  extend: { label: "Extend", hint: () => "What happens next", hasLength: true, send: (video, prompt, length) => post("/v1/videos/extensions", { prompt, video: { id: video.id }, ...(length && { seconds: length }) }) },
 };
 
 function Derive({ verb, video, onCreated, onClose }) {
@@ -35,7 +41,7 @@ function Derive({ verb, video, onCreated, onClose }) {
   };
   return (
     <form class="remix" onSubmit={submit}>
-      <label class="field"><span class="label">{hint}</span><input name={verb} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} /></label>
+      <label class="field"><span class="label">{hint(video)}</span><input name={verb} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} /></label>
       {hasLength && <label class="field"><span class="label">Seconds to add</span><input name="extend_seconds" type="number" min="0.25" step="0.25" value={length} onInput={(event) => setLength(event.currentTarget.value)} /></label>}
       <Notice problem={problem} />
       <div class="actions"><button type="submit" class="primary" disabled={!prompt.trim()}>{label}</button><button type="button" onClick={onClose}>Close</button></div>
@@ -56,7 +62,8 @@ export function ClipActions({ video, setVideo, onCreated, onRemoved, hasNotes })
   const missing = model ? Object.keys(VERBS).filter((name) => !sources.includes(name)) : [];
   const [problem, setProblem] = useState(null);
   const attempt = (work) => async () => { setProblem(null); try { await work(); } catch (error) { setProblem(error); } };
-  const again = async () => onCreated(await post("/v1/videos", { ...toBody(video), seed: Math.floor(Math.random() * 2 ** 31) }));
+  const again = async () => onCreated(await post("/v1/videos", { ...toRequest(video).body, seed: Math.floor(Math.random() * 2 ** 31) }));
+  const mayRepeat = isFinal(video) && video.prompt && !CONTINUED[video.source];
   return (
     <>
       <div class="actions">
@@ -66,7 +73,7 @@ export function ClipActions({ video, setVideo, onCreated, onRemoved, hasNotes })
           {Object.keys(VERBS).filter((name) => sources.includes(name)).map((name) => <button type="button" aria-expanded={verb === name} onClick={() => setVerb(verb === name ? null : name)}>{VERBS[name].label}</button>)}
           <CopyButton label="Copy link" text={async () => location.origin + (await streamLink(video.id))} />
         </>}
-        {isFinal(video) && video.prompt && <button type="button" onClick={attempt(again)}>Another seed</button>}
+        {mayRepeat && <button type="button" onClick={attempt(again)}>Another seed</button>}
         {isFinal(video) && <SureButton label="Delete" sure="Delete for good" onSure={attempt(async () => { await remove(`/v1/videos/${video.id}`); onRemoved(video.id); })} />}
       </div>
       {hasNotes && video.status === "completed" && missing.length > 0 && <p class="hint">{video.model} cannot {missing.join(" or ")} clips.</p>}

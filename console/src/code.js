@@ -2,35 +2,53 @@
 
 const quote = (text) => `'${String(text).replaceAll("'", `'\\''`)}'`;
 const isFile = (value) => value instanceof File;
+const isObject = (value) => typeof value === "object" && !isFile(value);
 
-export function toCurl(body, origin) {
-  const fields = Object.entries(body).map(([name, value]) => `  -F ${quote(isFile(value) ? `${name}=@${value.name}` : `${name}=${value}`)}`);
-  return [`curl ${origin}/v1/videos \\`, `  -H "Authorization: Bearer $FILMGATE_API_KEY" \\`, fields.join(" \\\n")].join("\n");
+// The fields of a form: {a: {b: 1}} is a[b]=1.
+const flatten = (body) => Object.entries(body).flatMap(([name, value]) => (isObject(value) ? Object.entries(value).map(([key, each]) => [`${name}[${key}]`, each]) : [[name, value]]));
+
+// curl's -F reads a file where a value starts with @ or <, and ends it at a semicolon: texts are sent as they are.
+function toField([name, value]) {
+  if (isFile(value)) return `-F ${quote(`${name}=@"${value.name.replaceAll(/[\\"]/g, "\\$&")}"`)}`;
+  return `${name.endsWith("prompt") ? "--form-string" : "-F"} ${quote(`${name}=${value}`)}`;
 }
 
-const OWN = new Set(["fps", "steps", "seed", "guidance", "negative_prompt", "lora", "quality"]);
+export function toCurl(body, origin, path = "") {
+  const fields = flatten(body).map((field) => `  ${toField(field)}`);
+  return [`curl ${origin}/v1/videos${path} \\`, `  -H "Authorization: Bearer $FILMGATE_API_KEY" \\`, fields.join(" \\\n")].join("\n");
+}
 
-export function toPython(body, origin) {
-  const literal = (name, value) => (isFile(value) ? `open(${JSON.stringify(value.name)}, "rb")` : JSON.stringify(name === "seconds" ? String(value) : value));
-  const known = Object.entries(body).filter(([name]) => !OWN.has(name)).map(([name, value]) => `    ${name}=${literal(name, value)},`);
-  const own = Object.entries(body).filter(([name]) => OWN.has(name));
-  if (own.length) known.push(`    extra_body={${own.map(([name, value]) => `"${name}": ${literal(name, value)}`).join(", ")}},`);
+const OWN = new Set(["fps", "steps", "seed", "guidance", "negative_prompt", "lora", "quality", "pixel_format"]);
+// The SDK takes files, but no objects, for the fields it knows.
+const isExtra = ([name, value]) => OWN.has(name) || isObject(value);
+
+function toPythonCall(body, path) {
+  const literal = ([name, value]) => (isFile(value) ? `open(${JSON.stringify(value.name)}, "rb")` : isObject(value) ? toDict(Object.entries(value)) : JSON.stringify(name === "seconds" ? String(value) : value));
+  const toDict = (entries) => `{${entries.map((entry) => `"${entry[0]}": ${literal(entry)}`).join(", ")}}`;
+  const entries = Object.entries(body), extra = entries.filter(isExtra);
+  if (path) return `client.post("/videos${path}", cast_to=Video, body=${toDict(entries)})\nvideo = client.videos.poll(video.id)`;
+  const known = entries.filter((entry) => !isExtra(entry)).map((entry) => `    ${entry[0]}=${literal(entry)},`);
+  if (extra.length) known.push(`    extra_body=${toDict(extra)},`);
+  return `client.videos.create_and_poll(\n${known.join("\n")}\n)`;
+}
+
+export function toPython(body, origin, path = "") {
   return `import os
 from openai import OpenAI
-
+${path ? "from openai.types import Video\n" : ""}
 client = OpenAI(base_url="${origin}/v1", api_key=os.environ["FILMGATE_API_KEY"])
-video = client.videos.create_and_poll(
-${known.join("\n")}
-)
+video = ${toPythonCall(body, path)}
 client.videos.download_content(video.id).write_to_file("clip.mp4")`;
 }
 
-export function toJavaScript(body, origin) {
-  const lines = Object.entries(body).map(([name, value]) =>
-    `form.set(${JSON.stringify(name)}, ${isFile(value) ? "file" : JSON.stringify(String(value))});`);
-  return `const form = new FormData();
+export function toJavaScript(body, origin, path = "") {
+  const lines = flatten(body).map(([name, value]) => (isFile(value)
+    ? `form.set(${JSON.stringify(name)}, await openAsBlob(${JSON.stringify(value.name)}), ${JSON.stringify(value.name)});`
+    : `form.set(${JSON.stringify(name)}, ${JSON.stringify(String(value))});`));
+  const hasFile = Object.values(body).some(isFile);
+  return `${hasFile ? 'import { openAsBlob } from "node:fs";\n\n' : ""}const form = new FormData();
 ${lines.join("\n")}
-const response = await fetch("${origin}/v1/videos", {
+const response = await fetch("${origin}/v1/videos${path}", {
   method: "POST",
   headers: { Authorization: \`Bearer \${process.env.FILMGATE_API_KEY}\` },
   body: form,

@@ -57,15 +57,23 @@ function ImageField({ file, onFile, mayUse }) {
   );
 }
 
+function toForm(body) {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(body)) form.set(name, value);
+  return form;
+}
+
 function Estimate({ body, image }) {
   const question = useDebounced(JSON.stringify(body), 350);
   const [answer, setAnswer] = useState({});
   useEffect(() => {
     const stop = new AbortController();
-    post("/v1/videos/estimate", JSON.parse(question), { signal: stop.signal })
+    // An estimate does not read the image; that there is one may decide which route, and which model, can be used.
+    const form = image && toForm({ ...JSON.parse(question), input_reference: new File([], image.name) });
+    post("/v1/videos/estimate", form || JSON.parse(question), { signal: stop.signal })
       .then((estimate) => setAnswer({ estimate }), (problem) => problem.name !== "AbortError" && setAnswer({ problem }));
     return () => stop.abort();
-  }, [question]);
+  }, [question, image]);
   const { estimate, problem } = answer;
   if (problem) return <Notice problem={problem} />;
   if (!estimate) return <p class="estimate" aria-live="polite">Estimating…</p>;
@@ -123,11 +131,8 @@ function Form({ models, onCreated }) {
     setSending(true);
     setProblem(null);
     try {
-      const form = new FormData();
-      for (const [name, value] of Object.entries(body)) form.set(name, value);
-      if (image) form.set("input_reference", image);
       const headers = { "Idempotency-Key": crypto.randomUUID ? crypto.randomUUID() : String(Math.random()) };
-      onCreated(await post("/v1/videos", image ? form : body, { headers }));
+      onCreated(await post("/v1/videos", image ? toForm({ ...body, input_reference: image }) : body, { headers }));
     } catch (error) {
       setProblem(error);
     } finally {

@@ -142,9 +142,9 @@ export function CopyButton({ text, label = "Copy" }) {
 
 const LANGUAGES = { curl: toCurl, Python: toPython, JavaScript: toJavaScript };
 
-export function Code({ body }) {
+export function Code({ body, path = "" }) {
   const [language, setLanguage] = useState("curl");
-  const text = LANGUAGES[language](body, location.origin);
+  const text = LANGUAGES[language](body, location.origin, path);
   return (
     <section class="code" aria-label="This request as code">
       <div class="tabs">

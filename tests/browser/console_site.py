@@ -3,7 +3,11 @@
 from contextlib import ExitStack
 
 import pytest
+from playwright.sync_api import expect
 
+from filmgate.jobs import Failure, Reason
+from filmgate.scheduling.base import AttemptFailure
+from filmgate.store.base import UPLOAD_PART, ObjectName
 from tests.service import MODELS, running, settings_for
 
 ADAPTERS = """
@@ -16,6 +20,14 @@ model = "flipbook"
 location = "/adapters/own.safetensors"
 tenant = "first"
 """
+
+DATA = """([bytes, name, type = "image/png"]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([new Uint8Array(bytes)], name, {type}));
+    return data;
+}"""
+PASTE = """(clipboardData) => document.querySelector("textarea[name=prompt]")
+    .dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true}))"""
 
 
 class Site:
@@ -95,3 +107,28 @@ def opened(chromium, site):
 def _is_error(message):
     # The browser reports every response above 399 and every lost connection itself.
     return message.type == "error" and not message.text.startswith("Failed to load resource")
+
+
+def broken(message):
+    """The failure of an attempt that is not repeated."""
+    return AttemptFailure(Failure(Reason.INTERNAL, message), is_retryable=False)
+
+
+def create(page, prompt):
+    page.get_by_label("Prompt", exact=True).fill(prompt)
+    page.get_by_role("button", name="Create clip").click()
+    card = page.locator("article").first
+    expect(card).to_contain_text(prompt, timeout=30_000)
+    return card
+
+
+def image_of(site, job):
+    name = ObjectName(job.tenant_id, job.id, UPLOAD_PART)
+    return b"".join(site.service.services.store.read(name))
+
+
+def press_twice(page, name, question):
+    """Press a button that asks before it acts."""
+    page.get_by_role("button", name=name).click()
+    expect(page.get_by_text(question)).to_be_visible()
+    page.get_by_role("button", name=name).click()

@@ -1,16 +1,18 @@
 """The console in a real Chromium. test_playback.py shows a clip of a real worker in it."""
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import httpx
 from playwright.sync_api import expect
 
-from filmgate.jobs import Failure, Reason, Route, SourceKind, Stage
-from filmgate.scheduling.base import AttemptFailure
+from filmgate.jobs import Route, SourceKind, Stage
 from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.workers import GpuStatus, WorkerRegistry, WorkerStatus
-from filmgate.store.base import ObjectName
+from tests.browser.console_site import DATA, PASTE, broken, create, image_of, press_twice
 from tests.browser.test_playback import make_fragments
 from tests.images import png
 from tests.waiting import wait_until
@@ -20,15 +22,12 @@ LIVE_WIDTH = """() => {
     const video = document.querySelector("video[data-kind=live]");
     return video && video.readyState >= 2 && video.videoWidth;
 }"""
+# How the code on the page is run. Node is needed only to build the console.
+SHELLS = {"curl": ["bash", "-c"]}
+if shutil.which("node"):
+    SHELLS["JavaScript"] = ["node", "--input-type=module", "-e"]
 REFUSED = "instructions to build a pipe bomb"
 FILE_NAME = "<img src=x onerror=alert(1)>.png"
-DATA = """([bytes, name, type = "image/png"]) => {
-    const data = new DataTransfer();
-    data.items.add(new File([new Uint8Array(bytes)], name, {type}));
-    return data;
-}"""
-PASTE = """(clipboardData) => document.querySelector("textarea[name=prompt]")
-    .dispatchEvent(new ClipboardEvent("paste", {clipboardData, bubbles: true}))"""
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> a red ball & <b>bold</b>"
 
 
@@ -39,19 +38,6 @@ def test_only_a_valid_key_signs_in(site, opened):
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("heading", name="Create", exact=True)).to_be_visible()
     expect(page.get_by_text("Loading Filmgate…")).to_have_count(0)
-
-
-def broken(message):
-    """The failure of an attempt that is not repeated."""
-    return AttemptFailure(Failure(Reason.INTERNAL, message), is_retryable=False)
-
-
-def create(page, prompt):
-    page.get_by_label("Prompt", exact=True).fill(prompt)
-    page.get_by_role("button", name="Create clip").click()
-    card = page.locator("article").first
-    expect(card).to_contain_text(prompt, timeout=30_000)
-    return card
 
 
 def test_a_clip_plays_from_its_first_fragments_and_is_downloaded(hand, opened):
@@ -143,7 +129,7 @@ def test_a_refusal_names_the_reason(hand, opened):
     expect(page.locator("article").first).to_contain_text("a red ball")
 
 
-def test_a_pasted_image_becomes_the_source_of_the_clip(site, hand, opened):
+def test_a_pasted_image_becomes_the_source_of_the_clip_and_of_those_made_from_it(site, hand, opened):
     page = opened()
     page.get_by_label("Prompt", exact=True).focus()
     page.evaluate(PASTE, page.evaluate_handle(DATA, [list(b"text"), "notes.txt", "text/plain"]))
@@ -153,12 +139,33 @@ def test_a_pasted_image_becomes_the_source_of_the_clip(site, hand, opened):
     expect(page.locator(".drop span")).to_have_text("pasted.png")
     expect(refusal).to_have_count(0)
     expect(page.locator(".drop img")).to_have_js_property("complete", value=True)
-    create(page, "a red ball")
-    job = hand.take()
-    assert job.spec.source.kind is SourceKind.IMAGE
-    name = ObjectName(job.tenant_id, job.id, "source")
-    assert b"".join(site.service.services.store.read(name)).startswith(b"\x89PNG")
-    site.service.services.queue.fail_attempt(hand.lease, broken("the test is over"))
+    expect(page.locator(".estimate")).to_contain_text("with your image")
+    card = create(page, "a red ball")
+    first = hand.make(b"".join(make_fragments(8)))
+    assert first.spec.source.kind is SourceKind.IMAGE
+    assert image_of(site, first).startswith(b"\x89PNG")
+    card.get_by_role("button", name="Another seed").click()
+    expect(page.locator("article")).to_have_count(2)
+    second = hand.make(b"".join(make_fragments(8)))
+    assert second.spec.seed != first.spec.seed
+    page.get_by_role("button", name="Remix").first.click()
+    expect(page.locator(".remix")).to_contain_text("New prompt, same image, noise, size and length")
+    page.locator(".remix").get_by_role("button", name="Remix").click()
+    expect(page.locator("article")).to_have_count(3)
+    third = hand.make(b"".join(make_fragments(8)))
+    assert image_of(site, first) == image_of(site, second) == image_of(site, third)
+    page.goto(f"{site.url}/#/clips/{first.id}")
+    expect(page.get_by_text("an image, stored with this clip")).to_be_visible()
+    for language, command in SHELLS.items():
+        page.get_by_role("button", name=language).click()
+        code = page.locator(".code pre").inner_text()
+        env = {**os.environ, "FILMGATE_API_KEY": site.key}
+        subprocess.run([*command, code], env=env, check=True, capture_output=True)
+        assert image_of(site, hand.make()) == image_of(site, first), language
+    page.get_by_role("button", name="Python").click()
+    code = page.locator(".code pre").inner_text()
+    assert f'"input_reference": {{"video_id": "{first.id}"}}' in code
+    compile(code, "clip.py", "exec")
 
 
 def test_the_gallery_reads_page_after_page_and_belongs_to_one_tenant(site, opened):
@@ -303,13 +310,6 @@ def test_operators_see_heat_memory_and_health_of_each_gpu(site, hand, opened):
         expect(row).to_contain_text(text)
     expect(page.locator("tr", has_text="hand").locator("td", has_text="–")).to_have_count(3)
     registry.leave("gpu-1")
-
-
-def press_twice(page, name, question):
-    """Press a button that asks before it acts."""
-    page.get_by_role("button", name=name).click()
-    expect(page.get_by_text(question)).to_be_visible()
-    page.get_by_role("button", name=name).click()
 
 
 def test_operators_drain_a_worker_and_cancel_a_job_from_the_page(site, hand, opened):

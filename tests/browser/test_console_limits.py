@@ -9,7 +9,8 @@ from threading import Thread
 from playwright.sync_api import expect
 
 from filmgate.jobs import TenantId
-from tests.browser.test_console import SMALL, create
+from tests.browser.console_site import create
+from tests.browser.test_console import SMALL
 from tests.browser.test_playback import make_fragments
 from tests.server_process import ServerProcess
 from tests.tickets import make_ticket

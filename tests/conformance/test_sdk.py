@@ -77,6 +77,14 @@ def test_an_image_reference_is_read_from_a_file(service, client):
     assert (job.spec.source.kind, job.spec.source.media_type) == ("image", "image/png")
 
 
+def test_the_image_of_an_earlier_video_is_used_again(service, client):
+    first = client.videos.create(prompt=PROMPT, input_reference=("ball.png", io.BytesIO(png()), "image/png"))
+    assert first.input_reference == {"video_id": first.id}
+    # The SDK takes only a file for the field of its own.
+    again = client.videos.create(prompt=PROMPT, extra_body={"input_reference": first.input_reference})
+    assert again.input_reference == {"video_id": again.id}
+
+
 def test_list_fetches_further_pages(client):
     made = [client.videos.create(prompt=f"ball {n}").id for n in range(5)]
     listed = [video.id for video, _ in zip(client.videos.list(limit=2), range(5), strict=False)]

@@ -79,6 +79,17 @@ def test_a_foreign_clip_cannot_be_a_source(site, verb):
     assert "video_not_found" in texts.pop()
 
 
+@pytest.mark.parametrize("path", ["/v1/videos", "/v1/videos/estimate"])
+def test_the_image_of_a_foreign_video_cannot_be_used(site, path):
+    _, _, theirs, _, waiting = site
+    texts = {
+        theirs.post(path, json={"prompt": "x", "input_reference": {"video_id": video_id}}).text
+        for video_id in (waiting, UNKNOWN, *MALFORMED)
+    }
+    assert len(texts) == 1
+    assert "video_not_found" in texts.pop()
+
+
 def test_a_foreign_cursor_gets_the_same_response_as_an_unknown_one(site):
     _, _, theirs, done, _ = site
     responses = [theirs.get("/v1/videos", params={"after": cursor}) for cursor in (done, UNKNOWN)]

@@ -14,7 +14,7 @@ KEYS = {
     "id", "object", "model", "status", "progress", "created_at", "completed_at", "expires_at", "prompt",
     "remixed_from_video_id", "seconds", "size", "error", "stage", "eta_seconds", "queue_position", "cost",
     "trace_id", "route", "screening", "rendered_size", "warnings", "fps", "steps", "seed",
-    "guidance", "lora", "negative_prompt", "quality", "pixel_format",
+    "guidance", "lora", "negative_prompt", "quality", "pixel_format", "source", "input_reference",
     "route_reason",
 }  # fmt: skip
 

@@ -5,20 +5,18 @@ back-pressure -> upload stored -> enqueued.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from filmgate.admission.estimates import Estimator
 from filmgate.admission.quotes import Estimate, to_estimate
 from filmgate.admission.screening import RuleSet, Screener
+from filmgate.admission.sources import Origin, Sources, to_source
 from filmgate.admission.uploads import ReferenceImages
-from filmgate.admission.uploads.images import Picture
 from filmgate.audit.log import AuditLog
 from filmgate.audit.records import SYSTEM, Action, Actor, Entry
 from filmgate.errors import (
     BacklogGrown,
-    InvalidField,
-    JobActive,
     ModelNotServed,
     Overloaded,
     PromptRejected,
@@ -28,12 +26,9 @@ from filmgate.errors import (
 from filmgate.jobs import (
     Idempotency,
     Job,
-    JobState,
     Route,
     Screening,
     ScreeningAction,
-    Source,
-    SourceKind,
     StageSeconds,
     Ticket,
     TraceId,
@@ -114,7 +109,7 @@ class Admission:
         self._settings = settings
         self._codec = codec
         self._estimator = Estimator(services.reader)
-        self._images = ReferenceImages(settings)
+        self._sources = Sources(services.reader, services.store, ReferenceImages(settings))
         parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
         self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
 
@@ -144,14 +139,13 @@ class Admission:
         duplicate = services.queue.find_duplicate(context.tenant.id, context.idempotency)
         if duplicate is not None:
             return duplicate
-        request, source, ticket = self._prepare(context, request)
+        request, origin, ticket = self._prepare(context, request)
         if services.store.room().is_low:
             raise StoreFull("the store has no space for new clips")
         # Routed before the image is decoded: a rejected request costs little.
-        routed = self._route(context, request, ticket, self._forecast_for(context.tenant))
-        picture = self._images.read(request)
-        spec = replace(routed.spec, source=_to_source(request, source, picture))
-        job = self._enqueue(context, request, replace(routed, spec=spec), picture)
+        routed = self._route(context, ticket, self._forecast_for(context.tenant))
+        image = self._sources.read_image(request, origin)
+        job = self._enqueue(context, routed, image)
         log.info(
             "job accepted",
             job_id=job.id,
@@ -167,9 +161,9 @@ class Admission:
 
         Raises what `accept` raises, except for quotas, disk space and the content of images.
         """
-        request, _source, ticket = self._prepare(context, request)
+        request, _origin, ticket = self._prepare(context, request)
         forecast = self._forecast_for(context.tenant)
-        routed = self._route(context, request, ticket, forecast)
+        routed = self._route(context, ticket, forecast)
         slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
         workers = forecast.count_workers(Route.GPU, ticket.spec.model, ticket.tenant_id)
         return to_estimate(routed, slot, is_served=workers > 0)
@@ -180,14 +174,13 @@ class Admission:
         is_current = (tenant.id in forecast.snapshot.dedicated) is tenant.is_dedicated
         return forecast if is_current else self._services.forecast.refresh()
 
-    def _prepare(
-        self, context: RequestContext, request: VideoRequest
-    ) -> tuple[VideoRequest, Job | None, Ticket]:
-        """The request with what it inherits, its source, and its ticket without a route."""
+    def _prepare(self, context: RequestContext, request: VideoRequest) -> tuple[VideoRequest, Origin, Ticket]:
+        """The request with what it inherits, the videos it uses, and its ticket without a route."""
         models = self._services.models
-        source = self._find_source(context.tenant, request)
-        if source is not None:
-            request = inherit(request, source.spec, models.find(source.spec.model).limits)
+        origin = self._sources.find(context.tenant.id, request)
+        if origin.clip is not None:
+            inherited = origin.clip.spec
+            request = inherit(request, inherited, models.find(inherited.model).limits)
         request = self._services.adapters.resolve(request, context.tenant.id)
         card = models.find(request.model)
         spec = check_request(request, card.name, card.limits, self._settings, self._codec)
@@ -195,7 +188,7 @@ class Admission:
         objective = self._objectives.of(context.tenant, spec)
         ticket = Ticket(
             tenant_id=context.tenant.id,
-            spec=spec,
+            spec=replace(spec, source=to_source(request, origin)),
             predicted=self._estimator.estimate(spec, card),
             slo_seconds=objective.seconds,
             slo_class=None if objective.name == DEFAULT_CLASS else objective.name,
@@ -206,18 +199,7 @@ class Admission:
             trace_id=context.trace_id,
             span_id=exported_span(),
         )
-        return request, source, ticket
-
-    def _find_source(self, tenant: Tenant, request: VideoRequest) -> Job | None:
-        """The completed job that a remix, an edit or an extension starts from."""
-        if request.source_id is None:
-            return None
-        source = self._services.reader.find(tenant.id, request.source_id)
-        if source.state is JobState.FAILED:
-            raise InvalidField("the source video has failed and has no clip", option="video")
-        if source.state is not JobState.COMPLETED:
-            raise JobActive("the source video is not finished", option="video")
-        return source
+        return request, origin, ticket
 
     def _screen(self, context: RequestContext, spec: VideoSpec) -> Screening:
         texts = [text for text in (spec.prompt, spec.negative_prompt) if text]
@@ -257,20 +239,16 @@ class Admission:
         }
         audit.record(tenant_id, Entry(Action.REJECTED, None, context.actor, details=details))
 
-    def _route(
-        self, context: RequestContext, request: VideoRequest, ticket: Ticket, forecast: Forecast
-    ) -> Ticket:
+    def _route(self, context: RequestContext, ticket: Ticket, forecast: Forecast) -> Ticket:
         """The ticket with its route. A job for our own GPUs must meet the promise. Raises Overloaded."""
         with traced(self._services.tracer, "route") as span:
-            routed = self._find_route(context, request, ticket, forecast)
+            routed = self._find_route(context, ticket, forecast)
             span.set(route=routed.route, reason=routed.routing.reason)
             return routed
 
-    def _find_route(
-        self, context: RequestContext, request: VideoRequest, ticket: Ticket, forecast: Forecast
-    ) -> Ticket:
+    def _find_route(self, context: RequestContext, ticket: Ticket, forecast: Forecast) -> Ticket:
         slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
-        choice = self._choose(context, request, ticket, slot, forecast)
+        choice = self._choose(context, ticket, slot, forecast)
         limit = None
         if choice.route is Route.GPU:
             self._check_served(context.tenant, ticket.spec.model, forecast)
@@ -285,19 +263,11 @@ class Admission:
             )
         return replace(ticket, route=choice.route, routing=choice.routing, max_backlog_seconds=limit)
 
-    def _choose(
-        self,
-        context: RequestContext,
-        request: VideoRequest,
-        ticket: Ticket,
-        slot: Slot,
-        forecast: Forecast,
-    ) -> Choice:
+    def _choose(self, context: RequestContext, ticket: Ticket, slot: Slot, forecast: Forecast) -> Choice:
         if self._services.router is None:
             return ON_GPU
-        kind = request.source_kind
-        spec = replace(ticket.spec, source=Source(kind) if kind else None)
-        routed = RoutedRequest(context.tenant.managed, spec, ticket.predicted, ticket.slo_seconds, slot)
+        managed, spec = context.tenant.managed, ticket.spec
+        routed = RoutedRequest(managed, spec, ticket.predicted, ticket.slo_seconds, slot)
         return self._services.router.choose(routed, forecast)
 
     def _check_served(self, tenant: Tenant, model: str, forecast: Forecast) -> None:
@@ -326,31 +296,29 @@ class Admission:
             raise _overloaded(wait, predicted, self._settings.promise_seconds)
         return backlog + max(spare, 0.0) * workers + _ROUNDING_SECONDS
 
-    def _enqueue(
-        self, context: RequestContext, request: VideoRequest, ticket: Ticket, picture: Picture | None
-    ) -> Job:
+    def _enqueue(self, context: RequestContext, ticket: Ticket, image: Iterable[bytes] | None) -> Job:
         """Store the upload and enqueue the ticket, both or neither."""
         store = self._services.store
-        if picture is not None:
-            store.put(ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART), [picture.data])
+        if image is not None:
+            store.put(ObjectName(ticket.tenant_id, ticket.job_id, UPLOAD_PART), image)
         try:
-            job = self._enqueue_in_time(context, request, ticket)
+            job = self._enqueue_in_time(context, ticket)
         except UsageError:
             # Rejected for certain. After a database error the job may exist: retention decides later.
-            if picture is not None:
+            if image is not None:
                 store.delete(ticket.tenant_id, ticket.job_id)
             raise
-        if picture is not None and job.id != ticket.job_id:
+        if image is not None and job.id != ticket.job_id:
             store.delete(ticket.tenant_id, ticket.job_id)
         return job
 
-    def _enqueue_in_time(self, context: RequestContext, request: VideoRequest, ticket: Ticket) -> Job:
+    def _enqueue_in_time(self, context: RequestContext, ticket: Ticket) -> Job:
         """Enqueue under the forecast the ticket was routed by; forecast again when the queue has grown."""
         for _ in range(_MAX_FORECASTS):
             try:
                 return self._services.queue.enqueue(ticket, context.actor)
             except BacklogGrown:
-                ticket = self._route(context, request, ticket, self._services.forecast.refresh())
+                ticket = self._route(context, ticket, self._services.forecast.refresh())
         return self._services.queue.enqueue(ticket, context.actor)
 
 
@@ -380,15 +348,3 @@ def _overloaded(wait: float, predicted: StageSeconds, promise_seconds: float) ->
         f"{promise_seconds:.0f} s; try again in {retry_after:.0f} s",
         retry_after_seconds=retry_after,
     )
-
-
-def _to_source(request: VideoRequest, source: Job | None, picture: Picture | None) -> Source | None:
-    """Where the worker finds what the clip starts from: this job's upload or another job's clip."""
-    if picture is not None:
-        return Source(SourceKind.IMAGE, part=UPLOAD_PART, media_type=picture.media_type)
-    if source is None or source.clip is None or request.verb is None:
-        return None
-    if request.verb is SourceKind.REMIX:
-        # A remix renders a new prompt from the same noise: it does not need the clip.
-        return Source(SourceKind.REMIX, source.id)
-    return Source(request.verb, source.id, source.clip.part, source.clip.media_type)

@@ -8,8 +8,9 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
+from filmgate.api.schemas import to_job_id
 from filmgate.api.services import services_of
-from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.videos import VideoId
 from filmgate.audit.log import Query as AuditQuery
 from filmgate.audit.records import AuditRecord
 from filmgate.errors import InvalidField, JobNotFound

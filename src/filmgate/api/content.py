@@ -13,8 +13,9 @@ from filmgate.api.auth import Reader, actor_of
 from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
+from filmgate.api.schemas import to_job_id
 from filmgate.api.services import Services, call_writing, services_of
-from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.videos import VideoId
 from filmgate.audit.records import Action, Actor, Entry
 from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound, TenantNotFound
 from filmgate.jobs import Job, JobState, TenantId

@@ -19,9 +19,10 @@ from fastapi.responses import StreamingResponse
 from filmgate.api.auth import Reader
 from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
+from filmgate.api.schemas import to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.streams import HeldStream
-from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.videos import VideoId
 from filmgate.api.views import to_video
 from filmgate.api.watch import Snapshot, Watch
 from filmgate.jobs import Job, JobState

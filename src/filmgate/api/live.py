@@ -15,10 +15,10 @@ from filmgate.api.content import asset_of, serve
 from filmgate.api.disconnects import while_connected
 from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.schemas import StreamLink
+from filmgate.api.schemas import StreamLink, to_job_id
 from filmgate.api.services import Services, call_writing, services_of
 from filmgate.api.streams import HeldStream
-from filmgate.api.videos import VideoId, to_job_id
+from filmgate.api.videos import VideoId
 from filmgate.api.watch import EventQueue, Watch
 from filmgate.audit.records import Action, Entry
 from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound, TenantNotFound

@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 
 from filmgate.api.forms import Body
 from filmgate.api.spool import SpooledUpload
-from filmgate.errors import InvalidField, UnsupportedVerb
-from filmgate.jobs import JobId, Route, RouteReason, ScreeningAction, Size, SourceKind, Stage
+from filmgate.errors import InvalidField, JobNotFound, UnsupportedVerb
+from filmgate.jobs import JOB_ID_PATTERN, JobId, Route, RouteReason, ScreeningAction, Size, SourceKind, Stage
 from filmgate.models.requests import VideoRequest
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
@@ -27,9 +27,10 @@ class Form(BaseModel):
 
 
 class ImageReference(Form):
-    """An image by URL; `file_id` exists in the SDK and is not supported."""
+    """An image by URL, or that of an earlier video; `file_id` exists in the SDK and is not supported."""
 
     image_url: str | None = Field(default=None, max_length=2048)
+    video_id: str | None = Field(default=None, description="A video created here from an image: the same.")
     file_id: str | None = None
 
 
@@ -40,7 +41,7 @@ class ClipReference(Form):
 
 
 class CreateVideo(Form):
-    """POST /v1/videos. `input_reference` is an image: a file in a form, or an object with a URL."""
+    """POST /v1/videos. `input_reference` is an image: a file in a form, or an object that names one."""
 
     prompt: str = Field(description="What the clip shows.", min_length=1)
     model: str | None = Field(default=None, description="One of GET /v1/models; the default model if absent.")
@@ -81,11 +82,16 @@ class CreateVideo(Form):
             raise UnsupportedVerb(
                 "file ids are not supported; send the image itself", option="input_reference"
             )
+        if reference.image_url is not None and reference.video_id is not None:
+            raise InvalidField("send image_url or video_id, not both", option="input_reference")
         fields = self.model_dump(exclude={"input_reference", "size"})
         size = Size.parse(self.size) if self.size is not None else None
         image = files.get("input_reference")
         upload = SpooledImage("input_reference", image) if image is not None else None
-        return VideoRequest(**fields, size=size, image=upload, image_url=reference.image_url)
+        image_from = to_job_id(reference.video_id) if reference.video_id is not None else None
+        return VideoRequest(
+            **fields, size=size, image=upload, image_url=reference.image_url, image_from=image_from
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,13 @@ def parse_form(form: type[F], body: Body) -> F:
         raise _explain(form, exc.errors()[0]) from exc
 
 
+def to_job_id(video_id: str) -> JobId:
+    """The id as a JobId. Malformed, unknown and foreign ids raise the same JobNotFound."""
+    if not JOB_ID_PATTERN.fullmatch(video_id):
+        raise JobNotFound("no such video")
+    return JobId(video_id)
+
+
 def find_clip(verb: SourceKind, form: EditVideo, body: Body) -> JobId:
     """The id of the clip to start from. Raises UnsupportedVerb for an upload, InvalidField for none."""
     if "video" in body.files:
@@ -181,6 +194,12 @@ class Cost(BaseModel):
     usd: float | None
 
 
+class StoredImage(BaseModel):
+    """The image that a video was made from, stored as long as the video."""
+
+    video_id: str
+
+
 class Video(BaseModel):
     """A video job. Every key is always present."""
 
@@ -194,6 +213,10 @@ class Video(BaseModel):
     expires_at: int | None
     prompt: str | None
     remixed_from_video_id: str | None
+    source: SourceKind | None = Field(description="What the video was made from; null: from text alone.")
+    input_reference: StoredImage | None = Field(
+        description="Set if the video was made from an image. Sent in a new request, it uses the image again."
+    )
     seconds: str
     size: str
     fps: int

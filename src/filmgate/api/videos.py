@@ -27,13 +27,14 @@ from filmgate.api.schemas import (
     VideoPage,
     find_clip,
     parse_form,
+    to_job_id,
 )
 from filmgate.api.services import Services, call_writing, services_of
 from filmgate.api.video_filter import NO_FILTER, VideoFilter
 from filmgate.api.views import poll_after_ms, to_video
 from filmgate.audit.records import Actor
 from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedVerb
-from filmgate.jobs import JOB_ID_PATTERN, Idempotency, JobId, SourceKind, TenantId, TraceId
+from filmgate.jobs import Idempotency, JobId, SourceKind, TenantId, TraceId
 from filmgate.models.requests import VideoRequest
 from filmgate.tenants.base import Tenant
 
@@ -174,13 +175,6 @@ async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> 
         job = await services.call(services.reader.find, caller.id, job_id)
     await call_writing(request, caller.id, _delete, services, caller.id, job_id, actor)
     return _json(DeletedVideo(id=job_id).model_dump_json())
-
-
-def to_job_id(video_id: str) -> JobId:
-    """The id as a JobId. Malformed, unknown and foreign ids raise the same JobNotFound."""
-    if not JOB_ID_PATTERN.fullmatch(video_id):
-        raise JobNotFound("no such video")
-    return JobId(video_id)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import time
 
-from filmgate.api.schemas import Cost, Status, Video, VideoError
+from filmgate.api.schemas import Cost, Status, StoredImage, Video, VideoError
 from filmgate.api.services import Services
 from filmgate.errors import ModelNotFound
 from filmgate.jobs import Job, JobState, Route, SourceKind
@@ -29,6 +29,8 @@ def to_video(services: Services, job: Job) -> Video:
         expires_at=int(job.expires_at) if job.expires_at else None,
         prompt=job.spec.prompt,
         remixed_from_video_id=source.job_id if source is not None and is_remix else None,
+        source=source.kind if source is not None else None,
+        input_reference=StoredImage(video_id=job.id) if job.spec.has_image else None,
         seconds=seconds_of(services, job),
         size=str(job.spec.clip_size),
         rendered_size=str(job.spec.size),

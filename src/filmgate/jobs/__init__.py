@@ -133,7 +133,7 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The object a clip starts from: `part` of this job (an upload) or of `job_id` (another job's clip)."""
+    """The object a clip starts from: an image, which is `part` of this job, or a clip, of `job_id`."""
 
     kind: SourceKind
     job_id: JobId | None = None
@@ -198,6 +198,13 @@ class VideoSpec:
     @property
     def clip_size(self) -> Size:
         return self.scaled_to or self.size
+
+    @property
+    def has_image(self) -> bool:
+        """Whether a reference image is stored with the job."""
+        if self.source is None:
+            return False
+        return self.source.kind is SourceKind.IMAGE or (self.source.media_type or "").startswith("image/")
 
 
 @dataclass(frozen=True, slots=True)

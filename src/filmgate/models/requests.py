@@ -60,6 +60,7 @@ class VideoRequest:
     negative_prompt: str | None = field(default=None, repr=False)
     image: UploadedFile | None = None
     image_url: str | None = field(default=None, repr=False)
+    image_from: JobId | None = None  # an earlier video, whose image is used again
     verb: SourceKind | None = None
     source_id: JobId | None = None
 
@@ -68,7 +69,7 @@ class VideoRequest:
         """What the new clip starts from, if from anything."""
         if self.verb is not None:
             return self.verb
-        has_image = self.image is not None or self.image_url is not None
+        has_image = any(given is not None for given in (self.image, self.image_url, self.image_from))
         return SourceKind.IMAGE if has_image else None
 
 

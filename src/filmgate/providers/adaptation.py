@@ -129,8 +129,10 @@ def nearest_seconds(seconds: float, model: ProviderModel) -> float:
 def _takes_source(spec: VideoSpec, rendition: Rendition) -> bool:
     if spec.source is None:
         return True
+    if spec.has_image and not rendition.model.takes_image:
+        return False
     if spec.source.kind is SourceKind.IMAGE:
-        return rendition.model.takes_image
+        return True
     # A remix renders a new prompt from the same noise: it needs the same model and the same seed.
     is_same_model = rendition.spec.model == spec.model and rendition.model.takes_seed
     return spec.source.kind is SourceKind.REMIX and is_same_model

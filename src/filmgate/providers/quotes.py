@@ -78,7 +78,8 @@ class ProviderQuotes:
 
     def _fit(self, spec: VideoSpec, policy: ManagedPolicy) -> Rendition | Obstacle:
         kind = spec.source.kind if spec.source is not None else None
-        shape = (spec.model, spec.clip_size, spec.seconds, spec.fps, len(spec.prompt), kind, policy)
+        source = (kind, spec.has_image)
+        shape = (spec.model, spec.clip_size, spec.seconds, spec.fps, len(spec.prompt), source, policy)
         cache = self._cache
         if (known := cache.get(shape)) is not None:
             return known

@@ -206,7 +206,8 @@ def find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] |
     source = job.spec.source
     if source is None or source.part is None:
         return None
-    return partial(store.read, ObjectName(job.tenant_id, source.job_id or job.id, source.part))
+    owner = job.id if job.spec.has_image else source.job_id or job.id
+    return partial(store.read, ObjectName(job.tenant_id, owner, source.part))
 
 
 def _exists(store: ObjectStore, name: ObjectName) -> bool:

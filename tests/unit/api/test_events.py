@@ -62,7 +62,7 @@ def test_a_state_event_has_exactly_the_listed_fields(services):
 def test_the_listed_fields_are_fields_of_the_video_object():
     assert set(Video.model_fields) >= EVENT_FIELDS
     settings = {"route_reason", "fps", "steps", "seed", "guidance", "lora", "negative_prompt"}
-    settings |= {"pixel_format"}
+    settings |= {"pixel_format", "source", "input_reference"}
     assert set(Video.model_fields) - EVENT_FIELDS == {"prompt", "screening", "warnings"} | settings
 
 

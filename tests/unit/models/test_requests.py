@@ -32,7 +32,7 @@ EXAMPLES = {int: 24, float: 2.5, str: "an example", Size: Size(128, 64)}
 LISTED = {"quality": "draft"}  # fields whose values are listed
 
 # Fields that are not carried by name: the source of the clip, its length and the texts.
-SOURCE_FIELDS = {"image", "image_url", "verb", "source_id"}
+SOURCE_FIELDS = {"image", "image_url", "image_from", "verb", "source_id"}
 LENGTH_FIELDS = {"seconds", "frames"}
 TEXT_FIELDS = {"prompt", "negative_prompt"}
 

@@ -144,6 +144,13 @@ def test_a_remix_needs_the_same_seed_and_the_same_model():
         adapt(spec, [make_model(model="other")], ANYTHING)
 
 
+def test_the_remix_of_a_clip_from_an_image_needs_a_model_that_takes_images():
+    spec = replace(SPEC, source=Source(SourceKind.REMIX, media_type="image/png"))
+    assert adapt(spec, [make_model(takes_image=True)], ANYTHING).spec.seed == 7
+    with pytest.raises(ProviderCannot):
+        adapt(spec, [make_model(takes_image=False)], ANYTHING)
+
+
 def test_a_provider_without_models_renders_nothing():
     with pytest.raises(ProviderCannot, match="the provider has no models"):
         adapt(SPEC, [], ANYTHING)

@@ -1,0 +1,83 @@
+"""The image of a clip is used again: by another seed, by a remix. test_admission.py has its upload."""
+
+import pytest
+
+from filmgate.store.base import UPLOAD_PART, ObjectName
+from filmgate.worker.attempt import find_source
+from tests.images import png
+from tests.service import running, settings_for
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with running(settings_for(tmp_path_factory.mktemp("site"))) as service:
+        yield service
+
+
+@pytest.fixture
+def client(service):
+    with service.client() as client:
+        yield client
+
+
+def create_from_image(client):
+    files = {"input_reference": ("a.png", png(), "image/png")}
+    return client.post("/v1/videos", data={"prompt": "x"}, files=files).json()
+
+
+def read_image(service, video):
+    return b"".join(service.services.store.read(ObjectName("local", video["id"], UPLOAD_PART)))
+
+
+def test_the_image_of_an_earlier_video_is_used_again(service, client):
+    """Issue 20: the same image with another seed. Each video has its own copy, deleted with it."""
+    first = create_from_image(client)
+    assert (first["source"], first["input_reference"]) == ("image", {"video_id": first["id"]})
+    stored = read_image(service, first)
+    again = {"prompt": "x", "seed": 7, "input_reference": first["input_reference"]}
+    assert client.post("/v1/videos/estimate", json=again).status_code == 200
+    second = client.post("/v1/videos", json=again).json()
+    assert client.delete(f"/v1/videos/{first['id']}").status_code == 200
+    form = {"prompt": "x", "input_reference[video_id]": second["id"]}
+    third = client.post("/v1/videos", data=form).json()
+    assert third["input_reference"] == {"video_id": third["id"]}
+    assert read_image(service, third) == read_image(service, second) == stored
+    for video in (second, third):
+        client.delete(f"/v1/videos/{video['id']}")
+        assert service.services.store.parts("local", video["id"]) == []
+
+
+def test_a_remix_starts_from_the_image_of_its_source(service, client):
+    """Also when the source is deleted before a worker renders the remix."""
+    first = create_from_image(client)
+    client.post("/v1/videos", json={"prompt": "of another kind"})
+    hand = service.hand()
+    _, other = hand.make(), hand.make()
+    stored = read_image(service, first)
+    remix = client.post(f"/v1/videos/{first['id']}/remix", json={"prompt": "y"}).json()
+    assert (remix["source"], remix["remixed_from_video_id"]) == ("remix", first["id"])
+    client.delete(f"/v1/videos/{first['id']}")
+    job = hand.take()
+    assert b"".join(find_source(service.services.store, job)()) == stored
+    hand.finish()
+    plain = client.post(f"/v1/videos/{other.id}/remix", json={"prompt": "z"}).json()
+    assert plain["input_reference"] is None
+    assert find_source(service.services.store, hand.take()) is None
+    hand.finish()
+
+
+def test_an_image_that_cannot_be_used_again_is_refused_with_the_remedy(service, client):
+    video = create_from_image(client)
+    service.services.store.delete("local", video["id"])  # lost
+    text = client.post("/v1/videos", json={"prompt": "x"}).json()["id"]
+
+    def refuse(reference):
+        response = client.post("/v1/videos", json={"prompt": "x", "input_reference": reference})
+        error = response.json()["error"]
+        return response.status_code, error["param"], error["message"]
+
+    option = "input_reference.video_id"
+    lost = "the image of this video is no longer stored; create a video with the image itself"
+    assert refuse({"video_id": video["id"]}) == (400, option, lost)
+    assert refuse({"video_id": text}) == (400, option, "this video was not made from an image")
+    assert refuse({"video_id": text, "image_url": "http://a.example/b.png"})[:2] == (400, "input_reference")
