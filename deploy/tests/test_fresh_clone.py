@@ -133,16 +133,22 @@ def test_without_the_worker_extra_everything_says_what_is_missing(bare, tmp_path
 
 
 @pytest.fixture
-def report(request):
+def report(capfd):
     """Prints a line of figures, whether the test passes or not."""
-    return request.config.get_terminal_writer().line
+
+    def write(line):
+        with capfd.disabled():
+            sys.stdout.write(f"\n{line}\n")
+
+    return write
 
 
 def test_an_install_from_cached_packages_takes_two_minutes(whole, report):
     report(f"install: {whole.installed}")
-    if not whole.installed.is_undisturbed:
-        pytest.skip(f"seconds say nothing here: the install took {whole.installed}")
-    assert whole.installed.seconds <= INSTALL_SECONDS
+    is_quick = whole.installed.seconds <= INSTALL_SECONDS
+    if not is_quick and not whole.installed.is_undisturbed:
+        pytest.skip(f"too busy to tell: the install took {whole.installed}")
+    assert is_quick
 
 
 def test_the_first_clip_takes_little_longer_than_the_same_clip_with_diffusers(whole, report):
