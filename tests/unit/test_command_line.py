@@ -90,15 +90,27 @@ def test_the_page_of_the_command_line_lists_every_command():
     assert listed == set(typer.main.get_command(app).commands)
 
 
+def helps(command, parent=None):
+    """The help of a command and of all below it, in a terminal of 80 columns."""
+    context = typer.Context(command, info_name=command.name, parent=parent, terminal_width=80)
+    yield command.get_help(context)
+    for child in getattr(command, "commands", {}).values():
+        yield from helps(child, context)
+
+
+def test_help_names_values_in_words_not_in_python_types():
+    lines = [line for text in helps(typer.main.get_command(app)) for line in text.splitlines()]
+    assert [line for line in lines if re.search(r"<\w+|x[<>]=|Usage: .*\{", line)] == []
+    assert [line for line in lines if len(line) > 80] == []
+    generate = filmgate("generate", "-h").stdout
+    assert "[OPTIONS] [PROMPT]" in generate
+    for option in ("--model MODEL", "--size WIDTHxHEIGHT", "--seed N", "--output FILE", "--data FOLDER"):
+        assert option in generate
+    assert "[default: 1; at least 1]" in generate
+
+
 def test_no_line_of_any_help_is_cut():
     """Also in a terminal of 80 columns."""
-
-    def helps(command, parent=None):
-        context = typer.Context(command, info_name=command.name, parent=parent, terminal_width=80)
-        yield command.get_help(context)
-        for child in getattr(command, "commands", {}).values():
-            yield from helps(child, context)
-
     lists = [text.partition("Commands:")[2] for text in helps(typer.main.get_command(app))]
     assert len([text for text in lists if text]) > 5
     assert [text for text in lists if "..." in text] == []

@@ -2,10 +2,9 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from filmgate import __version__
 from filmgate.cli import (
@@ -28,6 +27,7 @@ from filmgate.cli import (
     tenant,
     worker,
 )
+from filmgate.cli.help import PlainHelpGroup
 from filmgate.cli.parse_errors import PARSE_ERROR, describe
 from filmgate.errors import FilmgateError, InvalidField, UnsupportedValue, UnsupportedVerb, UsageError
 from filmgate.telemetry.findings import INSTALL_WORKER, WORKER_MODULES
@@ -55,20 +55,7 @@ ORDER = (
 )
 
 
-_WHOLE = 10_000  # characters; more than any sentence
-
-
-class WholeHelpGroup(TyperGroup):
-    """Lists every command with its whole first sentence; typer would cut it at the width of the terminal."""
-
-    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(n, each.get_short_help_str(_WHOLE)) for n, each in found if each and not each.hidden]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
-
-
-class OrderedGroup(WholeHelpGroup):
+class OrderedGroup(PlainHelpGroup):
     """Lists commands in ORDER; typer would list groups after commands."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
@@ -89,26 +76,26 @@ app = typer.Typer(
 app.command("generate")(generate.generate)
 app.command("serve", short_help="Serve the API with a queue, a store and a worker.")(serve.run_server)
 app.command("worker")(worker.worker)
-app.add_typer(jobs.jobs, name="jobs", cls=WholeHelpGroup)
-app.add_typer(models.models, name="models", cls=WholeHelpGroup)
-app.add_typer(tenant.tenant, name="tenant", cls=WholeHelpGroup)
-app.add_typer(keys.keys, name="keys", cls=WholeHelpGroup)
+app.add_typer(jobs.jobs, name="jobs", cls=PlainHelpGroup)
+app.add_typer(models.models, name="models", cls=PlainHelpGroup)
+app.add_typer(tenant.tenant, name="tenant", cls=PlainHelpGroup)
+app.add_typer(keys.keys, name="keys", cls=PlainHelpGroup)
 app.command("backup", short_help="Back up the database, and the keys into a folder of their own.")(
     backup.back_up_installation
 )
 app.command("restore", short_help="Restore a backup and check it.")(backup.restore_installation)
-app.add_typer(plan.app, cls=WholeHelpGroup)
+app.add_typer(plan.app, cls=PlainHelpGroup)
 app.command("doctor", short_help="Check this machine and print a remedy for every problem.")(doctor.doctor)
 app.command("config")(config.show_config)
-app.add_typer(bench.bench, name="bench", cls=WholeHelpGroup)
-app.add_typer(slo.slo, name="slo", cls=WholeHelpGroup)
-app.add_typer(audit.audit, name="audit", cls=WholeHelpGroup)
+app.add_typer(bench.bench, name="bench", cls=PlainHelpGroup)
+app.add_typer(slo.slo, name="slo", cls=PlainHelpGroup)
+app.add_typer(audit.audit, name="audit", cls=PlainHelpGroup)
 app.command("route", short_help="Say why a job runs on your GPUs or at the managed provider.")(
     route.show_route
 )
 aws.aws.command("template")(aws_template.template)
-app.add_typer(aws.aws, name="aws", cls=WholeHelpGroup)
-app.add_typer(deploy.deploy, name="deploy", cls=WholeHelpGroup)
+app.add_typer(aws.aws, name="aws", cls=PlainHelpGroup)
+app.add_typer(deploy.deploy, name="deploy", cls=PlainHelpGroup)
 
 
 def _print_version(is_given: bool) -> None:  # noqa: FBT001 - a typer callback

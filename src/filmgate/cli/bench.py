@@ -36,7 +36,7 @@ def decode(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     model: Annotated[
         str | None, typer.Option(help="Real weights instead: a diffusers folder or hub id.")
     ] = None,
-    size: Annotated[str, typer.Option(help="WIDTHxHEIGHT.")] = "1280x720",
+    size: Annotated[str, typer.Option(help="Size in pixels.")] = "1280x720",
     frames: Annotated[int, typer.Option(min=1, help="Length of the clip.")] = 81,
     rounds: Annotated[
         int,

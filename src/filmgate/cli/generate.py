@@ -40,10 +40,10 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     model: Annotated[
         str,
         typer.Option(
-            help="A model of the package or the catalog, a diffusers folder, a hub id or s3://BUCKET/...."
+            help="A model of the package or the catalog, a diffusers folder, a hub id or s3://BUCKET/PATH."
         ),
     ] = DEFAULT_MODEL,
-    size: Annotated[str | None, typer.Option(help="WIDTHxHEIGHT. Default: the model's.")] = None,
+    size: Annotated[str | None, typer.Option(help="Size in pixels. Default: the model's.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Length of the clip in seconds.")] = None,
     frames: Annotated[int | None, typer.Option(help="Length in frames, instead of --seconds.")] = None,
     fps: Annotated[int | None, typer.Option(help="Frames per second.")] = None,

@@ -47,7 +47,7 @@ def _command_section(name: str, command: TyperCommand) -> str:
     known = (each for each in command.params if isinstance(each, TyperArgument | TyperOption))
     shown = [each for each in known if not each.hidden and each.name != "help"]
     context = typer.Context(command)
-    arguments = " ".join(_metavar(each) for each in shown if isinstance(each, TyperArgument))
+    arguments = " ".join(command.collect_usage_pieces(context)[1:])
     records = filter(None, (each.get_help_record(context) for each in shown))
     rows = "".join(f"| `{_cell(names)}` | {_cell(text)} |\n" for names, text in records)
     table = f"\n| parameter | meaning |\n|---|---|\n{rows}" if shown else ""
@@ -55,11 +55,6 @@ def _command_section(name: str, command: TyperCommand) -> str:
     return (
         f"## {name}\n\n    {name} {arguments}".rstrip() + f"{options}\n\n{_paragraphs(command.help)}\n{table}"
     )
-
-
-def _metavar(parameter: TyperArgument) -> str:
-    name = (parameter.metavar or str(parameter.name).upper()).strip("[]")
-    return name if parameter.required else f"[{name}]"
 
 
 def http_page() -> str:

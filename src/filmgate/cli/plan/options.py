@@ -29,7 +29,7 @@ PriceFile = Annotated[
 VideoModelName = Annotated[str, typer.Option("--model", help="A catalog model, or a diffusers folder.")]
 LlmName = Annotated[str, typer.Option("--model", help="A catalog model, or a Hugging Face config.json.")]
 AnyModelName = Annotated[str, typer.Option("--model", help="A video model or a language model.")]
-Size = Annotated[str | None, typer.Option("--size", help="WIDTHxHEIGHT, e.g. 1280x720.")]
+Size = Annotated[str | None, typer.Option("--size", help="Size in pixels, e.g. 1280x720.")]
 Seconds = Annotated[float | None, typer.Option("--seconds", help="Length of the clip.")]
 Frames = Annotated[int | None, typer.Option("--frames", help="Length in frames, instead of --seconds.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="Denoising steps.")]
