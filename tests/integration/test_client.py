@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from filmgate.client import AsyncFilmgate, Filmgate, RequestFailed, VideoFailed
+from filmgate.client.operations import Pause
 from filmgate.client.protocol import Call, delay_before_retry
 from filmgate.jobs import Stage
 from tests.images import png
@@ -81,6 +82,44 @@ def test_a_running_video_is_followed_until_it_ends(service, sdk):
     finish.join()
     assert events[0][1]["progress"] == 50
     assert events[-1][1]["status"] == "completed"
+
+
+def test_waiting_for_a_video_ends_with_it(service, sdk):
+    video = sdk.create(PROMPT)
+    hand = service.hand()
+    hand.take()
+    hand.report(Stage.DENOISE, 0, 10, 0.0)
+    finish = threading.Timer(0.1, hand.finish)
+    seen = []
+
+    def look(current):
+        seen.append(current.status)
+        if len(seen) == 1:
+            finish.start()
+
+    # Every look but the first waits in the server, which answers when the video ends.
+    assert sdk.wait(video, on_progress=look).status == "completed"
+    finish.join()
+    assert seen in (["in_progress", "completed"], ["in_progress", "in_progress", "completed"])
+
+
+def test_a_server_that_does_not_wait_is_asked_again_after_a_pause():
+    with Filmgate("http://127.0.0.1:9", "key") as client:
+        waiting = client._wait("video_1", {})
+        assert next(waiting).options == {}
+        asked = waiting.send(answer("in_progress"))
+        assert asked.options["headers"] == {"Prefer": "wait=5"}
+        assert waiting.send(answer("in_progress")) == Pause(5.0)
+        assert waiting.send(None) == asked
+        assert waiting.send(answer("in_progress", {"preference-applied": "wait=5"})) == asked
+        with pytest.raises(StopIteration):
+            waiting.send(answer("completed"))
+
+
+def answer(status, headers=None):
+    fields = {"id": "video_1", "progress": 0, "model": "m", "size": "s", "seconds": "1", "created_at": 0}
+    headers = {"openai-poll-after-ms": "5000"} | (headers or {})
+    return httpx.Response(200, json=fields | {"status": status}, headers=headers)
 
 
 def test_videos_are_listed_cancelled_and_deleted(sdk):

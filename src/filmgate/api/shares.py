@@ -21,10 +21,17 @@ class OpenCount:
         self._on_refused = on_refused
         self._open: Counter[TenantId] = Counter()
 
+    def has_room(self, tenant_id: TenantId) -> bool:
+        """Whether the tenant may open one more."""
+        return not self._is_over(tenant_id) and not (self._total and self._open.total() >= self._total)
+
+    def _is_over(self, tenant_id: TenantId) -> bool:
+        return bool(self._per_tenant) and self._open[tenant_id] >= self._per_tenant
+
     def enter(self, tenant_id: TenantId) -> None:
         """Count one more. Raises RateLimited."""
-        is_over = self._per_tenant and self._open[tenant_id] >= self._per_tenant
-        if is_over or (self._total and self._open.total() >= self._total):
+        if not self.has_room(tenant_id):
+            is_over = self._is_over(tenant_id)
             self._on_refused(self._kind)
             whose = f"this tenant has {self._per_tenant}" if is_over else f"the service has {self._total}"
             raise RateLimited(

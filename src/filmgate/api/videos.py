@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
 from filmgate.api.auth import Creator, Reader, actor_of
@@ -32,6 +32,7 @@ from filmgate.api.schemas import (
 from filmgate.api.services import Services, call_writing, services_of
 from filmgate.api.video_filter import NO_FILTER, VideoFilter
 from filmgate.api.views import poll_after_ms, to_video
+from filmgate.api.waiting import MAX_WAIT_SECONDS, parse_wait, wait_for_end
 from filmgate.audit.records import Actor
 from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedVerb
 from filmgate.jobs import Idempotency, JobId, SourceKind, TenantId, TraceId
@@ -41,6 +42,14 @@ from filmgate.tenants.base import Tenant
 router = APIRouter(prefix="/v1/videos", tags=["videos"], responses=PROBLEMS)
 
 VideoId = Annotated[str, Path(description="The id of a video.", max_length=200)]
+Prefer = Annotated[
+    str | None,
+    Header(
+        max_length=200,
+        description="`wait=SECONDS`: answer when the video has ended, or after so many seconds, at most "
+        f"{MAX_WAIT_SECONDS}. `Preference-Applied` in the response says that the server waited.",
+    ),
+]
 DELETE_WAIT_SECONDS = 8.0
 _LINKS = links(
     200,
@@ -130,14 +139,21 @@ async def list_videos(
 
 
 @router.get("/{video_id}", response_model=Video)
-async def retrieve_video(request: Request, video_id: VideoId, caller: Reader) -> Response:
-    """One video in its current state."""
-    services = services_of(request)
+async def retrieve_video(
+    request: Request, video_id: VideoId, caller: Reader, prefer: Prefer = None
+) -> Response:
+    """One video in its current state. With `Prefer: wait=10`, when it ends, or after 10 seconds."""
+    services, job_id = services_of(request), to_job_id(video_id)
+    headers: dict[str, str] = {}
+    if seconds := parse_wait(prefer):
+        job = await services.call(services.reader.find, caller.id, job_id)
+        if await wait_for_end(request, job, seconds):
+            headers["preference-applied"] = f"wait={seconds}"
 
     def read() -> Video:
-        return to_video(services, services.reader.find(caller.id, to_job_id(video_id)))
+        return to_video(services, services.reader.find(caller.id, job_id))
 
-    return _to_response(await services.call(read))
+    return _to_response(await services.call(read), headers)
 
 
 @router.post("/{video_id}/remix", response_model=Video, responses=_LINKS, openapi_extra=form_body(RemixVideo))
@@ -236,8 +252,10 @@ def to_idempotency(request: Request, body: Body) -> Idempotency:
     return Idempotency(body.digest, key, is_retry=retries.isdecimal() and int(retries[:9]) > 0)
 
 
-def _to_response(video: Video) -> Response:
-    return _json(video.model_dump_json(), {"openai-poll-after-ms": str(poll_after_ms(video))})
+def _to_response(video: Video, headers: dict[str, str] | None = None) -> Response:
+    return _json(
+        video.model_dump_json(), {"openai-poll-after-ms": str(poll_after_ms(video)), **(headers or {})}
+    )
 
 
 def _json(text: str, headers: dict[str, str] | None = None) -> Response:

@@ -24,6 +24,7 @@ from filmgate.client.protocol import (
     create_call,
     delay_before_retry,
     failure_of,
+    has_waited,
     id_of,
     is_last,
     read_key_file,
@@ -31,6 +32,7 @@ from filmgate.client.protocol import (
     to_list,
     to_video,
     unreachable,
+    waiting_call,
 )
 
 T = TypeVar("T")
@@ -119,8 +121,10 @@ class Connection(ABC, Generic[Http]):
         limit = options.get("timeout_seconds", float("inf"))
         ends_at = time.monotonic() + limit
         with shown_progress(is_shown=options.get("is_shown", False)) as show:
+            call = Call("GET", f"/v1/videos/{id_of(video)}")
             while True:
-                current = yield from self._video("GET", video)
+                response = yield from self._send(call)
+                current = to_video(response)
                 show(current)
                 if "on_progress" in options:
                     options["on_progress"](current)
@@ -128,7 +132,10 @@ class Connection(ABC, Generic[Http]):
                     return require_completed(current)
                 if time.monotonic() + current.poll_seconds > ends_at:
                     raise VideoFailed(f"{current.id} is not completed after {limit:g} s")
-                yield Pause(current.poll_seconds)
+                if call.options and not has_waited(response):
+                    yield Pause(current.poll_seconds)
+                # The server answers at once when the video ends, so no pause of ours delays the news.
+                call = waiting_call(video, current.poll_seconds)
 
 
 class EventReader:

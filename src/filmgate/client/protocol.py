@@ -86,6 +86,17 @@ def create_call(prompt: str, image: str | Path | None, options: Mapping[str, Any
     return Call("POST", "/v1/videos", {"data": sent, "files": files, "headers": headers})
 
 
+def waiting_call(video: Video | str, seconds: float) -> Call:
+    """GET /v1/videos/{id}, answered when the video ends or after this time, in whole seconds."""
+    headers = {"Prefer": f"wait={max(round(seconds), 1)}"}
+    return Call("GET", f"/v1/videos/{id_of(video)}", {"headers": headers})
+
+
+def has_waited(response: httpx.Response) -> bool:
+    """Whether the server waited as `waiting_call` asked."""
+    return "wait" in response.headers.get("preference-applied", "")
+
+
 def content_call(video: Video | str, variant: Variant) -> Call:
     return Call("GET", f"/v1/videos/{id_of(video)}/content", {"params": {"variant": variant}})
 
