@@ -44,7 +44,7 @@ class IdleWorker:
 
 @pytest.fixture
 def settings(request):
-    """Settings with which only the waker can wake a worker: no sweep, and no time limit for `notify`."""
+    """Settings with which only the waker can wake a worker: no sweep, and no time limit where it is told."""
     if request.param == "poll":
         return {"poll_seconds": 0.05}
     if request.param == "notify":
@@ -64,9 +64,9 @@ def open_one(bench, settings, tmp_path):
 
 
 @pytest.fixture
-def worker(open_one, settings):
+def worker(open_one, settings, bench):
     queue = open_one()
-    if settings.get("waker") == "notify":
+    if settings.get("waker") == "notify" or (bench.database.is_sqlite and "waker" not in settings):
         queue._waker._poll_seconds = inf
     worker = IdleWorker(queue)
     yield worker

@@ -71,6 +71,23 @@ def test_a_watcher_receives_every_state_and_stage_in_order(service, video):
     assert ids == sorted(ids)
 
 
+def test_a_change_is_sent_when_it_is_committed_not_at_the_next_interval(tmp_path):
+    interval = 10.0
+    with running(settings_for(tmp_path, api__watch_seconds=interval)) as service, service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball"}).json()
+        listener = Listener(service, video["id"])
+        listener.wait_for(lambda _n, _i, data: data["status"] == "queued")
+        hand = service.hand()
+        began = time.monotonic()
+        hand.take()
+        for stage in (Stage.TEXT, Stage.DENOISE, Stage.DECODE):
+            hand.report(stage)
+            listener.wait_for(lambda _n, _i, data, wanted=stage: data["stage"] == wanted)
+        hand.finish()
+        assert listener.join()[-1][2]["status"] == "completed"
+        assert time.monotonic() - began < interval, "four changes in less than one interval"
+
+
 def test_progress_events_contain_finished_work_and_an_eta(service, video):
     listener = Listener(service, video["id"])
     hand = service.hand()

@@ -1,9 +1,10 @@
-"""One poller for all event streams: five hundred watchers cost one query per interval."""
+"""One poller for all event streams: five hundred watchers cost one query per interval or commit."""
 
 import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -21,6 +22,8 @@ _REMOVAL_CHECK_SECONDS = 15.0
 _REMOVAL_CHECKS_PER_TICK = 8
 # A watcher that is this many events behind loses the oldest ones; the newest has the whole state.
 _MAX_UNREAD = 64
+# Reading many jobs takes longer: at most this share of the time goes into it, however many commits there are.
+_MAX_DUTY = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class _Watched:
 
 
 class Watch:
-    """Polls all watched jobs together, and only while there are any.
+    """Reads all watched jobs together after a commit or an interval, and only while there are any.
 
     Reading and formatting run on a thread of the pool, never on the event loop.
     """
@@ -72,6 +75,9 @@ class Watch:
         self._format = format_events
         self._watched: dict[JobId, _Watched] = {}
         self._task: asyncio.Task[None] | None = None
+        # The wait for commits would keep a thread of the pool from requests.
+        self._waiting = ThreadPoolExecutor(1, thread_name_prefix="watch")
+        self._is_closed = False
 
     @asynccontextmanager
     async def watching(self, job: Job) -> AsyncIterator[EventQueue]:
@@ -92,12 +98,15 @@ class Watch:
 
     async def close(self) -> None:
         """Stop polling."""
+        self._is_closed = True
+        self._waiting.shutdown(wait=False)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _poll(self) -> None:
         while self._watched:
+            began = time.monotonic()
             try:
                 for watched, event in await self._services.call(self._read, dict(self._watched)):
                     watched.last_event = event
@@ -105,7 +114,15 @@ class Watch:
                         _put(queue, event)
             except FilmgateError as exc:
                 log.warning("watched jobs could not be read; retrying", code=exc.code)
-            await asyncio.sleep(self._services.settings.watch_seconds)
+            await self._wait_for_commit(time.monotonic() - began)
+
+    async def _wait_for_commit(self, took_seconds: float) -> None:
+        """Wait for a change of any job, at most for `api.watch_seconds`."""
+        seconds = self._services.settings.watch_seconds
+        pause = min(took_seconds / _MAX_DUTY, seconds)
+        await asyncio.sleep(pause)
+        wait, loop = self._services.reader.wait, asyncio.get_running_loop()
+        await loop.run_in_executor(self._waiting, wait, seconds - pause, lambda: self._is_closed)
 
     def _read(self, watched: dict[JobId, _Watched]) -> list[tuple[_Watched, Event]]:
         """Everything that is new. The only writer of `_Watched`."""

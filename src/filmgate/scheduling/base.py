@@ -231,6 +231,13 @@ class JobReader(Protocol):
         """
         ...
 
+    def wait(self, seconds: float, is_stopping: Callable[[], bool]) -> None:
+        """Block until jobs may have changed since the last call returned, for at most `seconds`.
+
+        Returns early when `is_stopping` becomes true. One thread may wait at a time.
+        """
+        ...
+
     def events(self, tenant_id: TenantId, job_id: JobId, *, after: int = 0) -> Sequence[JobEvent]:
         """The events of a job after this revision."""
         ...

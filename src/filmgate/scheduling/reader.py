@@ -1,11 +1,12 @@
 """The JobReader on one database."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
+from filmgate.database.commits import CommitSignal
 from filmgate.database.schema import accounts, events, job_counts, jobs
 from filmgate.errors import JobNotFound
 from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, StageSeconds, TenantId
@@ -58,6 +59,7 @@ class SqlJobReader:
     def __init__(self, database: Database, keys: DataKeys) -> None:
         self._database = database
         self._sealer = Sealer(keys)
+        self._commits = CommitSignal(database)
 
     def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.read() as connection:
@@ -95,6 +97,9 @@ class SqlJobReader:
                     rows = connection.execute(sa.select(*UNSEALED).where(jobs.c.id.in_(newer))).mappings()
                     changed += [to_job(row, None) for row in rows]
         return changed
+
+    def wait(self, seconds: float, is_stopping: Callable[[], bool]) -> None:
+        self._commits.wait(seconds, is_stopping)
 
     def events(self, tenant_id: TenantId, job_id: JobId, *, after: int = 0) -> Sequence[JobEvent]:
         with self._database.read() as connection:

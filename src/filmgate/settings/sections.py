@@ -49,7 +49,10 @@ class QueueSettings(Section):
     region: str = Field(default="", description="AWS region of the SQS queue; empty: from the environment")
     endpoint: str = Field(default="", description="endpoint URL of SQS; empty: AWS")
     poll_seconds: float = Field(
-        default=0.5, gt=0, le=60, description="poll: interval at which an idle worker checks the database"
+        default=0.5,
+        gt=0,
+        le=60,
+        description="poll: interval at which an idle worker checks the database; SQLite: also after a commit",
     )
     wait_seconds: float = Field(
         default=5.0, ge=0, le=20, description="notify, sqs: how long an idle worker waits for a message"
@@ -141,7 +144,10 @@ class ApiSettings(Section):
         default="proxy", description="how clips are served: by the API, or by a redirect to a signed link"
     )
     watch_seconds: float = Field(
-        default=0.25, gt=0, le=10, description="interval at which watched jobs are checked for changes"
+        default=0.25,
+        gt=0,
+        le=10,
+        description="interval at which watched jobs are checked for changes; SQLite: also after a commit",
     )
     cors_origins: str = Field(
         default="",

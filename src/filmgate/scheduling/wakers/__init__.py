@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from filmgate.database.commits import CommitSignal
 from filmgate.errors import SettingsError
 from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.settings import QueueSettings
@@ -15,7 +16,7 @@ def open_waker(settings: QueueSettings, database: "Database") -> "Waker":
     """The waker of `queue.waker`: poll, notify, or the address of an SQS queue."""
     match settings.waker:
         case "poll":
-            return PollWaker(settings.poll_seconds)
+            return PollWaker(CommitSignal(database), settings.poll_seconds)
         case "notify":
             if database.is_sqlite:
                 raise SettingsError("notify needs PostgreSQL in queue.url", option="queue.waker")
@@ -26,4 +27,4 @@ def open_waker(settings: QueueSettings, database: "Database") -> "Waker":
             from filmgate.scheduling.wakers.sqs import SqsWaker
             from filmgate.scheduling.wakers.sqs_queues import SqsQueues
 
-            return SqsWaker(SqsQueues(settings), settings)
+            return SqsWaker(SqsQueues(settings), settings, CommitSignal(database))

@@ -7,17 +7,20 @@ from typing import Any
 import psycopg
 
 from filmgate.database import Database
+from filmgate.database.commits import CommitSignal
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Lease
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.ready import ReadyJob
-from filmgate.scheduling.wakers.poll import STOP_CHECK_SECONDS, PollWaker
+from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.logs import Log
 
 log = Log("queue")
 
 _CHANNEL = "filmgate_jobs"
+# How often a listening worker checks whether it should stop.
+_STOP_CHECK_SECONDS = 0.2
 
 
 class NotifyWaker(PollWaker):
@@ -27,7 +30,7 @@ class NotifyWaker(PollWaker):
     """
 
     def __init__(self, database: Database, settings: QueueSettings) -> None:
-        super().__init__(settings.wait_seconds)
+        super().__init__(CommitSignal(database), settings.wait_seconds)
         self._database = database
         self._listener: psycopg.Connection[Any] | None = None
 
@@ -59,7 +62,7 @@ class NotifyWaker(PollWaker):
             return  # a job may have been enqueued before the LISTEN: look once
         ends_at = time.monotonic() + self._poll_seconds
         while not is_stopping() and time.monotonic() < ends_at:
-            if any(True for _ in self._listener.notifies(timeout=STOP_CHECK_SECONDS, stop_after=1)):
+            if any(True for _ in self._listener.notifies(timeout=_STOP_CHECK_SECONDS, stop_after=1)):
                 return
 
     def _connect(self) -> psycopg.Connection[Any]:
@@ -71,6 +74,7 @@ class NotifyWaker(PollWaker):
         return connection
 
     def close(self) -> None:
+        super().close()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.close()

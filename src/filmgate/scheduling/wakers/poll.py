@@ -1,30 +1,26 @@
-"""Polling: an idle worker looks at the database at a fixed interval."""
+"""Polling: an idle worker looks for jobs at a fixed interval, and on SQLite after every commit."""
 
-import time
 from collections.abc import Callable
 
+from filmgate.database.commits import CommitSignal
 from filmgate.jobs import Lease
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.ready import ReadyJob
 from filmgate.scheduling.wakers.base import SweptQueue, Wakeup
 
-# How often a waiting worker checks whether it should stop.
-STOP_CHECK_SECONDS = 0.2
-
 
 class PollWaker:
     """Every look at the database is a good one, and no job needs a message."""
 
-    def __init__(self, poll_seconds: float) -> None:
+    def __init__(self, commits: CommitSignal, poll_seconds: float) -> None:
+        self._commits = commits
         self._poll_seconds = poll_seconds
 
     def notify(self, job: ReadyJob) -> None:
         pass
 
     def wait(self, offer: Offer, is_stopping: Callable[[], bool]) -> None:  # noqa: ARG002
-        ends_at = time.monotonic() + self._poll_seconds
-        while not is_stopping() and (left := ends_at - time.monotonic()) > 0:
-            time.sleep(min(left, STOP_CHECK_SECONDS))
+        self._commits.wait(self._poll_seconds, is_stopping)
 
     def take(self, offer: Offer) -> Wakeup | None:  # noqa: ARG002
         return Wakeup()
@@ -51,4 +47,4 @@ class PollWaker:
         pass
 
     def close(self) -> None:
-        pass
+        self._commits.close()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from filmgate.database.commits import CommitSignal
 from filmgate.errors import WakerUnavailable
 from filmgate.jobs import Failure, JobId, Lease, Reason
 from filmgate.scheduling.base import Offer
@@ -42,10 +43,10 @@ class _Held:
 class SqsWaker:
     """Wake-ups as SQS messages. When SQS is down, workers poll the database."""
 
-    def __init__(self, queues: SqsQueues, settings: QueueSettings) -> None:
+    def __init__(self, queues: SqsQueues, settings: QueueSettings, commits: CommitSignal) -> None:
         self._queues = queues
         self._settings = settings
-        self._poll = PollWaker(settings.poll_seconds)
+        self._poll = PollWaker(commits, settings.poll_seconds)
         self._held: dict[tuple[JobId, int], _Held] = {}
         self._guard = threading.Lock()
         self._lanes: set[Lane] = set()
@@ -152,7 +153,7 @@ class SqsWaker:
             log.warning("the sweep of SQS messages failed; it is retried", code=exc.code)
 
     def close(self) -> None:
-        pass
+        self._poll.close()
 
     def _try_receive(self, offer: Offer) -> Message | None:
         try:
