@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+import filmgate
+from deploy.tests.constraints import normalise, read_constraints
 from deploy.tests.images import Images, free_port, missing_tools, wait_until_ready
 from tests.contract.test_kernels_compile import CASES, COMPILE
 
@@ -98,6 +100,16 @@ def test_the_image_has_a_user_labels_and_an_sbom_and_no_installers(images, image
         tools = {tool for tool in ("pip", "pip3", "gcc", "make") for _ in root.glob(f"**/bin/{tool}")}
         assert tools == ({"gcc"} if "worker" in image else set())
         assert list((root / "var/lib/apt/lists").iterdir()) == []
+
+
+def test_every_package_of_the_image_has_the_version_that_the_tests_use(images, image):
+    """Otherwise two images of one version would differ as soon as PyPI has a new release of any package."""
+    with images.mounted(image) as root:
+        sbom = json.loads((root / "opt/filmgate/sbom.cdx.json").read_text())
+    installed = {normalise(part["name"]): part["version"] for part in sbom["components"]}
+    assert installed.pop("filmgate") == filmgate.__version__
+    pinned = read_constraints()
+    assert {name: version for name, version in installed.items() if pinned.get(name) != version} == {}
 
 
 def test_triton_compiles_the_kernels_and_their_launcher_in_the_worker_image(images, image):

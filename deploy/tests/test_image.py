@@ -3,7 +3,10 @@
 import re
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
+
+from deploy.tests.constraints import normalise, read_constraints
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy/Dockerfile"
@@ -75,3 +78,12 @@ def test_the_sbom_is_written_after_the_installer_is_gone_and_before_the_dates_ar
     steps = ['pip" uninstall', "cyclonedx-py", "compileall", "touch"]
     places = [script.index(step) for step in steps]
     assert places == sorted(places)
+
+
+def test_the_tests_run_with_the_versions_that_the_images_have():
+    """torch may be a build for CPUs, 2.13.0+cpu."""
+    pinned = read_constraints()
+    installed = {normalise(one.name): one.version.partition("+")[0] for one in distributions()}
+    assert installed.keys() >= {"torch", "triton", "diffusers", "av", "fastapi"}
+    common = installed.keys() & pinned.keys()
+    assert {name: installed[name] for name in common} == {name: pinned[name] for name in common}
