@@ -1,8 +1,13 @@
 """How the chart scales workers: KEDA's triggers, office hours, and workers that start from zero."""
 
+import re
+
+import yaml
+
 from deploy.tests.charts import environment, render_values
 from filmgate.settings import read_settings
 from filmgate.telemetry.metrics import METRICS
+from tests.prometheus import promtool
 
 
 def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
@@ -26,8 +31,57 @@ def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
 def test_scaling_queries_name_metrics_and_labels_that_filmgate_exports():
     names = {metric.name for metric in METRICS}
     for trigger in render_values("one-tenant").one("ScaledObject")["spec"]["triggers"]:
-        metric = trigger["metadata"]["query"].split("(")[-1].partition("{")[0]
-        assert metric in names
+        used = set(re.findall(r"(\w+)\{", trigger["metadata"]["query"]))
+        assert "filmgate_queue_up" in used
+        assert used <= names
+
+
+def scaling_test(queries, series, values):
+    """A test for promtool: what the queries for backlog and running jobs find; None is an empty result."""
+    found = [[] if value is None else [{"labels": "{}", "value": value}] for value in values]
+    return {
+        "input_series": [{"series": name, "values": value} for name, value in series.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": "0m", "exp_samples": samples}
+            for query, samples in zip(queries, found, strict=True)
+        ],
+    }
+
+
+def test_a_release_scales_on_its_own_jobs_and_never_takes_missing_metrics_for_an_empty_queue(tmp_path):
+    """S2-28. An empty result is an error for KEDA (ignoreNullValues), which then keeps the workers."""
+    triggers = [trigger["metadata"] for trigger in scaled_object("one-tenant")["triggers"]]
+    assert {trigger["ignoreNullValues"] for trigger in triggers} == {"false"}
+    queries = [trigger["query"] for trigger in triggers]
+    gpu = 'route="gpu",model="wan2.1-t2v-14b"'
+    up, down = (
+        {f'filmgate_queue_up{{namespace="films",instance="{n}"}}': str(on) for n in "ab"} for on in (1, 0)
+    )
+    jobs = {
+        f'{name}{gpu},tenant="{tenant}",namespace="films",instance="{n}"}}': value
+        for name, value in [("filmgate_backlog_seconds{", "120"), ('filmgate_jobs{state="running",', "3")]
+        for tenant in ("acme", "bank")
+        for n in "ab"
+    }
+    others = {name.replace('"films"', '"other"'): value for name, value in up.items()}
+    others |= {name.replace('"films"', '"other"'): "900" for name in jobs}
+    tests = [
+        scaling_test(queries, {**up, **jobs, **others}, (240, 6)),
+        scaling_test(queries, {**up, **others}, (0, 0)),
+        scaling_test(queries, {**down, **others}, (None, None)),  # the database cannot be read
+        scaling_test(queries, others, (None, None)),  # no server is scraped
+    ]
+    path = tmp_path / "tests.yml"
+    path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": tests}))
+    code, output = promtool("test", "rules", path)
+    assert code == 0, output
+
+
+def test_other_labels_of_the_metrics_can_select_the_release():
+    spec = scaled_object("one-tenant", "--set", "keda.prometheusLabels.job=films")
+    for trigger in spec["triggers"]:
+        assert trigger["metadata"]["query"].count('job="films"') == 2
+        assert "namespace" not in trigger["metadata"]["query"]
 
 
 def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
