@@ -171,35 +171,6 @@ def test_twenty_dedicated_tenants_share_no_node_role_or_name(tmp_path):
     assert len(seen) == 40
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "port"), [("http://collector:9000", 9000), ("http://collector", 4318), ("", None)]
-)
-def test_the_collector_of_traces_can_be_reached(endpoint, port):
-    rendered = render_values("air-gapped", "--set", f"settings.traces.endpoint={endpoint}")
-    policies = rendered.of("NetworkPolicy")
-    ports = {
-        each["port"]
-        for policy in policies
-        for rule in policy["spec"].get("egress", [])
-        for each in rule.get("ports", [])
-    }
-    assert (port in ports) is (port is not None)
-    assert bool(ports & {9000, 4318}) is (port is not None)
-
-
-def test_only_workers_that_ask_the_metadata_service_can_reach_it():
-    """S1-40"""
-    asks, relies = render_values("spot-imds"), render_values("spot")
-    hops = [
-        r.one("EC2NodeClass")["spec"]["metadataOptions"]["httpPutResponseHopLimit"] for r in (asks, relies)
-    ]
-    assert hops == [2, 1]
-    assert "169.254.169.254" in str(asks.of("NetworkPolicy"))
-    assert "169.254.169.254" not in str(relies.of("NetworkPolicy"))
-    worker = asks.pods["films-worker-wan"]["spec"]["containers"][0]
-    assert environment(worker)["FILMGATE_WORKER__INTERRUPTION"] == "imds"
-
-
 def test_probes_and_metrics_are_on_the_management_port_of_every_process():
     rendered = render_values("two-zones")
     for name in ("films-api", "films-worker-wan", "films-managed"):

@@ -145,6 +145,14 @@ startupProbe:
 {{- if .tenant }}worker-{{ .tenant }}{{ else }}worker{{ end -}}
 {{- end -}}
 
+{{/* "true" if the worker asks the metadata service for the spot notice: by its settings, or on a spot pool of Karpenter. */}}
+{{- define "filmgate.asksMetadata" -}}
+{{- $chosen := dig "worker" "interruption" (dig "worker" "interruption" "" .root.Values.settings) .worker.settings -}}
+{{- $pool := dig .worker.nodePool (dict) .root.Values.karpenter.nodePools -}}
+{{- $isSpot := and .root.Values.karpenter.enabled (has "spot" ($pool.capacity | default list)) -}}
+{{- if or (eq $chosen "imds") (and $isSpot (eq .root.Values.karpenter.spotNotice "imds")) -}}true{{- end -}}
+{{- end -}}
+
 {{- define "filmgate.keyringMount" -}}
 {{- if .Values.keyringClaim }}
 - {name: keyring, mountPath: /keyring}

@@ -1,0 +1,43 @@
+"""Which addresses the network policies let pods reach."""
+
+import pytest
+
+from deploy.tests.charts import environment, render_values
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "port"), [("http://collector:9000", 9000), ("http://collector", 4318), ("", None)]
+)
+def test_the_collector_of_traces_can_be_reached(endpoint, port):
+    rendered = render_values("air-gapped", "--set", f"settings.traces.endpoint={endpoint}")
+    policies = rendered.of("NetworkPolicy")
+    ports = {
+        each["port"]
+        for policy in policies
+        for rule in policy["spec"].get("egress", [])
+        for each in rule.get("ports", [])
+    }
+    assert (port in ports) is (port is not None)
+    assert bool(ports & {9000, 4318}) is (port is not None)
+
+
+def metadata_policy(*options):
+    """The workers that the network lets reach the metadata service."""
+    policies = [
+        one for one in render_values(*options).of("NetworkPolicy") if "169.254.169.254" in str(one["spec"])
+    ]
+    return [name for one in policies for name in one["spec"]["podSelector"]["matchExpressions"][0]["values"]]
+
+
+def test_only_workers_that_ask_the_metadata_service_can_reach_it():
+    """S1-40"""
+    asks, relies = render_values("spot-imds"), render_values("spot")
+    hops = [
+        r.one("EC2NodeClass")["spec"]["metadataOptions"]["httpPutResponseHopLimit"] for r in (asks, relies)
+    ]
+    assert hops == [2, 1]
+    worker = asks.pods["films-worker-wan"]["spec"]["containers"][0]
+    assert environment(worker)["FILMGATE_WORKER__INTERRUPTION"] == "imds"
+    assert (metadata_policy("spot-imds"), metadata_policy("spot")) == (["worker-wan"], [])
+    assert metadata_policy("spot", "--set", "karpenter.spotNotice=imds") == ["worker-wan-spot"]
+    assert metadata_policy("no-karpenter", "--set", "settings.worker.interruption=imds") == ["worker-wan"]
