@@ -2,7 +2,8 @@
 
 import re
 
-from deploy.tests.charts import CHART, ROOT, containers, render_values
+from deploy.tests.charts import CHART, ROOT, containers, render_values, run_helm
+from filmgate.catalog.loader import load_catalog
 
 
 def test_the_api_has_two_replicas_in_two_zones_and_a_rollout_never_has_fewer():
@@ -40,6 +41,22 @@ def test_nodes_expire_one_at_a_time_and_leave_pods_their_grace_period():
     assert pool["template"]["spec"]["expireAfter"] == "720h"
     assert pool["template"]["spec"]["terminationGracePeriod"] == "30m"
     assert rendered.pods["films-worker-wan"]["spec"]["terminationGracePeriodSeconds"] < 30 * 60
-    (ami,) = rendered.one("EC2NodeClass")["spec"]["amiSelectorTerms"]
+
+
+def render_ami(gpu, version):
+    chosen = f"karpenter.nodePools.g7e.gpu={gpu},karpenter.amiAlias=al2023@{version}"
+    return run_helm("template", "--values", ROOT / "deploy/values/one-tenant.yaml", "--set", chosen)
+
+
+def test_the_image_of_nodes_has_the_driver_that_the_catalog_asks_for():
+    """The default suits every GPU of the catalog, and an older one is refused for the GPUs that need it."""
+    floors = {gpu.karpenter_name: gpu.min_eks_ami for gpu in load_catalog().gpus.values() if gpu.min_eks_ami}
+    assert floors
+    (ami,) = render_values("one-tenant").one("EC2NodeClass")["spec"]["amiSelectorTerms"]
     assert re.fullmatch(r"al2023@v\d{8}", ami["alias"])
-    assert ami["alias"] >= "al2023@v20260917", "the driver branch of Blackwell"
+    assert ami["alias"] >= f"al2023@{max(floors.values())}"
+    for gpu, floor in floors.items():
+        older = f"v{int(floor[1:]) - 1}"
+        assert render_ami(gpu, floor).returncode == 0
+        assert f"{floor} on; {older} is older" in render_ami(gpu, older).stderr
+        assert render_ami("l40s", older).returncode == 0

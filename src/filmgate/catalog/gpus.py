@@ -46,6 +46,7 @@ class Gpu:
     min_driver: str | None = None
     min_cuda: str | None = None
     needs_open_modules: bool | None = None
+    min_eks_ami: str | None = None
     karpenter_name: str | None = None
     aliases: tuple[str, ...] = ()
     note: str | None = None
