@@ -218,6 +218,15 @@ def test_postgresql_is_a_parameter_and_encrypted_in_two_zones(template):
     assert (database["Condition"], database["DeletionPolicy"]) == ("HasDatabase", "Snapshot")
     wanted = {"Engine": "postgres", "MultiAZ": True, "StorageEncrypted": True, "PubliclyAccessible": False}
     assert wanted.items() <= database["Properties"].items()
+    chosen = database["Properties"]["VPCSecurityGroups"]["Fn::If"]
+    assert chosen[:2] == ["HasDatabaseSecurityGroup", [{"Ref": "DatabaseSecurityGroup"}]]
+
+
+def test_the_outputs_are_what_values_and_secrets_of_the_chart_need(template):
+    outputs = template["Outputs"]
+    assert {"ApiRoleArn", "WorkerRoleArn", "ServerRepository", "WorkerRepository"} <= outputs.keys()
+    database = {name for name, output in outputs.items() if output.get("Condition") == "HasDatabase"}
+    assert database == {"DatabaseAddress", "DatabaseSecret"}
 
 
 def test_a_key_of_your_own_for_models_is_used_and_not_created(monkeypatch):

@@ -12,7 +12,13 @@ from filmgate.aws.resource_policies import key_policy, lifecycle
 from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.statements import Document
-from filmgate.aws.template_operations import dead_letter_queue, operation_resources, parameters
+from filmgate.aws.template_operations import (
+    conditions,
+    dead_letter_queue,
+    operation_resources,
+    outputs,
+    parameters,
+)
 from filmgate.aws.template_roles import Cluster, dedicated_role, logical, role_resources
 
 KEY_USERS = (Role.API, Role.WORKER, Role.MANAGED)
@@ -50,15 +56,13 @@ def build_template(stack: Stack) -> Document:
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": "Filmgate: buckets, keys, queues, roles, image repositories, alarms and flow logs",
         "Parameters": parameters(),
-        "Conditions": {
-            "HasEmail": {"Fn::Not": [{"Fn::Equals": [{"Ref": "AlarmEmail"}, ""]}]},
-            "HasDatabase": {"Fn::Not": [{"Fn::Equals": [{"Ref": "DatabaseInstanceClass"}, ""]}]},
-        },
+        "Conditions": conditions(),
         "Resources": resources,
         "Outputs": {
             f"{role.title()}RoleArn": {"Value": {"Fn::GetAtt": [f"{role.title()}Role", "Arn"]}}
             for role in KEY_USERS
-        },
+        }
+        | outputs(),
     }
 
 

@@ -26,7 +26,40 @@ def parameters() -> Document:
             "Default": "default",
             "Description": "DB subnet group of the PostgreSQL instance",
         },
+        "DatabaseSecurityGroup": {
+            "Type": "String",
+            "Default": "",
+            "Description": "Security group that admits the pods on port 5432; empty: that of the VPC",
+        },
     }
+
+
+def conditions() -> Document:
+    """Which optional resources the parameters ask for."""
+    optional = {
+        "HasEmail": "AlarmEmail",
+        "HasDatabase": "DatabaseInstanceClass",
+        "HasDatabaseSecurityGroup": "DatabaseSecurityGroup",
+    }
+    return {
+        name: {"Fn::Not": [{"Fn::Equals": [{"Ref": parameter}, ""]}]} for name, parameter in optional.items()
+    }
+
+
+def outputs() -> Document:
+    """What the values of the chart and its Secret need to know."""
+    found: Document = {
+        f"{image.title()}Repository": {
+            "Value": {"Fn::GetAtt": [f"{image.title()}Repository", "RepositoryUri"]}
+        }
+        for image in IMAGES
+    }
+    for name, attribute in {
+        "DatabaseAddress": "Endpoint.Address",
+        "DatabaseSecret": "MasterUserSecret.SecretArn",
+    }.items():
+        found[name] = {"Condition": "HasDatabase", "Value": {"Fn::GetAtt": ["Database", attribute]}}
+    return found
 
 
 def operation_resources(queues: tuple[str, ...]) -> Document:
@@ -76,6 +109,13 @@ def _database() -> Document:
             "DBName": "filmgate",
             "DBInstanceClass": {"Ref": "DatabaseInstanceClass"},
             "DBSubnetGroupName": {"Ref": "DatabaseSubnetGroup"},
+            "VPCSecurityGroups": {
+                "Fn::If": [
+                    "HasDatabaseSecurityGroup",
+                    [{"Ref": "DatabaseSecurityGroup"}],
+                    {"Ref": "AWS::NoValue"},
+                ]
+            },
             "AllocatedStorage": "50",
             "MasterUsername": "filmgate",
             "ManageMasterUserPassword": True,
