@@ -76,8 +76,8 @@ NEWEST_PINS ?=
 newest-check:
 	rm -rf $(NEWEST) && $(PYTHON) -m venv $(NEWEST)
 	$(NEWEST)/bin/python -m pip install --quiet --editable ".[worker,aws,dev]" $(NEWEST_PINS)
-	$(NEWEST)/bin/python -m pip freeze --exclude-editable > build/newest.txt
-	diff --side-by-side --suppress-common-lines constraints.txt build/newest.txt || true
+	$(NEWEST)/bin/python -m pip freeze --exclude-editable | LC_ALL=C sort -f > build/newest.txt
+	grep -v "^#" constraints.txt | LC_ALL=C sort -f | diff --side-by-side --suppress-common-lines - build/newest.txt || true
 	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile tests/unit tests/contract tests/integration/test_families.py \
 		tests/integration/test_generate.py tests/integration/test_videos.py tests/conformance
 
