@@ -43,7 +43,7 @@ def main(folder: Path, case: str, lengths: list[int]) -> None:
         with site.worker(make_runner(case), store=store):
             for frames in lengths:
                 job = site.enqueue(seconds=frames / 16, fps=16)
-                wait_until(lambda job=job: site.find(job).state.is_final, seconds=120)
+                wait_until(lambda job=job: site.find(job).state.is_final)
                 done = site.find(job)
                 assert (done.state, done.attempt) == (JobState.COMPLETED, 1), done
                 digest = hashlib.sha256()

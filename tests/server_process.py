@@ -58,7 +58,7 @@ class ServerProcess:
     def headers(self):
         return {"Authorization": f"Bearer {self.key}"}
 
-    def wait_for_log(self, pattern, seconds=60):
+    def wait_for_log(self, pattern):
         """Wait until the log matches the pattern; returns the match."""
 
         def find():
@@ -66,7 +66,7 @@ class ServerProcess:
             assert match or self.process.poll() is None, self.log.read_text()
             return match
 
-        return wait_until(find, seconds, describe=self.log.read_text)
+        return wait_until(find, describe=self.log.read_text)
 
     def worker(self):
         """The worker child process, or None."""

@@ -6,6 +6,7 @@ import pytest
 
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.browser.console_site import hand, opened, site  # noqa: F401 - fixtures
+from tests.waiting import LIMIT_SECONDS
 
 
 # Module scope: playwright keeps an event loop in this thread, which would disturb other tests.
@@ -20,7 +21,7 @@ def chromium():
     # With io_uring, the Node process of playwright was seen to use a whole core without end (Linux 6.18).
     os.environ["UV_USE_IO_URING"] = "0"
     # An expectation waits for an event; the limit only ends a test that hangs.
-    expect.set_options(timeout=60_000)
+    expect.set_options(timeout=LIMIT_SECONDS * 1e3)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
@@ -30,5 +31,6 @@ def chromium():
 @pytest.fixture
 def page(chromium):
     page = chromium.new_page()
+    page.set_default_timeout(LIMIT_SECONDS * 1e3)
     yield page
     page.close()

@@ -9,6 +9,7 @@ from filmgate.jobs import Failure, Reason
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.store.base import UPLOAD_PART, ObjectName
 from tests.service import MODELS, running, settings_for
+from tests.waiting import LIMIT_SECONDS
 
 ADAPTERS = """
 [sketch]
@@ -85,6 +86,7 @@ def opened(chromium, site):
     def open_tab(path="/#/", key=None, **options):
         context = chromium.new_context(**options)
         contexts.append(context)
+        context.set_default_timeout(LIMIT_SECONDS * 1e3)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if _is_error(message) else None)
@@ -118,7 +120,7 @@ def create(page, prompt):
     page.get_by_label("Prompt", exact=True).fill(prompt)
     page.get_by_role("button", name="Create clip").click()
     card = page.locator("article").first
-    expect(card).to_contain_text(prompt, timeout=30_000)
+    expect(card).to_contain_text(prompt)
     return card
 
 

@@ -55,7 +55,7 @@ def test_a_clip_plays_from_its_first_fragments_and_is_downloaded(hand, opened):
         hand.fragment(number, fragment)
     hand.finish(b"".join(fragments))
     expect(card).to_have_attribute("data-status", "completed")
-    expect(card.locator("video[data-kind=stored]")).to_be_visible(timeout=30_000)
+    expect(card.locator("video[data-kind=stored]")).to_be_visible()
     with page.expect_download() as download:
         card.get_by_role("button", name="Download").click()
     assert Path(download.value.path()).read_bytes() == b"".join(fragments)
@@ -359,4 +359,4 @@ def test_the_planner_answers_in_the_page(opened):
     page = opened("/#/plan")
     page.locator("[name=clips_per_day]").fill("1000")
     page.get_by_role("button", name="Compute plan").click()
-    expect(page.locator(".verdict")).to_contain_text("per clip", timeout=30_000)
+    expect(page.locator(".verdict")).to_contain_text("per clip")

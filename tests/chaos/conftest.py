@@ -80,7 +80,7 @@ class Site:
     def find(self, job):
         return self.reader.find(job.tenant_id, job.id)
 
-    def wait_for(self, job, predicate=lambda job: job.state.is_final, seconds=120):
+    def wait_for(self, job, predicate=lambda job: job.state.is_final):
         """Wait until the predicate holds for the job, also through database outages; returns the job."""
 
         def find():
@@ -90,7 +90,7 @@ class Site:
                 return None
             return found if predicate(found) else None
 
-        return self.wait_until(find, seconds)
+        return self.wait_until(find)
 
     def wait_for_stage(self, job, stage):
         return self.wait_for(job, lambda j: j.progress is not None and j.progress.stage is stage)
@@ -102,8 +102,8 @@ class Site:
         """Wait until the log contains the text at least this often."""
         self.wait_until(lambda: self.log.read_text().count(text) >= count)
 
-    def wait_until(self, predicate, seconds=120):
-        return wait_until(predicate, seconds, describe=lambda: self.log.read_text()[-3000:])
+    def wait_until(self, predicate):
+        return wait_until(predicate, describe=lambda: self.log.read_text()[-3000:])
 
     def is_whole(self, job, chunk_bytes=4096):
         """True when the stored clip of the job is the clip of its spec."""

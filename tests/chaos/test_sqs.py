@@ -104,5 +104,5 @@ def test_two_hundred_jobs_through_sqs_end_once_while_workers_are_killed(make_sit
         site.kill(site.workers.pop(0))
         site.start_worker(pace=0.005)
     for job in jobs:
-        assert site.wait_for(job, seconds=240).state is JobState.COMPLETED
+        assert site.wait_for(job).state is JobState.COMPLETED
         assert site.is_whole(job)

@@ -151,7 +151,7 @@ def test_a_late_hour_reaches_the_receiver_with_its_runbook(watched):
         for count in (1, 2):
             api.post("/v1/videos", json={"prompt": "a red ball"}).raise_for_status()
             # The counter starts with the first job: only the second one is an increase.
-            wait_until(lambda count=count: value(client, late) == count, 60)
+            wait_until(lambda count=count: value(client, late) == count)
         slo = api.get("/v1/slo").json()
     alert = receiver.next("FilmgateLateJobs")
     assert alert["status"] == "firing"

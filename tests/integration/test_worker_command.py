@@ -25,10 +25,10 @@ def test_a_worker_renders_playable_clips_of_a_model_without_a_card_and_drains(tm
             [*command, "--data", tmp_path], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         try:
-            wait_until(lambda: "tiny" in names(client), seconds=120)
+            wait_until(lambda: "tiny" in names(client))
             assert client.get("/v1/models/tiny").json()["limits"]["size"]["multiple"] >= 8
             video = client.post("/v1/videos", json=body).raise_for_status().json()
-            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed", 120)
+            wait_until(lambda: client.get(f"/v1/videos/{video['id']}").json()["status"] == "completed")
             rejected = client.post("/v1/videos", json=body | {"size": "63x64"})
             assert "64x64" in rejected.json()["error"]["message"]
         finally:
