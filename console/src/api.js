@@ -8,9 +8,10 @@ export const saveKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessio
 export const whenSignedOut = (callback) => (onSignOut = callback);
 
 export class Problem extends Error {
-  constructor(status, error) {
-    super(error.message || `the server responded with ${status}`);
+  constructor(status, error, retryAfter) {
+    super(error.message || `The server responded with ${status}.`);
     this.status = status;
+    this.retryAfter = Number(retryAfter) || 0;
     this.code = error.code;
     this.param = error.param;
   }
@@ -32,7 +33,7 @@ async function request(path, options = {}) {
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));
     if (response.status === 401) onSignOut();
-    throw new Problem(response.status, body.error || {});
+    throw new Problem(response.status, body.error || {}, response.headers.get("Retry-After"));
   }
   return response;
 }
@@ -57,11 +58,37 @@ const pause = (seconds, signal) =>
     signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
   });
 
+const MAX_PAUSE = 30;
+
+// Whether the same request may succeed later: the server is away, busy, or limits the rate.
+const mayPass = (error) => !(error.status >= 400 && error.status < 500) || error.status === 429;
+const backOff = (failures, error) => Math.min(Math.max(2 ** failures, error?.retryAfter || 0), MAX_PAUSE);
+
+// Call `work`, again every so many seconds while the tab is visible, less and less often while it fails. One call at a
+// time: a slow server gets no pile of requests. Without an interval, until it succeeds or cannot.
+export async function repeat(work, everySeconds, signal) {
+  for (let failures = 0, isFirst = true; !signal.aborted; isFirst = false) {
+    let error = null;
+    if (isFirst || !document.hidden) {
+      try {
+        await work(signal);
+        failures = 0;
+      } catch (found) {
+        error = found;
+        failures += 1;
+      }
+    }
+    if (!everySeconds && (error ? !mayPass(error) : failures === 0)) return;
+    await pause(failures ? Math.max(backOff(failures, error), everySeconds || 0) : everySeconds, signal);
+  }
+}
+
 // Follow the events of a video until its end; reconnects with Last-Event-ID after an outage.
 export async function follow(id, onEvent, signal, since) {
   let last = since;
   let failures = 0;
   while (!signal.aborted) {
+    let problem = null;
     try {
       const headers = last === undefined ? {} : { "Last-Event-ID": String(last) };
       const response = await request(`/v1/videos/${id}/events`, { headers, signal });
@@ -73,25 +100,72 @@ export async function follow(id, onEvent, signal, since) {
         if (event.name === "gone" || (isFinal && !event.data.is_replay)) return;
       }
     } catch (error) {
-      if (signal.aborted || (error.status >= 400 && error.status < 500)) return;
+      if (signal.aborted || !mayPass(error)) return;
+      problem = error;
     }
     failures += 1;
-    await pause(Math.min(0.5 * 2 ** failures, 8), signal);
+    await pause(backOff(failures - 1, problem), signal);
   }
 }
 
-const MAX_STREAMS = 2;
 const POLL_SECONDS = 2;
+const POLL_PAGE = 100;
+const MAX_SINGLE = 2;
+const polled = new Map();
+let poller = null;
+
+// One request for all videos that are polled: the open ones, page by page. Those that a whole round did not contain have
+// ended or are gone, and are read one by one.
+function startPolling() {
+  let after = "", seen = new Set();
+  return repeat(async (signal) => {
+    const page = await get(`/v1/videos?status=open&limit=${POLL_PAGE}${after}`, { signal });
+    for (const video of page.data) {
+      seen.add(video.id);
+      polled.get(video.id)?.("status", video);
+    }
+    after = page.has_more ? `&after=${page.last_id}` : "";
+    if (page.has_more) return;
+    const ended = [...polled.keys()].filter((id) => !seen.has(id)).slice(0, MAX_SINGLE);
+    seen = new Set();
+    for (const id of ended) {
+      try {
+        polled.get(id)?.("status", await get(`/v1/videos/${id}`, { signal }));
+      } catch (error) {
+        if (error.status !== 404) throw error;
+        polled.get(id)?.("gone", {});
+      }
+    }
+  }, POLL_SECONDS, poller.signal);
+}
+
+// Poll a video until the listener says that this is enough.
+function poll(id, isEnough, signal) {
+  return new Promise((resolve) => {
+    const listener = (name, data) => { if (isEnough(name, data)) end(); };
+    const end = () => {
+      if (polled.get(id) === listener) polled.delete(id);
+      if (polled.size === 0) { poller?.abort(); poller = null; }
+      resolve();
+    };
+    polled.set(id, listener);
+    signal.addEventListener("abort", end, { once: true });
+    if (!poller) { poller = new AbortController(); startPolling(); }
+  });
+}
+
+const MAX_STREAMS = 2;
 const NEXT_POSITION = 2;
 let streams = 0;
 
 // Updates of a video until its end. Browsers open six connections to a server for all tabs together: only
-// videos that run, or will soon, have a stream of events; the others are polled.
+// videos that run, or will soon, have a stream of events; the others are polled, all by one request.
 export async function track(video, onEvent, signal) {
   let current = video;
-  while (!signal.aborted) {
-    const isSoon = current.status !== "queued" || (current.queue_position ?? 1) <= NEXT_POSITION;
-    if (isSoon && streams < MAX_STREAMS) {
+  const isSoon = () => current.status !== "queued" || (current.queue_position ?? 1) <= NEXT_POSITION;
+  const isOver = () => current.status === "completed" || current.status === "failed";
+  while (!signal.aborted && !isOver()) {
+    if (isSoon() && streams < MAX_STREAMS) {
       streams += 1;
       try {
         return await follow(video.id, onEvent, signal);
@@ -99,14 +173,11 @@ export async function track(video, onEvent, signal) {
         streams -= 1;
       }
     }
-    await pause(POLL_SECONDS, signal);
-    try {
-      current = await get(`/v1/videos/${video.id}`, { signal });
-      onEvent("status", current);
-    } catch (error) {
-      if (error.status === 404) onEvent("gone", {});
-      if (error.status >= 400 && error.status < 500) return undefined;
-    }
+    await poll(video.id, (name, data) => {
+      onEvent(name, data);
+      current = name === "gone" ? { status: "failed" } : data;
+      return isOver() || (isSoon() && streams < MAX_STREAMS);
+    }, signal);
   }
   return undefined;
 }

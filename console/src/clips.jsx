@@ -1,6 +1,6 @@
 // Clips: the gallery of all clips, read page by page.
-import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, post, remove } from "./api.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, post, remove, repeat } from "./api.js";
 import { isFinal, when } from "./format.js";
 import { useVideo } from "./hooks.js";
 import { Bar, Loading, Notice, Page, Picture, State, SureButton } from "./parts.jsx";
@@ -60,31 +60,31 @@ export function Clips({ query }) {
   const [selected, setSelected] = useState(new Set());
   const [problem, setProblem] = useState(null);
   const end = useRef(null);
-  const isLoading = useRef(false);
   const question = toQuery(filter).toString();
-  const asked = useRef(question);
-  asked.current = question;
   useEffect(() => { get("/v1/models").then((found) => setModels(found.data.map((each) => each.id)), setProblem); }, []);
-  const more = useCallback(async () => {
-    if (isLoading.current || !cursor.hasMore) return;
-    isLoading.current = true;
-    try {
-      const page = await get(`/v1/videos?${question}${cursor.after ? `&after=${cursor.after}` : ""}`);
-      if (asked.current !== question) return; // the filter was changed meanwhile
-      setVideos((old) => [...old, ...page.data]);
-      setCursor({ after: page.last_id, hasMore: page.has_more });
-    } catch (error) {
-      setProblem(error);
-      setCursor((old) => ({ ...old, hasMore: false }));
-    } finally {
-      isLoading.current = false;
-    }
-  }, [cursor, question]);
+  // The next page, when the end comes into view; ended by another filter. After an outage, it is read again.
   useEffect(() => {
-    const observer = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && more(), { rootMargin: "600px" });
+    if (!cursor.hasMore) return undefined;
+    const stop = new AbortController();
+    const more = async (signal) => {
+      try {
+        const page = await get(`/v1/videos?${question}${cursor.after ? `&after=${cursor.after}` : ""}`, { signal });
+        setProblem(null);
+        setVideos((old) => [...old, ...page.data]);
+        setCursor({ after: page.last_id, hasMore: page.has_more });
+      } catch (error) {
+        if (!signal.aborted) setProblem(error);
+        throw error;
+      }
+    };
+    const observer = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      observer.disconnect();
+      repeat(more, 0, stop.signal);
+    }, { rootMargin: "600px" });
     observer.observe(end.current);
-    return () => observer.disconnect();
-  }, [more]);
+    return () => { observer.disconnect(); stop.abort(); };
+  }, [cursor, question]);
 
   const choose = (changes) => {
     setFilter((old) => ({ ...old, ...changes }));
@@ -133,7 +133,7 @@ export function Clips({ query }) {
       <Notice problem={problem} />
       <ul class="gallery" onKeyDown={moveFocus}>{shown.map((video) => <Tile key={video.id} video={video} isSelected={selected.has(video.id)} onSelect={select} />)}</ul>
       {!cursor.hasMore && shown.length === 0 && !problem && <div class="empty card"><p>{isFiltered ? "No clip matches." : "There are no clips yet."} <a href="#/">Create one</a></p></div>}
-      {cursor.hasMore && videos.length === 0 && <Loading />}
+      {cursor.hasMore && videos.length === 0 && !problem && <Loading />}
       <div ref={end} class="end" />
     </Page>
   );

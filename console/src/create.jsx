@@ -1,6 +1,6 @@
 // Create: the form of a new clip, its estimate, and the newest clips.
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { get, post } from "./api.js";
+import { post } from "./api.js";
 import { ClipCard } from "./clipcard.jsx";
 import { cost, seconds } from "./format.js";
 import { useData, useDebounced } from "./hooks.js";
@@ -183,12 +183,14 @@ function Form({ models, onCreated }) {
 
 export function Create() {
   const { data: models, error } = useData("/v1/models");
+  const { data: newest, error: problem } = useData(`/v1/videos?limit=${NEWEST}`);
   const [videos, setVideos] = useState(null);
-  useEffect(() => { get(`/v1/videos?limit=${NEWEST}`).then((page) => setVideos(page.data), () => setVideos([])); }, []);
+  useEffect(() => { if (newest) setVideos((old) => [...(old || []), ...newest.data.filter(({ id }) => !old?.some((each) => each.id === id))]); }, [newest]);
+
   const add = (video) => setVideos((old) => [video, ...(old || []).filter((each) => each.id !== video.id)].slice(0, 3 * NEWEST));
   return (
     <Page title="Create">
-      <Notice problem={error} />
+      <Notice problem={error || problem} />
       <div class="studio">
         {models ? <Form models={models.data} onCreated={add} /> : <div class="card composer" />}
         <section class="feed" aria-label="Newest clips">

@@ -1,6 +1,6 @@
 // Shared state of pages: the address, data that is read again, and the videos that are followed.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { get, track } from "./api.js";
+import { get, repeat, track } from "./api.js";
 import { isFinal } from "./format.js";
 
 export function useAddress() {
@@ -13,24 +13,25 @@ export function useAddress() {
   return address;
 }
 
-// Data of a path, read again at an interval while the tab is visible.
+// Data of a path, read again at an interval while the tab is visible, and after an outage.
 export function useData(path, everySeconds) {
   const [state, setState] = useState({});
-  const load = useCallback(async () => {
+  const load = useCallback(async (signal) => {
     try {
-      const data = await get(path);
+      const data = await get(path, { signal });
       setState({ data });
     } catch (error) {
-      setState((old) => ({ ...old, error }));
+      if (!signal?.aborted) setState((old) => ({ ...old, error }));
+      throw error;
     }
   }, [path]);
   useEffect(() => {
-    load();
-    if (!everySeconds) return undefined;
-    const timer = setInterval(() => document.hidden || load(), everySeconds * 1000);
-    return () => clearInterval(timer);
+    const stop = new AbortController();
+    repeat(load, everySeconds, stop.signal);
+    return () => stop.abort();
   }, [load, everySeconds]);
-  return { ...state, reload: load };
+  // A failure is shown; the next reading may succeed.
+  return { ...state, reload: () => load().catch(() => {}) };
 }
 
 let models;

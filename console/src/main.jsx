@@ -1,7 +1,7 @@
 // The console: who is signed in, which page is shown.
 import { render } from "preact";
-import { useCallback, useEffect, useState } from "preact/hooks";
-import { get, readKey, saveKey, whenSignedOut } from "./api.js";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { get, readKey, repeat, saveKey, whenSignedOut } from "./api.js";
 import { Clip } from "./clip.jsx";
 import { Clips } from "./clips.jsx";
 import { Create } from "./create.jsx";
@@ -69,15 +69,22 @@ function App() {
   const address = useAddress();
   const [user, setUser] = useState(undefined);
   const [problem, setProblem] = useState(null);
-  const identify = useCallback(async () => {
+  const attempt = useRef(new AbortController());
+  const identify = useCallback(() => {
     const hadKey = Boolean(readKey());
-    try {
-      setUser(await get("/v1/usage"));
-      setProblem(null);
-    } catch (error) {
-      if (error.status === 401) { setUser(null); setProblem(hadKey ? { message: "The server does not accept this key. It may have been rotated or disabled." } : null); }
-      else { setProblem(error); setTimeout(identify, 2000); }
-    }
+    attempt.current.abort();
+    attempt.current = new AbortController();
+    return repeat(async (signal) => {
+      try {
+        setUser(await get("/v1/usage", { signal }));
+        setProblem(null);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error.status === 401) { setUser(null); setProblem(hadKey ? { message: "The server does not accept this key. It may have been rotated or disabled." } : null); }
+        else setProblem(error);
+        throw error;
+      }
+    }, 0, attempt.current.signal);
   }, []);
   useEffect(() => {
     whenSignedOut(() => { if (readKey()) { saveKey(""); setUser(null); setProblem({ message: "Your key is no longer valid. Sign in again." }); } });

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { getBlob, post } from "./api.js";
 import { toCurl, toJavaScript, toPython } from "./code.js";
-import { isFinal, state } from "./format.js";
+import { state } from "./format.js";
 import { useVisible } from "./hooks.js";
 import { canPlayLive, playLive } from "./live.js";
 
@@ -61,6 +61,11 @@ export const streamLink = async (id) => (await post(`/v1/videos/${id}/stream-lin
 
 const LIVE_STAGES = new Set(["decode", "upload"]);
 
+const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+// The place of a picture that does not exist yet. It moves only while the clip is drawn.
+const Blank = ({ video }) => <div class={`blank ${video.status === "in_progress" ? "is-working" : ""}`} aria-hidden="true" />;
+
 // Plays a video: its preview while it is drawn, the live stream while it is decoded, then the stored clip.
 export function Player({ video, preview }) {
   const [source, setSource] = useState(null);
@@ -90,11 +95,11 @@ export function Player({ video, preview }) {
   return (
     <div class="player" style={{ aspectRatio: `${width} / ${height}` }}>
       {source && video.status !== "failed" ? (
-        <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay playsInline controls
-          loop={source.kind === "stored"} onEnded={() => isDone && source.kind === "live" && store()}
+        <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay={source.kind === "live" || !isCalm()} playsInline controls
+          loop={source.kind === "stored" && !isCalm()} onEnded={() => isDone && source.kind === "live" && store()}
           aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"} data-kind={source.kind} />
       ) : preview && video.status !== "failed" ? <img src={preview} alt="Preview of the clip" />
-        : <div class={`blank ${video.status === "failed" ? "" : "is-working"}`} aria-hidden="true" />}
+        : <Blank video={video} />}
     </div>
   );
 }
@@ -121,10 +126,10 @@ export function Picture({ video }) {
   const [clip, setClip] = useState(null);
   const isReady = video.status === "completed";
   useEffect(() => { if (isReady && isVisible) thumbnail(video.id).then(setPicture); }, [isReady, isVisible]);
-  const play = () => { if (isReady && !matchMedia("(prefers-reduced-motion: reduce)").matches) streamLink(video.id).then(setClip, () => setClip(null)); };
+  const play = () => { if (isReady && !isCalm()) streamLink(video.id).then(setClip, () => setClip(null)); };
   return (
     <div ref={element} class="picture" onPointerEnter={play} onPointerLeave={() => setClip(null)}>
-      {picture ? <img src={picture} alt="" onError={() => setPicture(null)} /> : <div class={`blank ${isFinal(video) ? "" : "is-working"}`} />}
+      {picture ? <img src={picture} alt="" onError={() => setPicture(null)} /> : <Blank video={video} />}
       {clip && <video src={clip} muted autoPlay loop playsInline aria-hidden="true" />}
     </div>
   );

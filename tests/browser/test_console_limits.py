@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import pytest
 from playwright.sync_api import expect
 
-from filmgate.jobs import TenantId
+from filmgate.jobs import Stage, TenantId
 from tests.browser.console_site import create
 from tests.browser.test_console import SMALL
 from tests.browser.test_playback import make_fragments
@@ -33,6 +34,9 @@ TO_THE_END = """() => {
     scrollTo(0, document.body.scrollHeight);
     return document.querySelectorAll(".gallery-tile").length;
 }"""
+ANIMATED = """() => document.getAnimations().flatMap(({effect}) => effect.getKeyframes())
+    .flatMap((frame) => Object.keys(frame))
+    .filter((name) => !["offset", "computedOffset", "easing", "composite"].includes(name))"""
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 ONE_FRAME = 16.7
 """Milliseconds: nothing finer can be measured."""
@@ -80,13 +84,46 @@ def test_a_tab_opens_at_most_two_streams_of_events(site, hand, opened):
     page.on("request", lambda request: started.append(request) if "/events" in request.url else None)
     for name in ("requestfinished", "requestfailed"):
         page.on(name, lambda request: ended.append(request) if "/events" in request.url else None)
-    polled = []
-    page.on("response", lambda found: polled.append(1) if "/v1/videos/video_" in found.url else None)
+    polled, single = [], []
+    page.on("response", lambda found: polled.append(1) if "status=open" in found.url else None)
+    page.on("request", lambda found: single.append(1) if found.url.partition("/v1/videos/")[2] else None)
     page.get_by_role("link", name="Clips").click()
     expect(page.locator(".gallery-tile")).to_have_count(5)
     # Three clips have no stream: when they were polled, the streams of the others are open.
-    wait_until(lambda: page.evaluate("true") and len(polled) >= 3)
+    wait_until(lambda: page.evaluate("true") and polled)
     assert 1 <= len(started) - len(ended) <= 2
+    assert len(single) == len(started), "one request polls all clips"
+    # What waits does not move. What is drawn moves without being painted or laid out again.
+    assert page.evaluate("document.getAnimations().length") == 0
+    hand.take()
+    hand.report(Stage.DENOISE)
+    expect(page.get_by_text("Drawing")).to_be_visible()
+    assert set(wait_until(lambda: page.evaluate(ANIMATED))) == {"opacity"}
+    hand.finish()
+
+
+@pytest.mark.parametrize(("path", "content"), [("/#/queue", ".tile"), ("/#/clips", ".gallery-tile")])
+def test_a_tab_asks_less_and_less_often_while_the_server_refuses(site, hand, opened, path, content):
+    """By the clock of the page: of the 30 readings of a minute, a few are left. Then the page recovers."""
+    with site.service.client() as client:
+        video = client.post("/v1/videos", json={"prompt": "a red ball", **SMALL}).json()["id"]
+        client.post(f"/v1/videos/{video}/cancel")
+    page = opened("/#/plan")
+    page.clock.install()
+    page.route("**/v1/*", lambda route: route.fulfill(status=503, json={"error": {"message": "busy"}}))
+    asked = []
+    address = {"/#/queue": "/v1/queue", "/#/clips": "/v1/videos?"}[path]
+    page.on("request", lambda request: asked.append(1) if address in request.url else None)
+    page.evaluate("(path) => { location.href = path; }", path)
+    page.get_by_role("alert").wait_for()
+    for _ in range(60):
+        page.clock.run_for(1000)
+        assert page.evaluate("0") == 0  # the answer, if there is one, has arrived
+    assert 2 <= len(asked) <= 8
+    page.unroute("**/v1/*")
+    page.clock.run_for(30_000)
+    page.locator(content).first.wait_for()
+    expect(page.get_by_role("alert")).to_have_count(0)
 
 
 class EmptyPage(BaseHTTPRequestHandler):
@@ -151,7 +188,7 @@ def test_five_hundred_clips_scroll_as_smoothly_as_a_few(site, hand, opened):
 
 
 def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):
-    """The page Queue, on a clock that the test turns: 15 minutes, or an hour by `make soak`.
+    """The page Queue, on a clock that the test turns: 12 minutes, or an hour by `make soak`.
 
     The page keeps its last 300 readings, those of 10 minutes: after them, nothing may grow.
     """
@@ -177,10 +214,10 @@ def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):
     page.on("requestfailed", end)
 
     def run_for(minutes):
-        for _ in range(minutes):
-            page.clock.run_for(60_000)
-            # The clock is ahead of the server.
-            wait_until(lambda: page.evaluate("0") == 0 and not open_requests)
+        # The page sends its next requests when it has the answers of the last ones.
+        for _ in range(30 * minutes):
+            page.clock.run_for(2000)
+            wait_until(lambda: page.evaluate("0") == 0 and not open_requests, interval=0)
 
     def measure():
         session.send("HeapProfiler.collectGarbage")
@@ -189,7 +226,7 @@ def test_a_tab_that_is_left_open_does_not_grow(site, hand, opened):
 
     run_for(10)
     early = measure()
-    run_for(int(os.environ.get("FILMGATE_TEST_TAB_MINUTES", "15")) - 10)
+    run_for(int(os.environ.get("FILMGATE_TEST_TAB_MINUTES", "12")) - 10)
     late = measure()
     assert late[0] < 1.2 * early[0]
     assert late[1] < 1.2 * early[1]
