@@ -16,7 +16,7 @@ from filmgate.jobs import Size
 from filmgate.planner.fit import plan_fit
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion

@@ -6,7 +6,7 @@ import pytest
 
 from filmgate.catalog.loader import load_calibration, load_catalog
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.report.page import to_page
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for

@@ -1,6 +1,5 @@
 """Answers which catalog models fit one machine."""
 
-import math
 from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
@@ -9,8 +8,8 @@ from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Answer, Option, Rejected, dated_source
-from filmgate.planner.intervals import llm_spread
-from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
+from filmgate.planner.llm.question import LlmQuestion
+from filmgate.planner.llm.serving import LlmCandidate, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
 from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import ClipShape, clip_for, frame_limits
@@ -110,7 +109,6 @@ def _llm(machine: Machine, model: Llm, calibration: Calibration) -> Option | Rej
     assert outcome is not None, "the loop runs at least once"
     if not isinstance(outcome, LlmCandidate):
         return replace(outcome, name=model.id, reason=f"{outcome.reason} in int4")
-    half, _ = llm_spread(machine.gpu, calibration)
     return Option(
         rank=0,
         name=model.id,
@@ -119,9 +117,9 @@ def _llm(machine: Machine, model: Llm, calibration: Calibration) -> Option | Rej
         replicas=machine.gpus // outcome.serving.gpus,
         instances=1,
         seconds=outcome.between_tokens,
-        low=outcome.between_tokens * math.exp(-half),
-        high=outcome.between_tokens * math.exp(half),
-        latency_p95=outcome.first_token,
+        low=outcome.between_tokens / outcome.upper_end,
+        high=outcome.between_tokens * outcome.upper_end,
+        latency_p95=outcome.first.p95,
         utilisation=1.0,
         usd_per_hour=machine.usd_per_hour,
         usd_per_day=None,

@@ -1,5 +1,6 @@
 """The width of an interval: that of the validation, and more for a GPU that the validation has not seen."""
 
+import math
 from collections.abc import Collection
 
 from filmgate.catalog.calibrations import Calibration
@@ -17,6 +18,11 @@ def video_spread(gpu: Gpu, calibration: Calibration) -> tuple[float, bool]:
 def llm_spread(gpu: Gpu, calibration: Calibration) -> tuple[float, bool]:
     """Half-width as a logarithm, and whether it is wider because the GPU has no runs."""
     return _spread(calibration.llm_spread, gpu, calibration.seen_llm_gpus)
+
+
+def llm_upper_end(gpu: Gpu, calibration: Calibration) -> float:
+    """The upper end of the interval of a language model's times, as a multiple of the expected time."""
+    return math.exp(llm_spread(gpu, calibration)[0])
 
 
 def widening(gpu: Gpu) -> str:

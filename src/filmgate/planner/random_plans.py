@@ -1,10 +1,9 @@
-"""Random questions, and the properties that every answer must have. `plan validate --questions` runs them."""
+"""Random questions about clips, and the properties that every answer must have."""
 
 import random
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import date
+from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
@@ -13,77 +12,34 @@ from filmgate.planner.capabilities import FILMGATE
 from filmgate.planner.fleet.answer import VideoFleetAnswer
 from filmgate.planner.fleet.scaled import Start, latency_again
 from filmgate.planner.fleet.simulation import fixed_fleet_latencies, peak_arrivals
-from filmgate.planner.fleet.sizing import MAX_LATE, Demand, Layout
+from filmgate.planner.fleet.sizing import Demand, Layout
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.percentiles import percentile
+from filmgate.planner.plan_checks import (
+    REGIONS,
+    Facts,
+    PlanCheck,
+    Subject,
+    check_answers,
+    disagreeing,
+    disagreeing_json,
+    fleet_size,
+    is_close,
+    unbalanced,
+)
 from filmgate.planner.report.numbers import seconds, usd
-from filmgate.planner.report.page import to_page
-from filmgate.planner.report.record import to_record
-from filmgate.planner.report.tables import tables
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
 
-REGIONS = ("us-east-1", "us-west-2", "eu-central-1", "eu-north-1", "ap-northeast-1", "sa-east-1")
 CHECK_ARRIVALS = 8000
-CHECK_SEED = 1000
-DEARER = 1.2
-RECORD_DAY = date(2026, 11, 16)  # the date in the compared reports; any day does
-ROUNDED = 1e-4  # JSON has five digits
-ROUNDING = 1e-9  # of sums of floats: a harder question may not cost less by more than this share
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCheck:
-    """The result of many random questions.
-
-    `late` verdicts miss their target in a simulation with arrivals that the planner did not use, with clips
-    at the upper end of the interval and the spare machines lost. `problems` are properties that do not hold.
-    """
-
-    questions: int = 0
-    possible: int = 0
-    with_target: int = 0
-    late: int = 0
-    late_unflagged: int = 0
-    flagged: int = 0
-    compared: int = 0
-    problems: tuple[str, ...] = ()
-
-    @property
-    def late_share(self) -> float:
-        return self.late / self.with_target if self.with_target else 0.0
-
-    @property
-    def is_good(self) -> bool:
-        """Every property holds, at least 95 % of the verdicts are feasible, and the others are flagged."""
-        return not self.problems and self.late_share <= MAX_LATE and not self.late_unflagged
-
-
-@dataclass
-class Tally:
-    """Counts while questions are asked."""
-
-    possible: int = 0
-    with_target: int = 0
-    late: int = 0
-    late_unflagged: int = 0
-    flagged: int = 0
-    compared: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def result(self, questions: int) -> PlanCheck:
-        return PlanCheck(
-            questions=questions,
-            possible=self.possible,
-            with_target=self.with_target,
-            late=self.late,
-            late_unflagged=self.late_unflagged,
-            flagged=self.flagged,
-            compared=self.compared,
-            problems=tuple(self.problems),
-        )
+def check_plans(catalog: Catalog, calibration: Calibration, questions: int) -> PlanCheck:
+    """Asks this many random questions about clips."""
+    subject = Subject("video", random_question, plan_video, _problems, _harder, _overrun)
+    return check_answers(subject, catalog, calibration, questions)
 
 
 def random_question(catalog: Catalog, seed: int) -> VideoQuestion:
@@ -104,39 +60,15 @@ def random_question(catalog: Catalog, seed: int) -> VideoQuestion:
     )
 
 
-def check_plans(catalog: Catalog, calibration: Calibration, questions: int) -> PlanCheck:
-    """Asks this many random questions and checks every answer, alone and against harder questions."""
-    tally, dearer = Tally(), dearer_catalog(catalog)
-    for seed in range(questions):
-        question = random_question(catalog, seed)
-        answer = plan_video(question, catalog, calibration)
-        if not answer.is_possible:
-            continue
-        tally.possible += 1
-        found = [*unrunnable(answer), *unbalanced(question, answer), *disagreeing(answer)]
-        for name, harder, facts in _harder(question, catalog, dearer):
-            tally.compared += 1
-            found += cheaper(name, answer, plan_video(harder, facts, calibration))
-        tally.problems += [f"question {seed}: {problem}" for problem in found]
-        _count_lateness(tally, question, answer, seed)
-    return tally.result(questions)
-
-
-def _count_lateness(tally: Tally, question: VideoQuestion, answer: Answer, seed: int) -> None:
-    size = _fleet(answer).size
-    if question.slo_seconds is None or size is None:
-        return
-    is_late = worst_latency_again(question, answer, CHECK_SEED + seed) > question.slo_seconds * (1 + 1e-9)
-    tally.with_target += 1
-    tally.late += is_late
-    tally.flagged += size.late_runs > 0
-    tally.late_unflagged += is_late and not size.late_runs
+def _overrun(question: VideoQuestion, answer: Answer, _: Facts, seed: int) -> float | None:
+    if question.slo_seconds is None:
+        return None
+    return worst_latency_again(question, answer, seed) / question.slo_seconds
 
 
 def worst_latency_again(question: VideoQuestion, answer: Answer, seed: int) -> float:
     """p95 of one tenant's part of the fleet, clips at the upper end, the spare machines lost."""
-    size, time = _fleet(answer).size, answer.time
-    assert size is not None, "only a question with a volume has a fleet"
+    size, time = fleet_size(answer), answer.time
     assert time is not None, "a possible plan has a time"
     assert question.clips_per_day is not None, "random questions have a volume"
     if size.is_scaled:
@@ -175,62 +107,31 @@ def unrunnable(answer: Answer) -> Iterator[str]:
         yield "the verdict recommends what Filmgate does not run"
 
 
-def unbalanced(question: VideoQuestion, answer: Answer) -> Iterator[str]:
-    """Where bill, fleet and ranking contradict each other."""
-    cost, size = answer.cost, _fleet(answer).size
+def _problems(question: VideoQuestion, answer: Answer) -> Iterator[str]:
+    cost, size = answer.cost, fleet_size(answer)
     assert cost is not None, "a possible plan has a cost"
-    assert size is not None, "random questions have a volume"
-    parts = sum(part.usd_per_day for part in cost.purchase)
-    if not is_close(parts, cost.usd_per_day):
-        yield f"purchases of {parts} per day and a bill of {cost.usd_per_day}"
-    if sum(part.instances for part in cost.purchase) != size.instances:
-        yield "the purchases are not the machines of the fleet"
-    if not is_close(parts / (question.clips_per_day or 1.0), cost.usd_per_clip):
+    yield from unrunnable(answer)
+    yield from unbalanced(answer)
+    if not is_close((cost.usd_per_day or 0.0) / (question.clips_per_day or 1.0), cost.usd_per_clip):
         yield "the cost of a clip is not that of the bill"
-    if answer.options[0].usd_per_unit != min(option.usd_per_unit or 0.0 for option in answer.options):
-        yield "the first option is not the cheapest"
-
-
-def figures(answer: Answer) -> dict[str, str]:
-    """The numbers of a decision as every report must print them."""
-    cost, size = answer.cost, _fleet(answer).size
-    assert cost is not None, "a possible plan has a cost"
-    assert size is not None, "random questions have a volume"
-    return {
+    figures = {
         "machines": f"{size.instances} x {_fleet(answer).machine}",
         "per month": usd(cost.usd_per_month),
         "per clip": usd(cost.usd_per_clip),
         "p95": seconds(size.latency_p95),
         "worst p95": seconds(size.worst_p95 or 0.0),
     }
-
-
-def disagreeing(answer: Answer) -> Iterator[str]:
-    """Numbers that text, JSON, page and record do not share."""
-    cells = "\n".join(cell for table in tables(answer) for row in table.rows for cell in row)
-    texts = {
-        "text": cells,
-        "page": to_page(answer, RECORD_DAY).replace("\u00a0", " "),
-        "record": to_record(answer, RECORD_DAY),
-    }
-    for name, figure in figures(answer).items():
-        yield from (
-            f"{name} {figure} is not in the {kind}" for kind, text in texts.items() if figure not in text
-        )
+    yield from disagreeing(answer, figures)
     yield from _disagreeing_json(answer)
-    if answer.verdict not in texts["record"]:
-        yield "the verdict is not in the record"
-    monthly = answer.cost.usd_per_month if answer.cost else None
-    if answer.verdict.startswith("Run ") and f"${monthly:,.0f} per month" not in answer.verdict:
+    if answer.verdict.startswith("Run ") and f"${cost.usd_per_month:,.0f} per month" not in answer.verdict:
         yield "the verdict states another monthly cost"
 
 
 def _disagreeing_json(answer: Answer) -> Iterator[str]:
-    document = answer.as_json()
-    fleet, cost, size = document["fleet"], document["cost"], _fleet(answer).size
+    document, size = answer.as_json(), fleet_size(answer)
+    fleet, cost = document["fleet"], document["cost"]
     assert isinstance(fleet, Mapping), "a possible plan has a fleet"
     assert isinstance(cost, Mapping), "a possible plan has a cost"
-    assert size is not None, "random questions have a volume"
     assert answer.cost is not None, "a possible plan has a cost"
     pairs = (
         ("instances", fleet["instances"], size.instances),
@@ -239,55 +140,19 @@ def _disagreeing_json(answer: Answer) -> Iterator[str]:
         ("per month", cost["usd_per_month"], answer.cost.usd_per_month),
         ("per clip", cost["usd_per_clip"], answer.cost.usd_per_clip),
     )
-    for name, written, value in pairs:
-        if not is_close(float(written), value):
-            yield f"{name} is {written} in JSON and {value} in the answer"
+    yield from disagreeing_json(pairs)
 
 
-def _harder(
-    question: VideoQuestion, catalog: Catalog, dearer: Catalog
-) -> Iterator[tuple[str, VideoQuestion, Catalog]]:
+def _harder(question: VideoQuestion, facts: Facts) -> Iterator[tuple[str, VideoQuestion, Catalog]]:
+    catalog = facts.catalog
     clips, slo = question.clips_per_day or 1.0, question.slo_seconds
     yield "more clips", replace(question, clips_per_day=clips * 1.5), catalog
     yield "a tighter objective", replace(question, slo_seconds=slo * 0.8 if slo else 4000), catalog
     yield "more spare machines", replace(question, spare_machines=2), catalog
     yield "separate hardware", replace(question, tenants=6, tenancy=Tenancy.INSTANCE), catalog
-    yield "dearer prices", question, dearer
-
-
-def cheaper(name: str, answer: Answer, harder: Answer) -> Iterator[str]:
-    """A harder question that costs less."""
-    if not harder.is_possible or harder.cost is None or answer.cost is None:
-        return
-    before, after = answer.cost.usd_per_day or 0.0, harder.cost.usd_per_day or 0.0
-    if after < before * (1 - ROUNDING):
-        yield f"{name} costs {after:.2f} per day instead of {before:.2f}"
-
-
-def dearer_catalog(catalog: Catalog) -> Catalog:
-    """The catalog with higher prices of every machine."""
-
-    def scaled(value: float | None) -> float | None:
-        return value * DEARER if value is not None else None
-
-    return catalog.with_entries(
-        prices=[
-            replace(
-                price,
-                on_demand=scaled(price.on_demand),
-                spot_min=scaled(price.spot_min),
-                spot_median=scaled(price.spot_median),
-                spot_max=scaled(price.spot_max),
-            )
-            for price in catalog.prices.values()
-        ]
-    )
+    yield "dearer prices", question, facts.dearer
 
 
 def _fleet(answer: Answer) -> VideoFleetAnswer:
     assert isinstance(answer.fleet, VideoFleetAnswer), "the question is about clips"
     return answer.fleet
-
-
-def is_close(value: float, other: float | None) -> bool:
-    return other is not None and abs(value - other) <= ROUNDED * max(abs(value), abs(other))

@@ -6,7 +6,7 @@ from filmgate.catalog.gpus import GIB
 from filmgate.planner.fleet.isolation import Clip, isolation_levels
 from filmgate.planner.fleet.money import break_even
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.step_time import kv_bytes, weight_bytes
 
 

@@ -8,7 +8,7 @@ from filmgate.planner.fleet.traffic import TrafficShape
 
 if TYPE_CHECKING:
     from filmgate.planner.answer import Answer
-    from filmgate.planner.llm.serving import LlmQuestion
+    from filmgate.planner.llm.question import LlmQuestion
 
 UNSUPPORTED = {
     "frames": "a language model renders no frames; give --context and --answer-tokens",
@@ -30,6 +30,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     traffic: options.Traffic = TrafficShape.STEADY,
     ttft_ms: options.TtftMs = None,
     tbt_ms: options.TbtMs = None,
+    spare_machines: options.SpareMachines = 1,
     residency: options.Residency = None,
     cached_tokens: options.CachedTokens = 0,
     safety_factor: options.SafetyFactor = 1.2,
@@ -41,7 +42,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     """The question that these options ask. Raises UsageError."""
     from filmgate.cli.plan import inputs
     from filmgate.planner.llm.arrivals import MAX_SEQUENCES
-    from filmgate.planner.llm.serving import LlmQuestion
+    from filmgate.planner.llm.question import LlmQuestion
 
     found = inputs.find_llm(model, facts.catalog)
     _check_positive(context=context, answer_tokens=answer_tokens, concurrency=concurrency)
@@ -69,6 +70,7 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         commit_years=inputs.check_years(commit_years),
         residency=inputs.check_residency(residency, facts.catalog),
         requests_per_day=volume,
+        spare_machines=spare_machines,
         shape=traffic,
     )
 

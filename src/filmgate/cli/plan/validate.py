@@ -10,7 +10,7 @@ import typer
 from filmgate.cli.plan import options
 
 if TYPE_CHECKING:
-    from filmgate.planner.random_plans import PlanCheck
+    from filmgate.planner.plan_checks import PlanCheck
 
 
 def validate_command(

@@ -38,6 +38,17 @@ def price_isolation(
     )
 
 
+def tight(fleet: Fleet, work: str) -> str:
+    """A warning about a fleet that misses its target in some further simulations; empty for others."""
+    if not fleet.late_runs:
+        return ""
+    lost = "the spare machines lost and " if fleet.spare_instances else ""
+    return (
+        f" Tight: with {lost}{work} at the upper end, {fleet.late_runs} of {fleet.confirming_runs} further "
+        "simulations miss the limit; --spare-machines adds margin."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ClipArrivals:
     """The arrivals that a video fleet is sized for."""
@@ -71,11 +82,14 @@ class EncoderOnNvme:
 
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
-    """What the loss of one machine does, until a new one has started."""
+    """What the loss of one machine does, until a new one has started.
+
+    `interrupted` clips or answers start again. `latency_p95` is expected meanwhile.
+    """
 
     replicas_lost: int
     share_lost: float
-    interrupted_clips: int
+    interrupted: int
     latency_p95: float | None
     recovery_seconds: float
     zones: int
@@ -163,27 +177,21 @@ class VideoFleetAnswer:
 
 @dataclass(frozen=True, slots=True)
 class RequestArrivals:
-    """The requests that a language-model fleet is sized for, and the replicas; percentiles at the peak.
+    """The requests that a language-model fleet is sized for, and its latencies in the busiest hour.
 
-    `late_runs` of `confirming_runs` further simulations miss the time to the first token.
+    The `worst` ones are at the upper end of the interval, with the spare machines lost.
     """
 
     requests_per_day: float
     traffic: str
     peak_requests_per_second: float
     sequences_per_replica: int
-    replicas: int
-    replicas_p99: int | None
-    instances: int
-    warm_replicas: int
-    utilisation: float
     first_token_ms_p50: float
     first_token_ms_p95: float
     first_token_ms_p99: float
+    worst_first_token_ms_p95: float
     between_tokens_ms: float
-    is_simulated: bool = False
-    confirming_runs: int = 0
-    late_runs: int = 0
+    worst_between_tokens_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +206,10 @@ class CacheOnNvme:
 
 @dataclass(frozen=True, slots=True)
 class LlmFleetAnswer:
-    """The fleet for requests. `arrivals` is None for a question about one replica."""
+    """The fleet for requests. `size`, `arrivals` and `blast_radius` are None for a single replica.
+
+    The latencies of `size` are those of the first token.
+    """
 
     pattern: str
     reasons: tuple[str, ...]
@@ -206,16 +217,18 @@ class LlmFleetAnswer:
     gpus_per_replica: int
     replicas_per_instance: int
     sequences_per_instance: int
+    size: Fleet | None
     arrivals: RequestArrivals | None
     cold_start: tuple[ColdStart, ...]
     isolation: tuple[TenantIsolation, ...]
     cache_on_nvme: CacheOnNvme
     software: NodeSoftware
+    blast_radius: BlastRadius | None
     engine_arguments: str
 
     def as_json(self) -> dict[str, object]:
-        """The fields, with those of `arrivals` at the same level."""
-        return _flat(asdict(self), "arrivals")
+        """The fields, with those of `size` and `arrivals` at the same level."""
+        return _flat(_flat(asdict(self), "size"), "arrivals")
 
 
 @dataclass(frozen=True, slots=True)

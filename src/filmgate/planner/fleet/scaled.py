@@ -13,7 +13,6 @@ from functools import lru_cache
 from filmgate.planner.fleet.keda import SYNC_SECONDS, KedaSettings
 from filmgate.planner.fleet.simulation import Operation, day_arrivals, simulate
 from filmgate.planner.fleet.sizing import (
-    CONFIRMING_SEEDS,
     MAX_LATE,
     MAX_SIMULATED_REPLICAS,
     MAX_UTILISATION,
@@ -21,6 +20,7 @@ from filmgate.planner.fleet.sizing import (
     Demand,
     Fleet,
     Layout,
+    confirmed,
     per_pool,
 )
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
@@ -233,14 +233,15 @@ def _fleet(demand: Demand, layout: Layout, setting: _Setting) -> Fleet:
     )
 
 
-def late_runs(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> int:
-    """How many of the confirming runs miss the target of a fleet that `scaled_fleet` sized."""
+def confirm_scaled(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> Fleet:
+    """The fleet that `scaled_fleet` sized, with the number of further runs that miss the target."""
     if demand.slo is None or demand.traffic.given:
-        return 0
+        return fleet
     part, setting = _part(demand, layout), _sized(demand, layout, start, fleet)
     limit = demand.slo * (1 + ROUNDING)
-    runs = (_run(part.traffic, part.service_high, setting, seed) for seed in CONFIRMING_SEEDS)
-    return sum(run.latency_allowed > limit for run in runs)
+    return confirmed(
+        fleet, lambda seed: _run(part.traffic, part.service_high, setting, seed).latency_allowed > limit
+    )
 
 
 def latency_again(demand: Demand, layout: Layout, start: Start, fleet: Fleet, seed: int) -> float:

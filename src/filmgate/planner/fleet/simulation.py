@@ -247,13 +247,15 @@ def unit_arrivals(batch: float, count: int, seed: int) -> tuple[float, ...]:
     The same arrivals at another rate are these times divided by the rate. More clips, a longer service and
     fewer replicas therefore never shorten a simulated wait.
     """
-    draw = random.Random(seed)  # noqa: S311 - a simulation, not a secret
+    draw, log = random.Random(seed).random, math.log  # noqa: S311 - a simulation, not a secret
     now = 0.0
+    if batch <= 1:
+        return tuple(now := now - log(1 - draw()) for _ in range(count))
+    rate, shape = 1 / batch, log(1 - 1 / batch)
     found: list[float] = []
     while len(found) < count:
-        now += draw.expovariate(1 / batch)
-        size = 1 if batch <= 1 else 1 + int(math.log(1 - draw.random()) / math.log(1 - 1 / batch))
-        found += [now] * size
+        now -= log(1 - draw()) / rate
+        found += [now] * (1 + int(log(1 - draw()) / shape))
     return tuple(found[:count])
 
 

@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
@@ -48,11 +49,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Replicas of one machine type; every GPU of a machine runs one. Waits and latencies are seconds.
+    """Replicas of one machine type, on every GPU of its machines. Waits and latencies are seconds.
 
-    `needed_replicas` meet the target at the upper end of the interval. `latency_p95` and `latency_p99` are
-    expected with all machines; `worst_p95` is at the upper end with the spare machines lost. `late_runs` of
-    `confirming_runs` further simulations of that case miss the target.
+    The latency is that of a clip, or of the first token of an answer. `needed_replicas` meet the target at
+    the upper end of the interval. `latency_p95` and `latency_p99` are expected with all machines; `worst_p95`
+    is at the upper end with the spare machines lost. `late_runs` of `confirming_runs` further simulations of
+    that case miss the target.
 
     A fleet that scales to zero has `machine_hours` per day, all machines together. In `up_hours` of the day
     at least one machine runs; `cold_share` of the clips find none. It runs one replica for each
@@ -87,6 +89,23 @@ class Fleet:
         return self.machine_hours is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """The machines of a fleet, the spare ones among them, and the replicas of all of them."""
+
+    total: int
+    spare: int
+    replicas: int
+
+
+def machines_of(needed: int, layout: Layout, *, has_target: bool) -> Machines:
+    """The machines of the replicas that each pool needs, and spare ones where there is a target."""
+    machines = _machines(needed, layout)
+    spare = layout.spare_machines if has_target else 0
+    total = machines + (spare if layout.is_machine_shared else spare * layout.pools)
+    return Machines(total, total - machines, total * layout.replicas_per_machine)
+
+
 def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> Fleet | None:
     """The smallest fleet that meets the target in the busiest hour, or None if there is none.
 
@@ -97,10 +116,8 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
     needed = fewest_replicas(demand, 0.95, is_simulated=is_simulated)
     if needed is None or needed * layout.pools > MAX_SERVERS:
         return None
-    machines = _machines(needed, layout)
-    spare = layout.spare_machines if demand.slo is not None else 0
-    total = machines + (spare if layout.is_machine_shared else spare * layout.pools)
-    replicas = total * layout.replicas_per_machine
+    machines = machines_of(needed, layout, has_target=demand.slo is not None)
+    total, replicas = machines.total, machines.replicas
     of_pool = max(needed, replicas // layout.pools)
     quiet = total if traffic.busy_hours >= 24 else _quiet_machines(demand, layout)
     p95, p99 = (_latency(demand, of_pool, share, is_simulated=is_simulated) for share in (0.95, 0.99))
@@ -116,7 +133,7 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
         warm_replicas=quiet * layout.replicas_per_machine,
         warm_instances=quiet,
         needed_replicas=needed * layout.pools,
-        spare_instances=total - machines,
+        spare_instances=machines.spare,
         pools=layout.pools,
         worst_p95=worst_latency(demand, needed, is_simulated=is_simulated),
         is_simulated=is_simulated and needed <= MAX_SIMULATED_REPLICAS,
@@ -166,12 +183,18 @@ def confirm(fleet: Fleet, demand: Demand) -> Fleet:
     if demand.slo is None or demand.traffic.given or not fleet.is_simulated:
         return fleet
     traffic, limit = per_pool(demand.traffic, fleet.pools), demand.slo * (1 + ROUNDING)
-    late = 0
-    for seed in CONFIRMING_SEEDS:
-        ordered = sorted_latencies(
-            traffic, demand.service_high, fleet.needed_replicas // fleet.pools, (seed,)
-        )
-        late += 1 - bisect_right(ordered, limit) / len(ordered) > MAX_LATE
+    left = fleet.needed_replicas // fleet.pools
+
+    def is_late(seed: int) -> bool:
+        ordered = sorted_latencies(traffic, demand.service_high, left, (seed,))
+        return 1 - bisect_right(ordered, limit) / len(ordered) > MAX_LATE
+
+    return confirmed(fleet, is_late)
+
+
+def confirmed(fleet: Fleet, is_late: Callable[[int], bool]) -> Fleet:
+    """The fleet with the number of confirming runs that are late."""
+    late = sum(is_late(seed) for seed in CONFIRMING_SEEDS)
     return replace(fleet, confirming_runs=len(CONFIRMING_SEEDS), late_runs=late)
 
 

@@ -20,8 +20,8 @@ from filmgate.planner.answer import (
     closest,
     dated_source,
 )
-from filmgate.planner.fleet.answer import CostAnswer, TokenQuote
-from filmgate.planner.fleet.sizing import Fleet
+from filmgate.planner.fleet.answer import CostAnswer, TokenQuote, tight
+from filmgate.planner.fleet.sizing import MAX_UTILISATION
 from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.intervals import llm_spread, widening
 from filmgate.planner.llm.cost import llm_cost, llm_fleet, llm_plots
@@ -29,7 +29,8 @@ from filmgate.planner.llm.loaded import token_percentiles
 from filmgate.planner.llm.measured import measured_machines, without_measured
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
 from filmgate.planner.llm.plan_b import llm_plan_b
-from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, decide_llm, evaluate_llm
+from filmgate.planner.llm.question import LlmQuestion
+from filmgate.planner.llm.serving import LlmCandidate, decide_llm, evaluate_llm
 from filmgate.planner.llm.step_time import (
     decode_step,
     kv_bytes,
@@ -37,16 +38,25 @@ from filmgate.planner.llm.step_time import (
     steady_token_seconds,
     weight_bytes,
 )
-from filmgate.planner.machines import check_residency, machines_for, no_machine, not_in_region
-from filmgate.planner.report.numbers import counted
+from filmgate.planner.machines import (
+    Machine,
+    check_residency,
+    machines_for,
+    no_machine,
+    not_in_region,
+    unpriced_region,
+)
+from filmgate.planner.report.numbers import counted, seconds
 
 ASSUMPTIONS = (
     "the engine is vLLM, with its default steps and continuous batching",
     "a replica is at most 8 GPUs of one machine; replicas over several machines are not planned",
     "answers vary in length by half in both directions",
+    f"a fleet is at most {MAX_UTILISATION:.0%} busy in the busiest hour, at the upper end of the interval",
     "weights are in GPU memory; a model in CPU memory is slower by orders of magnitude and not planned",
     *START_ASSUMPTIONS,
 )
+LIMITS = {"ttft_ms": "--ttft-ms", "tbt_ms": "--tbt-ms"}
 BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -60,23 +70,24 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
     outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
     candidates = decide_llm(question, [o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
     rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
         question=describe(question),
         unit="million tokens",
         verdict="",
         is_possible=bool(candidates),
-        options=tuple(_option(c, i, calibration) for i, c in enumerate(candidates, start=1)),
+        options=tuple(_option(c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
         sources=_sources(question, calibration, candidates),
-        assumptions=ASSUMPTIONS,
+        assumptions=(*ASSUMPTIONS, unpriced.rstrip(".")) if unpriced else ASSUMPTIONS,
     )
     if not candidates:
-        return replace(answer, verdict=_impossible(question, rejected, catalog))
+        return replace(answer, verdict=_impossible(question, rejected, machines, catalog, calibration))
     best = candidates[0]
     cost = llm_cost(question, best, catalog, calibration)
     return replace(
         answer,
-        verdict=f"{_verdict(question, best)}{_compared(best, cost)}",
+        verdict=f"{_verdict(question, best)}{_compared(best, cost)} {unpriced}".strip(),
         memory=_memory(question, best),
         time=_time(question, best, calibration),
         fleet=llm_fleet(question, best, calibration),
@@ -92,10 +103,15 @@ def describe(question: LlmQuestion) -> str:
         if question.requests_per_day is None
         else f"{question.requests_per_day:,.0f} requests per day ({question.shape})"
     )
-    where = f"on {question.gpu.name}" if question.gpu else f"in {question.region}"
-    return (
-        f"{question.model.name}, {question.precision} weights, {amount} of {question.context} tokens {where}"
-    )
+    parts = [f"{question.model.name}, {question.precision} weights, {amount} of {question.context} tokens"]
+    if question.ttft_seconds is not None:
+        parts.append(f"first token within {seconds(question.ttft_seconds)} at p95")
+    if question.tbt_seconds is not None:
+        parts.append(f"at most {seconds(question.tbt_seconds)} between tokens")
+    if question.residency:
+        parts.append(f"data stays in {question.residency.upper()}")
+    parts.append(f"on {question.gpu.name}" if question.gpu else f"in {question.region}")
+    return "; ".join(parts)
 
 
 def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
@@ -103,33 +119,39 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
     cache = kv_bytes(question.model, question.context, question.kv_precision) / GIB
     held = f"weights {weights:.1f} GiB, KV cache {cache:.2f} GiB per sequence."
     where = f"Serve {question.model.name} on {best.machine.name}, tensor parallel {best.serving.gpus}"
-    between = f"{best.between_tokens * 1e3:.0f} ms between tokens"
     per_million = (
-        f"${best.usd_per_million:.2f} per million answer tokens" if best.usd_per_million is not None else ""
+        f"${best.usd_per_million:,.2f} per million answer tokens" if best.usd_per_million is not None else ""
     )
     if best.fleet is not None:
+        fleet, lost = best.fleet, ""
+        machines = counted(fleet.instances, "machine")
+        if fleet.spare_instances:
+            machines, lost = (
+                f"{machines} ({fleet.spare_instances} spare)",
+                f" with {fleet.spare_instances} lost",
+            )
         daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
         return (
-            f"{where}: {counted(best.fleet.replicas, 'replica')} on "
-            f"{counted(best.fleet.instances, 'machine')}, first token within "
-            f"{best.fleet.latency_p95 * 1e3:.0f} ms at p95, {between} at {best.sequences} sequences per "
-            f"replica in the busiest hour (limit {best.concurrency}){daily}; {held}{_tight(best.fleet)}"
+            f"{where}: {counted(fleet.replicas, 'replica')} on {machines}, "
+            f"{_latencies(question, best, lost)}{daily}; {held}{tight(fleet, 'tokens')}"
         )
     price = best.machine.usd_per_hour
     cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
     return (
-        f"{where}: first token within {best.first_token * 1e3:.0f} ms at p95, {between} at "
-        f"{best.concurrency} sequence{'s' if best.concurrency > 1 else ''}{cost}; {held}"
+        f"{where}, with {counted(best.concurrency, 'sequence')}: {_latencies(question, best)}{cost}; {held}"
     )
 
 
-def _tight(fleet: Fleet) -> str:
-    if not fleet.late_runs:
-        return ""
-    return (
-        f" Tight: {fleet.late_runs} of {fleet.confirming_runs} further simulations miss --ttft-ms; "
-        "plan with a margin or accept the risk."
-    )
+def _latencies(question: LlmQuestion, best: LlmCandidate, lost: str = "") -> str:
+    """Both latencies: expected, at most, and their limits."""
+    found = []
+    for name, expected, worst, limit in (
+        ("first token at p95", best.first.p95, best.worst_first_token, question.ttft_seconds),
+        ("between tokens", best.between_tokens, best.worst_between_tokens, question.tbt_seconds),
+    ):
+        most = f", at most {seconds(worst)}{lost}"
+        found.append(f"{name} {seconds(expected)}{most}{f' (limit {seconds(limit)})' if limit else ''}")
+    return ", ".join(found)
 
 
 def _compared(best: LlmCandidate, cost: CostAnswer) -> str:
@@ -145,17 +167,24 @@ def _compared(best: LlmCandidate, cost: CostAnswer) -> str:
     return f" {same.name} costs {side}: ${price:.2f} per million answer tokens with their prompts."
 
 
-def _impossible(question: LlmQuestion, rejected: Sequence[Rejected], catalog: Catalog) -> str:
+def _impossible(
+    question: LlmQuestion,
+    rejected: Sequence[Rejected],
+    machines: Sequence[Machine],
+    catalog: Catalog,
+    calibration: Calibration,
+) -> str:
     """The limit that is missed by the least, and how to change it."""
     if rejected and rejected[0].name == question.region:
         return not_in_region(catalog, rejected[0], question.residency or "")
     late = [r for r in rejected if r.unit.startswith("ms") and r.number is not None]
     if late:
         nearest = min(late, key=lambda r: (r.number or math.inf) / (r.limit or 1.0))
-        option = "--ttft-ms" if "first" in nearest.unit else "--tbt-ms"
+        machine = next(machine for machine in machines if machine.name == nearest.name)
+        allow = _to_allow(question, nearest, machine, calibration)
         return (
             f"Nothing is fast enough: {nearest.name} is closest, {nearest.reason}. "
-            f"Allow {option} {math.ceil(nearest.number or 0)}, or lower --context or --concurrency."
+            f"Allow {allow}, or lower --context or --concurrency."
         )
     small = closest(rejected, "GiB")
     if small:
@@ -164,6 +193,20 @@ def _impossible(question: LlmQuestion, rejected: Sequence[Rejected], catalog: Ca
             "Lower --precision, --concurrency or --context, or use --kv-precision fp8."
         )
     return no_machine(rejected, question.region)
+
+
+def _to_allow(
+    question: LlmQuestion, missed: LlmCandidate | Rejected, machine: Machine, calibration: Calibration
+) -> str:
+    """The options that this machine misses, each with the value that it needs."""
+    found: dict[str, int] = {}
+    while isinstance(missed, Rejected) and missed.unit.startswith("ms") and len(found) < len(LIMITS):
+        field = "ttft_ms" if "first" in missed.unit else "tbt_ms"
+        found[field] = math.ceil(missed.number or 0)
+        relaxed = replace(question, ttft_ms=found.get("ttft_ms", question.ttft_ms))
+        relaxed = replace(relaxed, tbt_ms=found.get("tbt_ms", question.tbt_ms))
+        missed = evaluate_llm(relaxed, machine, calibration)
+    return " and ".join(f"{LIMITS[field]} {value}" for field, value in found.items())
 
 
 def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
@@ -190,8 +233,8 @@ def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
 
 def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
     constants, serving = calibration.constants, best.serving
-    half, is_extrapolated = llm_spread(serving.gpu, calibration)
-    note = f"interval of the time between tokens: {math.expm1(half):.0%}, from held-out runs"
+    _, is_extrapolated = llm_spread(serving.gpu, calibration)
+    note = f"interval of every time: {best.upper_end - 1:.0%}, from held-out runs"
     if is_extrapolated:
         note += f"; wider because {widening(serving.gpu)}"
     prefill = prefill_step(serving, question.prompt, 1, constants)
@@ -203,8 +246,8 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
         batches.append(BatchTime(batch, each * 1e3, batch / each))
     return TimeAnswer(
         seconds_per_clip=None,
-        low=best.between_tokens * math.exp(-half),
-        high=best.between_tokens * math.exp(half),
+        low=best.between_tokens / best.upper_end,
+        high=best.between_tokens * best.upper_end,
         stages=tuple(
             StageAnswer(name, t.seconds, t.compute, t.weights + t.cache, t.interconnect, t.bound.value)
             for name, t in (("prefill", prefill), ("decode step", step))
@@ -226,8 +269,8 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
     )
 
 
-def _option(candidate: LlmCandidate, position: int, calibration: Calibration) -> Option:
-    (half, _), fleet = llm_spread(candidate.serving.gpu, calibration), candidate.fleet
+def _option(candidate: LlmCandidate, position: int) -> Option:
+    fleet = candidate.fleet
     return Option(
         rank=position,
         name=candidate.machine.name,
@@ -236,9 +279,9 @@ def _option(candidate: LlmCandidate, position: int, calibration: Calibration) ->
         replicas=fleet.replicas if fleet else candidate.machine.gpus // candidate.serving.gpus,
         instances=fleet.instances if fleet else 1,
         seconds=candidate.between_tokens,
-        low=candidate.between_tokens * math.exp(-half),
-        high=candidate.between_tokens * math.exp(half),
-        latency_p95=fleet.latency_p95 if fleet else candidate.first_token,
+        low=candidate.between_tokens / candidate.upper_end,
+        high=candidate.between_tokens * candidate.upper_end,
+        latency_p95=candidate.first.p95,
         utilisation=fleet.utilisation if fleet else 1.0,
         usd_per_hour=candidate.machine.usd_per_hour,
         usd_per_day=candidate.usd_per_day,

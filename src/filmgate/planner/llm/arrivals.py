@@ -8,12 +8,13 @@ percentiles is slightly higher than the percentile of the sum.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
-from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet
+from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet, Layout, Machines, machines_of
 from filmgate.planner.fleet.traffic import Traffic
-from filmgate.planner.llm.loaded import Load, prefill_seconds
+from filmgate.planner.llm.loaded import FirstToken, Load, prefill_seconds
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.step_time import Serving, steady_token_seconds
 
@@ -34,6 +35,30 @@ class ReplicaPace:
     def replica_seconds(self) -> float:
         """Seconds of a replica that one request takes."""
         return self.request / self.batch
+
+    def slower(self, factor: float) -> "ReplicaPace":
+        """The pace when every step takes `factor` times as long."""
+        return ReplicaPace(
+            self.batch, self.first_token * factor, self.between_tokens * factor, self.request * factor
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDemand:
+    """The requests of a fleet: when they come, the pace of a replica, and the limit on the first token.
+
+    `pace_high` is the upper end of the interval of `pace`. `has_target`: the first token or the time between
+    tokens has a limit.
+    """
+
+    traffic: Traffic
+    pace: ReplicaPace
+    pace_high: ReplicaPace
+    ttft_seconds: float | None = None
+    has_target: bool = True
+
+    def at(self, traffic: Traffic) -> "RequestDemand":
+        return replace(self, traffic=traffic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +103,10 @@ def batches_to_try(largest: int, always: Iterable[int] = ()) -> list[int]:
     return sorted((one for one in steps | set(always) if 1 <= one <= largest), reverse=True)
 
 
-def fewest_possible(traffic: Traffic, pace: ReplicaPace) -> int:
-    """Replicas that are at most MAX_UTILISATION busy in the busiest hour: no fleet is smaller."""
-    busy = traffic.peak_rate * max(pace.replica_seconds, pace.first_token)
+def fewest_possible(demand: RequestDemand) -> int:
+    """Replicas that are at most MAX_UTILISATION busy in the busiest hour: no fleet needs fewer."""
+    pace = demand.pace_high
+    busy = demand.traffic.peak_rate * max(pace.replica_seconds, pace.first_token)
     return max(1, math.ceil(busy / MAX_UTILISATION))
 
 
@@ -110,49 +136,66 @@ def busiest_sequences(traffic: Traffic, pace: ReplicaPace, replicas: int) -> int
     return max(1, min(pace.batch, math.ceil(mean + 2 * math.sqrt(mean * traffic.batch))))
 
 
-def size_llm_fleet(
-    traffic: Traffic, pace: ReplicaPace, ttft_seconds: float | None, gpus_per_replica: int, per_instance: int
-) -> Fleet | None:
-    """The smallest fleet whose p95 time to first token meets the target in the busiest hour, or None.
+@lru_cache(maxsize=4096)
+def fewest_by_formulas(demand: RequestDemand, share: float = 0.95) -> int | None:
+    """The fewest replicas whose first token is in time for `share` of the requests, at the upper end.
 
-    It is sized by formulas; simulation.py adds the replicas that they lack.
+    None if there is no such number. simulation.py adds the replicas that the formulas lack.
     """
-    stable = fewest_possible(traffic, pace)
+    stable, limit = fewest_possible(demand), demand.ttft_seconds
+    if limit is None:
+        return stable if stable <= MAX_SERVERS else None
+    return fewest_servers(
+        lambda n: first_token_percentile(demand.traffic, demand.pace_high, n, share) <= limit, stable - 1
+    )
 
-    def fewest(share: float) -> int | None:
-        if ttft_seconds is None:
-            return stable if stable <= MAX_SERVERS else None
-        return fewest_servers(
-            lambda n: first_token_percentile(traffic, pace, n, share) <= ttft_seconds, stable - 1
-        )
 
-    replicas = fewest(0.95)
-    if replicas is None:
-        return None
-    stricter = fewest(0.99) if ttft_seconds is not None else None
-    return fleet_of(traffic, pace, replicas, stricter, gpus_per_replica, per_instance)
+def size_llm_fleet(demand: RequestDemand, layout: Layout) -> Fleet | None:
+    """The smallest fleet whose p95 time to first token meets the target in the busiest hour, or None."""
+    needed = fewest_by_formulas(demand)
+    return formula_fleet(demand, layout, needed)[0] if needed is not None else None
+
+
+def formula_fleet(demand: RequestDemand, layout: Layout, needed: int) -> tuple[Fleet, FirstToken]:
+    """The fleet of `needed` replicas and its expected first token, with the latencies of the formulas."""
+    traffic, replicas = demand.traffic, fleet_machines(demand, layout, needed).replicas
+    p50, p95, p99 = (
+        first_token_percentile(traffic, demand.pace, replicas, share) for share in (0.5, 0.95, 0.99)
+    )
+    first = FirstToken(p50, p50, p95, p99)
+    worst = first_token_percentile(traffic, demand.pace_high, needed, 0.95)
+    return fleet_of(demand, layout, needed, first, worst), first
 
 
 def fleet_of(
-    traffic: Traffic,
-    pace: ReplicaPace,
-    replicas: int,
-    replicas_p99: int | None,
-    gpus_per_replica: int,
-    per_instance: int,
+    demand: RequestDemand, layout: Layout, needed: int, first: FirstToken, worst_p95: float
 ) -> Fleet:
-    """A fleet of this size, with the latencies of the formulas."""
-    warm = replicas if traffic.busy_hours >= 24 else 1
-    first_95, first_99 = (first_token_percentile(traffic, pace, replicas, share) for share in (0.95, 0.99))
+    """The fleet in which `needed` replicas meet the target, with these latencies."""
+    machines, traffic = fleet_machines(demand, layout, needed), demand.traffic
+    warm = machines.total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
     return Fleet(
-        replicas=replicas,
-        replicas_p99=replicas_p99,
-        gpus_per_replica=gpus_per_replica,
-        instances=math.ceil(replicas / per_instance),
-        utilisation=traffic.average_rate * pace.replica_seconds / replicas,
-        wait_p95=first_95 - pace.first_token,
-        latency_p95=first_95,
-        latency_p99=first_99,
-        warm_replicas=warm,
-        warm_instances=math.ceil(warm / per_instance),
+        replicas=machines.replicas,
+        replicas_p99=None,
+        gpus_per_replica=layout.gpus_per_replica,
+        instances=machines.total,
+        utilisation=traffic.average_rate * demand.pace.replica_seconds / machines.replicas,
+        wait_p95=first.p95 - demand.pace.first_token,
+        latency_p95=first.p95,
+        latency_p99=first.p99,
+        warm_replicas=warm * layout.replicas_per_machine,
+        warm_instances=warm,
+        needed_replicas=needed,
+        spare_instances=machines.spare,
+        worst_p95=worst_p95,
     )
+
+
+def fleet_machines(demand: RequestDemand, layout: Layout, needed: int) -> Machines:
+    """The machines of `needed` replicas, and the spare ones."""
+    return machines_of(needed, layout, has_target=demand.has_target)
+
+
+def with_p99(demand: RequestDemand, fleet: Fleet) -> Fleet:
+    """The fleet with the replicas that the target would need at p99, by formulas."""
+    stricter = fewest_by_formulas(demand, 0.99) if demand.ttft_seconds is not None else None
+    return replace(fleet, replicas_p99=max(fleet.needed_replicas, stricter) if stricter else None)

@@ -8,6 +8,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.managed import TextApi
 from filmgate.planner.answer import Curve, Plots
 from filmgate.planner.fleet.answer import (
+    BlastRadius,
     CacheOnNvme,
     CostAnswer,
     CostLever,
@@ -19,13 +20,16 @@ from filmgate.planner.fleet.answer import (
 from filmgate.planner.fleet.isolation import Clip, isolation_levels
 from filmgate.planner.fleet.money import DAYS_PER_MONTH, bill, break_even
 from filmgate.planner.fleet.pattern import Pattern
+from filmgate.planner.fleet.purchase import Order, warnings, ways_to_buy
 from filmgate.planner.fleet.software import node_software
-from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Startup, cold_starts
+from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Startup, cold_starts, start_seconds
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, traffic_of
 from filmgate.planner.intervals import llm_spread
-from filmgate.planner.llm.arrivals import pace_of, size_llm_fleet
+from filmgate.planner.llm.arrivals import size_llm_fleet
 from filmgate.planner.llm.memory import cache_capacity
-from filmgate.planner.llm.serving import ENGINE, LlmCandidate, LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
+from filmgate.planner.llm.serving import ENGINE, LlmCandidate, layout_of
+from filmgate.planner.llm.simulation import expected_p95
 from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
 from filmgate.planner.machines import jurisdiction_of, prices_by_region
 
@@ -33,25 +37,31 @@ THOUSAND = 1e3
 
 
 def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
-    """The fleet is always warm, because clients wait for tokens."""
+    """The fleet is always warm, or partly stopped outside the busy hours, because clients wait for tokens."""
     machine = best.machine
     groups = machine.gpus // best.serving.gpus
     startup = Startup(weight_bytes(question.model, question.precision))
     starts = cold_starts(startup, machine.instance, machine.gpu)
-    slowest = max((start.total_seconds for start in starts), default=0.0)
+    slowest, fleet = max((start.total_seconds for start in starts), default=0.0), best.fleet
+    reasons = [f"clients wait for tokens, and a cold replica takes up to {slowest:.0f} s to start"]
+    is_scheduled = fleet is not None and fleet.warm_instances < fleet.instances
+    if is_scheduled:
+        reasons.append("no requests arrive outside the busy hours, so one machine runs then")
     levels = isolation_levels(machine.gpu, machine.instance, Clip(best.memory.peak_bytes))
     return LlmFleetAnswer(
-        pattern=Pattern.WARM.value,
-        reasons=(f"clients wait for tokens, and a cold replica takes up to {slowest:.0f} s to start",),
+        pattern=(Pattern.SCHEDULED if is_scheduled else Pattern.WARM).value,
+        reasons=tuple(reasons),
         machine=machine.name,
         gpus_per_replica=best.serving.gpus,
         replicas_per_instance=groups,
         sequences_per_instance=groups * best.concurrency,
+        size=fleet,
         arrivals=_arrivals(question, best),
         cold_start=tuple(starts),
         isolation=price_isolation(levels, None, 1),
         cache_on_nvme=_cache_on_nvme(question, best, calibration),
         software=node_software(machine.gpu),
+        blast_radius=_blast_radius(best, startup),
         engine_arguments=_engine_arguments(question, best),
     )
 
@@ -80,18 +90,28 @@ def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | No
         traffic=question.shape.value,
         peak_requests_per_second=traffic.peak_rate,
         sequences_per_replica=best.concurrency,
-        replicas=fleet.replicas,
-        replicas_p99=fleet.replicas_p99,
-        instances=fleet.instances,
-        warm_replicas=fleet.warm_replicas,
-        utilisation=fleet.utilisation,
         first_token_ms_p50=best.first.p50 * 1e3,
         first_token_ms_p95=fleet.latency_p95 * 1e3,
         first_token_ms_p99=fleet.latency_p99 * 1e3,
+        worst_first_token_ms_p95=best.worst_first_token * 1e3,
         between_tokens_ms=best.between_tokens * 1e3,
-        is_simulated=fleet.is_simulated,
-        confirming_runs=fleet.confirming_runs,
-        late_runs=fleet.late_runs,
+        worst_between_tokens_ms=best.worst_between_tokens * 1e3,
+    )
+
+
+def _blast_radius(best: LlmCandidate, startup: Startup) -> BlastRadius | None:
+    fleet, demand = best.fleet, best.demand
+    if fleet is None or demand is None:
+        return None
+    lost = fleet.replicas // fleet.instances
+    left = fleet.replicas - lost
+    return BlastRadius(
+        replicas_lost=lost,
+        share_lost=lost / fleet.replicas,
+        interrupted=lost * best.sequences,
+        latency_p95=expected_p95(demand, left, is_simulated=fleet.is_simulated) if left else None,
+        recovery_seconds=start_seconds(startup, best.machine.instance, best.machine.gpu),
+        zones=min(2, fleet.instances),
     )
 
 
@@ -106,10 +126,11 @@ def llm_cost(
     question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration
 ) -> CostAnswer:
     hourly, price, daily = best.machine.usd_per_hour, best.machine.price, best.usd_per_day
+    order = _order(question, best)
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=hourly,
-        managed=_quotes(question, catalog, daily_cost(question, best, calibration)),
+        managed=_quotes(question, catalog, daily_cost(question, best)),
         levers=tuple(_levers(question, best, calibration)),
         regions=prices_by_region(best.machine, catalog, question.residency, _monthly_hours(best)),
         usd_per_million_tokens=best.usd_per_million,
@@ -118,8 +139,20 @@ def llm_cost(
         idle_usd_per_day=best.bill.idle_usd_per_day if best.bill else None,
         warm_usd_per_day=best.bill.warm_usd_per_day if best.bill else None,
         purchase=best.bill.purchases if best.bill else (),
+        ways_to_buy=ways_to_buy(order, question.terms) if order else (),
+        warnings=warnings(order, question.terms) if order else (),
         spot_range=(price.spot_min, price.spot_max) if price else None,
     )
+
+
+def _order(question: LlmQuestion, best: LlmCandidate) -> Order | None:
+    """What has to be bought; None without requests or a price."""
+    demand, fleet, machine = best.demand, best.fleet, best.machine
+    if demand is None or fleet is None or machine.price is None:
+        return None
+    startup = Startup(weight_bytes(question.model, question.precision))
+    start = start_seconds(startup, machine.instance, machine.gpu)
+    return Order(fleet, demand.traffic, machine.price, demand.pace.replica_seconds, start)
 
 
 def _monthly_hours(best: LlmCandidate) -> float:
@@ -136,22 +169,21 @@ DailyCost = Callable[[float], float | None]
 """USD per day for so many thousand answer tokens per day."""
 
 
-def daily_cost(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> DailyCost:
+def daily_cost(question: LlmQuestion, best: LlmCandidate) -> DailyCost:
     """The cost of the machine at other volumes: of a fleet where requests arrive, else of busy machines."""
     hourly, price = best.machine.usd_per_hour, best.machine.price
-    if best.fleet is None or price is None:
+    if best.demand is None or price is None:
         capacity = best.tokens_per_second * SECONDS_PER_DAY / THOUSAND
         return lambda volume: hourly * 24 * math.ceil(volume / capacity) if hourly is not None else None
-    pace = pace_of(best.serving, question.load(best.concurrency), calibration.constants)
-    ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
-    groups = best.machine.gpus // best.serving.gpus
+    demand, layout = best.demand, layout_of(question, best.machine, best.serving)
 
     def of_fleet(volume: float) -> float | None:
         traffic = traffic_of(volume * THOUSAND / question.answer, question.shape)
-        fleet = size_llm_fleet(traffic, pace, ttft, best.serving.gpus, groups)
+        fleet = size_llm_fleet(demand.at(traffic), layout)
         if fleet is None:
             return None
-        return bill(fleet, traffic, price, question.terms, service=pace.replica_seconds).usd_per_day
+        service = demand.pace.replica_seconds
+        return bill(fleet, traffic, price, question.terms, service=service).usd_per_day
 
     return of_fleet
 
@@ -199,7 +231,7 @@ def llm_plots(question: LlmQuestion, best: LlmCandidate, cost: CostAnswer, calib
     asked = best.tokens_per_day / 1e6 if best.tokens_per_day else None
     centre = asked or best.tokens_per_second * SECONDS_PER_DAY / 1e6
     volumes = [centre * 10 ** (i / 10 - 1.5) for i in range(31)]
-    daily = daily_cost(question, best, calibration)
+    daily = daily_cost(question, best)
     own = tuple((v, usd / v) for v in volumes if (usd := daily(v * 1e6 / THOUSAND)) is not None)
     quotes = [quote for quote in cost.managed if isinstance(quote, TokenQuote) and quote.is_available]
     managed = [

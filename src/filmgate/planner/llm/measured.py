@@ -12,7 +12,8 @@ from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance
 from filmgate.catalog.runs import ServedRun
 from filmgate.planner.answer import Rejected
-from filmgate.planner.llm.serving import ENGINE, LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
+from filmgate.planner.llm.serving import ENGINE
 from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
 from filmgate.planner.machines import Machine
 

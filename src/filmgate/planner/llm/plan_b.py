@@ -7,7 +7,9 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.planner.fleet.answer import Alternative, CostAnswer, TokenQuote
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
-from filmgate.planner.llm.serving import LlmCandidate, LlmQuestion, evaluate_llm
+from filmgate.planner.llm.question import LlmQuestion
+from filmgate.planner.llm.serving import LlmCandidate, evaluate_llm, simulated_llm
+from filmgate.planner.report.numbers import counted
 
 
 def llm_plan_b(
@@ -19,7 +21,7 @@ def llm_plan_b(
 ) -> tuple[Alternative, ...]:
     """What to do when the decision cannot be bought; times are seconds between tokens."""
     best = candidates[0]
-    found = [_second(candidates), *_other_region(best, question, catalog)]
+    found = [_second(question, candidates, calibration), *_other_region(best, question, catalog)]
     found += _smaller_cache(question, best, calibration)
     return (*found, _provider(cost, best))
 
@@ -28,12 +30,19 @@ def _monthly(candidate: LlmCandidate) -> float | None:
     return candidate.usd_per_day * DAYS_PER_MONTH if candidate.usd_per_day is not None else None
 
 
-def _second(candidates: Sequence[LlmCandidate]) -> Alternative:
+def _second(
+    question: LlmQuestion, candidates: Sequence[LlmCandidate], calibration: Calibration
+) -> Alternative:
     best = candidates[0].machine
-    other = next((c for c in candidates if c.machine.gpu.name != best.gpu.name), None)
+    others = (
+        simulated_llm(question, other, calibration)
+        for other in candidates
+        if other.machine.gpu.name != best.gpu.name
+    )
+    other = next((one for one in others if one is not None), None)
     if other is None:
         return Alternative("another machine", "none", None, None, f"only {best.gpu.name} meets the question")
-    note = f"{other.fleet.instances if other.fleet else 1} machines"
+    note = counted(other.fleet.instances if other.fleet else 1, "machine")
     return Alternative("another machine", other.machine.name, other.between_tokens, _monthly(other), note)
 
 
@@ -69,8 +78,10 @@ def _smaller_cache(
 ) -> Iterator[Alternative]:
     if question.kv_precision != "bf16":
         return
-    changed = evaluate_llm(replace(question, kv_precision="fp8"), best.machine, calibration)
-    if isinstance(changed, LlmCandidate):
+    smaller = replace(question, kv_precision="fp8")
+    found = evaluate_llm(smaller, best.machine, calibration)
+    changed = simulated_llm(smaller, found, calibration) if isinstance(found, LlmCandidate) else None
+    if changed is not None:
         note = "lower precision of attention; compare answers first"
         yield Alternative(
             "KV cache in fp8", best.machine.name, changed.between_tokens, _monthly(changed), note

@@ -1,92 +1,50 @@
-"""Language-model questions, and the smallest group of GPUs of a machine that meets the requirements."""
+"""Groups of GPUs of a machine that serve a language model within the limits, and the cheapest of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
-from filmgate.catalog.gpus import GIB, Gpu
-from filmgate.catalog.llms import Llm
+from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill, Terms, bill
+from filmgate.planner.fleet.money import Bill, bill
 from filmgate.planner.fleet.queueing import MAX_SERVERS
-from filmgate.planner.fleet.sizing import CONFIRMING_SEEDS, Fleet
-from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
+from filmgate.planner.fleet.sizing import Fleet, Layout
+from filmgate.planner.intervals import llm_upper_end
 from filmgate.planner.llm.arrivals import (
     BatchLimits,
+    RequestDemand,
     batches_to_try,
     busiest_sequences,
+    fewest_by_formulas,
     fewest_possible,
-    first_token_percentile,
-    fleet_of,
+    formula_fleet,
     largest_batch,
     pace_of,
-    size_llm_fleet,
 )
-from filmgate.planner.llm.loaded import FirstToken, Load, loaded_first_token, prefill_seconds
+from filmgate.planner.llm.loaded import FirstToken, loaded_first_token, prefill_seconds
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
-from filmgate.planner.llm.simulation import fewest_simulated, first_tokens, late_runs
-from filmgate.planner.llm.step_time import Serving, steady_token_seconds
+from filmgate.planner.llm.question import LlmQuestion
+from filmgate.planner.llm.simulation import confirm, fewest_simulated, simulated_fleet
+from filmgate.planner.llm.step_time import Serving
 from filmgate.planner.machines import Machine
-from filmgate.planner.memory import SAFETY_FACTOR, MemoryBudget
+from filmgate.planner.memory import MemoryBudget
+from filmgate.planner.report.numbers import seconds
 
 ENGINE = "vllm"
 USABLE_SHARE = 0.9
-ANSWER_TOKENS = 256
 
-
-@dataclass(frozen=True, slots=True)
-class LlmQuestion:
-    """What to plan for. `context` is the prompt and the answer together.
-
-    Without `requests_per_day` the question is about one replica with `concurrency` sequences at once. With
-    `requests_per_day` a fleet is sized, and `concurrency` is the maximum per replica. `cached_tokens` of each
-    prompt are in the prefix cache. The whole memory budget times `budget_margin` must fit.
-    """
-
-    model: Llm
-    precision: str = "bf16"
-    kv_precision: str = "bf16"
-    context: int = 8192
-    concurrency: int = 1
-    ttft_ms: float | None = None
-    tbt_ms: float | None = None
-    region: str = "us-east-1"
-    gpu: Gpu | None = None
-    instances: tuple[str, ...] = ()
-    safety_factor: float = SAFETY_FACTOR
-    answer_tokens: int = ANSWER_TOKENS
-    cached_tokens: int = 0
-    budget_margin: float = 1.0
-    commit_discount: float | None = None
-    commit_years: int = 1
-    residency: str | None = None
-    requests_per_day: float | None = None
-    shape: TrafficShape = TrafficShape.STEADY
-
-    @property
-    def traffic(self) -> Traffic | None:
-        return traffic_of(self.requests_per_day, self.shape) if self.requests_per_day is not None else None
-
-    @property
-    def terms(self) -> Terms:
-        return Terms(self.commit_discount, commit_years=self.commit_years)
-
-    def load(self, sequences: int) -> Load:
-        return Load(self.prompt, self.answer, sequences, min(self.cached_tokens, self.prompt - 1))
-
-    @property
-    def answer(self) -> int:
-        return max(1, min(self.answer_tokens, self.context // 2))
-
-    @property
-    def prompt(self) -> int:
-        return max(1, self.context - self.answer)
+FleetMaker = Callable[[RequestDemand, Layout, int], tuple[Fleet, FirstToken]]
+"""The fleet of so many replicas that meet the target, and its expected first token."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlmCandidate:
-    """A machine and a tensor-parallel group that meet the requirements."""
+    """A machine and a tensor-parallel group that meet the requirements.
+
+    `first` and `between_tokens` are expected times; `upper_end` times as long is the upper end of their
+    interval. `worst_between_tokens` is at the upper end, in a fleet with the spare machines lost.
+    """
 
     machine: Machine
     serving: Serving
@@ -94,6 +52,9 @@ class LlmCandidate:
     first: FirstToken
     between_tokens: float
     concurrency: int
+    upper_end: float
+    worst_between_tokens: float
+    demand: RequestDemand | None = None
     fleet: Fleet | None = None
     bill: Bill | None = None
     tokens_per_day: float | None = None
@@ -105,9 +66,10 @@ class LlmCandidate:
         return self.reached or self.concurrency
 
     @property
-    def first_token(self) -> float:
-        """Seconds to the first token at p95."""
-        return self.first.p95
+    def worst_first_token(self) -> float:
+        """Seconds to the first token at p95, at the upper end and with the spare machines lost."""
+        worst = self.fleet.worst_p95 if self.fleet else None
+        return worst if worst is not None else self.first.p95 * self.upper_end
 
     @property
     def tokens_per_second(self) -> float:
@@ -131,6 +93,15 @@ class LlmCandidate:
         return hourly * 24 if hourly is not None else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A candidate with the replicas that meet the target, and their machines without spare ones."""
+
+    one: LlmCandidate
+    needed: int
+    machines: int
+
+
 def evaluate_llm(
     question: LlmQuestion, machine: Machine, calibration: Calibration
 ) -> LlmCandidate | Rejected:
@@ -140,74 +111,116 @@ def evaluate_llm(
     found = [o for o in outcomes if isinstance(o, LlmCandidate)]
     if not found:
         return next(o for o in reversed(outcomes) if isinstance(o, Rejected))
-    return min(found, key=_cost)
+    return min(found, key=lambda c: (c.usd_per_day or 0.0, c.usd_per_million or 0.0, c.serving.gpus))
 
 
 def _evaluate_group(
     question: LlmQuestion, machine: Machine, gpus: int, calibration: Calibration
 ) -> LlmCandidate | Rejected:
+    share = USABLE_SHARE / question.budget_margin
     serving = Serving(
-        question.model,
-        machine.gpu,
-        gpus,
-        question.precision,
-        question.kv_precision,
-        ENGINE,
-        USABLE_SHARE / question.budget_margin,
+        question.model, machine.gpu, gpus, question.precision, question.kv_precision, ENGINE, share
     )
     if question.traffic is None:
         return _evaluate_batch(question, machine, serving, question.concurrency, calibration)
-    best: LlmCandidate | Rejected | None = None
-    for batch in _batches(question, serving, calibration):
-        if isinstance(best, LlmCandidate) and not _may_be_smaller(question, best, batch, calibration):
+    batches = _batches(question, serving, calibration)
+    found = _fewest_machines(question, machine, serving, batches, calibration)
+    return found if isinstance(found, Rejected) else _with_fleet(question, found, calibration, formula_fleet)
+
+
+def _fewest_machines(
+    question: LlmQuestion,
+    machine: Machine,
+    serving: Serving,
+    batches: Iterable[int],
+    calibration: Calibration,
+    *,
+    is_simulated: bool = False,
+) -> _Sized | Rejected:
+    """The limit on sequences with the fewest machines; the first of equal ones."""
+    per_machine = layout_of(question, machine, serving).replicas_per_machine
+    best: _Sized | None = None
+    rejected: Rejected | None = None
+    for batch in batches:
+        one = _evaluate_batch(question, machine, serving, batch, calibration)
+        if isinstance(one, Rejected):
+            rejected = one
             continue
-        found = _evaluate_batch(question, machine, serving, batch, calibration)
-        if not isinstance(best, LlmCandidate) or (
-            isinstance(found, LlmCandidate) and _cost(found) < _cost(best)
-        ):
-            best = found
-    assert best is not None, "a batch of one is always tried"
-    return best
+        demand = _demand(one)
+        at_most = MAX_SERVERS if best is None else (best.machines - 1) * per_machine
+        needed = _needed(demand, at_most, is_simulated=is_simulated)
+        if needed is not None:
+            best = _Sized(one, needed, math.ceil(needed / per_machine))
+        elif best is None:
+            rejected = _too_many(machine, demand)
+    if best is not None:
+        return best
+    assert rejected is not None, "a batch of one is always tried"
+    return rejected
 
 
-def _cost(candidate: LlmCandidate) -> tuple[float, float, int]:
-    return candidate.usd_per_day or 0.0, candidate.usd_per_million or 0.0, candidate.serving.gpus
+def _needed(demand: RequestDemand, at_most: int, *, is_simulated: bool) -> int | None:
+    """The fewest replicas that meet the target, if they are at most this many."""
+    if fewest_possible(demand) > at_most:
+        return None
+    needed = fewest_by_formulas(demand)
+    if needed is None or needed > at_most:
+        return None
+    return fewest_simulated(demand, needed, at_most) if is_simulated else needed
 
 
-def _may_be_smaller(question: LlmQuestion, best: LlmCandidate, batch: int, calibration: Calibration) -> bool:
-    """Whether a fleet with this limit on sequences could need fewer machines."""
-    traffic, fleet = question.traffic, best.fleet
-    assert traffic is not None, "only a question with arrivals has a fleet"
-    assert fleet is not None, "only a question with arrivals has a fleet"
-    least = fewest_possible(traffic, pace_of(best.serving, question.load(batch), calibration.constants))
-    return math.ceil(least * best.serving.gpus / best.machine.gpus) < fleet.instances
+def _too_many(machine: Machine, demand: RequestDemand) -> Rejected:
+    rate = demand.traffic.peak_rate
+    reason = f"more than {MAX_SERVERS} replicas for {rate:,.3g} requests per second"
+    need = rate * demand.pace_high.replica_seconds
+    return Rejected(machine.name, reason, need, MAX_SERVERS, "replicas")
 
 
 def _evaluate_batch(
     question: LlmQuestion, machine: Machine, serving: Serving, batch: int, calibration: Calibration
 ) -> LlmCandidate | Rejected:
+    """One replica with this limit on sequences, held to the limits at the upper end of the interval."""
     constants, load, gpus = calibration.constants, question.load(batch), serving.gpus
     memory = llm_budget(serving, question.context, batch, question.safety_factor, load.cached)
     need, have = memory.peak_bytes / GIB, usable_bytes(serving) / GIB
     if memory.peak_bytes > usable_bytes(serving):
         reason = f"{need:.1f} GiB per GPU on {gpus} x {machine.gpu.name}, {have:.1f} GiB usable"
         return Rejected(machine.name, reason, need, have, "GiB")
-    between = steady_token_seconds(serving, batch, load.prompt, load.answer, constants, cached=load.cached)
-    idle = prefill_seconds(serving, question.load(1), constants)
-    first = FirstToken(idle, idle, idle, idle)
-    if question.traffic is None:  # with arrivals, the fleet's queue is the load
+    pace, upper_end = pace_of(serving, load, constants), llm_upper_end(machine.gpu, calibration)
+    demand = None
+    if question.traffic is None:
         first = loaded_first_token(serving, load, constants)
-    late = _late(question, machine, gpus, first.p95 * 1e3, between * 1e3)
-    if late is not None:
-        return late
-    candidate = LlmCandidate(machine, serving, memory, first, between, batch)
-    return candidate if question.traffic is None else _with_fleet(question, candidate, calibration)
+    else:  # with arrivals, the fleet's queue is the load
+        idle = prefill_seconds(serving, question.load(1), constants)
+        first = FirstToken(idle, idle, idle, idle)
+        high = pace.slower(upper_end)
+        demand = RequestDemand(question.traffic, pace, high, question.ttft_seconds, question.has_target)
+    between = pace.between_tokens
+    one = LlmCandidate(
+        machine, serving, memory, first, between, batch, upper_end, between * upper_end, demand
+    )
+    return _late(question, one) or one
+
+
+def _late(question: LlmQuestion, one: LlmCandidate) -> Rejected | None:
+    on = f"on {one.serving.gpus} x {one.machine.gpu.name}"
+    for name, expected, high, limit in (
+        ("to the first token at p95", one.first.p95, one.worst_first_token, question.ttft_seconds),
+        ("between tokens", one.between_tokens, one.worst_between_tokens, question.tbt_seconds),
+    ):
+        if limit is not None and high > limit:
+            reason = f"{seconds(expected)} {name} {on}, up to {seconds(high)}; the limit is {seconds(limit)}"
+            unit = "ms to first token" if "first" in name else "ms between tokens"
+            return Rejected(one.machine.name, reason, high * 1e3, limit * 1e3, unit)
+    return None
 
 
 def _batches(question: LlmQuestion, serving: Serving, calibration: Calibration) -> list[int]:
     """Limits on sequences that memory and the time between tokens allow, largest first."""
-    tbt_seconds = question.tbt_ms / 1e3 if question.tbt_ms else None
-    limits = BatchLimits(question.concurrency, tbt_seconds, question.safety_factor, question.load(1).cached)
+    slowest = question.tbt_seconds
+    if slowest is not None:
+        slowest /= llm_upper_end(serving.gpu, calibration)
+    limits = BatchLimits(question.concurrency, slowest, question.safety_factor, question.load(1).cached)
     largest, fitting = (
         largest_batch(serving, question.prompt, question.answer, one, calibration.constants)
         for one in (limits, replace(limits, tbt_seconds=None))
@@ -215,38 +228,39 @@ def _batches(question: LlmQuestion, serving: Serving, calibration: Calibration) 
     return batches_to_try(largest, (fitting, question.concurrency))
 
 
+def layout_of(question: LlmQuestion, machine: Machine, serving: Serving) -> Layout:
+    return Layout(serving.gpus, machine.gpus // serving.gpus, spare_machines=question.spare_machines)
+
+
+def _demand(one: LlmCandidate) -> RequestDemand:
+    assert one.demand is not None, "only a question with arrivals has a fleet"
+    return one.demand
+
+
 def _with_fleet(
-    question: LlmQuestion, one: LlmCandidate, calibration: Calibration
-) -> LlmCandidate | Rejected:
-    """The candidate with the replicas that the arrivals need."""
-    traffic = question.traffic
-    assert traffic is not None, "only a question with arrivals has a fleet"
-    pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
-    ttft = question.ttft_ms / 1e3 if question.ttft_ms is not None else None
-    fleet = size_llm_fleet(traffic, pace, ttft, one.serving.gpus, one.machine.gpus // one.serving.gpus)
-    if fleet is None:
-        reason = f"more than {MAX_SERVERS} replicas for {traffic.peak_rate:.3g} requests per second"
-        need = traffic.peak_rate * pace.replica_seconds
-        return Rejected(one.machine.name, reason, need, MAX_SERVERS, "replicas")
-    median = first_token_percentile(traffic, pace, fleet.replicas, 0.5)
-    first = FirstToken(median, median, fleet.latency_p95, fleet.latency_p99)
-    return _priced(question, replace(one, fleet=fleet, first=first), calibration)
-
-
-def _priced(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate:
-    """The candidate with the bill of its fleet, at the pace of the sequences that the arrivals reach."""
-    traffic, fleet, price = question.traffic, one.fleet, one.machine.price
-    assert traffic is not None, "only a question with arrivals has a fleet"
-    assert fleet is not None, "only a question with arrivals has a fleet"
-    pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
+    question: LlmQuestion, found: _Sized, calibration: Calibration, describe: FleetMaker
+) -> LlmCandidate:
+    """The candidate with its fleet and the bill, at the pace of the sequences that the arrivals reach."""
+    one, demand, price = found.one, _demand(found.one), found.one.machine.price
+    traffic, pace, constants = demand.traffic, demand.pace, calibration.constants
+    fleet, first = describe(demand, layout_of(question, one.machine, one.serving), found.needed)
     cost = bill(fleet, traffic, price, question.terms, service=pace.replica_seconds) if price else None
     reached = busiest_sequences(traffic, pace, fleet.replicas)
-    load = question.load(reached)
-    between = steady_token_seconds(
-        one.serving, reached, load.prompt, load.answer, calibration.constants, cached=load.cached
+    worst = busiest_sequences(traffic, demand.pace_high, found.needed)
+    between, slowest = (
+        pace_of(one.serving, question.load(sequences), constants).between_tokens
+        for sequences in (reached, worst)
     )
-    tokens = traffic.per_day * question.answer
-    return replace(one, bill=cost, between_tokens=between, reached=reached, tokens_per_day=tokens)
+    return replace(
+        one,
+        fleet=fleet,
+        first=first,
+        bill=cost,
+        between_tokens=between,
+        worst_between_tokens=slowest * one.upper_end,
+        reached=reached,
+        tokens_per_day=traffic.per_day * question.answer,
+    )
 
 
 def decide_llm(
@@ -265,78 +279,32 @@ def decide_llm(
     for candidate in ranked:
         if (candidate.usd_per_day or math.inf) >= best:
             found.append(candidate)
-        elif (exact := _simulated(question, candidate, calibration)) is not None:
+        elif (exact := simulated_llm(question, candidate, calibration)) is not None:
             found.append(exact)
             best = min(best, exact.usd_per_day or math.inf)
     found.sort(key=_rank)
-    return [_confirmed(question, found[0], calibration), *found[1:]] if found else []
-
-
-def _confirmed(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate:
-    """The candidate with the number of further simulations that miss the target."""
-    traffic, fleet, ttft_ms = question.traffic, one.fleet, question.ttft_ms
-    assert traffic is not None, "only a question with arrivals has a fleet"
-    assert fleet is not None, "only a question with arrivals has a fleet"
-    assert ttft_ms is not None, "only a target is simulated"
-    pace = pace_of(one.serving, question.load(one.concurrency), calibration.constants)
-    late = late_runs(traffic, pace, fleet.replicas, ttft_ms / 1e3)
-    return replace(one, fleet=replace(fleet, confirming_runs=len(CONFIRMING_SEEDS), late_runs=late))
+    return [_confirmed(found[0]), *found[1:]] if found else []
 
 
 def _rank(candidate: LlmCandidate) -> tuple[float, float]:
     return candidate.usd_per_day or math.inf, candidate.between_tokens
 
 
-def _simulated(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
-    """The cheapest fleet of this group of GPUs in the simulation, with any limit on sequences."""
-    best = _simulated_batch(question, one, calibration)
-    for batch in _batches(question, one.serving, calibration):
-        if best is not None and not _may_be_smaller(question, best, batch, calibration):
-            continue
-        other = _evaluate_batch(question, one.machine, one.serving, batch, calibration)
-        if isinstance(other, Rejected) or (best is not None and _cost(other) >= _cost(best)):
-            continue
-        exact = _simulated_batch(question, other, calibration)
-        if exact is not None and (best is None or _cost(exact) < _cost(best)):
-            best = exact
-    return best
+def _confirmed(one: LlmCandidate) -> LlmCandidate:
+    """The candidate with the number of further simulations that miss the target."""
+    return replace(one, fleet=confirm(_demand(one), one.fleet)) if one.fleet else one
 
 
-def _simulated_batch(
-    question: LlmQuestion, one: LlmCandidate, calibration: Calibration
-) -> LlmCandidate | None:
-    """The candidate with enough replicas in the simulation, whose latencies it states; None if none are."""
-    traffic, fleet, ttft_ms = question.traffic, one.fleet, question.ttft_ms
-    assert traffic is not None, "only a question with arrivals has a fleet"
-    assert fleet is not None, "only a question with arrivals has a fleet"
-    assert ttft_ms is not None, "only a target is simulated"
-    pace, ttft = pace_of(one.serving, question.load(one.concurrency), calibration.constants), ttft_ms / 1e3
-    replicas = fewest_simulated(traffic, pace, ttft, fleet.replicas)
-    if replicas is None:
+def simulated_llm(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
+    """The cheapest fleet of this group of GPUs in the simulation, with any limit on sequences.
+
+    Only a fleet with a limit on the first token is simulated; others are returned as they are.
+    """
+    if one.demand is None or one.demand.ttft_seconds is None:
+        return one
+    machine, serving = one.machine, one.serving
+    batches = (one.concurrency, *_batches(question, serving, calibration))
+    found = _fewest_machines(question, machine, serving, batches, calibration, is_simulated=True)
+    if isinstance(found, Rejected):
         return None
-    gpus, stricter = one.serving.gpus, max(replicas, fleet.replicas_p99 or 0)
-    sized = fleet_of(traffic, pace, replicas, stricter, gpus, one.machine.gpus // gpus)
-    tokens = first_tokens(traffic, pace, replicas)
-    p50, p95, p99 = (tokens.percentile(share) for share in (0.5, 0.95, 0.99))
-    sized = replace(
-        sized,
-        wait_p95=p95 - pace.first_token,
-        latency_p95=p95,
-        latency_p99=p99,
-        is_simulated=True,
-    )
-    first = FirstToken(tokens.mean, p50, p95, p99)
-    return _priced(question, replace(one, fleet=sized, first=first), calibration)
-
-
-def _late(
-    question: LlmQuestion, machine: Machine, gpus: int, first_ms: float, between_ms: float
-) -> Rejected | None:
-    on, ttft, tbt = f"on {gpus} x {machine.gpu.name}", question.ttft_ms, question.tbt_ms
-    if ttft is not None and first_ms > ttft:
-        reason = f"{first_ms:.0f} ms to the first token at p95 {on}, the limit is {ttft:g} ms"
-        return Rejected(machine.name, reason, first_ms, ttft, "ms to first token")
-    if tbt is not None and between_ms > tbt:
-        reason = f"{between_ms:.0f} ms between tokens {on}, the limit is {tbt:g} ms"
-        return Rejected(machine.name, reason, between_ms, tbt, "ms between tokens")
-    return None
+    return _with_fleet(question, found, calibration, simulated_fleet)

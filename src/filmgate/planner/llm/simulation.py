@@ -4,15 +4,24 @@ The replica with the fewest requests takes the next one. A request waits for a f
 and for the prompts before it. Every replica is at the pace of its full batch, which is the slowest.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heappop, heappush
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.simulation import SIZING_SEEDS, peak_arrivals
-from filmgate.planner.fleet.sizing import CONFIRMING_SEEDS, LATE_MARGIN, MAX_LATE
+from filmgate.planner.fleet.sizing import LATE_MARGIN, MAX_LATE, Fleet, Layout, confirmed
 from filmgate.planner.fleet.traffic import Traffic
-from filmgate.planner.llm.arrivals import ReplicaPace
+from filmgate.planner.llm.arrivals import (
+    ReplicaPace,
+    RequestDemand,
+    first_token_percentile,
+    fleet_machines,
+    fleet_of,
+    with_p99,
+)
+from filmgate.planner.llm.loaded import FirstToken
 
 REQUESTS = 4000
 MAX_HOUR_REQUESTS = 20_000
@@ -66,33 +75,64 @@ def _first_tokens(
     return FirstTokens(tuple(sorted(found)))
 
 
-def is_enough(traffic: Traffic, pace: ReplicaPace, replicas: int, ttft_seconds: float) -> bool:
-    """Whether the fleet meets the target with the margin for the sampling error of a percentile."""
-    return first_tokens(traffic, pace, replicas).is_quick(ttft_seconds, MAX_LATE * LATE_MARGIN)
+def is_enough(demand: RequestDemand, replicas: int, ttft_seconds: float) -> bool:
+    """Whether so many replicas meet the target at the upper end, with the margin for the sampling error."""
+    found = first_tokens(demand.traffic, demand.pace_high, replicas)
+    return found.is_quick(ttft_seconds, MAX_LATE * LATE_MARGIN)
 
 
-def fewest_simulated(traffic: Traffic, pace: ReplicaPace, ttft_seconds: float, replicas: int) -> int | None:
-    """The fewest replicas from `replicas` on that meet the target when simulated; None above MAX_SERVERS."""
-    while replicas <= MAX_SERVERS:
-        if is_enough(traffic, pace, replicas, ttft_seconds):
+def fewest_simulated(demand: RequestDemand, replicas: int, at_most: int = MAX_SERVERS) -> int | None:
+    """The fewest replicas from `replicas` on that meet the target when simulated; None above `at_most`."""
+    if demand.ttft_seconds is None:
+        return replicas
+    while replicas <= at_most:
+        if is_enough(demand, replicas, demand.ttft_seconds):
             return replicas
         replicas += max(1, replicas // 50)
     return None
 
 
-def late_runs(traffic: Traffic, pace: ReplicaPace, replicas: int, ttft_seconds: float) -> int:
-    """How many of the confirming runs, with arrivals that no fleet is sized with, miss the target."""
-    runs = (first_tokens_of_an_hour(traffic, pace, replicas, seed) for seed in CONFIRMING_SEEDS)
-    return sum(not run.is_quick(ttft_seconds) for run in runs)
+def simulated_fleet(demand: RequestDemand, layout: Layout, needed: int) -> tuple[Fleet, FirstToken]:
+    """The fleet of `needed` replicas and its expected first token, with simulated latencies."""
+    replicas = fleet_machines(demand, layout, needed).replicas
+    tokens = first_tokens(demand.traffic, demand.pace, replicas)
+    first = FirstToken(tokens.mean, *(tokens.percentile(share) for share in (0.5, 0.95, 0.99)))
+    worst = first_tokens(demand.traffic, demand.pace_high, needed).percentile(0.95)
+    return replace(fleet_of(demand, layout, needed, first, worst), is_simulated=True), first
+
+
+def expected_p95(demand: RequestDemand, replicas: int, *, is_simulated: bool) -> float:
+    """p95 of the first token at the expected pace with so many replicas; infinite if they are overloaded."""
+    by_formulas = first_token_percentile(demand.traffic, demand.pace, replicas, 0.95)
+    if not is_simulated or math.isinf(by_formulas):
+        return by_formulas
+    return first_tokens(demand.traffic, demand.pace, replicas).percentile(0.95)
+
+
+def confirm(demand: RequestDemand, fleet: Fleet) -> Fleet:
+    """The fleet with the number of further runs of its busiest hour that miss the target, and p99."""
+    limit = demand.ttft_seconds
+    if limit is None:
+        return fleet
+
+    def is_late(seed: int) -> bool:
+        run = first_tokens_of_an_hour(demand.traffic, demand.pace_high, fleet.needed_replicas, seed)
+        return not run.is_quick(limit)
+
+    return confirmed(with_p99(demand, fleet), is_late)
 
 
 def _run(arrivals: list[float], pace: ReplicaPace, replicas: int) -> list[float]:
+    """Seconds to each first token."""
+    if replicas == 1:
+        return _run_alone(arrivals, pace)
     requests = [0] * replicas  # of each replica, running and waiting
-    slots: list[list[float]] = [[] for _ in range(replicas)]  # when each sequence that is in use becomes free
+    ends: list[list[float]] = [[] for _ in range(replicas)]  # of the requests of each replica, in order
     prefilled = [0.0] * replicas  # when the last prompt of each replica is done
     load = [0.0] * replicas  # requests, and of equal ones the replica whose prompts are done first
     leaving: list[tuple[float, int]] = []
     horizon = 1e9  # longer than any run, in seconds
+    batch, prefill, reading = pace.batch, pace.first_token, pace.request - pace.first_token
     found = []
     for now in arrivals:
         while leaving and leaving[0][0] <= now:
@@ -100,15 +140,25 @@ def _run(arrivals: list[float], pace: ReplicaPace, replicas: int) -> list[float]
             requests[one] -= 1
             load[one] = requests[one] * horizon + prefilled[one]
         one = load.index(min(load))
-        held = slots[one]
-        while held and held[0] <= now:
-            heappop(held)
-        starts = now if len(held) < pace.batch else heappop(held)
-        first = max(starts, prefilled[one]) + pace.first_token
-        prefilled[one], end = first, first + pace.request - pace.first_token
-        heappush(held, end)
+        earlier, start = ends[one], prefilled[one]
+        start = max(start, now)
+        if len(earlier) >= batch and earlier[-batch] > start:
+            start = earlier[-batch]  # the sequence of the request `batch` places before becomes free
+        first = start + prefill
+        end = first + reading
+        prefilled[one] = first
+        earlier.append(end)
         heappush(leaving, (end, one))
         requests[one] += 1
         load[one] = requests[one] * horizon + first
         found.append(first - now)
     return found
+
+
+def _run_alone(arrivals: list[float], pace: ReplicaPace) -> list[float]:
+    """The same of a single replica, which is not chosen."""
+    batch, prefill, reading = pace.batch, pace.first_token, pace.request - pace.first_token
+    firsts = [-math.inf] * batch
+    for place, now in enumerate(arrivals):
+        firsts.append(max(now, firsts[-1], firsts[place] + reading) + prefill)
+    return [first - now for first, now in zip(firsts[batch:], arrivals, strict=True)]

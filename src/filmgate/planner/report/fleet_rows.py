@@ -31,7 +31,7 @@ def fleet_rows(fleet: FleetAnswer) -> Iterator[Row]:
 
 def _video(fleet: VideoFleetAnswer) -> Iterator[Row]:
     if fleet.size:
-        yield from _size(fleet.size)
+        yield from _size(fleet.size, "formulas: the fleet is too large for a queue")
     yield from _cold_starts(fleet.cold_start)
     yield from _isolation(fleet.isolation)
     software, nvme = fleet.software, fleet.text_encoder_on_nvme
@@ -45,7 +45,8 @@ def _video(fleet: VideoFleetAnswer) -> Iterator[Row]:
 
 def _llm(fleet: LlmFleetAnswer) -> Iterator[Row]:
     yield "GPUs per replica", str(fleet.gpus_per_replica)
-    if fleet.arrivals:
+    if fleet.size and fleet.arrivals:
+        yield from _size(fleet.size, "formulas: no limit on the first token")
         yield from _arrivals(fleet.arrivals)
     else:
         yield "replicas per instance", str(fleet.replicas_per_instance)
@@ -58,11 +59,15 @@ def _llm(fleet: LlmFleetAnswer) -> Iterator[Row]:
     yield "KV cache of a paused sequence on NVMe", f"{verdict}: {gib(cache.bytes)}, {times}"
 
 
-def _size(size: Fleet) -> Iterator[Row]:
+def spare(size: Fleet) -> str:
+    return f"{size.spare_instances} of them spare" if size.spare_instances else "none of them spare"
+
+
+def _size(size: Fleet, unsimulated: str) -> Iterator[Row]:
     yield "replicas", str(size.replicas)
     if size.replicas_p99 is not None:
         yield "replicas for p99", str(size.replicas_p99)
-    yield "instances", f"{size.instances}, {size.spare_instances} of them spare"
+    yield "instances", f"{size.instances}, {spare(size)}"
     yield "replicas that meet the target", str(size.needed_replicas)
     yield "warm replicas", str(size.warm_replicas)
     if size.machine_hours is not None:
@@ -71,22 +76,16 @@ def _size(size: Fleet) -> Iterator[Row]:
         )
         yield "machine time", hours
         yield "clips that wait for a start", f"{size.cold_share:.0%}"
-    yield "sized by", "simulation" if size.is_simulated else "formulas: the fleet is too large for a queue"
+    yield "sized by", "simulation" if size.is_simulated else unsimulated
     if size.pools > 1:
         yield "tenants on separate hardware", str(size.pools)
 
 
 def _arrivals(arrivals: RequestArrivals) -> Iterator[Row]:
-    yield "replicas", str(arrivals.replicas)
-    if arrivals.replicas_p99 is not None:
-        yield "replicas for p99", str(arrivals.replicas_p99)
-    yield "instances", str(arrivals.instances)
-    yield "warm replicas", str(arrivals.warm_replicas)
     yield "sequences per replica", str(arrivals.sequences_per_replica)
     yield "first token at p50", seconds(arrivals.first_token_ms_p50 / 1e3)
     yield "first token at p95", seconds(arrivals.first_token_ms_p95 / 1e3)
     yield "first token at p99", seconds(arrivals.first_token_ms_p99 / 1e3)
-    yield "sized by", "simulation" if arrivals.is_simulated else "formulas: no limit on the first token"
 
 
 def _cold_starts(starts: Iterable[ColdStart]) -> Iterator[Row]:

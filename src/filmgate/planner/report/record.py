@@ -5,19 +5,21 @@ from datetime import date, timedelta
 from math import inf
 
 from filmgate.planner.answer import Answer
-from filmgate.planner.fleet.answer import LlmFleetAnswer, RequestArrivals, VideoFleetAnswer
+from filmgate.planner.fleet.answer import LlmFleetAnswer, VideoFleetAnswer
+from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.report.numbers import seconds
 from filmgate.planner.report.tables import OPTIONS_TITLE, PLAN_B_TITLE, REJECTED_TITLE, Table, tables
 
 REVISIT_DAYS = 90
 MAX_COMPARED = 4
-CLIPS_IN_TIME = "Latency: p95 must hold at the upper end of the interval and with the spare machines lost."
-TOKENS_IN_TIME = "Latency: p95 of the first token must hold in the busiest hour, at the expected times."
+MIN_ZONES = 2
+IN_TIME = "Latency: p95 must hold at the upper end of the interval{lost}."
 FORCES = (
     "Cost: every hour that a machine runs is paid, busy or idle.",
     "Law: data and provider stay in the jurisdiction of the region.",
-    "Runtime: only what Filmgate runs today is recommended.",
 )
+RUNTIME_OF_CLIPS = "Runtime: only what Filmgate runs today is recommended."
+RUNTIME_OF_ANSWERS = "Runtime: an engine such as vLLM serves the model; Filmgate does not."
 REVISIT = (
     "On {date}, or when the volume doubles, a price changes by a tenth, or a measured time is outside the "
     "interval."
@@ -62,8 +64,10 @@ def to_record(answer: Answer, today: date) -> str:
 
 def forces(answer: Answer) -> tuple[str, ...]:
     """What the decision has to satisfy."""
-    latency = TOKENS_IN_TIME if isinstance(answer.fleet, LlmFleetAnswer) else CLIPS_IN_TIME
-    return (latency, *FORCES)
+    size = _size(answer)
+    lost = " and with the spare machines lost" if size and size.spare_instances else ""
+    is_llm = isinstance(answer.fleet, LlmFleetAnswer)
+    return (IN_TIME.format(lost=lost), *FORCES, RUNTIME_OF_ANSWERS if is_llm else RUNTIME_OF_CLIPS)
 
 
 def pros_and_cons(answer: Answer) -> list[str]:
@@ -95,7 +99,7 @@ def rating(answer: Answer) -> str:
     doubts = []
     if time and time.is_extrapolated:
         doubts.append("no run on this GPU")
-    if _late_runs(answer):
+    if (size := _size(answer)) and size.late_runs:
         doubts.append("some simulations miss the target")
     if any("estimate: the highest known price" in source for source in answer.sources):
         doubts.append("prices of other regions")
@@ -103,11 +107,8 @@ def rating(answer: Answer) -> str:
     return f"Confidence: {level}{': ' if doubts else ''}{'; '.join(doubts)}."
 
 
-def _late_runs(answer: Answer) -> int:
-    fleet = answer.fleet
-    if isinstance(fleet, VideoFleetAnswer):
-        return fleet.size.late_runs if fleet.size else 0
-    return fleet.arrivals.late_runs if isinstance(fleet, LlmFleetAnswer) and fleet.arrivals else 0
+def _size(answer: Answer) -> Fleet | None:
+    return answer.fleet.size if isinstance(answer.fleet, VideoFleetAnswer | LlmFleetAnswer) else None
 
 
 def tenancy(answer: Answer) -> str:
@@ -132,38 +133,30 @@ def risks(answer: Answer) -> list[str]:
     if memory and memory.capacity_bytes:
         free = 1 - memory.peak_bytes / memory.capacity_bytes
         found.append(f"{free:.0%} of the device memory is free at the peak ({memory.peak_stage}).")
-    if isinstance(fleet, VideoFleetAnswer):
+    if isinstance(fleet, VideoFleetAnswer | LlmFleetAnswer):
         found += _fleet_risks(fleet)
-    if isinstance(fleet, LlmFleetAnswer) and fleet.arrivals:
-        found += _request_risks(fleet.arrivals)
     if answer.cost:
         found += answer.cost.warnings
     found.append("Prices are from the dates in the sources and change; spot prices change hourly.")
     return found
 
 
-def _fleet_risks(fleet: VideoFleetAnswer) -> Iterator[str]:
+def _fleet_risks(fleet: VideoFleetAnswer | LlmFleetAnswer) -> Iterator[str]:
     size = fleet.size
     if size:
-        yield f"p99 is {seconds(size.latency_p99)}; the fleet is sized for p95."
+        p99 = "p99" if isinstance(fleet, VideoFleetAnswer) else "p99 of the first token"
+        yield f"{p99} is {seconds(size.latency_p99)}; the fleet is sized for p95."
     if size and size.late_runs:
         runs = f"{size.late_runs} of {size.confirming_runs}"
         yield f"{runs} further simulations miss the target at the upper end of the interval."
-    if size and size.pools == 1 and fleet.tenants > 1:
+    if size and not size.spare_instances and size.instances > 1:
+        yield "No machine is spare: while one is lost, the others may be overloaded."
+    if isinstance(fleet, VideoFleetAnswer) and size and size.pools == 1 and fleet.tenants > 1:
         yield "Tenants share GPUs: a fault of the runtime is a fault of every tenant."
     if fleet.software.min_driver:
         yield f"Nodes need driver {fleet.software.min_driver} or later; check the image."
-    if fleet.deployment.zones < 2:
+    if fleet.blast_radius and fleet.blast_radius.zones < MIN_ZONES:
         yield "One machine is in one zone: the loss of either stops the service."
-
-
-def _request_risks(arrivals: RequestArrivals) -> Iterator[str]:
-    p99 = seconds(arrivals.first_token_ms_p99 / 1e3)
-    yield f"p99 of the first token is {p99}; the fleet is sized for p95."
-    yield "The fleet is sized at the expected times and has no spare machine; add one to survive a loss."
-    if arrivals.late_runs:
-        runs = f"{arrivals.late_runs} of {arrivals.confirming_runs}"
-        yield f"{runs} further simulations miss the target of the first token."
 
 
 def to_markdown(table: Table) -> str:

@@ -13,8 +13,9 @@ from filmgate.planner.fleet.answer import (
     VideoFleetAnswer,
 )
 from filmgate.planner.fleet.pattern import WORKLOADS
+from filmgate.planner.report.decision_rows import decision_rows
 from filmgate.planner.report.fleet_rows import fleet_rows
-from filmgate.planner.report.numbers import count, counted, gib, interval, seconds, usd
+from filmgate.planner.report.numbers import count, gib, interval, seconds, usd
 
 DECISION_TITLE = "Decision"
 PLAN_B_TITLE = "Plan B"
@@ -57,45 +58,8 @@ def tables(answer: Answer) -> list[Table]:
     return [table for make in makers if (table := make(answer)) and table.rows]
 
 
-def _decision(answer: Answer) -> Table | None:
-    """Money and risk of the decision, on the first screen."""
-    fleet, cost = answer.fleet, answer.cost
-    if isinstance(fleet, LlmFleetAnswer) and cost is not None:
-        return Table(DECISION_TITLE, ("", ""), tuple(_served(answer, fleet, cost)))
-    if not isinstance(fleet, VideoFleetAnswer) or fleet.size is None or cost is None:
-        return None
-    size, blast = fleet.size, fleet.blast_radius
-    least = "0 to " if size.is_scaled else ""
-    rows = [
-        ("machines", f"{least}{size.instances} x {fleet.machine}, {size.spare_instances} of them spare"),
-        ("per month", usd(cost.usd_per_month)),
-        ("per clip", usd(cost.usd_per_clip)),
-        ("p95, expected", seconds(size.latency_p95)),
-    ]
-    if size.is_scaled:
-        cold = f"{size.cold_share:.0%} of the clips wait for a start"
-        rows.append(("at zero", f"{24 - size.up_hours:.1f} h a day; {cold}"))
-    if size.worst_p95 is not None:
-        rows.append(("p95, upper end of the interval, spare machines lost", seconds(size.worst_p95)))
-    if blast:
-        during = f", p95 {seconds(blast.latency_p95)} meanwhile" if blast.latency_p95 else ""
-        lost = f"{blast.share_lost:.0%} of the fleet for {seconds(blast.recovery_seconds)}{during}"
-        rows.append(("one machine lost", f"{lost}; clips that start again: {blast.interrupted_clips}"))
-        zones = "two zones" if blast.zones > 1 else "one machine, so one zone: its loss stops the service"
-        rows.append(("zones", zones))
-    return Table(DECISION_TITLE, ("", ""), tuple(rows))
-
-
-def _served(answer: Answer, fleet: LlmFleetAnswer, cost: CostAnswer) -> Iterator[tuple[str, str]]:
-    arrivals, time = fleet.arrivals, answer.time
-    machines = arrivals.instances if arrivals else 1
-    yield "machines", f"{machines} x {fleet.machine}, {counted(fleet.gpus_per_replica, 'GPU')} per replica"
-    yield "per month", usd(cost.usd_per_month)
-    yield "per million answer tokens", usd(cost.usd_per_million_tokens)
-    if time and time.tokens:
-        yield "first token at p95", seconds(time.tokens.first_token_ms_p95 / 1e3)
-        between = interval(time.tokens.between_tokens_ms / 1e3, time.low, time.high)
-        yield "between tokens", between
+def _decision(answer: Answer) -> Table:
+    return Table(DECISION_TITLE, ("", ""), tuple(decision_rows(answer)))
 
 
 def _plan_b(answer: Answer) -> Table:
@@ -120,7 +84,7 @@ def _deployment(answer: Answer) -> Table | None:
     if isinstance(fleet, VideoFleetAnswer):
         rows = _clip_deployment(fleet.deployment)
     elif isinstance(fleet, LlmFleetAnswer):
-        rows = [("instance type", fleet.machine), ("vllm serve", fleet.engine_arguments)]
+        rows = list(_answer_deployment(fleet))
     else:
         return None
     software = fleet.software
@@ -132,6 +96,16 @@ def _deployment(answer: Answer) -> Table | None:
         ("NVENC engines", "not known" if software.nvenc is None else str(software.nvenc)),
     ]
     return Table(DEPLOYMENT_TITLE, ("", ""), tuple(rows))
+
+
+def _answer_deployment(fleet: LlmFleetAnswer) -> Iterator[tuple[str, str]]:
+    yield "instance type", fleet.machine
+    if fleet.size:
+        is_scheduled = fleet.size.warm_instances < fleet.size.instances
+        quiet = f", in the quiet hours {fleet.size.warm_instances}" if is_scheduled else ""
+        yield "machines", f"{fleet.size.instances}{quiet}"
+    yield "replicas per machine", str(fleet.replicas_per_instance)
+    yield "vllm serve", fleet.engine_arguments
 
 
 def _clip_deployment(deploy: Deployment) -> list[tuple[str, str]]:

@@ -13,12 +13,12 @@ from filmgate.planner.fleet.purchase import Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.scaled import (
     Start,
+    confirm_scaled,
     estimated_fleet,
     is_cold_clip_in_time,
-    late_runs,
     scaled_fleet,
 )
-from filmgate.planner.fleet.sizing import CONFIRMING_SEEDS, Demand, Fleet, Layout, confirm, size_fleet
+from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, confirm, size_fleet
 from filmgate.planner.fleet.starts import Startup, restart_seconds, start_seconds
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import Traffic
@@ -112,11 +112,9 @@ def _confirmed(question: VideoQuestion, candidate: Candidate) -> Candidate:
         return candidate
     if not fleet.is_scaled:
         return replace(candidate, fleet=confirm(fleet, demand))
-    if demand.slo is None or demand.traffic.given:
-        return candidate
     layout = layout_of(question, candidate.machine, candidate.split)
-    late = late_runs(demand, layout, start_of(question, candidate.machine, candidate.split), fleet)
-    return replace(candidate, fleet=replace(fleet, confirming_runs=len(CONFIRMING_SEEDS), late_runs=late))
+    start = start_of(question, candidate.machine, candidate.split)
+    return replace(candidate, fleet=confirm_scaled(demand, layout, start, fleet))
 
 
 def rank(question: VideoQuestion, candidates: list[Candidate]) -> list[Candidate]:

@@ -72,7 +72,7 @@ def _blast_radius(question: VideoQuestion, best: Candidate) -> BlastRadius | Non
     return BlastRadius(
         replicas_lost=lost,
         share_lost=lost / fleet.replicas,
-        interrupted_clips=lost,
+        interrupted=lost,
         latency_p95=during,
         recovery_seconds=new_replica_seconds(question, best.machine, best.split),
         zones=min(2, fleet.instances),

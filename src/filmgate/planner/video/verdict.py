@@ -8,9 +8,8 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import Rejected, closest
-from filmgate.planner.fleet.answer import ClipQuote
+from filmgate.planner.fleet.answer import ClipQuote, tight
 from filmgate.planner.fleet.pattern import Choice, Pattern
-from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.machines import machines_for, no_machine, not_in_region
 from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import frame_limits
@@ -50,17 +49,7 @@ def video_verdict(
     if fleet.is_scaled:
         count, hours = f"0 to {fleet.instances}", f" ({fleet.up_hours:.1f} h a day up)"
     machines = f"Run {count} x {where}, {choice.pattern}{hours}{tenants}"
-    return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}.{tight(fleet)}"
-
-
-def tight(fleet: Fleet) -> str:
-    """A warning about a fleet that misses its target in some further simulations; empty for others."""
-    if not fleet.late_runs:
-        return ""
-    return (
-        f" Tight: with the spare machines lost and clips at the upper end, {fleet.late_runs} of "
-        f"{fleet.confirming_runs} further simulations miss the limit; --spare-machines adds margin."
-    )
+    return f"{machines}: {seconds}, {latency}, {cost}{_compared(rival)}.{tight(fleet, 'clips')}"
 
 
 def brief(value: float) -> str:

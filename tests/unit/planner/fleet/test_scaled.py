@@ -12,8 +12,8 @@ from filmgate.planner.fleet.scaled import (
     Limits,
     Start,
     cold_latency,
+    confirm_scaled,
     estimated_fleet,
-    late_runs,
     operation,
     scaled_fleet,
 )
@@ -119,9 +119,9 @@ def test_recorded_arrivals_are_simulated_as_they_came():
 
 def test_further_simulations_confirm_the_fleet():
     fleet = scaled_fleet(DEMAND, Layout(), START)
-    assert late_runs(DEMAND, Layout(), START, fleet) == 0
+    assert confirm_scaled(DEMAND, Layout(), START, fleet).late_runs == 0
     tight = replace(DEMAND, slo=fleet.latency_p95)
-    assert late_runs(tight, Layout(), START, fleet) > 8
+    assert confirm_scaled(tight, Layout(), START, fleet).late_runs > 8
 
 
 @pytest.mark.parametrize(

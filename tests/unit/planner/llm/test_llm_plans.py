@@ -1,6 +1,7 @@
 """Language models: exact caches, latencies, and verdicts that name the missed limit."""
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, decode_step, kv_bytes, read_bytes, weight_bytes
 from filmgate.planner.report.tables import tables
 
@@ -211,3 +212,29 @@ def test_the_answer_says_that_a_replica_stays_on_one_machine(catalog, calibratio
     answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b")), catalog, calibration)
     assert any("at most 8 GPUs of one machine" in text for text in answer.assumptions)
     assert any("CPU memory" in text for text in answer.assumptions)
+
+
+def test_an_answer_names_every_limit_that_the_closest_machine_misses(catalog, calibration):
+    question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", ttft_ms=5, tbt_ms=1)
+    verdict = plan_llm(question, catalog, calibration).verdict
+    ttft, tbt = (int(re.search(rf"{name} (\d+)", verdict)[1]) for name in ("--ttft-ms", "--tbt-ms"))
+    assert plan_llm(replace(question, ttft_ms=ttft, tbt_ms=tbt), catalog, calibration).is_possible
+    assert not plan_llm(replace(question, ttft_ms=ttft - 1, tbt_ms=tbt), catalog, calibration).is_possible
+
+
+def test_a_fleet_of_business_hours_is_scheduled_and_says_how_it_can_be_bought(catalog, calibration):
+    question = LlmQuestion(
+        catalog.llm("llama-3.1-8b"), concurrency=64, requests_per_day=300_000, shape=TrafficShape.BUSINESS
+    )
+    answer = plan_llm(question, catalog, calibration)
+    assert answer.fleet.size.warm_instances < answer.fleet.size.instances
+    assert answer.fleet.pattern == "warm in the busy hours"
+    assert {way.name for way in answer.cost.ways_to_buy} >= {"on demand", "spot where cheaper", "the bill"}
+    assert plan_llm(replace(question, shape=TrafficShape.STEADY), catalog, calibration).fleet.pattern == (
+        "always warm"
+    )
+
+
+def test_a_region_without_prices_is_named_in_the_verdict(catalog, calibration):
+    question = LlmQuestion(catalog.llm("llama-3.1-8b"), region="sa-east-1", instances=("g6e.xlarge",))
+    assert "no price for sa-east-1" in plan_llm(question, catalog, calibration).verdict

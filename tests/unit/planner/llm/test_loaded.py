@@ -5,7 +5,7 @@ import pytest
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.loaded import Load, loaded_first_token, prefill_seconds
 from filmgate.planner.llm.memory import cache_capacity, engine_bytes, step_tokens
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.step_time import Serving, first_token_seconds
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from filmgate.catalog.user_file import with_user_file
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 
 RUN = """
 [[served_runs]]

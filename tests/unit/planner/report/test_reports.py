@@ -11,7 +11,7 @@ from filmgate.catalog.gpus import GIB
 from filmgate.catalog.utilisation import Utilisation
 from filmgate.planner.fit import plan_fit
 from filmgate.planner.llm.answer import plan_llm
-from filmgate.planner.llm.serving import LlmQuestion
+from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.report.page import to_page
 from filmgate.planner.report.record import to_record
 from filmgate.planner.report.tables import tables
@@ -36,7 +36,9 @@ def answers(catalog, calibration):
         ),
         "no volume": plan_video(VideoQuestion(model, clip_for(model)), catalog, calibration),
         "llm": plan_llm(LlmQuestion(llm), catalog, calibration),
-        "llm fleet": plan_llm(LlmQuestion(llm, concurrency=64, requests_per_day=1e6), catalog, calibration),
+        "llm fleet": plan_llm(
+            LlmQuestion(llm, concurrency=64, requests_per_day=1e6, tbt_ms=100), catalog, calibration
+        ),
         "rightsize": plan_rightsize(week, catalog, "us-east-1", instance="g7e.2xlarge"),
         "fit": plan_fit(catalog, calibration, "us-east-1", instance="g7e.2xlarge"),
     }
@@ -101,9 +103,13 @@ def test_every_rejection_is_in_the_record_and_the_page(answers):
 
 
 def test_a_record_claims_only_the_margins_that_its_fleet_has(answers):
-    """Fleets of language models are sized at the expected times, without spare machines."""
-    assert "with the spare machines lost" in to_record(answers["video"], TODAY)
-    assert "spare machines" not in to_record(answers["llm fleet"], TODAY).split("## Options")[0]
+    for name in ("video", "llm fleet"):
+        answer = answers[name]
+        size = replace(answer.fleet.size, spare_instances=0)
+        alone = replace(answer, fleet=replace(answer.fleet, size=size))
+        assert "and with the spare machines lost" in to_record(answer, TODAY)
+        assert "and with the spare machines lost" not in to_record(alone, TODAY)
+        assert "No machine is spare" in to_record(alone, TODAY)
 
 
 def test_tables_are_rectangular(answers):

@@ -1,0 +1,75 @@
+"""A question about a served language model."""
+
+from dataclasses import dataclass
+
+from filmgate.catalog.gpus import Gpu
+from filmgate.catalog.llms import Llm
+from filmgate.planner.fleet.money import Terms
+from filmgate.planner.fleet.traffic import Traffic, TrafficShape, traffic_of
+from filmgate.planner.llm.loaded import Load
+from filmgate.planner.memory import SAFETY_FACTOR
+
+ANSWER_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LlmQuestion:
+    """What to plan for. `context` is the prompt and the answer together.
+
+    Without `requests_per_day` the question is about one replica with `concurrency` sequences at once. With
+    `requests_per_day` a fleet is sized, and `concurrency` is the maximum per replica. `cached_tokens` of each
+    prompt are in the prefix cache. The whole memory budget times `budget_margin` must fit. A fleet with a
+    latency target still meets it when `spare_machines` are lost.
+    """
+
+    model: Llm
+    precision: str = "bf16"
+    kv_precision: str = "bf16"
+    context: int = 8192
+    concurrency: int = 1
+    ttft_ms: float | None = None
+    tbt_ms: float | None = None
+    region: str = "us-east-1"
+    gpu: Gpu | None = None
+    instances: tuple[str, ...] = ()
+    safety_factor: float = SAFETY_FACTOR
+    answer_tokens: int = ANSWER_TOKENS
+    cached_tokens: int = 0
+    budget_margin: float = 1.0
+    commit_discount: float | None = None
+    commit_years: int = 1
+    residency: str | None = None
+    requests_per_day: float | None = None
+    spare_machines: int = 1
+    shape: TrafficShape = TrafficShape.STEADY
+
+    @property
+    def traffic(self) -> Traffic | None:
+        return traffic_of(self.requests_per_day, self.shape) if self.requests_per_day is not None else None
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        return self.ttft_ms / 1e3 if self.ttft_ms is not None else None
+
+    @property
+    def tbt_seconds(self) -> float | None:
+        return self.tbt_ms / 1e3 if self.tbt_ms is not None else None
+
+    @property
+    def has_target(self) -> bool:
+        return self.ttft_ms is not None or self.tbt_ms is not None
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.commit_discount, commit_years=self.commit_years)
+
+    def load(self, sequences: int) -> Load:
+        return Load(self.prompt, self.answer, sequences, min(self.cached_tokens, self.prompt - 1))
+
+    @property
+    def answer(self) -> int:
+        return max(1, min(self.answer_tokens, self.context // 2))
+
+    @property
+    def prompt(self) -> int:
+        return max(1, self.context - self.answer)

@@ -1,0 +1,208 @@
+"""Asks random questions and checks the properties that every answer must have.
+
+`plan validate --questions` runs it, for clips and for language models.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from typing import Generic, TypeVar
+
+from filmgate.catalog.calibrations import Calibration
+from filmgate.catalog.catalog import Catalog
+from filmgate.planner.answer import Answer
+from filmgate.planner.fleet.answer import LlmFleetAnswer, VideoFleetAnswer
+from filmgate.planner.fleet.sizing import MAX_LATE, Fleet
+from filmgate.planner.report.page import to_page
+from filmgate.planner.report.record import to_record
+from filmgate.planner.report.tables import tables
+
+REGIONS = ("us-east-1", "us-west-2", "eu-central-1", "eu-north-1", "ap-northeast-1", "sa-east-1")
+CHECK_SEED = 1000
+DEARER = 1.2
+RECORD_DAY = date(2026, 11, 16)  # the date in the compared reports; any day does
+ROUNDED = 1e-4  # JSON has five digits
+ROUNDING = 1e-9  # of sums of floats: a harder question may not cost less by more than this share
+
+Question = TypeVar("Question")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What questions are answered with, and the same catalog with dearer prices."""
+
+    catalog: Catalog
+    calibration: Calibration
+    dearer: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Generic[Question]):
+    """One kind of question.
+
+    `problems` are the properties of an answer that do not hold. `harder` questions may not cost less.
+    `overrun` is the worst latency in a simulation with other arrivals, as a multiple of its limit; None
+    without a limit.
+    """
+
+    name: str
+    draw: Callable[[Catalog, int], Question]
+    plan: Callable[[Question, Catalog, Calibration], Answer]
+    problems: Callable[[Question, Answer], Iterator[str]]
+    harder: Callable[[Question, Facts], Iterator[tuple[str, Question, Catalog]]]
+    overrun: Callable[[Question, Answer, Facts, int], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCheck:
+    """The result of many random questions.
+
+    `late` verdicts miss their target in a simulation with arrivals that the planner did not use, at the upper
+    end of the interval and with the spare machines lost. `problems` are properties that do not hold.
+    """
+
+    questions: int = 0
+    possible: int = 0
+    with_target: int = 0
+    late: int = 0
+    late_unflagged: int = 0
+    flagged: int = 0
+    compared: int = 0
+    problems: tuple[str, ...] = ()
+
+    @property
+    def late_share(self) -> float:
+        return self.late / self.with_target if self.with_target else 0.0
+
+    @property
+    def is_good(self) -> bool:
+        """Every property holds, at least 95 % of the verdicts are feasible, and the others are flagged."""
+        return not self.problems and self.late_share <= MAX_LATE and not self.late_unflagged
+
+
+@dataclass
+class _Tally:
+    """Counts while questions are asked."""
+
+    possible: int = 0
+    with_target: int = 0
+    late: int = 0
+    late_unflagged: int = 0
+    flagged: int = 0
+    compared: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def count_lateness(self, overrun: float, *, is_flagged: bool) -> None:
+        is_late = overrun > 1 + ROUNDING
+        self.with_target += 1
+        self.late += is_late
+        self.flagged += is_flagged
+        self.late_unflagged += is_late and not is_flagged
+
+    def result(self, questions: int) -> PlanCheck:
+        return PlanCheck(
+            questions=questions,
+            possible=self.possible,
+            with_target=self.with_target,
+            late=self.late,
+            late_unflagged=self.late_unflagged,
+            flagged=self.flagged,
+            compared=self.compared,
+            problems=tuple(self.problems),
+        )
+
+
+def check_answers(
+    subject: Subject[Question], catalog: Catalog, calibration: Calibration, questions: int
+) -> PlanCheck:
+    """Asks this many random questions and checks every answer, alone and against harder questions."""
+    tally, facts = _Tally(), Facts(catalog, calibration, dearer_catalog(catalog))
+    for seed in range(questions):
+        question = subject.draw(catalog, seed)
+        answer = subject.plan(question, catalog, calibration)
+        if not answer.is_possible:
+            continue
+        tally.possible += 1
+        found = list(subject.problems(question, answer))
+        for name, harder, prices in subject.harder(question, facts):
+            tally.compared += 1
+            found += cheaper(name, answer, subject.plan(harder, prices, calibration))
+        tally.problems += [f"{subject.name} question {seed}: {problem}" for problem in found]
+        overrun = subject.overrun(question, answer, facts, CHECK_SEED + seed)
+        if overrun is not None:
+            tally.count_lateness(overrun, is_flagged=fleet_size(answer).late_runs > 0)
+    return tally.result(questions)
+
+
+def fleet_size(answer: Answer) -> Fleet:
+    assert isinstance(answer.fleet, VideoFleetAnswer | LlmFleetAnswer), "a possible plan has a fleet"
+    assert answer.fleet.size is not None, "random questions have a volume"
+    return answer.fleet.size
+
+
+def cheaper(name: str, answer: Answer, harder: Answer) -> Iterator[str]:
+    """A harder question that costs less."""
+    if not harder.is_possible or harder.cost is None or answer.cost is None:
+        return
+    before, after = answer.cost.usd_per_day or 0.0, harder.cost.usd_per_day or 0.0
+    if after < before * (1 - ROUNDING):
+        yield f"{name} costs {after:.2f} per day instead of {before:.2f}"
+
+
+def unbalanced(answer: Answer) -> Iterator[str]:
+    """Where bill, fleet and ranking contradict each other."""
+    cost, size = answer.cost, fleet_size(answer)
+    assert cost is not None, "a possible plan has a cost"
+    parts = sum(part.usd_per_day for part in cost.purchase)
+    if not is_close(parts, cost.usd_per_day):
+        yield f"purchases of {parts} per day and a bill of {cost.usd_per_day}"
+    if sum(part.instances for part in cost.purchase) != size.instances:
+        yield "the purchases are not the machines of the fleet"
+    if answer.options[0].usd_per_day != min(option.usd_per_day or 0.0 for option in answer.options):
+        yield "the first option is not the cheapest"
+
+
+def disagreeing(answer: Answer, figures: Mapping[str, str]) -> Iterator[str]:
+    """Figures that text, page and record do not share, and a verdict that the record lacks."""
+    texts = {
+        "text": "\n".join(cell for table in tables(answer) for row in table.rows for cell in row),
+        "page": to_page(answer, RECORD_DAY).replace("\u00a0", " "),
+        "record": to_record(answer, RECORD_DAY),
+    }
+    for name, figure in figures.items():
+        yield from (
+            f"{name} {figure} is not in the {kind}" for kind, text in texts.items() if figure not in text
+        )
+    if answer.verdict not in texts["record"]:
+        yield "the verdict is not in the record"
+
+
+def disagreeing_json(pairs: Sequence[tuple[str, float, float | None]]) -> Iterator[str]:
+    """Figures of the JSON that differ from those of the answer."""
+    for name, written, value in pairs:
+        if not is_close(float(written), value):
+            yield f"{name} is {written} in JSON and {value} in the answer"
+
+
+def dearer_catalog(catalog: Catalog) -> Catalog:
+    """The catalog with higher prices of every machine."""
+
+    def scaled(value: float | None) -> float | None:
+        return value * DEARER if value is not None else None
+
+    return catalog.with_entries(
+        prices=[
+            replace(
+                price,
+                on_demand=scaled(price.on_demand),
+                spot_min=scaled(price.spot_min),
+                spot_median=scaled(price.spot_median),
+                spot_max=scaled(price.spot_max),
+            )
+            for price in catalog.prices.values()
+        ]
+    )
+
+
+def is_close(value: float, other: float | None) -> bool:
+    return other is not None and abs(value - other) <= ROUNDED * max(abs(value), abs(other))
