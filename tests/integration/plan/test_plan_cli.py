@@ -18,7 +18,7 @@ QUESTIONS = {
     "video": [*VIDEO, "--clips-per-day", "5000", "--slo-seconds", "3600"],
     "video on a gpu": ["video", "--model", "ltx-video-2b-0.9.0", "--gpu", "H100", "--frames", "121"],
     "llm": ["llm", "--model", "llama-3.3-70b", "--precision", "fp8", "--context", "8192",
-            "--concurrency", "16", "--ttft-ms", "500", "--tbt-ms", "50"],
+            "--concurrency", "16", "--ttft-ms", "600", "--tbt-ms", "50"],
     "compare": ["compare", "--model", "llama-3.3-70b", "--precision", "fp8",
                 "--instances", "g6e.24xlarge,g7e.12xlarge"],
     "compare video": ["compare", "--model", "wan2.1-t2v-1.3b", "--instances", "g6e.xlarge,g7e.2xlarge"],
