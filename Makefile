@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # With more OpenMP threads than idle cores, threads that wait actively slow the others down.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test check format lint types layers deploy-check release-check newest-check docs console screenshots bench chaos siege soak fuzz plan-check site eval clean
+.PHONY: demo test check format lint types layers deploy-check release-check built-check newest-check docs console screenshots bench chaos siege soak fuzz plan-check site eval clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
@@ -62,20 +62,24 @@ $(HELM): $(STAMP)
 deploy-check: $(STAMP) $(HELM)
 	FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -n 2 --dist loadfile deploy/tests
 
-# What needs images, an API server or the newest versions. Tests are skipped where a tool is missing: buildah, podman
-# and mmdebstrap; KUBEBUILDER_ASSETS (`setup-envtest use -p path`). FILMGATE_TEST_WORKER_IMAGE=1 builds the worker
-# image too, which downloads several GB.
-release-check: $(STAMP) $(HELM) newest-check
+# What needs images, an API server or the newest versions, in two parts. `make -j2 release-check` runs them at the same
+# time; each can be run and repeated alone.
+release-check: newest-check built-check
+
+# The checks of deploy-check, and those that build images, start an API server and install fresh clones. Tests are skipped
+# where a tool is missing: buildah, podman and mmdebstrap; KUBEBUILDER_ASSETS (`setup-envtest use -p path`).
+# FILMGATE_TEST_WORKER_IMAGE=1 builds the worker image too, which downloads several GB.
+built-check: $(STAMP) $(HELM)
 	FILMGATE_TEST_RELEASE=1 FILMGATE_TEST_HELM=$(HELM)/helm $(PY) -m pytest -q -rs deploy/tests --timeout 3600
 
 # The tests of the parts that use torch, diffusers, PyAV and FastAPI, with the newest versions that pyproject.toml allows,
 # in an environment of their own. torch comes with CUDA: 3 GB to download, 5 GB on disk. NEWEST_PINS holds packages back:
-# NEWEST_PINS="torch==2.13.0+cpu" tries everything else without CUDA.
+# NEWEST_PINS="torch==2.13.0+cpu" tries everything else without CUDA. A second run keeps what is still the newest.
 NEWEST := build/newest
 NEWEST_PINS ?=
 newest-check:
-	rm -rf $(NEWEST) && $(PYTHON) -m venv $(NEWEST)
-	$(NEWEST)/bin/python -m pip install --quiet --editable ".[worker,aws,dev]" $(NEWEST_PINS)
+	@test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager --editable ".[worker,aws,dev]" $(NEWEST_PINS)
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | LC_ALL=C sort -f > build/newest.txt
 	grep -v "^#" constraints.txt | LC_ALL=C sort -f | diff --side-by-side --suppress-common-lines - build/newest.txt || true
 	$(NEWEST)/bin/python -m pytest -q -n 2 --dist loadfile tests/unit tests/contract tests/integration/test_families.py \

@@ -78,9 +78,20 @@ def test_kernels_run_on_later_gpus_of_their_generation_and_ptx_on_all_later_ones
 
 @needs_no_gpu
 @pytest.mark.parametrize("wanted", ["auto", "cuda"])
-def test_a_machine_with_a_gpu_does_not_render_on_the_cpu_unless_told_to(nvml, wanted):
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (TorchBuild("2.13.0+cpu", None, ()), "torch .* is a CPU build; install a CUDA build"),
+        (BUILD, "CUDA does not start; run `filmgate doctor`"),
+    ],
+    ids=["CPU build", "CUDA build"],
+)
+def test_a_machine_with_a_gpu_does_not_render_on_the_cpu_unless_told_to(
+    nvml, monkeypatch, wanted, build, reason
+):
     """S0-63, S1-21."""
-    with pytest.raises(DeviceError, match="NVIDIA H200.*torch .* is a CPU build; install a CUDA build"):
+    monkeypatch.setattr(compatibility, "read_torch_build", lambda: build)
+    with pytest.raises(DeviceError, match=f"NVIDIA H200.*{reason}"):
         choose_device(wanted)
     assert choose_device("cpu").type == "cpu"
 
