@@ -41,3 +41,16 @@ def test_only_workers_that_ask_the_metadata_service_can_reach_it():
     assert (metadata_policy("spot-imds"), metadata_policy("spot")) == (["worker-wan"], [])
     assert metadata_policy("spot", "--set", "karpenter.spotNotice=imds") == ["worker-wan-spot"]
     assert metadata_policy("no-karpenter", "--set", "settings.worker.interruption=imds") == ["worker-wan"]
+
+
+@pytest.mark.parametrize(("name", "is_open"), [("sqs", True), ("one-tenant", False)])
+def test_pods_reach_the_agent_of_pod_identity_where_it_gives_them_credentials(name, is_open):
+    policy = render_values(name).one("NetworkPolicy", "-default")["spec"]
+    addresses = {
+        peer["ipBlock"]["cidr"]
+        for rule in policy["egress"]
+        for peer in rule.get("to", [])
+        if "ipBlock" in peer
+    }
+    agent = {"169.254.170.23/32", "fd00:ec2::23/128"}
+    assert addresses & agent == (agent if is_open else set())
