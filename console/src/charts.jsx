@@ -16,12 +16,15 @@ export function niceTop(value) {
 const clock = (unix, hasSeconds) => new Date(unix * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(hasSeconds && { second: "2-digit" }) });
 const day = (unix, zone) => new Date(unix * 1000).toLocaleDateString([], { month: "short", day: "numeric", timeZone: zone });
 
-// Labels of the time axis, evenly spread: clock times within two days, with seconds within ten minutes, else days.
-function timeLabels(times, width, zone) {
+// The time axis: every so many times a label, below its point or bar. Clock times within two days, with seconds within
+// ten minutes, else days.
+function TimeAxis({ times, width, zone, isBars }) {
   const span = times.at(-1) - times[0];
   const text = (unix) => (width >= 86400 || span > 172800 ? day(unix, zone) : clock(unix, span < 600));
-  const number = Math.min(LABELS, times.length);
-  return Array.from({ length: number }, (_, index) => text(times[Math.round(index * (times.length - 1) / Math.max(number - 1, 1))]));
+  const last = times.length - 1, step = Math.max(Math.ceil(last / (LABELS - 1)), 1);
+  const left = (index) => (isBars ? 100 * (index + 0.5) / times.length : 100 * index / Math.max(last, 1));
+  const shift = (index) => (isBars || (index > 0 && index < last) ? "-50%" : index ? "-100%" : "0");
+  return <ul class="axis-x" aria-hidden="true">{times.map((unix, index) => index % step === 0 && <li style={{ left: `${left(index)}%`, transform: `translateX(${shift(index)})` }}>{text(unix)}</li>)}</ul>;
 }
 
 // The colour of a series: its own, or that of its place.
@@ -88,7 +91,7 @@ export function Chart({ times, series, label, format, isBars, width = 0, zone, m
         {isBars ? <Bars series={series} top={top} /> : <Lines series={series} top={top} />}
         {at !== null && !isBars && <line class="cursor" x1={100 * at / Math.max(times.length - 1, 1)} x2={100 * at / Math.max(times.length - 1, 1)} y1="0" y2={HEIGHT} />}
       </svg>
-      <ul class={`axis-x ${isBars && times.length <= LABELS ? "is-centred" : ""}`} aria-hidden="true">{timeLabels(times, width, zone).map((text) => <li>{text}</li>)}</ul>
+      <TimeAxis times={times} width={width} zone={zone} isBars={isBars} />
     </figure>
   );
 }

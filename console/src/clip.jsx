@@ -51,9 +51,9 @@ const ORIGINS = { edit: "Edit of", extend: "Continues" };
 function Details({ initial }) {
   const [video, preview, setVideo] = useVideo(initial);
   const open = (created) => { location.hash = `#/clips/${created.id}`; };
-  const facts = [["Id", video.id], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Pixel format", video.pixel_format], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
+  const facts = [["Id", <code>{video.id}</code>], ["Model", video.model], ["Quality", video.quality], ["LoRA", video.lora], ["Size", video.size], ["Length", `${video.seconds} s, ${video.fps} frames per second`], ["Steps", video.steps], ["Guidance", video.guidance], ["Seed", video.seed !== null && String(video.seed)], ["Negative prompt", video.negative_prompt], ["Pixel format", video.pixel_format], ["Created", when(video.created_at)], ["Ready", video.completed_at && when(video.completed_at)],
     ["Deleted after", video.expires_at && when(video.expires_at)], [video.cost.is_measured ? "Cost" : "Expected cost", cost(video.cost)], ["Route", route(video)],
-    ["Screening", video.screening], ["Trace", video.trace_id], ["Starts from", video.input_reference && "an image, stored with this clip"], [ORIGINS[video.source] || "Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
+    ["Screening", video.screening], ["Trace", <code>{video.trace_id}</code>], ["Starts from", video.input_reference && "an image, stored with this clip"], [ORIGINS[video.source] || "Remix of", video.remixed_from_video_id && <a href={`#/clips/${video.remixed_from_video_id}`}>{video.remixed_from_video_id}</a>]];
   return (
     <div class="detail" data-status={video.status}>
       <div class="card clip is-large"><Player video={video} preview={preview} />

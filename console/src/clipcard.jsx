@@ -1,9 +1,9 @@
 // One clip with its player, progress and actions.
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { post, remove } from "./api.js";
 import { cost, isFinal, seconds, when } from "./format.js";
 import { useModels, useVideo } from "./hooks.js";
-import { Bar, CopyButton, Notice, Picture, Player, State, SureButton, streamLink } from "./parts.jsx";
+import { Bar, CopyButton, Notice, Picture, Player, State, SureButton, createLink, streamLink } from "./parts.jsx";
 
 const SETTINGS = ["model", "size", "seconds", "fps", "steps", "guidance", "seed", "quality", "lora", "negative_prompt", "pixel_format"];
 
@@ -30,6 +30,8 @@ function Derive({ verb, video, onCreated, onClose }) {
   const [length, setLength] = useState(video.seconds);
   const { label, hint, hasLength, send } = VERBS[verb];
   const [problem, setProblem] = useState(null);
+  const field = useRef(null);
+  useEffect(() => field.current.focus(), []);
   const submit = async (event) => {
     event.preventDefault();
     try {
@@ -41,12 +43,17 @@ function Derive({ verb, video, onCreated, onClose }) {
   };
   return (
     <form class="remix" onSubmit={submit}>
-      <label class="field"><span class="label">{hint(video)}</span><input name={verb} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} /></label>
+      <label class="field"><span class="label">{hint(video)}</span><input ref={field} name={verb} value={prompt} onInput={(event) => setPrompt(event.currentTarget.value)} /></label>
       {hasLength && <label class="field"><span class="label">Seconds to add</span><input name="extend_seconds" type="number" min="0.25" step="0.25" value={length} onInput={(event) => setLength(event.currentTarget.value)} /></label>}
       <Notice problem={problem} />
       <div class="actions"><button type="submit" class="primary" disabled={!prompt.trim()}>{label}</button><button type="button" onClick={onClose}>Close</button></div>
     </form>
   );
+}
+
+async function copyLink(video) {
+  const { url, expires_at } = await createLink(video.id);
+  return [location.origin + url, `Copied, valid until ${when(expires_at)}`];
 }
 
 async function download(video) {
@@ -71,12 +78,12 @@ export function ClipActions({ video, setVideo, onCreated, onRemoved, hasNotes })
         {video.status === "completed" && <>
           <button type="button" onClick={attempt(() => download(video))}>Download</button>
           {Object.keys(VERBS).filter((name) => sources.includes(name)).map((name) => <button type="button" aria-expanded={verb === name} onClick={() => setVerb(verb === name ? null : name)}>{VERBS[name].label}</button>)}
-          <CopyButton label="Copy link" text={async () => location.origin + (await streamLink(video.id))} />
+          <CopyButton label="Copy link" text={() => copyLink(video)} />
         </>}
         {mayRepeat && <button type="button" onClick={attempt(again)}>Another seed</button>}
         {isFinal(video) && <SureButton label="Delete" sure="Delete for good" onSure={attempt(async () => { await remove(`/v1/videos/${video.id}`); onRemoved(video.id); })} />}
       </div>
-      {hasNotes && video.status === "completed" && missing.length > 0 && <p class="hint">{video.model} cannot {missing.join(" or ")} clips.</p>}
+      {hasNotes && video.status === "completed" && missing.length > 0 && <p class="hint">The model {video.model} cannot {missing.join(" or ")} clips.</p>}
       <Notice problem={problem} />
       {verb && <Derive key={verb} verb={verb} video={video} onCreated={onCreated} onClose={() => setVerb(null)} />}
     </>

@@ -28,7 +28,7 @@ export function cost(value) {
 export function when(unix) {
   const date = new Date(unix * 1000);
   const isToday = date.toDateString() === new Date().toDateString();
-  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const time = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   return isToday ? time : `${date.toLocaleDateString([], { month: "short", day: "numeric" })}, ${time}`;
 }
 

@@ -8,7 +8,7 @@ import { Create } from "./create.jsx";
 import { useAddress } from "./hooks.js";
 import { Metrics } from "./metrics.jsx";
 import { Queue } from "./operate.jsx";
-import { Icon, Notice } from "./parts.jsx";
+import { Icon, Notice, withCode } from "./parts.jsx";
 import { Plan } from "./plan.jsx";
 import { Reference } from "./reference.jsx";
 import { Service } from "./service.jsx";
@@ -59,7 +59,7 @@ function SignIn({ problem, onKey }) {
         <label class="field"><span class="label">API key</span><input type="password" name="key" autoComplete="off" spellcheck={false} value={key} onInput={(event) => setKey(event.currentTarget.value)} placeholder="fg_…" /></label>
         <Notice problem={problem} />
         <div class="actions"><button type="submit" class="primary" disabled={!key.trim()}>Sign in</button></div>
-        <p class="hint">`filmgate serve` writes the key of the tenant `local` to the file local.key in its data folder. An operator creates others with `filmgate tenant add`.</p>
+        <p class="hint">{withCode("`filmgate serve` writes the key of the tenant `local` to the file `local.key` in its data folder. An operator creates others on the page Tenants, or with `filmgate tenant add`.")}</p>
       </form>
     </main>
   );

@@ -1,10 +1,8 @@
 // The metrics reference, from this server: every number of the console names its metric here.
 import { useEffect, useState } from "preact/hooks";
 import { useData } from "./hooks.js";
-import { Notice, Page } from "./parts.jsx";
+import { Notice, Page, withCode } from "./parts.jsx";
 
-// Text with `code` in it.
-const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? <code>{part}</code> : part));
 const address = () => decodeURIComponent(location.hash.slice(1));
 
 export function Metrics() {

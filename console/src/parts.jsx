@@ -22,8 +22,11 @@ export const Icon = ({ name }) => (
   <svg class="icon" viewBox="0 0 24 24" aria-hidden="true"><path d={PATHS[name]} /></svg>
 );
 
+// Text with `code` in it.
+export const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? <code>{part}</code> : part));
+
 export const Notice = ({ problem, children }) =>
-  problem || children ? <p class={`notice ${problem ? "is-problem" : ""}`} role={problem ? "alert" : undefined}>{problem ? problem.message : children}</p> : null;
+  problem || children ? <p class={`notice ${problem ? "is-problem" : ""}`} role={problem ? "alert" : undefined}>{problem ? withCode(problem.message) : children}</p> : null;
 
 export const State = ({ video }) => <span class={`state is-${video.status} ${video.error?.code === "cancelled" ? "is-cancelled" : ""}`}>{state(video)}</span>;
 
@@ -42,7 +45,7 @@ export const Loading = () => <p class="loading" role="status">Loading…</p>;
 
 // Columns from the index `numbers` on are numbers: aligned to the right.
 // On a phone, style.css shows each row as a block and each cell with its heading; the roles keep it a table.
-export const Table = ({ head, rows, empty, label, numbers = head.length }) => rows.length === 0 ? <p class="note">{empty}</p> : (
+export const Table = ({ head, rows, empty, label, numbers = head.length }) => rows.length === 0 ? <p class="note">{withCode(empty)}</p> : (
   <div class="scroll" tabIndex={0} role="region" aria-label={label}><table role="table"><thead role="rowgroup"><tr role="row">{head.map((name, index) => <th scope="col" role="columnheader" class={index >= numbers ? "number" : undefined}>{name}</th>)}</tr></thead>
     <tbody role="rowgroup">{rows.map((row) => <tr role="row">{row.map((cell, index) => <td role="cell" data-label={typeof head[index] === "string" ? head[index] : undefined} class={index >= numbers ? "number" : undefined}>{cell}</td>)}</tr>)}</tbody></table></div>
 );
@@ -57,7 +60,8 @@ export function Page({ title, lead, actions, children }) {
   );
 }
 
-export const streamLink = async (id) => (await post(`/v1/videos/${id}/stream-link`)).url;
+export const createLink = (id) => post(`/v1/videos/${id}/stream-link`);
+export const streamLink = async (id) => (await createLink(id)).url;
 
 const LIVE_STAGES = new Set(["decode", "upload"]);
 
@@ -93,7 +97,7 @@ export function Player({ video, preview }) {
   useEffect(() => { if (isDone && !source) store(); }, [source]);
 
   return (
-    <div class="player" style={{ aspectRatio: `${width} / ${height}` }}>
+    <div class={`player ${source || preview ? "" : "is-blank"}`} style={{ aspectRatio: `${width} / ${height}` }}>
       {source && video.status !== "failed" ? (
         <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay={source.kind === "live" || !isCalm()} playsInline controls
           loop={source.kind === "stored" && !isCalm()} onEnded={() => isDone && source.kind === "live" && store()}
@@ -135,14 +139,33 @@ export function Picture({ video }) {
   );
 }
 
+// Browsers have the clipboard only on HTTPS and on this machine; elsewhere the older way works.
+async function write(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  field.className = "quiet";
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+  return undefined;
+}
+
+// Copies a text, or what a function returns: the text, and what the button says then.
 export function CopyButton({ text, label = "Copy" }) {
-  const [isCopied, setCopied] = useState(false);
+  const [said, setSaid] = useState(null);
   const copy = async () => {
-    await navigator.clipboard.writeText(typeof text === "function" ? await text() : text);
-    setCopied(true);
-    setTimeout(() => setCopied(false), 1500);
+    try {
+      const [copied, note = "Copied"] = typeof text === "function" ? await text() : [text];
+      await write(copied);
+      setSaid(note);
+    } catch (error) {
+      setSaid(`Not copied: ${error.message}`);
+    }
+    setTimeout(() => setSaid(null), 3000);
   };
-  return <button type="button" onClick={copy}>{isCopied ? "Copied" : label}</button>;
+  return <button type="button" onClick={copy}><span aria-live="polite">{said || label}</span></button>;
 }
 
 const LANGUAGES = { curl: toCurl, Python: toPython, JavaScript: toJavaScript };

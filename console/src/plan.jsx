@@ -3,15 +3,17 @@ import { useState } from "preact/hooks";
 import { post } from "./api.js";
 import { count, gib, percent, seconds, usd } from "./format.js";
 import { useData } from "./hooks.js";
-import { Notice, Page, Tile } from "./parts.jsx";
+import { Notice, Page, Table, Tile } from "./parts.jsx";
 
 const START = { model: "wan2.1-t2v-14b", size: "1280x720", seconds: "5", clips_per_day: "500", slo_seconds: "3600", region: "us-east-1", traffic: "steady" };
+
+const Lines = ({ title, lines }) => lines?.length > 0 && <details class="card"><summary>{title}</summary><ul class="plain">{lines.map((line) => <li>{line}</li>)}</ul></details>;
 
 function Answer({ plan }) {
   const dearest = Math.max(...plan.options.map((option) => option.usd_per_unit || 0), 1e-9);
   return (
     <div class="stack" aria-live="polite">
-      <section class="card verdict"><h2>Verdict</h2><p>{plan.verdict}</p></section>
+      <section class="card verdict"><h2>Verdict</h2><p>{plan.verdict}</p>{plan.fleet?.reasons && <ul class="plain note">{plan.fleet.reasons.map((reason) => <li>{reason}</li>)}</ul>}</section>
       {plan.cost && plan.time && plan.fleet && <div class="tiles">
         <Tile label="Per clip" value={usd(plan.cost.usd_per_clip)} note={`${usd(plan.cost.usd_per_month)} a month`} />
         <Tile label="Time per clip" value={seconds(plan.time.seconds_per_clip)} note={`${seconds(plan.time.low)} to ${seconds(plan.time.high)}`} />
@@ -25,6 +27,10 @@ function Answer({ plan }) {
         <li><span>{count(each.clips_per_day)} clips a day</span><span class="bar"><i style={{ width: `${100 * each.usd_per_clip / Math.max(...plan.cost.by_volume.map((other) => other.usd_per_clip))}%` }} /></span><span>{usd(each.usd_per_clip)}</span></li>))}</ul></section>}
       {plan.memory && <section class="card"><h2>Memory of one GPU</h2><dl>{plan.memory.lines.map((line) => <div><dt>{line.name}</dt><dd>{gib(line.bytes)}</dd></div>)}
         <div><dt>Peak, in {plan.memory.peak_stage}</dt><dd>{gib(plan.memory.peak_bytes)} of {gib(plan.memory.capacity_bytes)}</dd></div></dl></section>}
+      {plan.plan_b?.length > 0 && <section class="card is-wrapped"><h2>If this plan fails</h2><Table label="Other plans" empty="" numbers={2} head={["Plan", "With", "Time per clip", "Per month"]}
+        rows={plan.plan_b.map((each) => [each.name, [each.what, each.note].filter(Boolean).join(", "), seconds(each.seconds), usd(each.usd_per_month)])} /></section>}
+      <Lines title="Assumptions" lines={plan.assumptions} />
+      <Lines title="Sources of the figures" lines={plan.sources} />
       <details class="card"><summary>{plan.rejected.length} machines that do not fit</summary><ul class="plain">{plan.rejected.map((each) => <li><strong>{each.name}</strong> {each.reason}</li>)}</ul></details>
     </div>
   );

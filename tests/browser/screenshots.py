@@ -1,12 +1,19 @@
-"""Writes the screenshots of the console that the docs show: `make screenshots`."""
+"""Writes the screenshots of the console that the docs show: `make screenshots`.
+
+A server with the shipped model renders every clip in them. Its history is moved into the past between two
+rounds, so that the plots of an hour do not need an hour.
+"""
 
 import re
+import sqlite3
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from filmgate.database import DEFAULT_FILE
 from tests.browser.chromium import FLAGS, find_chromium
 from tests.server_process import ServerProcess
 from tests.waiting import wait_until
@@ -57,16 +64,28 @@ DELETE = """async ([id, key]) => {
 # The plot of the queue has something to show.
 HAS_PLOT = "document.querySelector('.chart polyline')?.points.numberOfItems >= 6"
 COUNT_PICTURES = "[...document.querySelectorAll('.picture img')].filter((image) => image.complete).length"
-# A deadline that a busy machine without a GPU meets.
-SETTINGS = {"FILMGATE_API__USD_PER_GPU_HOUR": "2.5", "FILMGATE_ADMISSION__SLO_SECONDS": "900"}
-LEFT_OVER = """async () => {
-    const videos = (await (await fetch("/v1/videos?limit=100")).json()).data;
-    return videos.filter((video) => video.status !== "completed").map((video) => video.id);
-}"""
+SETTINGS = {
+    # The cards of the package, as users have them.
+    "FILMGATE_ADMISSION__MODELS_FILE": "",
+    "FILMGATE_API__USD_PER_GPU_HOUR": "2.5",
+    # A deadline that a busy machine without a GPU meets.
+    "FILMGATE_ADMISSION__SLO_SECONDS": "900",
+    # A job whose worker is killed fails.
+    "FILMGATE_QUEUE__MAX_ATTEMPTS": "1",
+}
 COUNT_WORKERS = "async () => (await (await fetch('/v1/workers')).json()).data.length"
-COUNT_CLIPS = "async () => (await (await fetch('/v1/videos')).json()).data.length"
+# How many clips of `design` and `news` each round renders.
+ROUNDS = [(1, 1), (1, 2), (2, 2), (0, 1), (1, 3), (1, 1)]
+# In two steps: the key of a moved row may still belong to another one.
+MOVE = [
+    "UPDATE {} SET interval_at = -(interval_at - 300) WHERE width_seconds = 300",
+    "UPDATE {} SET interval_at = -interval_at WHERE width_seconds = 300 AND interval_at < 0",
+]
 CONTENT = {"tenants": "td", "docs": ".operation", "metrics": ".metrics dt", "service": ".chart svg"}
-STATUS = "async (id) => (await (await fetch(`/v1/videos/${id}`)).json()).status === 'completed'"
+STATUS = """async ([id, key]) => {
+    const headers = key ? {Authorization: `Bearer ${key}`} : {};
+    return (await (await fetch(`/v1/videos/${id}`, {headers})).json()).status;
+}"""
 
 
 def add_tenants(page):
@@ -75,14 +94,43 @@ def add_tenants(page):
     return [page.evaluate(ADD_TENANT, body) for body in teams]
 
 
-def fill(page, url):
-    """Wait for the worker and render a clip for every prompt, unless the data folder has them."""
-    page.goto(url)
+def render(page, prompts, key=None):
+    """Create clips and wait until they are ready."""
+    ids = [page.evaluate(CREATE, [prompt, "1", key]) for prompt in prompts]
+    for video in ids:
+        wait_until(lambda video=video: page.evaluate(STATUS, [video, key]) == "completed", 600, interval=0.2)
+
+
+def lose_worker(page, server, key):
+    """Kill the worker while it renders: the job fails, and the server starts another worker."""
+    job = [page.evaluate(CREATE, [PROMPTS[0], "4", key]), key]
+    wait_until(lambda: page.evaluate(STATUS, job) == "in_progress", 300, interval=0.1)
+    server.worker().kill()
+    wait_until(lambda: page.evaluate(STATUS, job) == "failed", 300, interval=0.5)
+
+
+def move_into_the_past(folder):
+    """What happened in the current 5 minutes happened in those before them, and so on."""
+    with closing(sqlite3.connect(folder / "data" / DEFAULT_FILE, timeout=60)) as database, database:
+        for table in ("job_history", "device_history"):
+            for statement in MOVE:
+                database.execute(statement.format(table))
+
+
+def fill(page, server, folder):
+    """The clips of the gallery, and an hour of three tenants with a lost worker and a cancelled job."""
+    page.goto(server.url)
+    keys = add_tenants(page)
     wait_until(lambda: page.evaluate(COUNT_WORKERS), 300, interval=0.5)
-    cancel_jobs(page, [(video, None) for video in page.evaluate(LEFT_OVER)])  # of an interrupted call
-    if page.evaluate(COUNT_CLIPS) == 0:
-        ids = [page.evaluate(CREATE, [prompt, "1", None]) for prompt in reversed(PROMPTS)]
-        wait_until(lambda: page.evaluate(STATUS, ids[-1]), 1200, interval=0.5)
+    for number, counts in enumerate(ROUNDS):
+        move_into_the_past(folder)
+        for key, count in zip(keys, counts, strict=True):
+            render(page, PROMPTS[:count], key)
+        if number == 1:
+            lose_worker(page, server, keys[0])
+    cancel_jobs(page, [(page.evaluate(CREATE, [PROMPTS[0], "4", keys[1]]), keys[1])])
+    move_into_the_past(folder)
+    render(page, reversed(PROMPTS))
 
 
 def take(page, url, name):
@@ -140,13 +188,12 @@ def shoot(context, url, view, folder):
 
 
 def main(folder, data):
-    """Write the screenshots. `data` keeps the clips and the history for the next call."""
     with sync_playwright() as playwright:
         server = ServerProcess(data, "--open", model="flipbook", **SETTINGS)
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=FLAGS)
         try:
             with browser.new_page() as page:
-                fill(page, server.url)
+                fill(page, server, data)
             for view, options in VIEWS.items():
                 with browser.new_context(**options) as context:
                     shoot(context, server.url, view, folder)
@@ -157,4 +204,4 @@ def main(folder, data):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        main(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else temporary))
+        main(Path(sys.argv[1]), Path(temporary))
