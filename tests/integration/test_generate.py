@@ -3,13 +3,17 @@
 import io
 import json
 import sys
+from unittest.mock import ANY
 
 import av
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import filmgate
 from filmgate.cli import main
+from filmgate.models.names import shipped_folder
 from tests.commands import run_filmgate
 from tests.full_disk import full_disk
 
@@ -63,6 +67,24 @@ def test_no_other_file_is_left_beside_the_clip_and_its_stills(generated):
         assert thumbnail.size == (64, 64)
 
 
+def test_a_lora_file_changes_the_clip_by_its_scale(tmp_path, run):
+    layer = "transformer.blocks.0.attn1.to_q"
+    size = load_file(next((shipped_folder("miniature") / "transformer").glob("*.safetensors")))[
+        layer.removeprefix("transformer.") + ".weight"
+    ].shape
+    down, up = torch.ones(2, size[1]), torch.ones(size[0], 2)
+    weights = {f"{layer}.lora_A.weight": down, f"{layer}.lora_B.weight": up}
+    save_file(weights, tmp_path / "style 1.safetensors")
+    clips = {}
+    for lora in ("", "style 1.safetensors:0", "style 1.safetensors"):
+        options = ("--model", "miniature", *TINY, "--seed", "1", "-o", "clip.mp4")
+        assert run("a red ball", *options, *(("--lora", lora) if lora else ())) == (0, ANY)
+        clips[lora] = (tmp_path / "clip.mp4").read_bytes()
+    plain, scaled, whole = clips.values()
+    assert plain == scaled
+    assert plain != whole
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -78,6 +100,7 @@ def test_no_other_file_is_left_beside_the_clip_and_its_stills(generated):
         (("--model", "./empty"), 2, "model_index.json"),
         (("--model", "./broken"), 1, "cannot be loaded"),
         (("--image", "missing.png"), 2, "--image"),
+        (("--lora", "missing.safetensors:0.5"), 2, "--lora: there is no file 'missing.safetensors'"),
         (("-o", "."), 2, "--output"),
     ],
 )

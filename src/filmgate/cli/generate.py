@@ -19,6 +19,7 @@ from filmgate.models.requests import Upload, VideoRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from filmgate.models.adapters import AdapterRegistry
     from filmgate.models.names import NamedModel
     from filmgate.pipeline.render import RenderReport
     from filmgate.settings import Settings
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "flipbook"
 _SUFFIXES = (".mp4", ".m4v")
 
+Lora = Annotated[
+    list[str] | None,
+    typer.Option(help="LoRA: a safetensors file, hub id, s3://... or known name, with :SCALE. Repeatable."),
+]
+Steps = Annotated[int | None, typer.Option(help="Denoising steps.")]
+Seed = Annotated[int | None, typer.Option(help="The same seed renders the same clip on the same machine.")]
+Prompts = Annotated[Path | None, typer.Option(help="File with one prompt per line, instead of PROMPT.")]
 PixelFormat = Annotated[
     str | None,
     typer.Option(help="yuv420p, yuv420p10, yuv422p or yuv422p10. Browsers play yuv420p only."),
@@ -47,15 +55,14 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     seconds: Annotated[float | None, typer.Option(help="Length of the clip in seconds.")] = None,
     frames: Annotated[int | None, typer.Option(help="Length in frames, instead of --seconds.")] = None,
     fps: Annotated[int | None, typer.Option(help="Frames per second.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Denoising steps.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed renders the same clip on the same machine.")
-    ] = None,
+    steps: Steps = None,
+    seed: Seed = None,
     guidance: Annotated[float | None, typer.Option(help="How closely the clip follows the prompt.")] = None,
     quality: Annotated[
         str | None, typer.Option(help="full, balanced or draft: fewer passes at a stated difference.")
     ] = None,
     pixel_format: PixelFormat = None,
+    lora: Lora = None,
     negative: Annotated[str, typer.Option(help="What the clip should not show.")] = "",
     image: Annotated[Path | None, typer.Option(help="Image to start from.")] = None,
     thumbnail: Annotated[Path | None, typer.Option(help="Also write the middle frame to this file.")] = None,
@@ -66,9 +73,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
         int,
         typer.Option("-n", min=1, help="Clips per prompt: clip-1.mp4, clip-2.mp4, ... The seed counts up."),
     ] = 1,
-    prompts: Annotated[
-        Path | None, typer.Option(help="File with one prompt per line, instead of PROMPT.")
-    ] = None,
+    prompts: Prompts = None,
     data: Data = None,
     is_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -91,7 +96,7 @@ def generate(  # noqa: PLR0913, PLR0917 - one argument per flag of the contract
     )
     batch = Batch(wanted, texts, count, (thumbnail, spritesheet))
     check_output(output, is_single=batch.is_single, is_json=is_json)
-    produce(batch, output, settings_with(data), is_json=is_json)
+    produce(batch, output, settings_with(data), lora or [], is_json=is_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +133,26 @@ class Batch:
             yield ClipTask(request, output.with_name(name) if output.name else output)
 
 
-def produce(batch: Batch, output: Path, settings: "Settings", *, is_json: bool) -> None:
+def produce(batch: Batch, output: Path, settings: "Settings", loras: list[str], *, is_json: bool) -> None:
     """Render the batch and print the reports."""
+    from filmgate.cli.lora import read_adapters
     from filmgate.models.names import check_location, name_model
     from filmgate.models.weights.location import is_remote
+    from filmgate.tenants.base import LOCAL_TENANT
 
     named = name_model(batch.wanted.model or DEFAULT_MODEL)
     check_location(named.location)
     is_piped, model = str(output) == "-", named.name
-    batch = replace(batch, wanted=replace(batch.wanted, model=model))
+    adapters, lora = read_adapters(loras, model, settings.models.adapters_file)
+    wanted = replace(batch.wanted, model=model, lora=lora)
+    batch = replace(batch, wanted=adapters.resolve(wanted, LOCAL_TENANT) if lora else wanted)
     if is_remote(named.location):
         report_data_folder(settings)  # the pulled model stays there
     with TemporaryDirectory(prefix="filmgate-") as folder:
         target = Path(folder) / "clip.mp4" if is_piped else output
         tasks = list(batch.tasks(target))
         warnings = check_before_loading(tasks, settings)
-        done = render_all(tasks, named, batch.stills, settings)
+        done = render_all(tasks, named, batch.stills, settings, adapters)
         if is_piped:
             with target.open("rb") as clip:
                 shutil.copyfileobj(clip, sys.stdout.buffer)
@@ -166,8 +175,10 @@ def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> l
         raise UsageError("give either PROMPT or --prompts FILE, not both", option="PROMPT")
     try:
         texts = [prompt] if file is None else file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise UsageError(f"{file} cannot be read as text", option="--prompts") from exc
+    except OSError as exc:
+        raise UsageError(f"{file} cannot be read: {exc.strerror}", option="--prompts") from exc
+    except UnicodeDecodeError as exc:
+        raise UsageError(f"{file} is not text in UTF-8", option="--prompts") from exc
     if file is not None:
         texts = [line for line in texts if line and line.strip()]
     found = [text for text in texts if text is not None and (text.strip() or has_image)]
@@ -211,6 +222,7 @@ def render_all(
     model: "NamedModel",
     stills: tuple[Path | None, Path | None],
     settings: "Settings",
+    adapters: "AdapterRegistry",
 ) -> "list[RenderReport]":
     """Load the model once and render every clip."""
     from filmgate.cli.progress import shown_progress
@@ -223,7 +235,7 @@ def render_all(
     paths = StillPaths(*stills)
     with (
         shown_progress(f"loading {model.name}") as control,
-        LocalModel(model, settings, pull_progress()) as loaded,
+        LocalModel(model, settings, pull_progress(), adapters) as loaded,
     ):
         return [loaded.render(task.request, task.path, paths, control) for task in tasks]
 

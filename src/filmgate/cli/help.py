@@ -16,6 +16,7 @@ _BY_NAME = {
     "instance": "INSTANCE",
     "instances": "INSTANCES",
     "key": "KEY",
+    "lora": "LORA",
     "model": "MODEL",
     "name": "NAME",
     "overlap": "TIME",

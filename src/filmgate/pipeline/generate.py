@@ -5,13 +5,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.checks import check_request
 from filmgate.models.names import NamedModel
 from filmgate.models.requests import VideoRequest
-from filmgate.models.weights import ensure_local, open_cache
+from filmgate.models.weights import ensure_adapter, ensure_local, open_cache
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control
 from filmgate.pipeline.encode.stills import StillPaths
+from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import load_model
 from filmgate.pipeline.render import Renderer, RenderReport
 from filmgate.pipeline.requests import to_clip_request
@@ -23,7 +25,11 @@ class LocalModel:
     """A model loaded in this process. Its weights are not evicted from the cache before `close`."""
 
     def __init__(
-        self, model: NamedModel, settings: Settings, on_pull: Callable[[int, int], None] | None = None
+        self,
+        model: NamedModel,
+        settings: Settings,
+        on_pull: Callable[[int, int], None] | None = None,
+        adapters: AdapterRegistry | None = None,
     ) -> None:
         self.name = model.name
         self._settings = settings
@@ -32,7 +38,12 @@ class LocalModel:
         folder = ensure_local(model.location, cache, self._held, on_pull)
         loaded = load_model(folder, settings.pipeline)
         self._limits = loaded.limits
-        self._renderer = Renderer(loaded, settings.pipeline)
+        known = adapters or AdapterRegistry()
+        read = AdapterCache(
+            lambda name: ensure_adapter(known.find(name).location, cache, self._held),
+            settings.models.adapter_cache_bytes,
+        )
+        self._renderer = Renderer(loaded, settings.pipeline, adapters=read)
 
     def __enter__(self) -> Self:
         return self
