@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from filmgate.cli import ORDER, app
+from filmgate.cli import ORDER, app, run_command
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,6 +122,16 @@ def test_help_lists_commands_in_the_order_people_need_them():
     assert listed[:9] == list(ORDER[:9])
     assert filmgate("jobs", "-h").returncode == 0
     assert "..." not in shown.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize("given", [None, "active"])
+def test_openmp_threads_wait_passively_unless_the_user_says_otherwise(monkeypatch, given):
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    with pytest.raises(SystemExit):
+        run_command(app, ["--version"])
+    assert os.environ["OMP_WAIT_POLICY"] == (given or "passive")
 
 
 def test_version_is_the_package_version():

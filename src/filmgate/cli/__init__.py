@@ -1,5 +1,6 @@
 """The `filmgate` command: one file per subcommand, each thin (parse, call, print)."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -141,6 +142,8 @@ def run_command(command: typer.Typer, arguments: Sequence[str] | None = None) ->
     Exit codes: 0 success, 1 failure, 2 bad usage; of a worker also 3: its GPU is broken, 4: its GPU or its
     weights have changed.
     """
+    # OpenMP reads it when torch is imported. Threads that spin while they wait take the cores from others.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         # typer would print its usage and two more lines before an error of its parser.
         sys.exit(command(arguments, command.info.name, standalone_mode=False) or 0)
