@@ -16,6 +16,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     page = (tmp_path / "index.html").read_text()
     assert "Troubleshooting" in page
+    # Without them, the search box does nothing in a page that is opened from a file.
+    assert 'src="javascripts/iframe-worker.js"' in page
+    assert (tmp_path / "search/search_index.js").read_text().startswith("var __index = {")
     assert not re.search(r'(?:src|href)="https?://(?!squidfunk)[^"]*\.(?:js|css|woff2?)"', page)
 
 
