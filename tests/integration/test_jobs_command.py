@@ -52,7 +52,7 @@ def test_a_cancelled_video_fails_the_watch(client, jobs):
     [
         (("show", "video_unknown"), 1, "error: no such video"),
         (("download", "video_x", "--variant", "poster"), 2, "--variant: 'poster' is not one of video"),
-        (("list", "--key-file", "missing.key"), 2, "missing.key cannot be read"),
+        (("list", "--key-file", "missing.key"), 2, "missing.key does not exist"),
     ],
 )
 def test_an_error_is_one_sentence(jobs, arguments, code, message):

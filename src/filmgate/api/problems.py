@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 
 from filmgate import errors
 from filmgate.scheduling.workers import WorkerNotFound
+from filmgate.settings.wording import in_plain_words
 from filmgate.telemetry.logs import Log
 
 log = Log("api")
@@ -123,15 +124,16 @@ def install_problems(app: FastAPI) -> None:
     async def on_invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         param = ".".join(str(part) for part in first["loc"][1:]) or None
-        return to_response(errors.InvalidField(first["msg"], option=param))
+        return to_response(errors.InvalidField(in_plain_words(first["msg"]), option=param))
 
     @app.exception_handler(HTTPException)
     async def on_http(_request: Request, error: HTTPException) -> JSONResponse:
-        codes = {404: "unknown_url", 405: "method_not_allowed"}
-        code = codes.get(error.status_code, "invalid_request")
-        return body(
-            error.status_code, str(error.detail), "invalid_request_error", code=code, headers=error.headers
-        )
+        known = {
+            404: ("unknown_url", "there is no such URL; /docs lists all of them"),
+            405: ("method_not_allowed", "this URL does not have this method; /docs lists all of them"),
+        }
+        code, message = known.get(error.status_code, ("invalid_request", str(error.detail)))
+        return body(error.status_code, message, "invalid_request_error", code=code, headers=error.headers)
 
 
 def internal_error() -> JSONResponse:

@@ -13,6 +13,7 @@ from filmgate.api.spool import SpooledUpload
 from filmgate.errors import InvalidField, JobNotFound, UnsupportedVerb
 from filmgate.jobs import JOB_ID_PATTERN, JobId, Route, RouteReason, ScreeningAction, Size, SourceKind, Stage
 from filmgate.models.requests import VideoRequest
+from filmgate.settings.wording import in_plain_words
 
 _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4}(\.\d{1,3})?$"}]}
 _WHOLE = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d{1,18}$"}]}
@@ -173,7 +174,7 @@ def _explain(form: type[Form], error: ErrorDetails) -> InvalidField:
         return InvalidField(f"{name} is not a field of this request{hint}", option=name)
     if error["type"] == "missing":
         return InvalidField(f"{name} is missing", option=name)
-    return InvalidField(f"{name}: {error['msg']}", option=name)
+    return InvalidField(f"{name}: {in_plain_words(error['msg'])}", option=name)
 
 
 Status = Literal["queued", "in_progress", "completed", "failed"]

@@ -61,5 +61,10 @@ def print_banner(settings: "Settings", has_worker: bool, port: int) -> None:  # 
         lines.append(f"The API key of the tenant `local` is in {key_file}")
         lines += ["", "Try it with curl:", "", banner.curl, "", "or with Python (pip install openai):", ""]
         lines.append(banner.python)
+    elif not settings.api.open:
+        lines.append(
+            "Requests need the API key of a tenant: `filmgate tenant list` shows the tenants, and "
+            "`filmgate tenant rotate NAME` creates a new key."
+        )
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()

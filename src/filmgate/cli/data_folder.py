@@ -58,5 +58,5 @@ def opened_database(settings: "Settings", *, may_create: bool = False) -> "Itera
         yield database
     finally:
         database.close()
-    place = database.engine.url.render_as_string(hide_password=True)
+    place = database.url.set(drivername=database.url.get_backend_name()).render_as_string(hide_password=True)
     typer.echo(f"database: {place if settings.queue.url else settings.data / DEFAULT_FILE}", err=True)

@@ -107,7 +107,14 @@ def open_client(url: str | None, key_file: Path | None, data: Path | None) -> "F
     chosen = key_file or (Path(settings.client.key_file) if settings.client.key_file else None)
     address = url or settings.client.url
     typer.echo(f"server: {address}", err=True)
-    return Filmgate(address, read_key_file(chosen or (data or settings.data) / KEY_FILE))
+    path = chosen or (data or settings.data) / KEY_FILE
+    if not path.exists():
+        raise UsageError(
+            f"the key file {path} does not exist; `filmgate serve` creates it in its data folder; "
+            "name that folder with --data, or another file with --key-file",
+            option="--data" if chosen is None else "--key-file",
+        )
+    return Filmgate(address, read_key_file(path))
 
 
 def print_video(video: "Video", *, is_json: bool) -> None:

@@ -20,7 +20,7 @@ _PLAIN: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Missing (?:option|argument) (.*?)\.(?: .*)?$", lambda found: f"{_name(found[1])} is missing"),
     (r"No such option: (\S+) \(Possible options: (.*)\)", r"there is no option \1; did you mean \2?"),
     (r"No such option: (\S+)", r"there is no option \1"),
-    (r"No such command '(.*?)'\. Did you mean (.*)\?", r"there is no command \1; did you mean \2?"),
+    (r"No such command '(.*?)'\. Did you mean '([\w-]+)'.*\?", r"there is no command \1; did you mean \2?"),
     (r"No such command '(.*?)'\.?", r"there is no command \1"),
     (r"Got unexpected extra argument(?:\(s\)|s)? \((.*)\)", r"unexpected argument: \1"),
     (r"Option '(.*?)' (.*?)\.?$", r"\1 \2"),

@@ -188,6 +188,8 @@ def rotate_key(
     with opened_registry(data) as registry:
         issued = registry.rotate(TenantId(name), seconds)
     print_key(issued, is_json=is_json)
+    ending = f"end in {overlap}" if seconds else "have ended; --overlap 24h would keep them for a day"
+    typer.echo(f"older keys of {name} {ending}", err=True)
 
 
 @tenant.command("enable")

@@ -52,8 +52,8 @@ class Site:
         """Raises SettingsError that names the setting that differs."""
         if differing := self.differences():
             raise SettingsError(
-                f"{' and '.join(differing)} of this process differ from those of the installation that uses "
-                "this database; set them (or `data`) as on the server, or run `filmgate keys adopt` if the "
+                f"this process has another {' and '.join(differing)} than the installation that uses "
+                "this database; use the server's (or its `data`), or run `filmgate keys adopt` if the "
                 "objects and keys were moved",
                 option=differing[0],
             )

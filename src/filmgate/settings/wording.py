@@ -9,6 +9,8 @@ _WORDS = (
     (r"Input should be greater than or equal to ", "must be at least "),
     (r"Input should be less than or equal to ", "must be at most "),
     (r"Input should be ", "must be "),
+    (r"String should have at least 1 character", "must not be empty"),
+    (r"String should have at most (\d+) characters", r"must have at most \1 characters"),
     (r"Value error, (.*?)\.?$", r"\1"),
 )
 

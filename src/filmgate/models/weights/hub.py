@@ -23,11 +23,11 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
-from filmgate.errors import ModelError, ModelUnavailable, UsageError
+from filmgate.errors import ModelError, UsageError
 from filmgate.models.weights.cache import Verification
 from filmgate.models.weights.fetch import ReportProgress
 from filmgate.models.weights.manifest import INDEX_FILE, FileRecord, Manifest, hash_file, parse_manifest
-from filmgate.models.weights.outages import find_outage
+from filmgate.models.weights.outages import find_outage, hub_unavailable
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -257,7 +257,7 @@ def _hub_errors(text: str) -> Iterator[None]:
         ) from exc
     except Exception as exc:  # the hub library raises errors of its HTTP client
         if outage := find_outage(exc):
-            raise ModelUnavailable(f"{outage} from the model hub for {text}; try again later") from exc
+            raise hub_unavailable(outage, text) from exc
         if isinstance(exc, HfHubHTTPError | OSError):
             raise ModelError(f"{text} cannot be pulled: {str(exc).partition(chr(10))[0]}") from exc
         raise

@@ -7,6 +7,8 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 # The root of the HTTP client's errors; the hub library decides whether that is httpx or httpx2.
 from huggingface_hub.errors import HTTPError as ClientError  # type: ignore[attr-defined]
 
+from filmgate.errors import ModelUnavailable
+
 REQUEST_TIMEOUT, TOO_MANY_REQUESTS, SERVER_ERRORS = 408, 429, 500
 
 
@@ -33,3 +35,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
+
+
+def hub_unavailable(outage: str, model: str) -> ModelUnavailable:
+    """The error for users: a machine may also be offline for good."""
+    return ModelUnavailable(
+        f"{outage} from the model hub for {model}; try again later, or without internet access name a folder "
+        "with the model: --model FOLDER"
+    )

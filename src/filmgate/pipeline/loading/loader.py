@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
-from filmgate.errors import ModelError, ModelUnavailable
+from filmgate.errors import ModelError
 from filmgate.models.limits import ModelLimits
 from filmgate.models.names import SHIPPED, check_location, shipped_folder
-from filmgate.models.weights.outages import find_outage
+from filmgate.models.weights.outages import find_outage, hub_unavailable
 from filmgate.pipeline.loading.families import family_of, known_pipelines
 from filmgate.pipeline.loading.families.base import Family, Pipeline
 from filmgate.pipeline.loading.limits import read_limits
@@ -123,7 +123,7 @@ def _from_pretrained(source: str, folder: Path, dtype: torch.dtype) -> Pipeline:
         )
     except Exception as exc:  # diffusers raises errors of every type
         if not is_local and (outage := find_outage(exc)):
-            raise ModelUnavailable(f"{outage} from the model hub for {source}; try again later") from exc
+            raise hub_unavailable(outage, source) from exc
         reason = str(exc).partition("\n")[0]
         raise ModelError(f"--model {source} cannot be loaded: {type(exc).__name__}: {reason}") from exc
     pipe.set_progress_bar_config(disable=True)
