@@ -63,6 +63,7 @@ export function Page({ title, lead, actions, children }) {
 export const createLink = (id) => post(`/v1/videos/${id}/stream-link`);
 export const streamLink = async (id) => (await createLink(id)).url;
 
+const RENEW_MILLISECONDS = 60_000;
 const LIVE_STAGES = new Set(["decode", "upload"]);
 
 const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -77,7 +78,9 @@ export function Player({ video, preview }) {
   const isDone = video.status === "completed";
   const isLive = video.status === "in_progress" && LIVE_STAGES.has(video.stage);
   const [width, height] = video.size.split("x").map(Number);
-  const store = () => streamLink(video.id).then((url) => setSource({ kind: "stored", url }), () => setSource(null));
+  const store = () => streamLink(video.id).then((url) => setSource({ kind: "stored", url, at: Date.now() }), () => setSource(null));
+  // A link expires while the tab stays open. A clip that cannot be played at all is not tried again at once.
+  const renew = () => { if (source.kind === "stored" && Date.now() - source.at > RENEW_MILLISECONDS) store(); };
 
   useEffect(() => {
     if (isLive && !source) {
@@ -100,7 +103,7 @@ export function Player({ video, preview }) {
     <div class={`player ${source || preview ? "" : "is-blank"}`} style={{ aspectRatio: `${width} / ${height}` }}>
       {source && video.status !== "failed" ? (
         <video key={source.kind} ref={element} src={source.url} poster={preview || undefined} muted autoPlay={source.kind === "live" || !isCalm()} playsInline controls
-          loop={source.kind === "stored" && !isCalm()} onEnded={() => isDone && source.kind === "live" && store()}
+          loop={source.kind === "stored" && !isCalm()} onEnded={() => isDone && source.kind === "live" && store()} onError={renew}
           aria-label={video.prompt ? `Clip: ${video.prompt}` : "Clip"} data-kind={source.kind} />
       ) : preview && video.status !== "failed" ? <img src={preview} alt="Preview of the clip" />
         : <Blank video={video} />}

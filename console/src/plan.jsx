@@ -13,7 +13,7 @@ function Answer({ plan }) {
   const dearest = Math.max(...plan.options.map((option) => option.usd_per_unit || 0), 1e-9);
   return (
     <div class="stack" aria-live="polite">
-      <section class="card verdict"><h2>Verdict</h2><p>{plan.verdict}</p>{plan.fleet?.reasons && <ul class="plain note">{plan.fleet.reasons.map((reason) => <li>{reason}</li>)}</ul>}</section>
+      <section class="card verdict"><h2>Verdict</h2><p>{plan.verdict}</p>{plan.fleet?.reasons && <ul class="plain note">{plan.fleet.reasons.map((reason) => <li>{reason[0].toUpperCase() + reason.slice(1)}.</li>)}</ul>}</section>
       {plan.cost && plan.time && plan.fleet && <div class="tiles">
         <Tile label="Per clip" value={usd(plan.cost.usd_per_clip)} note={`${usd(plan.cost.usd_per_month)} a month`} />
         <Tile label="Time per clip" value={seconds(plan.time.seconds_per_clip)} note={`${seconds(plan.time.low)} to ${seconds(plan.time.high)}`} />

@@ -49,7 +49,7 @@ function Operation({ path, method, operation, document }) {
   const text = curl(path, method, body && sample(body, document));
   return (
     <details class="card operation" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary><span class={`method is-${method}`}>{method.toUpperCase()}</span><code class="path">{path}</code><span class="note">{(operation.description || operation.summary).split(". ")[0].replace(/\.$/, "")}</span></summary>
+      <summary><span class={`method is-${method}`}>{method.toUpperCase()}</span><code class="path">{path}</code><span class="note">{(operation.description || operation.summary).split(/\.\s/)[0].replace(/\.$/, "")}</span></summary>
       {isOpen && <div class="stack">
         <p>{operation.description}</p>
         {operation.parameters?.length > 0 && <><h3>Parameters</h3><dl class="properties">{operation.parameters.map((each) => <div><dt><code>{each.name}</code>{each.required && <span class="need">required</span>}</dt><dd><code>{typeOf(each.schema, document)}</code> in {each.in}. {each.description}</dd></div>)}</dl></>}

@@ -31,7 +31,7 @@ VIEWS = {
     "-dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
     "-phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light", "device_scale_factor": 2},
 }
-# The pages of each view. The queue comes last: its screenshot needs jobs that wait.
+# The pages of each view.
 SHOTS = {
     "": ["create", "clips", "clip", "service", "tenants", "plan", "docs", "metrics", "queue"],
     "-dark": ["create", "clips", "service", "queue"],
@@ -174,16 +174,17 @@ def cancel_jobs(page, jobs):
         wait_until(lambda job=job: page.evaluate(DELETE, list(job)) in (200, 404), 300, interval=0.5)
 
 
-def shoot(context, url, view, folder):
+def shoot(context, url, names, target):
+    """Take pages; `target` is a path with a place for the name."""
     with context.new_page() as page:
         page.goto(url)
         keys = add_tenants(page)
         clip = page.evaluate("async () => (await (await fetch('/v1/videos')).json()).data[0].id")
         addresses = {"create": "/#/", "clip": f"/#/clips/{clip}", "docs": "/docs", "metrics": "/docs/metrics"}
-        for name in SHOTS[view]:
+        for name in names:
             jobs = add_jobs(page, keys) if name == "queue" else []
             take(page, url + addresses.get(name, f"/#/{name}"), name)
-            page.screenshot(path=folder / f"console-{name}{view}.png")
+            page.screenshot(path=str(target).format(name))
             cancel_jobs(page, jobs)
 
 
@@ -194,9 +195,12 @@ def main(folder, data):
         try:
             with browser.new_page() as page:
                 fill(page, server, data)
-            for view, options in VIEWS.items():
-                with browser.new_context(**options) as context:
-                    shoot(context, server.url, view, folder)
+            # The jobs of the queue are cancelled: the other pages come first in every view.
+            for is_queue in (False, True):
+                for view, options in VIEWS.items():
+                    names = [name for name in SHOTS[view] if (name == "queue") is is_queue]
+                    with browser.new_context(**options) as context:
+                        shoot(context, server.url, names, folder / f"console-{{}}{view}.png")
         finally:
             browser.close()
             server.stop()
