@@ -40,7 +40,8 @@ class Facts:
 class Subject(Generic[Question]):
     """One kind of question.
 
-    `problems` are the properties of an answer that do not hold. `harder` questions may not cost less.
+    `problems` are the properties of an answer that do not hold. `harder` questions may not cost less;
+    `usd_per_day` is their cost, None without an answer.
     `overrun` is the worst latency in a simulation with other arrivals, as a multiple of its limit; None
     without a limit.
     """
@@ -48,6 +49,7 @@ class Subject(Generic[Question]):
     name: str
     draw: Callable[[Catalog, int], Question]
     plan: Callable[[Question, Catalog, Calibration], Answer]
+    usd_per_day: Callable[[Question, Catalog, Calibration], float | None]
     problems: Callable[[Question, Answer], Iterator[str]]
     harder: Callable[[Question, Facts], Iterator[tuple[str, Question, Catalog]]]
     overrun: Callable[[Question, Answer, Facts, int], float | None]
@@ -126,7 +128,7 @@ def check_answers(
         found = list(subject.problems(question, answer))
         for name, harder, prices in subject.harder(question, facts):
             tally.compared += 1
-            found += cheaper(name, answer, subject.plan(harder, prices, calibration))
+            found += cheaper(name, answer, subject.usd_per_day(harder, prices, calibration))
         tally.problems += [f"{subject.name} question {seed}: {problem}" for problem in found]
         overrun = subject.overrun(question, answer, facts, CHECK_SEED + seed)
         if overrun is not None:
@@ -140,12 +142,10 @@ def fleet_size(answer: Answer) -> Fleet:
     return answer.fleet.size
 
 
-def cheaper(name: str, answer: Answer, harder: Answer) -> Iterator[str]:
+def cheaper(name: str, answer: Answer, after: float | None) -> Iterator[str]:
     """A harder question that costs less."""
-    if not harder.is_possible or harder.cost is None or answer.cost is None:
-        return
-    before, after = answer.cost.usd_per_day or 0.0, harder.cost.usd_per_day or 0.0
-    if after < before * (1 - ROUNDING):
+    before = answer.cost.usd_per_day if answer.cost else None
+    if before is not None and after is not None and after < before * (1 - ROUNDING):
         yield f"{name} costs {after:.2f} per day instead of {before:.2f}"
 
 

@@ -10,7 +10,7 @@ from filmgate.planner.answer import Answer
 from filmgate.planner.fleet.answer import LlmFleetAnswer, RequestArrivals
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.intervals import llm_upper_end
-from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.answer import llm_usd_per_day, plan_llm
 from filmgate.planner.llm.arrivals import pace_of
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import ENGINE, USABLE_SHARE
@@ -34,7 +34,9 @@ from filmgate.planner.report.numbers import seconds, usd
 
 def check_llm_plans(catalog: Catalog, calibration: Calibration, questions: int) -> PlanCheck:
     """Asks this many random questions about language models."""
-    subject = Subject("language-model", random_llm_question, plan_llm, _problems, _harder, _overrun)
+    subject = Subject(
+        "language-model", random_llm_question, plan_llm, llm_usd_per_day, _problems, _harder, _overrun
+    )
     return check_answers(subject, catalog, calibration, questions)
 
 

@@ -29,7 +29,7 @@ from filmgate.planner.plan_checks import (
     unbalanced,
 )
 from filmgate.planner.report.numbers import seconds, usd
-from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.answer import plan_video, video_usd_per_day
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
 
@@ -38,7 +38,7 @@ CHECK_ARRIVALS = 8000
 
 def check_plans(catalog: Catalog, calibration: Calibration, questions: int) -> PlanCheck:
     """Asks this many random questions about clips."""
-    subject = Subject("video", random_question, plan_video, _problems, _harder, _overrun)
+    subject = Subject("video", random_question, plan_video, video_usd_per_day, _problems, _harder, _overrun)
     return check_answers(subject, catalog, calibration, questions)
 
 

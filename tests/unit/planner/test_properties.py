@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.llm.answer import plan_llm
+from filmgate.planner.llm.answer import llm_usd_per_day, plan_llm
 from filmgate.planner.random_llm_plans import check_llm_plans, random_llm_question
 from filmgate.planner.random_plans import check_plans, random_question
-from filmgate.planner.video.answer import plan_video
+from filmgate.planner.video.answer import plan_video, video_usd_per_day
 
 QUESTIONS = 16
 LLM_QUESTIONS = 4
@@ -70,3 +70,12 @@ def test_every_possible_plan_has_a_plan_b_inside_its_jurisdiction(catalog, calib
             assert {way.name for way in answer.plan_b} >= {"another machine", "fewer steps", "the provider"}
         if answer.verdict.startswith("Use "):
             assert catalog.region(question.region).jurisdiction == "US"
+
+
+def test_the_cost_alone_is_that_of_the_answer(catalog, calibration):
+    clips, requests = random_question(catalog, 0), random_llm_question(catalog, 1)
+    video, llm = plan_video(clips, catalog, calibration), plan_llm(requests, catalog, calibration)
+    assert video_usd_per_day(clips, catalog, calibration) == video.cost.usd_per_day
+    assert llm_usd_per_day(requests, catalog, calibration) == llm.cost.usd_per_day
+    impossible = replace(requests, ttft_ms=0.001)
+    assert llm_usd_per_day(impossible, catalog, calibration) is None

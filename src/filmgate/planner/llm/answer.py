@@ -30,7 +30,7 @@ from filmgate.planner.llm.measured import measured_machines, without_measured
 from filmgate.planner.llm.memory import cache_capacity, usable_bytes
 from filmgate.planner.llm.plan_b import llm_plan_b
 from filmgate.planner.llm.question import LlmQuestion
-from filmgate.planner.llm.serving import LlmCandidate, decide_llm, evaluate_llm
+from filmgate.planner.llm.serving import LlmCandidate, confirmed_llm, decide_llm, evaluate_llm
 from filmgate.planner.llm.step_time import (
     decode_step,
     kv_bytes,
@@ -62,14 +62,8 @@ BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
     """The complete answer to a language-model question."""
-    elsewhere = check_residency(catalog, question.region, question.residency)
-    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
-    measured = measured_machines(question, catalog, calibration.constants)
-    machines = [*machines, *measured]
-    unusable = without_measured(unusable, measured)
-    outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
-    candidates = decide_llm(question, [o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
-    rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    machines, candidates, rejected = _ranked(question, catalog, calibration)
+    candidates = [confirmed_llm(one) if i == 0 else one for i, one in enumerate(candidates)]
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
         question=describe(question),
@@ -95,6 +89,26 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
         plan_b=llm_plan_b(question, candidates, cost, catalog, calibration),
         plots=llm_plots(question, best, cost, calibration),
     )
+
+
+def llm_usd_per_day(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> float | None:
+    """The cost of the answer alone, which is much faster; None if there is no answer or no price."""
+    _, candidates, _ = _ranked(question, catalog, calibration)
+    return candidates[0].usd_per_day if candidates else None
+
+
+def _ranked(
+    question: LlmQuestion, catalog: Catalog, calibration: Calibration
+) -> tuple[list[Machine], list[LlmCandidate], tuple[Rejected, ...]]:
+    """The machines, the candidates among them, cheapest first, and the rejections."""
+    elsewhere = check_residency(catalog, question.region, question.residency)
+    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    measured = measured_machines(question, catalog, calibration.constants)
+    machines = [*machines, *measured]
+    unusable = without_measured(unusable, measured)
+    outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
+    candidates = decide_llm(question, [o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
+    return machines, candidates, (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
 
 
 def describe(question: LlmQuestion) -> str:

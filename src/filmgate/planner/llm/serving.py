@@ -282,15 +282,14 @@ def decide_llm(
         elif (exact := simulated_llm(question, candidate, calibration)) is not None:
             found.append(exact)
             best = min(best, exact.usd_per_day or math.inf)
-    found.sort(key=_rank)
-    return [_confirmed(found[0]), *found[1:]] if found else []
+    return sorted(found, key=_rank)
 
 
 def _rank(candidate: LlmCandidate) -> tuple[float, float]:
     return candidate.usd_per_day or math.inf, candidate.between_tokens
 
 
-def _confirmed(one: LlmCandidate) -> LlmCandidate:
+def confirmed_llm(one: LlmCandidate) -> LlmCandidate:
     """The candidate with the number of further simulations that miss the target."""
     return replace(one, fleet=confirm(_demand(one), one.fleet)) if one.fleet else one
 

@@ -128,6 +128,11 @@ def risks(answer: Answer) -> list[str]:
         found.append(
             f"A clip may take {seconds(time.low)} to {seconds(time.high)}; measure one before you commit."
         )
+    if time and time.tokens:
+        found.append(
+            f"The time between tokens may be {seconds(time.low)} to {seconds(time.high)}; measure the model "
+            "before you commit."
+        )
     if time and time.is_extrapolated:
         found.append("The catalog has no run on this GPU: the time is extrapolated from other GPUs.")
     if memory and memory.capacity_bytes:

@@ -24,7 +24,7 @@ from filmgate.planner.fleet.sizing import MAX_UTILISATION
 from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.intervals import video_spread, widening
 from filmgate.planner.machines import check_residency, machines_for, unpriced_region
-from filmgate.planner.video.candidates import Candidate, decide, evaluate
+from filmgate.planner.video.candidates import Candidate, confirmed_candidate, decide, evaluate
 from filmgate.planner.video.cost import cost_answer, video_plots
 from filmgate.planner.video.fleet import video_fleet
 from filmgate.planner.video.managed import cheapest, quote_managed
@@ -46,11 +46,8 @@ ASSUMPTIONS = (
 
 def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
     """The complete answer to a video question."""
-    elsewhere = check_residency(catalog, question.region, question.residency)
-    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
-    outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
-    candidates = decide(question, [o for o in outcomes if isinstance(o, Candidate)])
-    rejected = (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
+    candidates, rejected = _ranked(question, catalog, calibration)
+    candidates = [confirmed_candidate(question, one) if i == 0 else one for i, one in enumerate(candidates)]
     blocked = question.not_with_filmgate()
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
@@ -82,6 +79,24 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
         plan_b=plan_b(question, candidates, quotes, catalog, calibration),
         plots=video_plots(question, best, quotes),
     )
+
+
+def video_usd_per_day(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> float | None:
+    """The cost of the answer alone, which is much faster; None if there is no answer or no price."""
+    candidates, _ = _ranked(question, catalog, calibration)
+    is_possible = candidates and not question.not_with_filmgate()
+    return candidates[0].bill.usd_per_day if is_possible and candidates[0].bill else None
+
+
+def _ranked(
+    question: VideoQuestion, catalog: Catalog, calibration: Calibration
+) -> tuple[list[Candidate], tuple[Rejected, ...]]:
+    """The candidates, cheapest first, and the rejections."""
+    elsewhere = check_residency(catalog, question.region, question.residency)
+    machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
+    outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
+    candidates = decide(question, [o for o in outcomes if isinstance(o, Candidate)])
+    return candidates, (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
 
 
 def _choose(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:

@@ -100,16 +100,15 @@ def decide(question: VideoQuestion, candidates: list[Candidate]) -> list[Candida
         if exact.fleet is not None:
             found.append(exact)
             best = min(best, exact.usd_per_clip(question) or math.inf)
-    return [
-        _confirmed(question, candidate) if i == 0 else candidate
-        for i, candidate in enumerate(rank(question, found))
-    ]
+    return rank(question, found)
 
 
-def _confirmed(question: VideoQuestion, candidate: Candidate) -> Candidate:
-    fleet, demand = candidate.fleet, demand_of(question, candidate.split)
+def confirmed_candidate(question: VideoQuestion, candidate: Candidate) -> Candidate:
+    """The candidate with the number of further simulations that miss the target."""
+    fleet = candidate.fleet
     if fleet is None:
         return candidate
+    demand = demand_of(question, candidate.split)
     if not fleet.is_scaled:
         return replace(candidate, fleet=confirm(fleet, demand))
     layout = layout_of(question, candidate.machine, candidate.split)
