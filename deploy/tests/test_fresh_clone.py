@@ -169,7 +169,7 @@ def test_a_model_of_ones_own_is_served_and_is_the_default(whole, tmp_path):
     server = whole.serve(tmp_path, "--model", f"mine={whole.shipped('miniature')}")
     data = ("--data", str(tmp_path / "data"))
     try:
-        server.wait_for_log('"message": "ready"', 300)
+        server.wait_for_log('"message": "ready"')
         with Filmgate(server.url, server.key) as client:
             small = {"size": "64x64", "seconds": 0.25, "steps": 1}
             assert client.generate("a red ball", tmp_path / "clip.mp4", **small).model == "mine"

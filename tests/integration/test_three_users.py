@@ -23,7 +23,7 @@ def served(tmp_path_factory):
     settings = {"FILMGATE_ADMISSION__SCALE_FROM_ZERO": "", "FILMGATE_ADMISSION__DEFAULT_MODEL": "flipbook"}
     model = f"miniature={shipped_folder('miniature')}"
     served = ServerProcess(tmp_path_factory.mktemp("day"), "--model", model, **settings)
-    served.wait_for_log('"message": "ready"', 120)
+    served.wait_for_log('"message": "ready"')
     yield served
     served.stop()
 
