@@ -93,7 +93,7 @@ class Heartbeat:
         try:
             reply = self._queue.heartbeat(self._lease, progress)
         except LeaseLost as exc:
-            self._log.warning("lease lost")
+            # Not logged here: a last heartbeat may also cross the end of a job that this worker completed.
             self._end = exc
             return
         except QueueUnavailable as exc:
