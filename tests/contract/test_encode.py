@@ -3,7 +3,10 @@
 import errno
 import gc
 import io
+import os
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import numpy as np
@@ -14,6 +17,7 @@ from filmgate.pipeline.encode import encoder as encode
 from filmgate.pipeline.encode import spool
 from filmgate.pipeline.encode.encoder import (
     HARDWARE,
+    SOFTWARE,
     ClipEncoder,
     EncodeOptions,
     accepts_options,
@@ -94,6 +98,20 @@ def test_hevc_encodes_sizes_that_corrupted_memory_in_x265(size):
     sink = WriteOnly()
     encoded(np.full((6, height * 3 // 2, width), 90, np.uint8), sink, codec="hevc")
     assert len(shown(sink.data)) == 6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's scheduling policies")
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_thread_gets_another_priority(codec):
+    """SVT-AV1 makes threads of root real-time threads: servers and browsers beside a test stood still."""
+    before = os.sched_getscheduler(0)
+    encoder = opened(WriteOnly(), 2, codec=codec)
+    encoder.write(moving(2))
+    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    assert {os.sched_getscheduler(thread) for thread in threads} == {before}
+    encoder.finish()
+    assert probe_encoder(codec, SOFTWARE[codec]) is None
+    assert os.sched_getscheduler(0) == before
 
 
 @pytest.mark.timeout(60, method="thread")

@@ -19,6 +19,7 @@ from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.encode.clip_file import ClipTarget
 from filmgate.pipeline.encode.frames import to_video_frame
 from filmgate.pipeline.encode.mux import ClipMuxer, Packets
+from filmgate.pipeline.encode.thread_priority import open_encoder
 from filmgate.pipeline.transfer.colour import YuvLayout, yuv_layout
 from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
 
@@ -93,6 +94,8 @@ class ClipEncoder:
     def write(self, frames: np.ndarray) -> None:
         """Encode frames [n, *frame_shape] of the layout. Raises EncodeError or WriteError."""
         with _translated():
+            if self._count == 0:
+                open_encoder(self._stream.codec_context)
             for planes in frames:
                 frame = to_video_frame(planes, self._layout)
                 if (frame.width, frame.height) != self._size:
@@ -211,6 +214,7 @@ def probe_encoder(codec: str, name: str, pixel_format: str = "yuv420p") -> str |
         grey = np.full(options.layout.frame_shape(256, 256), 1, np.uint8)
         frame = to_video_frame(grey, options.layout)
         frame.pts = 0
+        open_encoder(context)
         packets = [*context.encode(frame), *context.encode(None)]
     except UsageError:
         return f"it does not encode {pixel_format}"
@@ -225,7 +229,7 @@ def accepts_options(codec: str, name: str) -> bool:
         context = av.CodecContext.create(name, "w")
         assert isinstance(context, VideoCodecContext)
         configure(context, (256, 256), EncodeOptions(codec=codec))
-        context.open()
+        open_encoder(context)
     except UnknownCodecError:
         return False
     except (av.FFmpegError, OSError) as exc:
