@@ -6,9 +6,6 @@ from pathlib import Path
 
 # Set before torch is imported: with more OpenMP threads than idle cores, waiting threads slow the others.
 os.environ["OMP_NUM_THREADS"] = "1"
-# Prometheus and Alertmanager: on busy cores, the threads of their Go runtime were seen to wait for each other
-# in a loop for minutes.
-os.environ["GOMAXPROCS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 # One authority, which signs nothing: no test calls a public server, and each of a thousand HTTP clients would
 # read the 150 public authorities.

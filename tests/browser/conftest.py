@@ -18,8 +18,6 @@ def chromium():
         pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
     from playwright.sync_api import expect, sync_playwright
 
-    # With io_uring, the Node process of playwright was seen to use a whole core without end (Linux 6.18).
-    os.environ["UV_USE_IO_URING"] = "0"
     # An expectation waits for an event; the limit only ends a test that hangs.
     expect.set_options(timeout=LIMIT_SECONDS * 1e3)
     with sync_playwright() as playwright:

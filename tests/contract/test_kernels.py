@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 
@@ -132,7 +133,9 @@ def test_non_finite_frames_clear_the_flag(convert, value):
     convert(frames, out, sound)
     assert sound == 1
     frames[1, 1, 3, 5] = value
-    convert(frames, out, sound)
+    # A GPU makes a byte of NaN without a word. Triton's interpreter leaves that to numpy, which warns.
+    with np.errstate(invalid="ignore"):
+        convert(frames, out, sound)
     assert sound == 0
 
 
