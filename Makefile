@@ -36,7 +36,7 @@ demo: $(DEMO)
 # says otherwise: the tests start some hundred processes, which import the same modules.
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(STAMP) $(OLD_SDK)
-	$(PY) -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
+	$(PY) -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 check: format lint types layers deploy-check test
 

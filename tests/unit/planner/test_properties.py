@@ -12,7 +12,7 @@ from filmgate.planner.random_llm_plans import check_llm_plans, random_llm_questi
 from filmgate.planner.random_plans import check_plans, random_question
 from filmgate.planner.video.answer import plan_video, video_usd_per_day
 
-QUESTIONS = 16
+QUESTIONS = 10
 LLM_QUESTIONS = 4
 
 
