@@ -48,7 +48,7 @@ def test_a_worker_renders_playable_clips_of_a_model_without_a_card_and_drains(tm
 def check_log(log, trace_id):
     lines = [json.loads(line) for line in log.splitlines()]
     messages = [line.get("message") for line in lines if line["logger"] == "filmgate.worker"]
-    assert (messages[0], messages[-1]) == ("ready", "drained")
+    assert (*messages[:2], messages[-1]) == ("loading a model", "ready", "drained")
     assert {line["trace_id"] for line in lines if "job_id" in line} == {trace_id}
     assert PROMPT not in log
 

@@ -216,6 +216,7 @@ class GpuRunner:
 
     def _load(self, name: str) -> Loaded:
         started = time.monotonic()
+        log.info("loading a model", model=name)  # minutes for a large one, in which nothing else is logged
         model = load_model(self._locations[name], self._settings)
         card = self._cards.get(name)
         # The files of a version do not change while a process runs: they are read once.
