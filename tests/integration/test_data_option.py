@@ -103,6 +103,12 @@ def test_a_command_that_only_reads_says_that_the_folder_does_not_exist(run, tmp_
     assert err == f"data folder: {tmp_path / 'elsewhere'} (does not exist yet; `filmgate serve` creates it)\n"
 
 
+def test_a_service_on_postgresql_needs_no_data_folder(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("FILMGATE_QUEUE__URL", "postgresql://127.0.0.1/filmgate")
+    code, _, err = run("config", "--data", "elsewhere")
+    assert (code, err) == (0, f"data folder: {tmp_path / 'elsewhere'}\n")
+
+
 def test_the_given_folder_is_the_one_that_is_used(run, tmp_path):
     folder = tmp_path / "mine"
     open_database(QueueSettings(), folder).close()

@@ -28,7 +28,8 @@ def settings_with(data: Path | None) -> "Settings":
 
 def report_data_folder(settings: "Settings") -> None:
     """Print the data folder on stderr, so that nobody works on another one unknowingly."""
-    missing = "" if settings.data.is_dir() else " (does not exist yet; `filmgate serve` creates it)"
+    is_needed = not settings.queue.url and not settings.data.is_dir()
+    missing = " (does not exist yet; `filmgate serve` creates it)" if is_needed else ""
     typer.echo(f"data folder: {settings.data.absolute()}{missing}", err=True)
 
 
