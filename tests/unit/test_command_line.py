@@ -126,12 +126,15 @@ def test_help_lists_commands_in_the_order_people_need_them():
 
 @pytest.mark.parametrize("given", [None, "active"])
 def test_openmp_threads_wait_passively_unless_the_user_says_otherwise(monkeypatch, given):
-    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, given or "")
+    monkeypatch.delenv("GOMP_SPINCOUNT")
     if given is None:
         monkeypatch.delenv("OMP_WAIT_POLICY")
     with pytest.raises(SystemExit):
         run_command(app, ["--version"])
     assert os.environ["OMP_WAIT_POLICY"] == (given or "passive")
+    assert os.environ.get("GOMP_SPINCOUNT") == (None if given == "active" else "2000")
 
 
 def test_version_is_the_package_version():
