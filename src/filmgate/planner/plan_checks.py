@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
@@ -55,9 +55,9 @@ class Subject(Generic[Question]):
     overrun: Callable[[Question, Answer, Facts, int], float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlanCheck:
-    """The result of many random questions.
+    """The result of many random questions, counted while they are asked.
 
     `late` verdicts miss their target in a simulation with arrivals that the planner did not use, at the upper
     end of the interval and with the spare machines lost. `problems` are properties that do not hold.
@@ -81,59 +81,35 @@ class PlanCheck:
         """Every property holds, at least 95 % of the verdicts are feasible, and the others are flagged."""
         return not self.problems and self.late_share <= MAX_LATE and not self.late_unflagged
 
-
-@dataclass
-class _Tally:
-    """Counts while questions are asked."""
-
-    possible: int = 0
-    with_target: int = 0
-    late: int = 0
-    late_unflagged: int = 0
-    flagged: int = 0
-    compared: int = 0
-    problems: list[str] = field(default_factory=list)
-
     def count_lateness(self, overrun: float, *, is_flagged: bool) -> None:
+        """Count a verdict whose worst latency is this multiple of its limit."""
         is_late = overrun > 1 + ROUNDING
         self.with_target += 1
         self.late += is_late
         self.flagged += is_flagged
         self.late_unflagged += is_late and not is_flagged
 
-    def result(self, questions: int) -> PlanCheck:
-        return PlanCheck(
-            questions=questions,
-            possible=self.possible,
-            with_target=self.with_target,
-            late=self.late,
-            late_unflagged=self.late_unflagged,
-            flagged=self.flagged,
-            compared=self.compared,
-            problems=tuple(self.problems),
-        )
-
 
 def check_answers(
     subject: Subject[Question], catalog: Catalog, calibration: Calibration, questions: int
 ) -> PlanCheck:
     """Asks this many random questions and checks every answer, alone and against harder questions."""
-    tally, facts = _Tally(), Facts(catalog, calibration, dearer_catalog(catalog))
+    check, facts = PlanCheck(questions), Facts(catalog, calibration, dearer_catalog(catalog))
     for seed in range(questions):
         question = subject.draw(catalog, seed)
         answer = subject.plan(question, catalog, calibration)
         if not answer.is_possible:
             continue
-        tally.possible += 1
+        check.possible += 1
         found = list(subject.problems(question, answer))
         for name, harder, prices in subject.harder(question, facts):
-            tally.compared += 1
+            check.compared += 1
             found += cheaper(name, answer, subject.usd_per_day(harder, prices, calibration))
-        tally.problems += [f"{subject.name} question {seed}: {problem}" for problem in found]
+        check.problems += tuple(f"{subject.name} question {seed}: {problem}" for problem in found)
         overrun = subject.overrun(question, answer, facts, CHECK_SEED + seed)
         if overrun is not None:
-            tally.count_lateness(overrun, is_flagged=fleet_size(answer).late_runs > 0)
-    return tally.result(questions)
+            check.count_lateness(overrun, is_flagged=fleet_size(answer).late_runs > 0)
+    return check
 
 
 def fleet_size(answer: Answer) -> Fleet:
@@ -175,6 +151,15 @@ def disagreeing(answer: Answer, figures: Mapping[str, str]) -> Iterator[str]:
         )
     if answer.verdict not in texts["record"]:
         yield "the verdict is not in the record"
+
+
+def fleet_and_cost(answer: Answer) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Both parts of the JSON of a possible plan."""
+    document = answer.as_json()
+    fleet, cost = document["fleet"], document["cost"]
+    assert isinstance(fleet, Mapping), "a possible plan has a fleet"
+    assert isinstance(cost, Mapping), "a possible plan has a cost"
+    return fleet, cost
 
 
 def disagreeing_json(pairs: Sequence[tuple[str, float, float | None]]) -> Iterator[str]:

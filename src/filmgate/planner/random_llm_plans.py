@@ -1,7 +1,7 @@
 """Random questions about language models, and the properties that every answer must have."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
@@ -25,6 +25,7 @@ from filmgate.planner.plan_checks import (
     check_answers,
     disagreeing,
     disagreeing_json,
+    fleet_and_cost,
     fleet_size,
     unbalanced,
 )
@@ -132,10 +133,7 @@ def _too_slow(question: LlmQuestion, arrivals: RequestArrivals) -> Iterator[str]
 
 
 def _disagreeing_json(answer: Answer) -> Iterator[str]:
-    document, size = answer.as_json(), fleet_size(answer)
-    fleet, cost = document["fleet"], document["cost"]
-    assert isinstance(fleet, Mapping), "a possible plan has a fleet"
-    assert isinstance(cost, Mapping), "a possible plan has a cost"
+    (fleet, cost), size = fleet_and_cost(answer), fleet_size(answer)
     assert answer.cost is not None, "a possible plan has a cost"
     pairs = (
         ("instances", fleet["instances"], size.instances),
