@@ -142,7 +142,8 @@ def test_a_clip_may_be_written_to_stdout_and_scaled(monkeypatch, capfdbinary, tm
     monkeypatch.setattr(sys, "argv", ["filmgate", "generate", "a cat", "-o", "-", *tiny])
     with pytest.raises(SystemExit) as ended:
         main()
-    written = capfdbinary.readouterr().out
+    written, printed = capfdbinary.readouterr()
+    assert b"clip        stdout  (" in printed
     assert (ended.value.code, written[4:8], list(tmp_path.iterdir())) == (0, b"ftyp", [])
     with av.open(io.BytesIO(written)) as clip:
         assert (clip.streams.video[0].width, clip.streams.video[0].height) == (66, 70)

@@ -162,7 +162,9 @@ def produce(batch: Batch, output: Path, settings: "Settings", loras: list[str], 
         clips = [as_dict(report, model) | {"warnings": warnings} for report in done]
         typer.echo(json.dumps(clips[0] if len(clips) == 1 else {"clips": clips}))
     else:
-        typer.echo("\n\n".join(summary(report, model) for report in done), err=is_piped)
+        places = ["stdout" if is_piped else str(report.clip.path) for report in done]
+        texts = [summary(report, model, place) for report, place in zip(done, places, strict=True)]
+        typer.echo("\n\n".join(texts), err=is_piped)
 
 
 def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> list[str]:
@@ -282,13 +284,13 @@ def as_dict(report: "RenderReport", model: str) -> dict[str, object]:
     }
 
 
-def summary(report: "RenderReport", model: str) -> str:
-    """The report as text."""
+def summary(report: "RenderReport", model: str, place: str) -> str:
+    """The report as text; `place` is where the clip was written to."""
     clip, request, stages = report.clip, report.request, report.stage_seconds
     before_decode = sum(stages.values()) - stages["decode"]
     on_gpu = f"{report.peak_device_bytes / 2**30:.2f} GiB GPU, " if report.peak_device_bytes else ""
     rows = {
-        "clip": f"{clip.path}  ({clip.size_bytes / 1024:,.0f} KiB)",
+        "clip": f"{place}  ({clip.size_bytes / 1024:,.0f} KiB)",
         "video": f"{clip.shape.width}x{clip.shape.height}, {clip.shape.frames} frames at {request.fps} fps",
         "model": f"{model}, {request.steps} steps, quality {request.quality}, seed {request.seed}",
         "seconds": ", ".join(f"{stage} {s:.1f}" for stage, s in stages.items()),
