@@ -12,7 +12,7 @@ from filmgate.api.watch import Watch
 from filmgate.jobs import Job
 
 MAX_WAIT_SECONDS = 30
-_WAIT = re.compile(r"\bwait\s*=\s*\"?(\d{1,4})\b")
+_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d+)\"?\s*(?:[,;]|$)", re.IGNORECASE)
 
 
 def parse_wait(prefer: str | None) -> int:
