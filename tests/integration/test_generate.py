@@ -2,7 +2,9 @@
 
 import io
 import json
+import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import ANY
 
 import av
@@ -147,6 +149,16 @@ def test_a_clip_may_be_written_to_stdout_and_scaled(monkeypatch, capfdbinary, tm
     assert (ended.value.code, written[4:8], list(tmp_path.iterdir())) == (0, b"ftyp", [])
     with av.open(io.BytesIO(written)) as clip:
         assert (clip.streams.video[0].width, clip.streams.video[0].height) == (66, 70)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line_on_stderr(tmp_path):
+    command = [sys.executable, "-m", "filmgate", "generate", "a cat", "-o", "-"]
+    small = ["--model", "miniature", "--size", "64x64", "--frames", "5", "--steps", "1"]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*command, *small], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, last) == (1, "error: cannot write the clip to stdout: No space left on device")
 
 
 @pytest.mark.parametrize(

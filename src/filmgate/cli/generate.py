@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import shutil
 import sys
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ import typer
 
 from filmgate.cli.data_folder import Data, report_data_folder, settings_with
 from filmgate.cli.models import pull_progress
-from filmgate.errors import InvalidField, UsageError
+from filmgate.errors import InvalidField, UsageError, WriteError
 from filmgate.jobs import Size
 from filmgate.models.requests import Upload, VideoRequest
 
@@ -156,8 +157,7 @@ def produce(batch: Batch, output: Path, settings: "Settings", loras: list[str], 
         warnings = check_before_loading(tasks, settings)
         done = render_all(tasks, named, batch.stills, settings, adapters)
         if is_piped:
-            with target.open("rb") as clip:
-                shutil.copyfileobj(clip, sys.stdout.buffer)
+            _copy_to_stdout(target)
     if is_json:
         clips = [as_dict(report, model) | {"warnings": warnings} for report in done]
         typer.echo(json.dumps(clips[0] if len(clips) == 1 else {"clips": clips}))
@@ -165,6 +165,18 @@ def produce(batch: Batch, output: Path, settings: "Settings", loras: list[str], 
         places = ["stdout" if is_piped else str(report.clip.path) for report in done]
         texts = [summary(report, model, place) for report, place in zip(done, places, strict=True)]
         typer.echo("\n\n".join(texts), err=is_piped)
+
+
+def _copy_to_stdout(path: Path) -> None:
+    """Raises WriteError when the disk is full or the reader has gone."""
+    with path.open("rb") as clip:
+        try:
+            shutil.copyfileobj(clip, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        except OSError as exc:
+            # The interpreter writes what is left in the buffer when it ends, which would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise WriteError(f"cannot write the clip to stdout: {exc.strerror}") from exc
 
 
 def read_prompts(prompt: str | None, file: Path | None, *, has_image: bool) -> list[str]:
