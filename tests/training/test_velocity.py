@@ -4,18 +4,24 @@ import pytest
 import torch
 from diffusers import WanPipeline
 from training.flipbook.export import build_scheduler
-from training.flipbook.networks import TINY, build_text_encoder, build_transformer, build_vae
+from training.flipbook.networks import PATCH, TINY, build_text_encoder, build_transformer, build_vae
 from training.flipbook.tokenizer import build_tokenizer, tokenize
 from training.flipbook.velocity import (
     TEXT_LENGTH,
     encode_prompts,
-    from_tokens,
-    predict_velocity,
     rotary_tables,
+    run_transformer,
     to_tokens,
 )
 
 PROMPTS = ["a red ball bounces on the grass", "", "zog the unknown"]
+
+
+def from_tokens(tokens, channels, grid):
+    """The inverse of `to_tokens`; grid: latent frames, height, width."""
+    t, h, w = grid
+    x = tokens.view(-1, t, h // PATCH, w // PATCH, channels, PATCH, PATCH)
+    return x.permute(0, 4, 1, 2, 5, 3, 6).reshape(-1, channels, t, h, w)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,9 @@ def test_velocity_matches_the_stock_transformer(pipeline, prompt, grid):
     )
     stock = pipeline.transformer(latents, time, embeddings).sample
     rotary = rotary_tables(pipeline.transformer, grid)
-    ours = predict_velocity(pipeline.transformer, to_tokens(latents), time, prompt, rotary)
+    ours = run_transformer(
+        pipeline.transformer, to_tokens(latents), time, prompt.embeddings, prompt.bias, rotary
+    )
     assert stock.std() > 0.1
     torch.testing.assert_close(from_tokens(ours, TINY.latent_channels, grid), stock, atol=2e-5, rtol=1e-4)
 

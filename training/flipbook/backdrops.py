@@ -1,7 +1,7 @@
 """Paints the eight settings in muted colours. Each painter fills a batch of clips of one setting."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,6 +66,24 @@ def ridge(canvas: Canvas, level: float, height: float, wavelength: float) -> Ten
     )
 
 
+def cover_with_hills(
+    canvas: Canvas,
+    picture: Tensor,
+    hills: Sequence[tuple[float, int, float, float]],
+    *,
+    light: float,
+    shade: float,
+    depth: float,
+) -> Tensor:
+    """Hills from back to front, darker towards the bottom: level, colour, height and wavelength of each."""
+    for level, code, height, wavelength in hills:
+        edge = ridge(canvas, level, height, wavelength)
+        brightness = light - shade * ((canvas.y - edge) / 0.5).clamp(0, depth)
+        colour = (rgb(code, canvas.x) * brightness.unsqueeze(1)).clamp(0, 1)
+        picture = cover(picture, colour, below(canvas, edge))
+    return picture
+
+
 def specks(canvas: Canvas, cell: float, radius: float, drift: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One soft dot per grid cell, optionally moving down: its coverage and a random number per dot."""
     tables = canvas.random(0, 1, 4, 32, 32)
@@ -128,14 +146,8 @@ def paint_sea(canvas: Canvas) -> Tensor:
 
 def paint_meadow(canvas: Canvas) -> Tensor:
     sky = fade(canvas.depth / 0.6, 0xC9E1EC, 0xF1F4E6).expand(canvas.clips, -1, -1, -1, -1)
-    for level, code, height, length in (
-        (0.60, 0xBFD6AE, 0.035, 0.9),
-        (0.70, 0xA3C48F, 0.03, 1.3),
-        (0.82, 0x87AF74, 0.02, 1.7),
-    ):
-        hill = ridge(canvas, level, height, length)
-        shade = 1 - 0.5 * ((canvas.y - hill) / 0.5).clamp(0, 0.35)
-        sky = cover(sky, rgb(code, canvas.x) * shade.unsqueeze(1), below(canvas, hill))
+    hills = ((0.60, 0xBFD6AE, 0.035, 0.9), (0.70, 0xA3C48F, 0.03, 1.3), (0.82, 0x87AF74, 0.02, 1.7))
+    sky = cover_with_hills(canvas, sky, hills, light=1, shade=0.5, depth=0.35)
     blooms, chance = specks(canvas, 0.13, 0.014)
     return cover(
         sky,
@@ -148,14 +160,8 @@ def paint_meadow(canvas: Canvas) -> Tensor:
 
 def paint_snow(canvas: Canvas) -> Tensor:
     picture = fade(canvas.depth / 0.65, 0xB4C5DA, 0xDFE7F0).expand(canvas.clips, -1, -1, -1, -1)
-    for level, code, height, length in (
-        (0.62, 0xD3DEEB, 0.035, 0.8),
-        (0.72, 0xE4ECF4, 0.03, 1.2),
-        (0.85, 0xF0F4F9, 0.02, 1.6),
-    ):
-        hill = ridge(canvas, level, height, length)
-        shade = 1 - 0.22 * ((canvas.y - hill) / 0.5).clamp(0, 0.4)
-        picture = cover(picture, rgb(code, canvas.x) * shade.unsqueeze(1), below(canvas, hill))
+    hills = ((0.62, 0xD3DEEB, 0.035, 0.8), (0.72, 0xE4ECF4, 0.03, 1.2), (0.85, 0xF0F4F9, 0.02, 1.6))
+    picture = cover_with_hills(canvas, picture, hills, light=1, shade=0.22, depth=0.4)
     flakes, chance = specks(canvas, 0.17, 0.017, drift=0.16 * canvas.seconds)
     picture = picture.expand(-1, -1, flakes.shape[1], -1, -1)
     return cover(picture, rgb(0xFAFCFF, canvas.x), flakes * (chance > 0.3) * 0.9)
@@ -188,15 +194,8 @@ def paint_city(canvas: Canvas) -> Tensor:
 
 def paint_desert(canvas: Canvas) -> Tensor:
     sky = fade(canvas.depth / 0.6, 0xCFDDE0, 0xF4EAD6).expand(canvas.clips, -1, -1, -1, -1)
-    for level, code, height, length in (
-        (0.60, 0xE3CFA8, 0.04, 1.1),
-        (0.72, 0xD8BF95, 0.05, 0.85),
-        (0.85, 0xCBAE84, 0.035, 1.3),
-    ):
-        dune = ridge(canvas, level, height, length)
-        shade = 1.04 - 0.35 * ((canvas.y - dune) / 0.5).clamp(0, 0.45)
-        sky = cover(sky, (rgb(code, canvas.x) * shade.unsqueeze(1)).clamp(0, 1), below(canvas, dune))
-    return sky
+    dunes = ((0.60, 0xE3CFA8, 0.04, 1.1), (0.72, 0xD8BF95, 0.05, 0.85), (0.85, 0xCBAE84, 0.035, 1.3))
+    return cover_with_hills(canvas, sky, dunes, light=1.04, shade=0.35, depth=0.45)
 
 
 def paint_sunset(canvas: Canvas) -> Tensor:

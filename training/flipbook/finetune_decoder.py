@@ -4,7 +4,6 @@ The latents do not change, so the transformer of the same model folder needs no 
 the results of an interrupted call are at most half a minute old.
 """
 
-import argparse
 import copy
 import json
 import shutil
@@ -34,7 +33,7 @@ from training.flipbook.renderer import Format, Renderer, plan_scenes
 from training.flipbook.scenes import sample_held_out_scene
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
 from training.flipbook.train_vae import SQUARE, measure_reconstruction
-from training.flipbook.training_run import TrainingRun
+from training.flipbook.training_run import TrainingRun, stage_parser
 from training.flipbook.whole_clip import decode_latents, encode_clips
 
 TIMINGS = "variants.json"
@@ -307,25 +306,12 @@ def finetune(run: TrainingRun, model: Path, plan: FinetunePlan, box: TimeBox, ou
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
+    parser = stage_parser(__doc__)
     parser.add_argument(
         "--from", dest="model", type=Path, help="default: the folder `model` in the work folder"
     )
     parser.add_argument(
         "--out", type=Path, help="folder for the archive and the report; default: the work folder"
-    )
-    parser.add_argument(
-        "--seconds", type=float, required=True, help="wall-clock seconds of the training loop"
-    )
-    parser.add_argument(
-        "--until",
-        type=float,
-        default=1.0,
-        help="position in the whole schedule at which this call ends, 0 to 1",
-    )
-    parser.add_argument(
-        "--no-compile", action="store_true", help="run the plain decoder, without a benchmark of its variants"
     )
     options = parser.parse_args()
     run = TrainingRun.open(options.work)

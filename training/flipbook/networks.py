@@ -1,7 +1,6 @@
 """The three networks of Flipbook, in the diffusers Wan layout, and their sizes."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from diffusers import AutoencoderKLWan, WanTransformer3DModel
@@ -108,7 +107,3 @@ def build_text_encoder(sizes: Sizes, vocabulary: int) -> UMT5EncoderModel:
         eos_token_id=1,
     )
     return UMT5EncoderModel(config)
-
-
-def count_parameters(*models: Any) -> int:
-    return sum(weight.numel() for model in models for weight in model.parameters())

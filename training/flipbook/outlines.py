@@ -47,10 +47,10 @@ def polygon(x: Tensor, y: Tensor, corners: Sequence[Point], rounding: float = 0.
     return sign * nearest.sqrt() - rounding
 
 
-def starburst(count: int, outer: float, inner: float, turn: float = 0.0) -> list[Point]:
+def starburst(count: int, outer: float, inner: float) -> list[Point]:
     """The corners of a star with `count` points, the first one at the top."""
     radii = [outer, inner] * count
-    angles = [turn - math.pi / 2 + math.pi * index / count for index in range(2 * count)]
+    angles = [-math.pi / 2 + math.pi * index / count for index in range(2 * count)]
     return [
         (radius * math.cos(angle), radius * math.sin(angle))
         for radius, angle in zip(radii, angles, strict=True)

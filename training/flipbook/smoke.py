@@ -16,9 +16,10 @@ from PIL import Image
 
 from training.flipbook import build_pool, evaluate, export
 from training.flipbook.clip_formats import SHARES
-from training.flipbook.distill import DistillTrainer, Guidance
+from training.flipbook.distill import DistillTrainer
 from training.flipbook.networks import TINY, Sizes
 from training.flipbook.renderer import Format, Renderer, plan_scenes
+from training.flipbook.scenes import sample_training_scene
 from training.flipbook.sheet import catalogue_scenes, to_pixels
 from training.flipbook.time_box import TimeBox
 from training.flipbook.train_transformer import FlowPlan, FlowTrainer
@@ -85,7 +86,7 @@ def try_renderer(smoke: Smoke) -> None:
     Image.fromarray(to_pixels(torch.cat(rows, dim=2))[0]).save(smoke.out / "catalogue.png")
     batch = smoke.pool_plan.batch
     for size in list(SHARES)[:2]:
-        scenes = [build_pool.sample_training_scene(rng) for _ in range(batch)]
+        scenes = [sample_training_scene(rng) for _ in range(batch)]
         scene_plan = plan_scenes(scenes, size, rng)
         smoke.time_steps(
             f"render {size.width}x{size.height} x{batch}",
@@ -111,7 +112,7 @@ def try_flow(smoke: Smoke) -> None:
     trainer = FlowTrainer(smoke.run, smoke.sizes, smoke.flow_plan)
     smoke.time_steps("flow eager", trainer.train_step, 4)
     trainer.save()
-    student = DistillTrainer(smoke.run, smoke.sizes, smoke.flow_plan, Guidance())
+    student = DistillTrainer(smoke.run, smoke.sizes, smoke.flow_plan)
     smoke.time_steps("distill eager", student.train_step, 2)
     student.save()
 

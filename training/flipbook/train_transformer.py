@@ -1,19 +1,17 @@
 """Stage 3: trains the text encoder and the transformer by flow matching on the pool."""
 
-import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.flipbook.flow import Denoiser, Pool, RunningAverage, blend, sample_noise_level
+from training.flipbook.flow import Denoiser, Example, Pool, RunningAverage, blend, sample_noise_level
 from training.flipbook.muon import MuonWithAdamW, Rates
 from training.flipbook.networks import Sizes
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
-from training.flipbook.training_run import TrainingRun
+from training.flipbook.training_run import TrainingRun, stage_parser
 from training.flipbook.velocity import run_transformer
 
 RATES = Rates(matrices=3e-3, others=1e-3, weight_decay=0.01)
@@ -77,11 +75,14 @@ class FlowTrainer:
         level = sample_noise_level(self.plan.batch, device)
         noisy = blend(example.tokens, noise, level)
         with self.run.autocast():
-            prompt = self.denoiser.encode_prompt(example)
-            velocity = self.forward(
-                self.denoiser.transformer, noisy, 1000 * level, prompt.embeddings, prompt.bias, example.rotary
-            )
+            velocity = self.predict_velocity(self.denoiser, example, noisy, level)
         return F.mse_loss(velocity.float(), noise - example.tokens)
+
+    def predict_velocity(self, denoiser: Denoiser, example: Example, noisy: Tensor, level: Tensor) -> Tensor:
+        prompt = denoiser.encode_prompt(example)
+        return self.forward(
+            denoiser.transformer, noisy, 1000 * level, prompt.embeddings, prompt.bias, example.rotary
+        )
 
     def train_step(self) -> Tensor:
         loss = self.compute_loss()
@@ -120,17 +121,8 @@ class FlowTrainer:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument(
-        "--until",
-        type=float,
-        default=1.0,
-        help="position in the whole schedule at which this call ends, 0 to 1",
-    )
+    parser = stage_parser(__doc__)
     parser.add_argument("--batch", type=int, default=FlowPlan().batch)
-    parser.add_argument("--no-compile", action="store_true")
     options = parser.parse_args()
     plan = FlowPlan(batch=options.batch, is_compiled=not options.no_compile)
     trainer = FlowTrainer(TrainingRun.open(options.work), Sizes(), plan)

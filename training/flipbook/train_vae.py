@@ -1,6 +1,5 @@
 """Stage 1: trains the VAE from scratch, with a compression of 16 x 16 x 4, for a number of seconds."""
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -14,7 +13,7 @@ from training.flipbook.networks import Sizes, build_vae
 from training.flipbook.renderer import Format, Renderer, ScenePlan, Window, plan_scenes
 from training.flipbook.scenes import sample_held_out_scene, sample_training_scene
 from training.flipbook.time_box import Every, Pace, TimeBox, learning_rate_scale
-from training.flipbook.training_run import TrainingRun
+from training.flipbook.training_run import TrainingRun, stage_parser
 from training.flipbook.whole_clip import decode_latents, encode_clips, use_channels_last
 
 SQUARE = Format(256, 256, 33)
@@ -205,19 +204,7 @@ def load_vae(run: TrainingRun) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
-    parser.add_argument(
-        "--seconds", type=float, required=True, help="wall-clock seconds of the training loop"
-    )
-    parser.add_argument(
-        "--until",
-        type=float,
-        default=1.0,
-        help="position in the whole schedule at which this call ends, 0 to 1",
-    )
-    parser.add_argument("--no-compile", action="store_true")
-    options = parser.parse_args()
+    options = stage_parser(__doc__).parse_args()
     run = TrainingRun.open(options.work)
     trainer = VaeTrainer(run, Sizes(), VaePlan(is_compiled=not options.no_compile))
     trainer.resume()

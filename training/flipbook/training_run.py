@@ -1,5 +1,6 @@
 """What all training stages share: the work folder, the device, atomic checkpoints and the log."""
 
+import argparse
 import json
 import math
 import time
@@ -72,3 +73,20 @@ class TrainingRun:
     def synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def stage_parser(description: str | None) -> argparse.ArgumentParser:
+    """The options of a stage that trains by wall-clock time."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--work", type=Path, default=Path("out/flipbook"))
+    parser.add_argument(
+        "--seconds", type=float, required=True, help="wall-clock seconds of the training loop"
+    )
+    parser.add_argument(
+        "--until",
+        type=float,
+        default=1.0,
+        help="position in the whole schedule at which this call ends, 0 to 1",
+    )
+    parser.add_argument("--no-compile", action="store_true", help="train without torch.compile")
+    return parser

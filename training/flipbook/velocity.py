@@ -50,29 +50,11 @@ def to_tokens(latents: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 5, 1, 4, 6).reshape(batch, t * h * w // PATCH**2, channels * PATCH**2)
 
 
-def from_tokens(tokens: Tensor, channels: int, grid: tuple[int, int, int]) -> Tensor:
-    """The inverse of `to_tokens`; grid: latent frames, height, width."""
-    t, h, w = grid
-    x = tokens.view(-1, t, h // PATCH, w // PATCH, channels, PATCH, PATCH)
-    return x.permute(0, 4, 1, 2, 5, 3, 6).reshape(-1, channels, t, h, w)
-
-
 def rotary_tables(transformer: WanTransformer3DModel, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     """Cosines and sines of every token's position, per pair of features: [1, 1, tokens, head_width / 2]."""
     like = torch.empty(1, 1, *grid, device=transformer.rope.freqs_cos.device)
     cos, sin = transformer.rope(like)
     return cos[:, :, 0, 0::2].unsqueeze(1).float(), sin[:, :, 0, 1::2].unsqueeze(1).float()
-
-
-def predict_velocity(
-    transformer: WanTransformer3DModel,
-    tokens: Tensor,
-    time: Tensor,
-    prompt: EncodedPrompt,
-    rotary: tuple[Tensor, Tensor],
-) -> Tensor:
-    """The velocity (noise minus clip) of noisy tokens; time runs from 0 to 1000, as in the schedulers."""
-    return run_transformer(transformer, tokens, time, prompt.embeddings, prompt.bias, rotary)
 
 
 def run_transformer(
@@ -83,6 +65,7 @@ def run_transformer(
     bias: Tensor,
     rotary: tuple[Tensor, Tensor],
 ) -> Tensor:
+    """The velocity (noise minus clip) of noisy tokens; time runs from 0 to 1000, as in the schedulers."""
     x = F.linear(tokens, transformer.patch_embedding.weight.flatten(1), transformer.patch_embedding.bias)
     embedded_time, modulation, text, _ = transformer.condition_embedder(time, embeddings)
     modulation = modulation.unflatten(1, (6, -1))
