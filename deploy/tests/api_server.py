@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from deploy.tests.images import free_port
+from tests.server_process import free_port
 from tests.waiting import wait_until
 
 ASSETS = os.environ.get("KUBEBUILDER_ASSETS", "")

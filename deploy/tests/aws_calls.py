@@ -1,4 +1,4 @@
-"""Records boto3's calls, and says which permissions AWS asks for each."""
+"""Records boto3's calls, and lists the permissions that AWS requires for each."""
 
 from dataclasses import dataclass
 

@@ -56,8 +56,8 @@ def _render(options, chart, release):
     return Rendered([manifest for manifest in yaml.load_all(done.stdout, LOADER) if manifest])
 
 
-def render_values(name, *options, release="films"):
-    return render("--values", ROOT / f"deploy/values/{name}.yaml", *options, release=release)
+def render_values(name, *options):
+    return render("--values", ROOT / f"deploy/values/{name}.yaml", *options)
 
 
 def environment(container):

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tarfile
 from contextlib import contextmanager
@@ -121,12 +120,6 @@ def _in_cgroup2(command):
     if kind.stdout.strip() == "cgroup2fs":
         return command
     return ["unshare", "-m", "sh", "-c", 'mount -t cgroup2 none /sys/fs/cgroup && exec "$@"', "sh", *command]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def wait_until_ready(process, port, seconds):

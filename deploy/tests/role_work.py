@@ -35,7 +35,7 @@ from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
 from filmgate.providers import open_provider
 from filmgate.providers.doctor import examine_provider
-from filmgate.providers.invocations import open_invocations
+from filmgate.providers.invocations import SqlInvocations
 from filmgate.scheduling import open_queue, open_reader
 from filmgate.scheduling.base import AttemptFailure
 from filmgate.scheduling.wakers.sqs_doctor import examine_sqs
@@ -54,8 +54,8 @@ from filmgate.store.keys.doctor import check_kms
 from filmgate.store.s3.doctor import check_bucket
 from filmgate.store.s3.multipart import PART_BYTES
 from filmgate.telemetry.findings import Verdict
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.offboarding import opened_offboarding
 from filmgate.worker.pattern_runner import MODEL as PATTERN
 from filmgate.worker.retention import Retention
@@ -107,7 +107,7 @@ class Site:
                 store=open_store(settings.store, settings.data, keys),
                 queue=open_queue(database, keys, settings.queue),
                 reader=open_reader(database, keys),
-                tenants=open_tenants(database),
+                tenants=TenantRegistry(database),
             )
 
     def check(self):
@@ -197,7 +197,7 @@ def work_as_managed_worker(site):
     with opened_services(site.settings) as services:
         reader = open_reader(services.database, open_keys(site.settings.store, site.folder))
         managed = ManagedSite(
-            site.settings, services, reader, open_invocations(services.database),
+            site.settings, services, reader, SqlInvocations(services.database),
             open_provider(site.settings.provider),
         )  # fmt: skip
         (job,) = [job for job in reader.page(ACME).jobs if job.state is JobState.QUEUED]

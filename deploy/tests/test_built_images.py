@@ -1,4 +1,4 @@
-"""The images, built and run for real where buildah and podman are present (S2-44, S2-45)."""
+"""The images, built and run for real where buildah and podman are present."""
 
 import json
 import os
@@ -10,8 +10,9 @@ import pytest
 
 import filmgate
 from deploy.tests.constraints import normalise, read_constraints
-from deploy.tests.images import Images, free_port, missing_tools, wait_until_ready
+from deploy.tests.images import Images, missing_tools, wait_until_ready
 from tests.contract.test_kernels_compile import CASES, COMPILE
+from tests.server_process import free_port
 
 USER = 10001
 START_SECONDS = 120

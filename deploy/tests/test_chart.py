@@ -14,6 +14,8 @@ from deploy.tests.charts import CHART, ROOT, VALUES, containers, environment, re
 from deploy.tests.custom_resources import CustomResources
 from filmgate.cli import app
 from filmgate.settings import Settings, read_settings
+from filmgate.slo.gpu_alerts import GpuMetrics
+from filmgate.slo.rules import Release, rules_file
 from tests.prometheus import promtool
 
 VERSIONS = ("1.31.0", "1.37.0")
@@ -103,7 +105,6 @@ def test_filmgate_accepts_the_environment_of_every_container(path):
 
 @by_values
 def test_selectors_find_the_pods_and_disruption_budgets_leave_all_but_one(path):
-    """S0-29, S0-72"""
     rendered = render("--values", path)
     labels = {name: pod["metadata"]["labels"] for name, pod in rendered.pods.items()}
     for budget in rendered.of("PodDisruptionBudget"):
@@ -117,7 +118,6 @@ def test_selectors_find_the_pods_and_disruption_budgets_leave_all_but_one(path):
 
 
 def test_a_worker_has_one_gpu_with_equal_request_and_limit_and_time_to_drain():
-    """S0-28, S0-31, S2-23, S2-26"""
     pod = render_values("one-tenant").pods["films-worker-wan"]
     pull, worker = containers(pod)
     assert pull["args"] == ["models", "pull", "s3://weights/models/wan2.1-t2v-14b/v1/"]
@@ -134,7 +134,6 @@ def test_a_worker_has_one_gpu_with_equal_request_and_limit_and_time_to_drain():
 
 
 def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_for():
-    """S0-26, S0-45, S2-22"""
     rendered = render_values("one-tenant")
     pool = rendered.one("NodePool")["spec"]
     requirements = {r["key"]: r["values"] for r in pool["template"]["spec"]["requirements"]}
@@ -146,7 +145,7 @@ def test_the_node_pool_selects_the_true_gpu_and_its_label_is_what_workers_ask_fo
 
 
 def test_twenty_dedicated_tenants_share_no_node_role_or_name(tmp_path):
-    """S1-25: one release with dedicated workers for twenty tenants."""
+    """One release with dedicated workers for twenty tenants."""
     tenants = [f"tenant-{number}" for number in range(20)]
     base = yaml.safe_load((ROOT / "deploy/values/dedicated-workers.yaml").read_text())
     worker, pool = base["workers"].pop("wan-acme"), base["karpenter"]["nodePools"].pop("g7e-acme")
@@ -190,7 +189,6 @@ def test_probes_and_metrics_are_on_the_management_port_of_every_process():
 
 
 def test_dedicated_workers_of_a_tenant_have_a_role_nodes_and_scaling_of_their_own():
-    """S1-25, S1-26"""
     rendered = render_values("dedicated-workers", "--set", "keda.enabled=true")
     shared, own = (rendered.pods[f"films-worker-{name}"] for name in ("wan", "wan-acme"))
     assert own["spec"]["containers"][0]["args"][-2:] == ["--tenant", "acme"]
@@ -214,8 +212,9 @@ def test_dedicated_workers_of_a_tenant_have_a_role_nodes_and_scaling_of_their_ow
 def test_rules_dashboards_and_counters_are_those_of_the_commands(tmp_path):
     """The chart cannot run `filmgate slo`: `make docs` copies what it prints."""
     files = CHART / "files"
-    for name, options in {"rules": [], "rules-dcgm": ["--gpu-metrics", "dcgm"]}.items():
-        printed = CliRunner().invoke(app, ["slo", "rules", *options]).stdout
+    by_dcgm = ["--gpu-metrics", "dcgm", "--dcgm-label", "gpus=RELEASE"]
+    for name, options in {"rules": [], "rules-dcgm": by_dcgm}.items():
+        printed = CliRunner().invoke(app, ["slo", "rules", "--label", "release=RELEASE", *options]).stdout
         assert printed == (files / f"{name}.yaml").read_text()
     CliRunner().invoke(app, ["slo", "dashboards", "-o", str(tmp_path)], catch_exceptions=False)
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
@@ -241,19 +240,35 @@ def test_the_rules_are_those_of_the_file_and_link_to_your_runbooks():
     assert all(link.startswith("https://docs.example.com/filmgate/runbooks/") for link in links)
 
 
+@pytest.mark.parametrize("gpu_metrics", GpuMetrics)
+def test_the_rules_of_a_release_are_those_of_the_command_with_its_labels(gpu_metrics):
+    chosen = [
+        "--set",
+        f"monitoring.rules.gpuMetrics={gpu_metrics},monitoring.rules.dcgmLabels.exported_namespace=films",
+    ]
+    runbooks = "https://docs.example.com/filmgate/runbooks"
+    for options, labels in (
+        ([], {"namespace": "films"}),
+        (["--set", "monitoring.prometheusLabels.job=a/b"], {"job": "a/b"}),
+    ):
+        spec = render_values("one-tenant", *chosen, *options).one("PrometheusRule")["spec"]
+        release = Release(labels, {"exported_namespace": "films"})
+        assert spec == yaml.safe_load(rules_file(runbooks, gpu_metrics, release))
+
+
 @pytest.mark.parametrize(
     ("gpu_metrics", "counters", "name"),
     [
-        ("auto", "true", "DCGM_FI_DEV_GPU_TEMP"),
-        ("auto", "false", "filmgate_gpu_temperature_celsius"),
-        ("dcgm", "false", "DCGM_FI_DEV_GPU_TEMP"),
-        ("filmgate", "true", "filmgate_gpu_temperature_celsius"),
+        ("auto", "true", "DCGM_FI_DEV_GPU_TEMP{}"),
+        ("auto", "false", 'filmgate_gpu_temperature_celsius{namespace="films"}'),
+        ("dcgm", "false", "DCGM_FI_DEV_GPU_TEMP{}"),
+        ("filmgate", "true", 'filmgate_gpu_temperature_celsius{namespace="films"}'),
     ],
 )
 def test_the_alerts_on_gpus_read_the_dcgm_exporter_where_it_has_our_counters(
     tmp_path, gpu_metrics, counters, name
 ):
-    """S1-16, S1-49: and promtool accepts the rules of the chart."""
+    """promtool accepts the rules of the chart."""
     chosen = f"monitoring.rules.gpuMetrics={gpu_metrics},monitoring.dcgmCounters={counters}"
     spec = render_values("one-tenant", "--set", chosen).one("PrometheusRule")["spec"]
     rules = {rule.get("alert"): rule["expr"] for group in spec["groups"] for rule in group["rules"]}

@@ -1,4 +1,4 @@
-"""What the chart does without being asked: replicas, spread, tags, migration, and the life of nodes."""
+"""The chart's defaults: replicas, spread, tags, migration, and how long nodes live."""
 
 import re
 
@@ -7,7 +7,6 @@ from filmgate.catalog.loader import load_catalog
 
 
 def test_the_api_has_two_replicas_in_two_zones_and_a_rollout_never_has_fewer():
-    """S1-19"""
     spec = render_values("one-tenant").one("Deployment", "-api")["spec"]
     assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxUnavailable"]) == (2, 0)
     pod = spec["template"]
@@ -19,7 +18,6 @@ def test_the_api_has_two_replicas_in_two_zones_and_a_rollout_never_has_fewer():
 
 
 def test_default_tags_are_those_that_the_docs_build():
-    """S2-45"""
     built = set(re.findall(r"-t (filmgate-\S+:\S+) \.", (ROOT / "docs/deploy.md").read_text()))
     version = re.search(r'^appVersion: "?([\d.]+)', (CHART / "Chart.yaml").read_text(), re.MULTILINE)[1]
     assert built == {f"filmgate-server:{version}-py313", f"filmgate-worker:{version}-cuda13.0-py313"}

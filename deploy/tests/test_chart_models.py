@@ -15,7 +15,6 @@ VOLUMES = {
 
 @pytest.mark.parametrize("kind", VOLUMES)
 def test_the_init_container_and_the_worker_share_the_volume_of_the_cache(kind):
-    """S0-17, S0-31, S1-15, S1-36, S2-25"""
     given = {"kind": kind, "size": "50Gi", "claim": "fsx-models", "path": "/mnt/models"}
     options = [part for name, value in given.items() for part in ("--set", f"{WORKER}.{name}={value}")]
     pod = render_values("one-tenant", *options).pods["films-worker-wan"]
@@ -29,7 +28,7 @@ def test_the_init_container_and_the_worker_share_the_volume_of_the_cache(kind):
 
 
 def test_weights_in_memory_count_against_the_limit_of_the_container_that_pulls_them():
-    """S0-31: a pull into RAM must not be killed by the small limit that a pull to disk has."""
+    """A pull into RAM must not be killed by the small limit that a pull to disk has."""
     pods = [
         render_values("one-tenant", "--set", f"{WORKER}.kind={kind}").pods["films-worker-wan"]
         for kind in ("emptyDir", "memory")

@@ -30,7 +30,6 @@ def metadata_policy(*options):
 
 
 def test_only_workers_that_ask_the_metadata_service_can_reach_it():
-    """S1-40"""
     asks, relies = render_values("spot-imds"), render_values("spot")
     hops = [
         r.one("EC2NodeClass")["spec"]["metadataOptions"]["httpPutResponseHopLimit"] for r in (asks, relies)

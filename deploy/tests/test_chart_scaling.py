@@ -11,7 +11,6 @@ from tests.prometheus import promtool
 
 
 def test_keda_owns_the_number_of_workers_and_counts_running_jobs():
-    """S0-30, S0-69, S2-8, S2-9, S2-28"""
     rendered = render_values("one-tenant")
     assert "replicas" not in rendered.one("Deployment", "worker")["spec"]
     spec = rendered.one("ScaledObject")["spec"]
@@ -49,7 +48,7 @@ def scaling_test(queries, series, values):
 
 
 def test_a_release_scales_on_its_own_jobs_and_never_takes_missing_metrics_for_an_empty_queue(tmp_path):
-    """S2-28. An empty result is an error for KEDA (ignoreNullValues), which then keeps the workers."""
+    """An empty result is an error for KEDA (ignoreNullValues), which then keeps the workers."""
     triggers = [trigger["metadata"] for trigger in scaled_object("one-tenant")["triggers"]]
     assert {trigger["ignoreNullValues"] for trigger in triggers} == {"false"}
     queries = [trigger["query"] for trigger in triggers]
@@ -78,14 +77,13 @@ def test_a_release_scales_on_its_own_jobs_and_never_takes_missing_metrics_for_an
 
 
 def test_other_labels_of_the_metrics_can_select_the_release():
-    spec = scaled_object("one-tenant", "--set", "keda.prometheusLabels.job=films")
+    spec = scaled_object("one-tenant", "--set", "monitoring.prometheusLabels.job=films")
     for trigger in spec["triggers"]:
         assert trigger["metadata"]["query"].count('job="films"') == 2
         assert "namespace" not in trigger["metadata"]["query"]
 
 
 def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
-    """S0-61, S2-20"""
     spec = render_values("office-hours").one("ScaledObject")["spec"]
     (cron,) = [trigger["metadata"] for trigger in spec["triggers"] if trigger["type"] == "cron"]
     assert (spec["minReplicaCount"], cron["desiredReplicas"]) == (0, "2")
@@ -93,7 +91,6 @@ def test_at_night_there_are_no_workers_and_office_hours_have_a_minimum():
 
 
 def test_the_api_accepts_jobs_of_models_whose_workers_scale_to_zero_and_of_no_others():
-    """S2-20, S2-48"""
 
     def accepted(name, *options):
         container = render_values(name, *options).pods["films-api"]["spec"]["containers"][0]

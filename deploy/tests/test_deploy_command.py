@@ -66,7 +66,6 @@ def test_the_chart_accepts_the_values_of_a_plan(plan, tmp_path):
 
 
 def test_a_plan_that_scales_to_zero_becomes_workers_that_start_from_zero(tmp_path):
-    """S2-20, S2-48"""
     options = ["--clips-per-day", "40", "--slo-seconds", "900", "--region", "eu-central-1", "--json"]
     path, values = tmp_path / "plan.json", tmp_path / "values.json"
     path.write_text(run("plan", "video", *PLAN_OPTIONS, *options).stdout)

@@ -44,7 +44,7 @@ def test_the_file_needs_no_buildkit():
 
 
 def test_both_images_run_as_a_user_without_installers_and_the_worker_has_what_triton_needs():
-    """S2-44. The C compiler is in the worker image alone: ADR 95."""
+    """The C compiler is in the worker image alone: ADR 95."""
     for image in ("server", "worker"):
         lines = instructions(image)
         users = [line for line in lines if line.startswith("USER ")]

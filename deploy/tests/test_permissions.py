@@ -1,4 +1,4 @@
-"""Every AWS call of a role is allowed by its policy, and by no smaller one (S1-29, S1-27, S0-53).
+"""Every AWS call of a role is allowed by its policy, and by no smaller one.
 
 The roles of the template are created on moto, which enforces them while Filmgate's own code does the work of
 each role. The calls are recorded; an evaluator with AWS's rules for conditions judges them a second time.
@@ -39,9 +39,8 @@ from deploy.tests.role_work import (
     work_as_managed_worker,
     work_as_worker,
 )
-from filmgate.aws.deployment import Deployment, TenantScope
+from filmgate.aws.deployment import Deployment, Role, TenantScope
 from filmgate.aws.policies import role_policy
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from tests.fake_bedrock import FakeBedrock

@@ -1,4 +1,4 @@
-"""The chart's defaults for scaling are what the replay shows to be best (S2-9, S2-67, S0-61)."""
+"""The chart's defaults for scaling are what the replay shows to be best."""
 
 from dataclasses import replace
 from itertools import product

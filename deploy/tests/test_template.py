@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from filmgate.aws.deployment import Deployment, TenantScope
+from filmgate.aws.deployment import Deployment, Role, TenantScope
 from filmgate.aws.policies import role_policy
-from filmgate.aws.roles import Role
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate
 from filmgate.cli import app
@@ -77,7 +76,6 @@ def of_type(template, kind):
 
 
 def test_every_bucket_is_versioned_encrypted_private_and_kept(template):
-    """S1-29, S2-40, S2-42"""
     buckets = of_type(template, "AWS::S3::Bucket")
     assert set(buckets) == {"FilmsBucket", "ModelsBucket", "StagingBucket", "AuditBucket"}
     for name, bucket in buckets.items():
@@ -94,7 +92,6 @@ def test_every_bucket_is_versioned_encrypted_private_and_kept(template):
 
 
 def test_a_role_has_the_policy_that_filmgate_tests_and_stays_in_its_region(template):
-    """S1-27"""
     deployment = Deployment(
         S3Location("films", "clips/"), "123456789012", "eu-central-1", KeyTemplate("alias/filmgate-{tenant}"),
         staging=S3Location("staging", "clips/"), models=S3Location("weights", "models/"),
@@ -111,7 +108,7 @@ def test_a_role_has_the_policy_that_filmgate_tests_and_stays_in_its_region(templ
 
 
 def test_no_role_reads_what_is_beside_the_models(template):
-    """S2-41: checkpoints/ and datasets/ of the models bucket belong to training."""
+    """checkpoints/ and datasets/ of the models bucket belong to training."""
     for role in Role:
         policy, _ = template["Resources"][f"{role.title()}Role"]["Properties"]["Policies"]
         readable = {
@@ -134,7 +131,6 @@ def test_the_managed_role_may_also_call_the_region_of_its_provider(monkeypatch):
 
 
 def test_only_the_service_account_of_the_role_may_assume_it(template):
-    """S0-53, S1-60"""
     for role in ("api", "worker", "managed"):
         trust = template["Resources"][f"{role.title()}Role"]["Properties"]["AssumeRolePolicyDocument"]
         identity, token = trust["Statement"]
@@ -166,7 +162,7 @@ def test_each_tenant_has_a_rotating_key_under_its_alias(template):
 
 
 def test_dedicated_workers_have_a_role_that_reaches_their_tenant_alone():
-    """S1-25: neither the shared workers nor another tenant's workers can use the tenant's key."""
+    """Neither the shared workers nor another tenant's workers can use the tenant's key."""
     template = build(*FULL, "--dedicated-tenant", "initech", "--dedicated-tenant", "acme")
     role = template["Resources"]["WorkerRoleinitech"]["Properties"]
     assert role["RoleName"] == "filmgate-worker-initech"
@@ -188,7 +184,6 @@ def test_dedicated_workers_have_a_role_that_reaches_their_tenant_alone():
 
 
 def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):
-    """S2-43, S2-46"""
     queues = of_type(template, "AWS::SQS::Queue")
     assert {queue["QueueName"] for queue in queues.values()} == {"filmgate.fifo", "filmgate-dead.fifo"}
     assert queues["Queue0"]["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["Queue0Dead", "Arn"]}
@@ -199,7 +194,6 @@ def test_queues_have_dead_letters_and_repositories_scan_and_expire(template):
 
 
 def test_flow_logs_go_to_the_audit_bucket_and_alarms_to_an_encrypted_topic(template):
-    """S1-59"""
     flow_log = of_type(template, "AWS::EC2::FlowLog")["FlowLog"]
     assert (flow_log["TrafficType"], flow_log["ResourceId"]) == ("ALL", {"Ref": "VpcId"})
     assert flow_log["LogDestination"] == {"Fn::Sub": "${AuditBucket.Arn}/flow-logs/"}
@@ -230,7 +224,6 @@ def test_the_outputs_are_what_values_and_secrets_of_the_chart_need(template):
 
 
 def test_a_key_of_your_own_for_models_is_used_and_not_created(monkeypatch):
-    """S1-29"""
     arn = "arn:aws:kms:eu-central-1:123456789012:key/5"
     monkeypatch.setenv("FILMGATE_MODELS__KMS_KEY", arn)
     monkeypatch.setenv("FILMGATE_MODELS__URL", "s3://weights/models")
@@ -241,7 +234,6 @@ def test_a_key_of_your_own_for_models_is_used_and_not_created(monkeypatch):
 
 
 def test_the_audit_has_a_signing_key_and_its_heads_go_to_the_locked_bucket(monkeypatch, tmp_path):
-    """S1-29"""
     monkeypatch.setenv("FILMGATE_AUDIT__SIGNING_KEY", "kms://alias/filmgate/audit")
     monkeypatch.setenv("FILMGATE_AUDIT__ANCHOR", "s3://locked/heads")
     template = build(*FULL)

@@ -2,10 +2,10 @@
 
 import math
 import re
-from dataclasses import dataclass
 
 from filmgate.catalog.instances import Instance
 from filmgate.deploy.plan import ChartValues, Plan
+from filmgate.models.names import NamedModel
 
 Values = dict[str, object]
 
@@ -15,15 +15,7 @@ _SPOT_DRAIN_SECONDS = 60  # of the two minutes of a spot notice
 _MAX_NAME = 24
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """The model of the workers: its name in the API, and where its weights are."""
-
-    name: str
-    location: str
-
-
-def build_values(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
+def build_values(plan: Plan, machine: Instance, model: NamedModel) -> Values:
     """Values for `helm install --values`. JSON is YAML, so helm reads them as they are printed."""
     family, name, chart = machine.family, _resource_name(model.name), plan.chart
     worker = _worker(plan, machine, model)
@@ -51,7 +43,7 @@ def build_values(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
     }
 
 
-def _settings(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
+def _settings(plan: Plan, machine: Instance, model: NamedModel) -> Values:
     settings: Values = {"api": {"usd_per_gpu_hour": round(plan.usd_per_hour / machine.gpus, 4)}}
     admission: Values = {"slo_seconds": plan.slo_seconds} if plan.slo_seconds else {}
     if plan.chart.min_replicas == 0:
@@ -69,7 +61,7 @@ def _scaling(chart: ChartValues) -> Values:
     return found
 
 
-def _worker(plan: Plan, machine: Instance, model: ModelChoice) -> Values:
+def _worker(plan: Plan, machine: Instance, model: NamedModel) -> Values:
     gib = machine.ram_gib / machine.gpus
     cpu = max(1, math.floor(machine.vcpu / machine.gpus * _CPU_SHARE))
     memory = {"requests": _MEMORY_REQUEST_SHARE, "limits": _MEMORY_LIMIT_SHARE}

@@ -1,8 +1,9 @@
 """Attainment, error budget and burn rates from counted jobs. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from filmgate.jobs import TenantId
 from filmgate.slo.counts import SloCount
 
 # The windows of the burn-rate alerts, by name.
@@ -20,7 +21,7 @@ class Attainment:
 
     tenant: str | None
     name: str
-    objective_seconds: float | None
+    objective_seconds: float
     jobs: int
     late: int
     allowed: float
@@ -44,19 +45,19 @@ class Attainment:
 def attain(
     counts: Sequence[SloCount],
     now: float,
-    objective_seconds: dict[tuple[str | None, str], float],
+    objective_seconds: Callable[[TenantId | None, str], float],
     *,
     is_by_tenant: bool = False,
 ) -> list[Attainment]:
     """The attainment of each class, or of each class of each tenant."""
-    groups: dict[tuple[str | None, str], list[SloCount]] = {}
+    groups: dict[tuple[TenantId | None, str], list[SloCount]] = {}
     for count in counts:
         groups.setdefault((count.tenant_id if is_by_tenant else None, count.name), []).append(count)
     return [
         Attainment(
-            tenant=key[0],
-            name=key[1],
-            objective_seconds=objective_seconds.get(key),
+            tenant=tenant_id,
+            name=class_name,
+            objective_seconds=objective_seconds(tenant_id, class_name),
             jobs=sum(count.jobs for count in found),
             late=sum(count.late for count in found),
             allowed=sum(count.allowed for count in found),
@@ -65,7 +66,9 @@ def attain(
                 for name, seconds in WINDOWS.items()
             },
         )
-        for key, found in sorted(groups.items(), key=lambda item: (item[0][0] or "", item[0][1]))
+        for (tenant_id, class_name), found in sorted(
+            groups.items(), key=lambda group: (group[0][0] or "", group[0][1])
+        )
     ]
 
 

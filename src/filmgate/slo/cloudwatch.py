@@ -5,7 +5,7 @@ sent as increases, histograms as single values. Insights has neither percentiles
 such an alarm reads the metric without dimensions, or several periods.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from filmgate.slo.alerts import (
@@ -29,7 +29,7 @@ Document = dict[str, object]
 class Condition:
     """`result` over named parts is at least 1, or above `threshold`, for `periods` periods."""
 
-    parts: dict[str, str | Document]
+    parts: Mapping[str, str | Document]
     result: str
     threshold: float
     period: int = _MINUTE
@@ -51,13 +51,16 @@ def _stat(metric: m.Metric, stat: str) -> Document:
     return {"Metric": {"Namespace": NAMESPACE, "MetricName": metric.name}, "Stat": stat}
 
 
+_WAITING = _select("SUM", m.JOBS, "state = 'queued'")
+
+
 def conditions(promise_seconds: float) -> dict[str, Condition]:
     """The condition of every alert by its name, except for the one on single tenants."""
     return _slo_conditions() | _service_conditions(promise_seconds) | _gpu_conditions()
 
 
 def _slo_conditions() -> dict[str, Condition]:
-    hour: dict[str, str | Document] = {
+    hour = {
         "late": _select("SUM", m.SLO_JOBS, "result = 'late'"),
         "allowed": _select("SUM", m.SLO_LATE_ALLOWED),
     }
@@ -72,7 +75,7 @@ def _slo_conditions() -> dict[str, Condition]:
 def tenant_condition(tenant: str) -> Condition:
     """The condition of the alert on one tenant. Metric math cannot divide two groups of series."""
     own = f"tenant = '{tenant}'"
-    parts: dict[str, str | Document] = {
+    parts = {
         "late": _select("SUM", m.SLO_JOBS, f"result = 'late' AND {own}"),
         "allowed": _select("SUM", m.SLO_LATE_ALLOWED, own),
         "jobs": _select("SUM", m.SLO_JOBS, own),
@@ -81,18 +84,13 @@ def tenant_condition(tenant: str) -> Condition:
 
 
 def _service_conditions(promise_seconds: float) -> dict[str, Condition]:
-    waiting = _select("SUM", m.JOBS, "state = 'queued'")
     workers = _select("SUM", m.WORKERS, "route = 'gpu'")
-    per_minute = THROTTLES_PER_SECOND * _MINUTE
 
     def throttled(service: str) -> Condition:
-        calls: dict[str, str | Document] = {"calls": _select("SUM", m.THROTTLES, f"service = '{service}'")}
-        return Condition(calls, "calls", per_minute, periods=5)
+        calls = {"calls": _select("SUM", m.THROTTLES, f"service = '{service}'")}
+        return Condition(calls, "calls", THROTTLES_PER_SECOND * _MINUTE, periods=5)
 
-    seconds: dict[str, str | Document] = {
-        "p99": _stat(m.JOB_SECONDS, "p99"),
-        "p50": _stat(m.JOB_SECONDS, "p50"),
-    }
+    seconds = {stat: _stat(m.JOB_SECONDS, stat) for stat in ("p99", "p50")}
     return {
         "FilmgateTailLatency": Condition(seconds, "p99 / p50", TAIL_FACTOR, _HOUR),
         "FilmgateBacklogOverPromise": Condition(
@@ -102,7 +100,7 @@ def _service_conditions(promise_seconds: float) -> dict[str, Condition]:
             periods=2,
         ),
         "FilmgateNoWorker": Condition(
-            {"waiting": waiting, "workers": workers},
+            {"waiting": _WAITING, "workers": workers},
             "IF(waiting > 0 AND FILL(workers, 0) < 1, 1, 0)",
             0,
             periods=10,
@@ -143,10 +141,7 @@ def _gpu_conditions() -> dict[str, Condition]:
             periods=5,
         ),
         "FilmgateGpuIdle": Condition(
-            {
-                "busy": _select("MIN", m.GPU_UTILIZATION),
-                "waiting": _select("SUM", m.JOBS, "state = 'queued'"),
-            },
+            {"busy": _select("MIN", m.GPU_UTILIZATION), "waiting": _WAITING},
             f"IF(busy < {GPU_IDLE_RATIO} AND waiting > 0, 1, 0)",
             0,
             periods=5,
@@ -183,12 +178,7 @@ def alarm_documents(
 
 def _to_alarm(name: str, alert: Alert, condition: Condition, runbooks: str, topic: str) -> Document:
     parts = [_to_query(part, query, condition.period) for part, query in condition.parts.items()]
-    result: Document = {
-        "Id": "result",
-        "Expression": condition.result,
-        "Label": name,
-        "ReturnData": True,
-    }
+    result = {"Id": "result", "Expression": condition.result, "Label": name, "ReturnData": True}
     return {
         "AlarmName": name,
         "AlarmDescription": f"{alert.summary} {runbook_url(alert, runbooks)}",

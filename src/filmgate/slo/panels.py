@@ -3,7 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from filmgate.slo.recording import BURN_RATE, LATE_RATIO, burn_rate, job_seconds, late_ratio, waiting
+from filmgate.slo.recording import (
+    BURN_RATE,
+    LATE_RATIO,
+    burn_rate,
+    job_seconds,
+    late_ratio,
+    rate_by,
+    sum_by,
+    waiting,
+)
 from filmgate.telemetry import metrics as m
 
 
@@ -26,13 +35,6 @@ class Dashboard:
     variable: tuple[str, str] | None = None
 
 
-def _replicas(metric: m.Metric, *labels: str, match: str = "", window: str = "5m", fold: str = "max") -> str:
-    """The rate of a counter of the database by these labels: replicas first, then the sum."""
-    own = ", ".join(metric.labels)
-    kept = ", ".join(labels)
-    return f"sum by ({kept}) ({fold} by ({own}) (rate({metric.name}{{{match}}}[{window}])))"
-
-
 def _quantiles(by: str, match: str) -> dict[str, str]:
     found = {}
     for quantile in (0.5, 0.95, 0.99):
@@ -43,21 +45,20 @@ def _quantiles(by: str, match: str) -> dict[str, str]:
 
 def _summed(metric: m.Metric, *labels: str, match: str = "") -> str:
     """A gauge of the database, summed by these labels."""
-    own, kept = ", ".join(metric.labels), ", ".join(labels)
-    return f"sum by ({kept}) (max by ({own}) ({metric.name}{{{match}}}))"
+    return sum_by(metric, labels, f"{metric.name}{{{match}}}")
 
 
-def _mean(metric: m.Metric, match: str) -> str:
-    def fold(part: str) -> str:
-        own = ", ".join(metric.labels)
-        return f"sum by (model) (max by ({own}) (increase({metric.name}_{part}{{{match}}}[1d])))"
+def _mean(metric: m.Metric, label: str, function: str, window: str) -> str:
+    """The mean of a histogram of the database by this label, of the models that are shown."""
+    total, count = (
+        sum_by(metric, [label], f"{function}({metric.name}_{part}{{{_MODEL}}}[{window}])")
+        for part in ("sum", "count")
+    )
+    return f"{total} / {count}"
 
-    return f"{fold('sum')} / {fold('count')}"
 
-
-def _gauge(metric: m.Metric, *labels: str, match: str = "", fold: str = "max") -> str:
-    kept = ", ".join(labels)
-    return f"{fold} by ({kept}) ({metric.name}{{{match}}})"
+def _gauge(metric: m.Metric, *labels: str, match: str = "") -> str:
+    return f"max by ({', '.join(labels)}) ({metric.name}{{{match}}})"
 
 
 _MODEL = 'model=~"$model"'
@@ -69,7 +70,7 @@ MODEL = Dashboard(
         Panel(
             "Completed clips per second, by version",
             {
-                "{{model}} {{version}}": _replicas(
+                "{{model}} {{version}}": rate_by(
                     m.JOBS_ENDED, "model", "version", match=f'{_MODEL},state="completed"'
                 )
             },
@@ -77,7 +78,7 @@ MODEL = Dashboard(
         Panel(
             "Failed jobs per second, by version and reason",
             {
-                "{{version}} {{reason}}": _replicas(
+                "{{version}} {{reason}}": rate_by(
                     m.JOBS_ENDED, "version", "reason", match=f'{_MODEL},state="failed"'
                 )
             },
@@ -86,12 +87,7 @@ MODEL = Dashboard(
         Panel("Acceptance to completion, by route", _quantiles("route", _MODEL), "s"),
         Panel(
             "Mean seconds per stage",
-            {
-                "{{stage}}": f"sum by (stage) (max by ({', '.join(m.STAGE_SECONDS.labels)}) "
-                f"(rate({m.STAGE_SECONDS.name}_sum{{{_MODEL}}}[1h])))"
-                f" / sum by (stage) (max by ({', '.join(m.STAGE_SECONDS.labels)}) "
-                f"(rate({m.STAGE_SECONDS.name}_count{{{_MODEL}}}[1h])))"
-            },
+            {"{{stage}}": _mean(m.STAGE_SECONDS, "stage", "rate", "1h")},
             "s",
         ),
         Panel(
@@ -101,8 +97,8 @@ MODEL = Dashboard(
         Panel(
             "Mean seconds to load and to start",
             {
-                "load {{model}}": _mean(m.MODEL_LOAD_SECONDS, _MODEL),
-                "cold start {{model}}": _mean(m.COLD_START_SECONDS, _MODEL),
+                "load {{model}}": _mean(m.MODEL_LOAD_SECONDS, "model", "increase", "1d"),
+                "cold start {{model}}": _mean(m.COLD_START_SECONDS, "model", "increase", "1d"),
             },
             "s",
         ),
@@ -138,10 +134,10 @@ SERVICE = Dashboard(
             "s",
         ),
         Panel("Live workers", {"{{route}} {{model}}": _gauge(m.WORKERS, "route", "model")}),
-        Panel("Ended jobs per second", {"{{state}} {{reason}}": _replicas(m.JOBS_ENDED, "state", "reason")}),
+        Panel("Ended jobs per second", {"{{state}} {{reason}}": rate_by(m.JOBS_ENDED, "state", "reason")}),
         Panel(
             "Routing decisions per second",
-            {"{{route}} {{reason}}": _replicas(m.JOBS_ROUTED, "route", "reason")},
+            {"{{route}} {{reason}}": rate_by(m.JOBS_ROUTED, "route", "reason")},
         ),
         Panel("Breaker open", {"{{provider}}": _gauge(m.BREAKER_PHASE, "provider", match='phase="open"')}),
         Panel("Throttled calls per second", {"{{service}}": _THROTTLES}),
@@ -232,13 +228,13 @@ TENANT = Dashboard(
         ),
         Panel(
             "Completed clips per second",
-            {"{{tenant}}": _replicas(m.JOBS_ENDED, "tenant", match=f'{_TENANT},state="completed"')},
+            {"{{tenant}}": rate_by(m.JOBS_ENDED, "tenant", match=f'{_TENANT},state="completed"')},
         ),
-        Panel("GPU-seconds per second", {"{{tenant}}": _replicas(m.GPU_SECONDS, "tenant", match=_TENANT)}),
+        Panel("GPU-seconds per second", {"{{tenant}}": rate_by(m.GPU_SECONDS, "tenant", match=_TENANT)}),
         Panel("Acceptance to completion", _quantiles("tenant", _TENANT), "s"),
         Panel(
             "USD per hour",
-            {"{{tenant}}": f"3600 * {_replicas(m.COST_USD, 'tenant', match=_TENANT)}"},
+            {"{{tenant}}": f"3600 * {rate_by(m.COST_USD, 'tenant', match=_TENANT)}"},
             "currencyUSD",
         ),
     ),
@@ -246,15 +242,17 @@ TENANT = Dashboard(
 )
 
 
-_OWN = ", ".join(m.COST_USD.labels)
-_PER_DAY = f"sum by (model) (max by ({_OWN}) (increase({m.COST_USD.name}[1d])))"
+def _usd_per_day(label: str) -> str:
+    return sum_by(m.COST_USD, [label], f"increase({m.COST_USD.name}[1d])")
+
+
 COST = Dashboard(
     "filmgate-cost",
     "Filmgate: cost",
     (
         Panel(
             "USD per hour, by model and route",
-            {"{{model}} {{route}}": f"3600 * {_replicas(m.COST_USD, 'model', 'route')}"},
+            {"{{model}} {{route}}": f"3600 * {rate_by(m.COST_USD, 'model', 'route')}"},
             "currencyUSD",
         ),
         Panel(
@@ -262,10 +260,10 @@ COST = Dashboard(
             {"{{model}} {{route}}": _gauge(m.COST_USD_PER_1000_CLIPS, "model", "route")},
             "currencyUSD",
         ),
-        Panel("USD in a day, by model", {"{{model}}": _PER_DAY}, "currencyUSD"),
+        Panel("USD in a day, by model", {"{{model}}": _usd_per_day("model")}, "currencyUSD"),
         Panel(
             "USD in a day, by tenant",
-            {"{{tenant}}": f"topk(10, {_PER_DAY.replace('by (model)', 'by (tenant)')})"},
+            {"{{tenant}}": f"topk(10, {_usd_per_day('tenant')})"},
             "currencyUSD",
         ),
         Panel(
@@ -273,7 +271,7 @@ COST = Dashboard(
             {"{{instance}}": f"avg by (instance) (rate({m.WORKER_BUSY_SECONDS.name}[1h]))"},
             "percentunit",
         ),
-        Panel("GPU-seconds per second, by model", {"{{model}}": _replicas(m.GPU_SECONDS, "model")}),
+        Panel("GPU-seconds per second, by model", {"{{model}}": rate_by(m.GPU_SECONDS, "model")}),
     ),
 )
 

@@ -24,21 +24,29 @@ class Recording:
     expression: str
 
 
-def _slo_rate(metric: m.Metric, window: str, labels: Sequence[str], match: str) -> str:
-    own, kept = ", ".join(metric.labels), ", ".join(labels)
-    return f"sum by ({kept}) (max by ({own}) (rate({metric.name}{{{match}}}[{window}])))"
+def sum_by(metric: m.Metric, labels: Sequence[str], expression: str) -> str:
+    """The sum of an expression over a metric of the database, by these labels."""
+    return f"sum by ({', '.join(labels)}) (max by ({', '.join(metric.labels)}) ({expression}))"
+
+
+def rate_by(metric: m.Metric, *labels: str, match: str = "", window: str = "5m") -> str:
+    """The rate of a counter of the database, by these labels."""
+    return sum_by(metric, labels, f"rate({metric.name}{{{match}}}[{window}])")
 
 
 def late_ratio(window: str, *labels: str, match: str = "") -> str:
     """The share of late jobs in a window, by these labels."""
-    late = _slo_rate(m.SLO_JOBS, window, labels, f'{match}result="late"')
-    return f"{late} / {_slo_rate(m.SLO_JOBS, window, labels, match)}"
+    return _late_over(m.SLO_JOBS, window, labels, match)
 
 
 def burn_rate(window: str, *labels: str, match: str = "") -> str:
     """Late jobs over those that the targets allow, in a window, by these labels."""
-    late = _slo_rate(m.SLO_JOBS, window, labels, f'{match}result="late"')
-    return f"{late} / {_slo_rate(m.SLO_LATE_ALLOWED, window, labels, match)}"
+    return _late_over(m.SLO_LATE_ALLOWED, window, labels, match)
+
+
+def _late_over(metric: m.Metric, window: str, labels: Sequence[str], match: str) -> str:
+    late = rate_by(m.SLO_JOBS, *labels, match=f'{match}result="late"', window=window)
+    return f"{late} / {rate_by(metric, *labels, match=match, window=window)}"
 
 
 def job_seconds(quantile: float, window: str = "1h", *labels: str) -> str:

@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 
 from filmgate.database import Database
+from filmgate.jobs import TenantId
 from filmgate.settings import Settings
 from filmgate.slo.attainment import Attainment, attain
 from filmgate.slo.counts import delete_old, read_since
 from filmgate.slo.objectives import parse_objectives
-from filmgate.tenants import open_tenants
 from filmgate.tenants.base import Tenant
+from filmgate.tenants.registry import TenantRegistry
 
 
 class SloReport:
@@ -23,13 +24,13 @@ class SloReport:
     def read(self, *, is_by_tenant: bool = False) -> list[Attainment]:
         """How the objectives were met in the window of the error budget, by class, or by tenant and class."""
         counts, now = read_since(self._database, self._settings.window_seconds)
-        known = {each.id: each for each in open_tenants(self._database).tenants()} if is_by_tenant else {}
-        seconds: dict[tuple[str | None, str], float] = {}
-        for count in counts:
-            whom = known.get(count.tenant_id, Tenant(count.tenant_id)) if is_by_tenant else None
-            key = (count.tenant_id if is_by_tenant else None, count.name)
-            seconds[key] = self._objectives.resolve(count.name, whom).seconds
-        return attain(counts, now, seconds, is_by_tenant=is_by_tenant)
+        known = {each.id: each for each in TenantRegistry(self._database).tenants()} if is_by_tenant else {}
+
+        def objective_seconds(tenant_id: TenantId | None, name: str) -> float:
+            tenant = known.get(tenant_id, Tenant(tenant_id)) if tenant_id is not None else None
+            return self._objectives.resolve(name, tenant).seconds
+
+        return attain(counts, now, objective_seconds, is_by_tenant=is_by_tenant)
 
     def delete_old(self) -> None:
         """Delete counts that no window reaches. Idempotent."""

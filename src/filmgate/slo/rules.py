@@ -1,26 +1,58 @@
 """The rules file of Prometheus, with stable output: the Helm chart includes the same rules."""
 
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 from filmgate.slo.alerts import Alert
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts
-from filmgate.slo.recording import RECORDINGS
+from filmgate.slo.recording import RECORDINGS, Recording
 from filmgate.slo.yaml_text import Node, to_yaml
 
 INTERVAL = "30s"
+# Every selector in a rule: the name of a metric or recording rule, and its matchers if it has any.
+_FILMGATE = re.compile(r"\b(filmgate[_:][a-z0-9_:]+|up)\b(?:\{([^}]*)\})?")
+_DCGM = re.compile(r"\b(DCGM_FI_\w+)(?:\{([^}]*)\})?")
 
 
-def rule_groups(runbooks: str = "", gpu_metrics: GpuMetrics = GpuMetrics.FILMGATE) -> list[Node]:
-    """The groups of rules, as a rules file or a PrometheusRule has them under `groups`."""
-    recorded: list[Node] = [{"record": rule.name, "expr": rule.expression} for rule in RECORDINGS]
-    alerts: list[Node] = [_to_rule(alert, runbooks) for alert in all_alerts(gpu_metrics)]
-    return [
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The labels of one release's series; without labels, all series. The DCGM exporter has its own."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    dcgm_labels: Mapping[str, str] = field(default_factory=dict)
+
+    def select(self, expression: str) -> str:
+        """The same PromQL on the series of this release alone."""
+        return _with_labels(_DCGM, _with_labels(_FILMGATE, expression, self.labels), self.dcgm_labels)
+
+
+def _with_labels(selectors: re.Pattern[str], expression: str, labels: Mapping[str, str]) -> str:
+    if not labels:
+        return expression
+    own = [f"{label}={json.dumps(value)}" for label, value in labels.items()]
+
+    def add(found: re.Match[str]) -> str:
+        return f"{found[1]}{{{','.join([*filter(None, [found[2]]), *own])}}}"
+
+    return selectors.sub(add, expression)
+
+
+ALL_RELEASES = Release()
+
+
+def rules_file(
+    runbooks: str = "", gpu_metrics: GpuMetrics = GpuMetrics.FILMGATE, release: Release = ALL_RELEASES
+) -> str:
+    """The recording rules and alerts as YAML, for the series of one release or of all."""
+    recorded: list[Node] = [_to_recording(rule, release) for rule in RECORDINGS]
+    alerts: list[Node] = [_to_rule(alert, runbooks, release) for alert in all_alerts(gpu_metrics)]
+    groups: list[Node] = [
         {"name": "filmgate-recordings", "interval": INTERVAL, "rules": recorded},
         {"name": "filmgate-alerts", "interval": INTERVAL, "rules": alerts},
     ]
-
-
-def rules_file(runbooks: str = "", gpu_metrics: GpuMetrics = GpuMetrics.FILMGATE) -> str:
-    """The rules file as YAML."""
-    return to_yaml({"groups": rule_groups(runbooks, gpu_metrics)})
+    return to_yaml({"groups": groups})
 
 
 def runbook_url(alert: Alert, runbooks: str) -> str:
@@ -30,12 +62,18 @@ def runbook_url(alert: Alert, runbooks: str) -> str:
     return f"{runbooks.rstrip('/')}/{alert.runbook}/"
 
 
-def _to_rule(alert: Alert, runbooks: str) -> Node:
+def _to_recording(rule: Recording, release: Release) -> Node:
+    """A recorded series has the labels of its release: the sums in its expression drop them."""
+    labels: dict[str, Node] = {"labels": dict(release.labels)} if release.labels else {}
+    return {"record": rule.name, "expr": release.select(rule.expression), **labels}
+
+
+def _to_rule(alert: Alert, runbooks: str, release: Release) -> Node:
     return {
         "alert": alert.name,
-        "expr": alert.expression,
+        "expr": release.select(alert.expression),
         "for": alert.hold,
-        "labels": {"severity": alert.severity.value},
+        "labels": {"severity": alert.severity.value, **release.labels},
         "annotations": {
             "summary": alert.summary,
             "runbook_url": runbook_url(alert, runbooks),

@@ -9,8 +9,9 @@ from filmgate.catalog.loader import load_catalog
 from filmgate.deploy.comparison import compare
 from filmgate.deploy.measurements import Measured, read_measured
 from filmgate.deploy.plan import ChartValues, Plan, read_plan
-from filmgate.deploy.values import ModelChoice, build_values
+from filmgate.deploy.values import build_values
 from filmgate.errors import RunError, UsageError
+from filmgate.models.names import NamedModel
 from filmgate.telemetry.findings import Verdict
 
 PLAN = Plan(
@@ -24,7 +25,7 @@ PLAN = Plan(
     latency_p95_seconds=250.0,
     chart=ChartValues(min_replicas=2, max_replicas=8, backlog_seconds_per_worker=139, drain_seconds=162),
 )
-MODEL = ModelChoice("wan2.1-t2v-1.3b", "s3://weights/models/wan/v1/")
+MODEL = NamedModel("wan2.1-t2v-1.3b", "s3://weights/models/wan/v1/")
 
 
 def values_of(plan):
@@ -65,7 +66,6 @@ def test_spot_instances_of_the_plan_are_workers_of_their_own_that_drain_within_t
 
 
 def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_without_workers():
-    """S2-20, S2-48"""
     chart = ChartValues(0, 3, replicas_while_active=2, backlog_seconds_per_worker=278)
     values = values_of(replace(PLAN, chart=chart, slo_seconds=900.0))
     (worker,) = values["workers"].values()
@@ -76,7 +76,6 @@ def test_a_plan_that_scales_to_zero_has_no_minimum_and_its_jobs_are_accepted_wit
 
 
 def test_a_plan_for_the_busy_hours_has_their_schedule():
-    """S0-61"""
     chart = ChartValues(1, 6, scheduled_replicas=6, start_hour=8, end_hour=18)
     (worker,) = values_of(replace(PLAN, chart=chart))["workers"].values()
     assert worker["scaling"]["schedule"] == [

@@ -1,4 +1,4 @@
-"""Objectives by class of clip and tenant; attainment and burn rates (S0-5)."""
+"""Objectives by class of clip and tenant; attainment and burn rates."""
 
 import pytest
 
@@ -53,7 +53,7 @@ CLASSES = "short=1280x720/5:30@0.99, long=1920x1080/60:240"
     ],
 )
 def test_seconds_and_target_are_the_tenants_then_the_classes_then_the_default(tenants, own, expected):
-    """S0-5: a tenant's registered objective, its settings, the class of clip, the default."""
+    """A tenant's registered objective, its settings, the class of clip, the default."""
     objectives = parse_objectives(SloSettings(classes=CLASSES, tenants=tenants), 90.0)
     acme = Tenant(ACME.id, objective=own)
     found = [objectives.resolve(name, acme) for name in ("short", "long", "default")]
@@ -84,6 +84,10 @@ def test_a_setting_that_cannot_be_read_is_named(classes, tenants, option):
     assert caught.value.option == option
 
 
+def always_90(_tenant_id, _name):
+    return 90.0
+
+
 def test_attainment_budget_and_burn_rates():
     now = 1_000_000.0
     counts = [
@@ -91,13 +95,14 @@ def test_attainment_budget_and_burn_rates():
         SloCount(int(now - 3000), GLOBEX.id, "default", 90, 0, 4.5),
         SloCount(int(now - 80_000), ACME.id, "default", 100, 0, 5.0),
     ]
-    (found,) = attain(counts, now, {(None, "default"): 90.0})
+    (found,) = attain(counts, now, always_90)
     assert (found.jobs, found.late, found.attained, found.target) == (200, 5, 0.975, 0.95)
+    assert found.objective_seconds == 90.0
     assert found.budget_left == pytest.approx(0.5)
     assert found.burn_rates["5m"] == pytest.approx(10)
     assert found.burn_rates["1h"] == pytest.approx(1)
     assert found.burn_rates["1d"] == pytest.approx(0.5)
-    by_tenant = attain(counts, now, {}, is_by_tenant=True)
+    by_tenant = attain(counts, now, always_90, is_by_tenant=True)
     assert [(one.tenant, one.jobs) for one in by_tenant] == [("acme", 110), ("globex", 90)]
     assert by_tenant[1].burn_rates["5m"] is None
 
@@ -108,8 +113,8 @@ def test_each_job_adds_to_the_budget_what_its_own_target_allows():
         SloCount(900, ACME.id, "default", 100, 1, 0.1),
         SloCount(900, GLOBEX.id, "default", 100, 1, 10.0),
     ]
-    (together,) = attain(counts, 1000.0, {})
+    (together,) = attain(counts, 1000.0, always_90)
     assert (together.target, together.budget_left) == (0.9495, pytest.approx(1 - 2 / 10.1))
-    strict, loose = attain(counts, 1000.0, {}, is_by_tenant=True)
+    strict, loose = attain(counts, 1000.0, always_90, is_by_tenant=True)
     assert (strict.target, strict.budget_left, strict.burn_rates["5m"]) == (0.999, -9, 10)
     assert (loose.target, loose.budget_left, loose.burn_rates["5m"]) == (0.9, 0.9, 0.1)

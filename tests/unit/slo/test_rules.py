@@ -1,9 +1,5 @@
-"""The rules of Prometheus on simulated histories: every alert fires when it should, and only then.
+"""The rules of Prometheus on simulated histories: every alert fires when it should, and only then."""
 
-S0-65, S0-66, S0-67, S0-68, S1-52, S1-53, S1-54, S1-55, S2-60.
-"""
-
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +8,10 @@ import pytest
 import yaml
 
 from filmgate.slo.alerts import TENANT_ALERT
-from filmgate.slo.cloudwatch import alarm_documents, conditions
 from filmgate.slo.dashboards import all_dashboards
 from filmgate.slo.gpu_alerts import GpuMetrics, all_alerts, gpu_alerts
 from filmgate.slo.recording import RECORDINGS
-from filmgate.slo.rules import rules_file
+from filmgate.slo.rules import Release, rules_file
 from filmgate.slo.yaml_text import to_yaml
 from filmgate.telemetry.metrics import METRICS, Kind
 from tests.prometheus import check_histories, dashboard_queries, firing, promtool
@@ -173,10 +168,47 @@ def pack(value, all_histories):
     return [("1m", series, checks) for _, _, series, checks in worlds]
 
 
-@pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
-def test_each_alert_in_its_history(tmp_path, value):
-    code, output = check_histories(tmp_path, RULES, pack(value, HISTORIES))
+def of_release(namespace, history):
+    """The same history with the label that a PodMonitor adds."""
+    labelled = {}
+    for series, values in history.items():
+        name, _, labels = series.partition("{")
+        labelled[f'{name}{{namespace="{namespace}",{labels.rstrip("}")}}}'] = values
+    return labelled
+
+
+def test_each_alert_fires_for_the_release_in_trouble_alone(tmp_path):
+    """Two releases in one Prometheus: in every history one must fire, and the other stay quiet."""
+    films, other = (rules_file(release=Release({"namespace": name})) for name in ("films", "other"))
+    both = films + other.removeprefix("groups:\n").replace('name: "filmgate-', 'name: "other-')
+    mixed = {
+        name: (of_release("films", bad) | of_release("other", good),)
+        for name, (bad, good) in HISTORIES.items()
+    }
+    tests = [
+        (
+            interval,
+            series,
+            [
+                (at, query.replace("ALERTS{", f'ALERTS{{namespace="{name}",'), value)
+                for at, query, _ in checks
+                for name, value in (("films", 1), ("other", 0))
+            ],
+        )
+        for interval, series, checks in pack(1, mixed)
+    ]
+    code, output = check_histories(tmp_path, both, tests)
     assert code == 0, output
+
+
+@pytest.mark.parametrize("gpu_metrics", GpuMetrics)
+def test_every_selector_of_a_release_has_its_labels(gpu_metrics):
+    release = Release({"namespace": "films"}, {"exported_namespace": "films"})
+    for group in yaml.safe_load(rules_file("", gpu_metrics, release))["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"]["namespace"] == "films"
+            names = re.findall(r"\b(?:filmgate[_:][\w:]+|DCGM_\w+|up\b)", rule["expr"])
+            assert len(names) == rule["expr"].count('namespace="films"}') > 0, rule
 
 
 def dcgm(**fields):
@@ -220,7 +252,6 @@ def test_an_idle_mig_device_is_found_by_the_profiling_fields_of_dcgm(tmp_path, v
 
 @pytest.mark.parametrize("value", [1, 0], ids=["fires", "stays quiet"])
 def test_each_alert_on_gpus_with_the_metrics_of_dcgm(tmp_path, value):
-    """S0-64 to S0-66, S1-16, S1-49, S1-52 to S1-55."""
     assert DCGM_HISTORIES.keys() == {alert.name for alert in gpu_alerts(GpuMetrics.DCGM)}
     code, output = check_histories(tmp_path, DCGM_RULES, pack(value, DCGM_HISTORIES))
     assert code == 0, output
@@ -320,7 +351,6 @@ def test_labels_in_rules_are_labels_of_the_metrics():
 
 
 def test_promtool_parses_every_query_of_the_dashboards(tmp_path):
-    """S2-63."""
     rules = [{"record": f"panel:q{n}", "expr": query} for n, (_, query) in enumerate(dashboard_queries())]
     (tmp_path / "q.yml").write_text(to_yaml({"groups": [{"name": "dashboards", "rules": rules}]}))
     code, output = promtool("check", "rules", tmp_path / "q.yml")
@@ -340,7 +370,6 @@ def test_there_is_a_dashboard_for_service_model_gpu_tenant_and_cost():
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_each_alert_has_its_runbook(alert):
-    """S1-67."""
     page = (ROOT / "docs/runbooks" / f"{alert.runbook}.md").read_text()
     headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
     assert page.startswith(f"# {alert.name}\n")
@@ -358,36 +387,3 @@ def test_no_runbook_is_left_over():
     # No alert can say that a whole zone is gone.
     pages = {path.stem for path in (ROOT / "docs/runbooks").glob("*.md")} - {"index", "zone-failure"}
     assert pages == {alert.runbook for alert in ALERTS}
-
-
-def test_every_alert_is_an_alarm_of_cloudwatch():
-    """S0-42, S1-51."""
-    topic = "arn:aws:sns:eu-central-1:1:pages"
-    alarms = alarm_documents(900.0, "https://runbooks.example", topic, ["acme", "globex"])
-    names = [alarm["AlarmName"] for alarm in alarms]
-    by_tenant = [f"{TENANT_ALERT}-acme", f"{TENANT_ALERT}-globex"]
-    assert set(names) == {alert.name for alert in ALERTS} - {TENANT_ALERT} | set(by_tenant)
-    assert len(names) == len(ALERTS) + 1
-    assert "tenant = 'globex'" in json.dumps(alarms[names.index(by_tenant[1])])
-    used = set(re.findall(r"filmgate_[a-z0-9_]+", str(alarms)))
-    assert used <= {metric.name for metric in METRICS}
-    for alarm in alarms:
-        assert [query["Id"] for query in alarm["Metrics"] if query["ReturnData"]] == ["result"]
-        assert "https://runbooks.example/" in alarm["AlarmDescription"]
-
-
-def test_alarms_query_the_dimensions_that_are_written():
-    """A metric is written with all its labels and without any: a query must choose, or it counts twice."""
-    from io import StringIO
-
-    from prometheus_client import CollectorRegistry
-
-    from filmgate.telemetry.emf import EmfWriter
-    from filmgate.telemetry.metrics import GPU_CLOCK_EVENT
-
-    registry, stream = CollectorRegistry(), StringIO()
-    GPU_CLOCK_EVENT.live_gauge(registry).labels("GPU-1", "hw_thermal").set(1)
-    EmfWriter(registry, stream).write()
-    written = re.search(r'"Dimensions": \[\[\], \[([^]]+)\]\]', stream.getvalue())[1]
-    query = conditions(900.0)["FilmgateGpuThrottled"].parts["slow"]
-    assert f'FROM SCHEMA("Filmgate", {written})' in query

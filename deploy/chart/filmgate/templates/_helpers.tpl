@@ -165,3 +165,17 @@ startupProbe:
   persistentVolumeClaim: {claimName: {{ . }}}
 {{- end }}
 {{- end -}}
+
+{{/* The labels of this release's metrics, as YAML: other releases in the same Prometheus may serve the same models. */}}
+{{- define "filmgate.metricLabels" -}}
+{{- .Values.monitoring.prometheusLabels | default (dict "namespace" .Release.Namespace) | toYaml -}}
+{{- end -}}
+
+{{/* Labels as matchers of PromQL. */}}
+{{- define "filmgate.matchers" -}}
+{{- $matchers := list -}}
+{{- range $label := keys . | sortAlpha -}}
+{{- $matchers = append $matchers (printf "%s=%q" $label (get $ $label)) -}}
+{{- end -}}
+{{- join "," $matchers -}}
+{{- end -}}
