@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from filmgate.aws.clients import Endpoint, check_boto3, open_cloudwatch
+from filmgate.aws.clients import Endpoint, check_boto3, open_client
 from filmgate.aws.errors import aws_errors
 from filmgate.catalog.gpus import MIB
 from filmgate.catalog.utilisation import Utilisation
@@ -56,7 +56,7 @@ class Device:
 
 def open_metrics(region: str, url: str = "") -> CloudWatch:
     check_boto3(OPTION)
-    client: CloudWatch = open_cloudwatch(Endpoint(region, url))
+    client: CloudWatch = open_client("cloudwatch", Endpoint(region, url))
     return client
 
 

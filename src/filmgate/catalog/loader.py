@@ -93,12 +93,10 @@ def read_measured(report: Mapping[str, Any], source: str) -> list[MeasuredRun]:
 
 
 def load_calibration() -> Calibration:
-    """The shipped constants."""
     return parse_record(Calibration, json.loads(read_data("calibration.json")), "calibration.json")
 
 
 def read_data(name: str) -> str:
-    """The text of one shipped data file."""
     return files("filmgate.catalog").joinpath("data", name).read_text(encoding="utf-8")
 
 

@@ -34,20 +34,16 @@ class VideoApi:
         return self.state == "active"
 
     def usd_per_clip(self, seconds: float) -> float:
-        """The price of one clip: the cheapest available lengths that cover it together.
+        """The price of the fewest seconds of whole clips that cover a length: 10 s are 5 + 5, not 9 + 5.
 
         A length may be exceeded by SLACK_SECONDS: 81 frames at 16 per second count as five seconds.
         """
-        return self.billed_seconds(seconds) * self.usd_per_second
-
-    def billed_seconds(self, seconds: float) -> int:
-        """The fewest seconds of whole clips that cover a length: 10 s are 5 + 5, not 9 + 5."""
         need = math.ceil(max(seconds - SLACK_SECONDS, 0.001))
         is_sum = [True]
         while not (is_sum[-1] and len(is_sum) > need):
             total = len(is_sum)
             is_sum.append(any(length <= total and is_sum[total - length] for length in self.clip_seconds))
-        return len(is_sum) - 1
+        return (len(is_sum) - 1) * self.usd_per_second
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ JSON must be numbers; cells of a CSV file are converted, and an empty cell takes
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, TypeVar, cast, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -19,6 +19,7 @@ from filmgate.errors import UsageError
 
 Parsed = TypeVar("Parsed")
 Record = TypeVar("Record")
+Location = tuple[int | str, ...]
 
 Number = Annotated[float, Field(strict=True)]
 Amount = Annotated[float, Field(ge=0, strict=True)]
@@ -35,24 +36,18 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def parse_record(kind: type[Record], row: object, source: str, option: str | None = None) -> Record:
     """One row. Raises UsageError naming the source and the key."""
-    try:
-        (record,) = _adapter(list[kind]).validate_python([row])  # type: ignore[valid-type]
-    except ValidationError as exc:
-        error = _most_useful(exc)
-        raise UsageError(f"{source}: {_describe(kind, error, error['loc'][1:])}", option=option) from exc
+    (record,) = _parse(list[kind], [row], lambda _: source, option)  # type: ignore[valid-type]
     parsed: Record = record
     return parsed
 
 
 def parse_rows(kind: type[Parsed], rows: object, source: str, option: str | None = None) -> Parsed:
     """Rows as `kind`: `list[Record]` or `dict[str, Record]`. Raises UsageError naming source, row and key."""
-    try:
-        parsed: Parsed = _adapter(cast("Any", kind)).validate_python(rows)
-    except ValidationError as exc:
-        error = _most_useful(exc)
-        row = "".join(f"row {r + 1}: " if isinstance(r, int) else f"{r}: " for r in error["loc"][:1])
-        problem = _describe(get_args(kind)[-1], error, error["loc"][1:])
-        raise UsageError(f"{source}: {row}{problem}", option=option) from exc
+
+    def where(row: Location) -> str:
+        return source + "".join(f": row {r + 1}" if isinstance(r, int) else f": {r}" for r in row)
+
+    parsed: Parsed = _parse(kind, rows, where, option)
     return parsed
 
 
@@ -62,14 +57,29 @@ def parse_csv(kind: type[Record], text: str, source: str, option: str | None = N
         {name or "(column without a header)": cell for name, cell in row.items() if cell not in ("", None)}
         for row in csv.DictReader(io.StringIO(text))
     ]
+
+    def where(row: Location) -> str:
+        return f"{source} line {int(row[0]) + 2}"  # after the header, counted from 1
+
+    parsed: list[Record] = _parse(list[kind], rows, where, option, is_strict=False)  # type: ignore[valid-type]
+    return parsed
+
+
+def _parse(
+    kind: Any,
+    rows: object,
+    where: Callable[[Location], str],
+    option: str | None,
+    *,
+    is_strict: bool | None = None,
+) -> Any:
+    """A list or dict of records. `where` names the row of an error, whose location is empty or one key."""
     try:
-        parsed: list[Record] = _adapter(list[kind]).validate_python(rows, strict=False)  # type: ignore[valid-type]
+        return _adapter(kind).validate_python(rows, strict=is_strict)
     except ValidationError as exc:
         error = _most_useful(exc)
-        line = int(error["loc"][0]) + 2  # after the header, counted from 1
-        problem = _describe(kind, error, error["loc"][1:])
-        raise UsageError(f"{source} line {line}: {problem}", option=option) from exc
-    return parsed
+        problem = _describe(get_args(kind)[-1], error, error["loc"][1:])
+        raise UsageError(f"{where(error['loc'][:1])}: {problem}", option=option) from exc
 
 
 def with_keys(table: object, field: str) -> object:
@@ -85,7 +95,7 @@ def _most_useful(exc: ValidationError) -> ErrorDetails:
     return next((e for e in errors if e["type"] == "unexpected_keyword_argument"), errors[0])
 
 
-def _describe(kind: Any, error: ErrorDetails, loc: tuple[int | str, ...]) -> str:
+def _describe(kind: Any, error: ErrorDetails, loc: Location) -> str:
     """What is wrong at `loc`, a path inside a record of this kind."""
     if error["type"] == "unexpected_keyword_argument":
         return f"{_path(loc[:-1])}unknown key {loc[-1]}{_hint(kind, loc)}"
@@ -95,7 +105,7 @@ def _describe(kind: Any, error: ErrorDetails, loc: tuple[int | str, ...]) -> str
     return f"{_path(loc)}{message[0].lower()}{message[1:]}, got {error['input']!r}"
 
 
-def _hint(kind: Any, loc: tuple[int | str, ...]) -> str:
+def _hint(kind: Any, loc: Location) -> str:
     if len(loc) > 1:  # a key of a nested record
         return ""
     known = [field.name for field in fields(kind)]
@@ -103,6 +113,6 @@ def _hint(kind: Any, loc: tuple[int | str, ...]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known keys: {', '.join(known)}"
 
 
-def _path(loc: tuple[int | str, ...]) -> str:
+def _path(loc: Location) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
     return f"{text.removeprefix('.')}: " if loc else ""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from filmgate.aws.clients import check_boto3, has_credentials, open_pricing
+from filmgate.aws.clients import ClientOptions, Endpoint, check_boto3, has_credentials, open_client
 from filmgate.aws.errors import aws_errors
 from filmgate.catalog.instances import Price
 from filmgate.errors import RunError, UsageError, WriteError
@@ -33,6 +33,8 @@ FILTERS = {
     "capacitystatus": "Used",
     "licenseModel": "No License required",
 }
+# The default timeouts of boto3.
+OPTIONS = ClientOptions(60.0, 60.0, max_attempts=5)
 
 
 class PriceList(Protocol):
@@ -46,7 +48,7 @@ def open_price_list() -> PriceList:
     check_boto3("--refresh")
     if not has_credentials():
         raise UsageError("no AWS credentials found; set AWS_PROFILE or AWS_ACCESS_KEY_ID", option="--refresh")
-    client: PriceList = open_pricing(API_REGION)
+    client: PriceList = open_client("pricing", Endpoint(API_REGION), OPTIONS)
     return client
 
 

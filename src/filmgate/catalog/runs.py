@@ -109,6 +109,11 @@ class MeasuredRun:
     weight_bytes: PositiveCount | None = None
     note: str | None = None
 
+    @property
+    def id(self) -> str:
+        shape = f"{self.width}x{self.height}x{self.frames}"
+        return f"{self.gpu.lower()}-{self.model}-{shape}-{self.stage}-{self.mode}"
+
 
 @dataclass(frozen=True, slots=True)
 class ServedRun:

@@ -10,7 +10,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import Gpu
 from filmgate.catalog.instances import Instance, Price
 from filmgate.catalog.llms import Llm
-from filmgate.catalog.records import parse_record, parse_rows
+from filmgate.catalog.records import Record, parse_record, parse_rows
 from filmgate.catalog.runs import ServedRun
 from filmgate.catalog.video_models import VideoModel
 from filmgate.errors import UsageError
@@ -43,12 +43,12 @@ class _Sections:
         self._source = {"source": f"user file {file}"}
 
     def added_to(self, catalog: Catalog) -> Catalog:
-        wider = catalog.with_entries(gpus=self._gpus())
+        wider = catalog.with_entries(gpus=self._named(Gpu, "gpus", ("name", "product")))
         return wider.with_entries(
             instances=self._instances(wider),
-            prices=self._prices(),
-            served=self._served_runs(),
-            llms=self._llms(),
+            prices=self._listed(Price, "prices"),
+            served=self._listed(ServedRun, "served_runs"),
+            llms=self._named(Llm, "llms", ("id", "name")),
             video_models=[
                 self._video_model(name, row, wider) for name, row in self._rows("video_models").items()
             ],
@@ -64,9 +64,17 @@ class _Sections:
         )
         return {name: {**self._source, **row} for name, row in rows.items()}
 
-    def _gpus(self) -> list[Gpu]:
-        rows = {name: {"name": name, "product": name, **row} for name, row in self._rows("gpus").items()}
-        return list(parse_rows(dict[str, Gpu], rows, self._where("gpus"), OPTION).values())
+    def _named(self, kind: type[Record], section: str, keys: tuple[str, ...]) -> list[Record]:
+        """A section of tables. The name of a table is the default of these keys."""
+        rows = {name: dict.fromkeys(keys, name) | row for name, row in self._rows(section).items()}
+        found = parse_rows(dict[str, kind], rows, self._where(section), OPTION)  # type: ignore[valid-type]
+        return list(found.values())
+
+    def _listed(self, kind: type[Record], section: str) -> list[Record]:
+        """A section that is a list of rows."""
+        where = self._where(section)
+        rows = parse_rows(list[dict[str, Any]], self._tree.get(section, []), where, OPTION)
+        return parse_rows(list[kind], [self._source | row for row in rows], where, OPTION)  # type: ignore[valid-type]
 
     def _instances(self, catalog: Catalog) -> list[Instance]:
         rows = {}
@@ -83,19 +91,6 @@ class _Sections:
             return catalog.gpu(str(row["gpu"]))
         except UsageError as exc:
             raise UsageError(f"{self._where('instances')}: {name}: gpu: {exc}", option=OPTION) from exc
-
-    def _prices(self) -> list[Price]:
-        rows = parse_rows(list[dict[str, Any]], self._tree.get("prices", []), self._where("prices"), OPTION)
-        return parse_rows(list[Price], [self._source | row for row in rows], self._where("prices"), OPTION)
-
-    def _served_runs(self) -> list[ServedRun]:
-        where = self._where("served_runs")
-        rows = parse_rows(list[dict[str, Any]], self._tree.get("served_runs", []), where, OPTION)
-        return parse_rows(list[ServedRun], [self._source | row for row in rows], where, OPTION)
-
-    def _llms(self) -> list[Llm]:
-        rows = {name: {"id": name, "name": name, **row} for name, row in self._rows("llms").items()}
-        return list(parse_rows(dict[str, Llm], rows, self._where("llms"), OPTION).values())
 
     def _video_model(self, name: str, row: Row, catalog: Catalog) -> VideoModel:
         """A variant of the catalog model `base`; nested keys of `denoiser` and `defaults` may be given."""

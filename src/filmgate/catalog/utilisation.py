@@ -51,13 +51,8 @@ def read_utilisation(path: Path) -> Utilisation:
 
 
 def _column(rows: list[dict[str, str]], names: tuple[str, ...], highest: float) -> tuple[float, ...]:
-    found = []
-    for number, row in enumerate(rows, start=2):
-        text = _cell(row, names)
-        if not text:
-            continue
-        found.append(_number(text, number, highest))
-    return tuple(found)
+    cells = ((line, _cell(row, names)) for line, row in enumerate(rows, start=2))
+    return tuple(_number(text, line, highest) for line, text in cells if text)
 
 
 def _number(text: str, line: int, highest: float) -> float:

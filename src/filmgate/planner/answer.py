@@ -85,26 +85,26 @@ class TimeAnswer:
     tokens: TokenTimes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A machine that meets the requirements."""
+    """A machine that meets the requirements. A time or size of zero is not known."""
 
     rank: int
     name: str
     gpu: str
     gpus_per_replica: int
-    replicas: int
-    instances: int
-    seconds: float
-    low: float
-    high: float
-    latency_p95: float
-    utilisation: float
+    replicas: int = 1
+    instances: int = 1
+    seconds: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    latency_p95: float = 0.0
+    utilisation: float = 1.0
     usd_per_hour: float | None
     usd_per_day: float | None
     usd_per_unit: float | None
     placement: str
-    peak_bytes: float
+    peak_bytes: float = 0.0
     is_scaled_to_zero: bool = False
 
 
@@ -161,7 +161,6 @@ class Answer:
     plots: Plots = field(default_factory=Plots)
 
     def as_json(self) -> dict[str, object]:
-        """The object that `--json` prints."""
         return {
             "verdict": self.verdict,
             "question": self.question,
@@ -198,7 +197,6 @@ def _rounded_item(key: str, value: object) -> object:
 
 
 def dated_source(kind: str, name: str, source: str, as_of: str) -> str:
-    """One line of `sources`."""
     return f"{kind} {name}: {source} ({as_of})"
 
 

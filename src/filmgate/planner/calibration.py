@@ -5,7 +5,8 @@ it (validation.py).
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Constants = Mapping[str, float]
@@ -103,22 +104,16 @@ def _tangent(seen: Observation, names: Sequence[str], values: Constants) -> Tang
     return Tangent(math.log(seen.seconds) - base, slopes)
 
 
-class _UsedConstants(Mapping[str, float]):
+class _UsedConstants(UserDict[str, float]):
     """Constants, with the names of those that a prediction has read: the slope by any other is zero."""
 
     def __init__(self, values: Constants) -> None:
-        self._values = values
         self.names: set[str] = set()
+        super().__init__(values)
 
     def __getitem__(self, name: str) -> float:
         self.names.add(name)
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        return super().__getitem__(name)
 
 
 def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:

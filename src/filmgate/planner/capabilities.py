@@ -33,15 +33,15 @@ class Capabilities:
 
     def is_compiled(self, model: VideoModel) -> bool:
         """Whether a worker compiles this model's blocks by default."""
-        return model.pipeline is not None and pipeline_class(model) in self.compiled_pipelines
+        return pipeline_class(model) in self.compiled_pipelines
 
     def has_levels(self, model: VideoModel) -> bool:
         """Whether the runtime renders this model at quality levels below full."""
-        return model.pipeline is not None and pipeline_class(model) in self.leveled_pipelines
+        return pipeline_class(model) in self.leveled_pipelines
 
 
 def pipeline_class(model: VideoModel) -> str:
-    """The class in the catalog's `pipeline`, without the arguments that may follow it."""
+    """The class in the catalog's `pipeline`, without the arguments that may follow it; empty if not known."""
     return (model.pipeline or "").partition("(")[0].strip()
 
 

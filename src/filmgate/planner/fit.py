@@ -8,9 +8,11 @@ from filmgate.catalog.gpus import GIB, Gpu
 from filmgate.catalog.llms import Llm
 from filmgate.catalog.video_models import VideoModel
 from filmgate.planner.answer import Answer, Option, Rejected, dated_source
+from filmgate.planner.llm.answer import llm_option
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import LlmCandidate, evaluate_llm
 from filmgate.planner.machines import Machine, machines_for
+from filmgate.planner.video.answer import video_option
 from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import ClipShape, clip_for, frame_limits
 from filmgate.planner.video.question import VideoQuestion
@@ -79,24 +81,8 @@ def _video(
     outcome = evaluate(VideoQuestion(model, _clip(model, length)), machine, calibration)
     if not isinstance(outcome, Candidate):
         return replace(outcome, name=model.id)
-    return Option(
-        rank=0,
-        name=model.id,
-        gpu=machine.gpu.name,
-        gpus_per_replica=outcome.split.gpus,
-        replicas=machine.gpus // outcome.split.gpus,
-        instances=1,
-        seconds=outcome.seconds,
-        low=outcome.split.low,
-        high=outcome.split.high,
-        latency_p95=outcome.seconds,
-        utilisation=1.0,
-        usd_per_hour=machine.usd_per_hour,
-        usd_per_day=None,
-        usd_per_unit=outcome.usd_per_busy_clip,
-        placement=outcome.split.fit.name,
-        peak_bytes=outcome.split.fit.memory.peak_bytes,
-    )
+    option = video_option(outcome, rank=0)
+    return replace(option, name=model.id, replicas=machine.gpus // outcome.split.gpus)
 
 
 def _llm(machine: Machine, model: Llm, calibration: Calibration) -> Option | Rejected:
@@ -109,21 +95,5 @@ def _llm(machine: Machine, model: Llm, calibration: Calibration) -> Option | Rej
     assert outcome is not None, "the loop runs at least once"
     if not isinstance(outcome, LlmCandidate):
         return replace(outcome, name=model.id, reason=f"{outcome.reason} in int4")
-    return Option(
-        rank=0,
-        name=model.id,
-        gpu=machine.gpu.name,
-        gpus_per_replica=outcome.serving.gpus,
-        replicas=machine.gpus // outcome.serving.gpus,
-        instances=1,
-        seconds=outcome.between_tokens,
-        low=outcome.between_tokens / outcome.upper_end,
-        high=outcome.between_tokens * outcome.upper_end,
-        latency_p95=outcome.first.p95,
-        utilisation=1.0,
-        usd_per_hour=machine.usd_per_hour,
-        usd_per_day=None,
-        usd_per_unit=outcome.usd_per_million,
-        placement=f"{outcome.serving.precision}, {CONTEXT} tokens, 1 sequence",
-        peak_bytes=outcome.memory.peak_bytes,
-    )
+    placement = f"{outcome.serving.precision}, {CONTEXT} tokens, 1 sequence"
+    return replace(llm_option(outcome, rank=0), name=model.id, usd_per_day=None, placement=placement)

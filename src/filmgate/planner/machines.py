@@ -30,7 +30,6 @@ class Machine:
         return self.price.on_demand if self.price else None
 
     def sources(self) -> list[str]:
-        """The sources of the machine's facts."""
         gpu, instance, price = self.gpu, self.instance, self.price
         found = [dated_source("GPU", gpu.name, gpu.source, gpu.as_of)]
         if instance:
@@ -125,7 +124,7 @@ def no_machine(rejected: Sequence[Rejected], region: str) -> str:
 
 
 def prices_by_region(
-    machine: Machine, catalog: Catalog, residency: str | None = None, hours_per_month: float | None = None
+    machine: Machine, catalog: Catalog, residency: str | None, hours_per_month: float | None
 ) -> tuple[RegionPrice, ...]:
     """The regions that have the machine: those that the residency rule allows first, each cheapest first."""
     law = jurisdiction_of(residency, catalog) if residency else None
@@ -139,6 +138,14 @@ def prices_by_region(
             RegionPrice(p.region, jurisdiction, p.on_demand, p.spot_min, p.spot_max, monthly, is_allowed)
         )
     return tuple(sorted(found, key=lambda row: (not row.is_allowed, row.usd_per_hour or 0.0)))
+
+
+def prices_elsewhere(machine: Machine, region: str, catalog: Catalog) -> list[Price]:
+    """On-demand prices of the machine in the other regions of the same jurisdiction."""
+    law = catalog.region(region).jurisdiction
+    others = [r.name for r in catalog.regions.values() if r.jurisdiction == law and r.name != region]
+    found = [catalog.price(machine.name, name) for name in others]
+    return [price for price in found if price is not None and price.on_demand is not None]
 
 
 def _reject(instance: Instance, price: Price | None, region: str) -> Rejected | None:

@@ -13,7 +13,6 @@ from filmgate.planner.llm.step_time import (
     Serving,
     burst_seconds,
     decode_step,
-    first_token_seconds,
     prefill_step,
     steady_token_seconds,
 )
@@ -61,11 +60,7 @@ def of_measured(run: MeasuredRun, catalog: Catalog) -> Observation:
             return forward_time(forward_work(model, clip), rate).seconds
         return decode_time(decode_work(model, clip), rate).seconds
 
-    return Observation(measured_id(run), run.seconds, predict)
-
-
-def measured_id(run: MeasuredRun) -> str:
-    return f"{run.gpu.lower()}-{run.model}-{run.width}x{run.height}x{run.frames}-{run.stage}-{run.mode}"
+    return Observation(run.id, run.seconds, predict)
 
 
 def of_llm(run: LlmRun, catalog: Catalog) -> Observation:
@@ -93,7 +88,7 @@ def _llm_seconds(run: LlmRun, serving: Serving, constants: Mapping[str, float]) 
         load = Load(int(prompt), int(answer), int(batch))
         return loaded_first_token(serving, load, constants).mean
     if run.metric == "first_token_ms":
-        return first_token_seconds(serving, prompt, constants, batch)
+        return prefill_step(serving, prompt, batch, constants).seconds
     if run.metric == "latency_ms":
         step = decode_step(serving, batch, prompt + answer / 2, constants).seconds
         return prefill_step(serving, prompt, batch, constants).seconds + answer * step

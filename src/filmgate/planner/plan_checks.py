@@ -3,7 +3,7 @@
 `plan validate --questions` runs it, for clips and for language models.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Generic, TypeVar
@@ -28,15 +28,6 @@ Question = TypeVar("Question")
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What questions are answered with, and the same catalog with dearer prices."""
-
-    catalog: Catalog
-    calibration: Calibration
-    dearer: Catalog
-
-
-@dataclass(frozen=True, slots=True)
 class Subject(Generic[Question]):
     """One kind of question.
 
@@ -51,8 +42,8 @@ class Subject(Generic[Question]):
     plan: Callable[[Question, Catalog, Calibration], Answer]
     usd_per_day: Callable[[Question, Catalog, Calibration], float | None]
     problems: Callable[[Question, Answer], Iterator[str]]
-    harder: Callable[[Question, Facts], Iterator[tuple[str, Question, Catalog]]]
-    overrun: Callable[[Question, Answer, Facts, int], float | None]
+    harder: Callable[[Question], Iterator[tuple[str, Question]]]
+    overrun: Callable[[Question, Answer, Catalog, Calibration, int], float | None]
 
 
 @dataclass(slots=True)
@@ -94,7 +85,7 @@ def check_answers(
     subject: Subject[Question], catalog: Catalog, calibration: Calibration, questions: int
 ) -> PlanCheck:
     """Asks this many random questions and checks every answer, alone and against harder questions."""
-    check, facts = PlanCheck(questions), Facts(catalog, calibration, dearer_catalog(catalog))
+    check, dearer = PlanCheck(questions), dearer_catalog(catalog)
     for seed in range(questions):
         question = subject.draw(catalog, seed)
         answer = subject.plan(question, catalog, calibration)
@@ -102,11 +93,12 @@ def check_answers(
             continue
         check.possible += 1
         found = list(subject.problems(question, answer))
-        for name, harder, prices in subject.harder(question, facts):
+        harder = [(name, other, catalog) for name, other in subject.harder(question)]
+        for name, other, prices in (*harder, ("dearer prices", question, dearer)):
             check.compared += 1
-            found += cheaper(name, answer, subject.usd_per_day(harder, prices, calibration))
+            found += cheaper(name, answer, subject.usd_per_day(other, prices, calibration))
         check.problems += tuple(f"{subject.name} question {seed}: {problem}" for problem in found)
-        overrun = subject.overrun(question, answer, facts, CHECK_SEED + seed)
+        overrun = subject.overrun(question, answer, catalog, calibration, CHECK_SEED + seed)
         if overrun is not None:
             check.count_lateness(overrun, is_flagged=fleet_size(answer).late_runs > 0)
     return check
@@ -153,20 +145,16 @@ def disagreeing(answer: Answer, figures: Mapping[str, str]) -> Iterator[str]:
         yield "the verdict is not in the record"
 
 
-def fleet_and_cost(answer: Answer) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Both parts of the JSON of a possible plan."""
-    document = answer.as_json()
-    fleet, cost = document["fleet"], document["cost"]
-    assert isinstance(fleet, Mapping), "a possible plan has a fleet"
-    assert isinstance(cost, Mapping), "a possible plan has a cost"
-    return fleet, cost
-
-
-def disagreeing_json(pairs: Sequence[tuple[str, float, float | None]]) -> Iterator[str]:
+def disagreeing_json(answer: Answer) -> Iterator[str]:
     """Figures of the JSON that differ from those of the answer."""
-    for name, written, value in pairs:
-        if not is_close(float(written), value):
-            yield f"{name} is {written} in JSON and {value} in the answer"
+    document: Mapping[str, Any] = answer.as_json()
+    size = ("instances", "spare_instances", "replicas", "latency_p95")
+    usd = ("usd_per_day", "usd_per_month", "usd_per_clip", "usd_per_million_tokens")
+    for part, figures, names in (("fleet", fleet_size(answer), size), ("cost", answer.cost, usd)):
+        for name in names:
+            written, value = document[part][name], getattr(figures, name)
+            if written != value and not is_close(written, value):
+                yield f"{name} is {written} in JSON and {value} in the answer"
 
 
 def dearer_catalog(catalog: Catalog) -> Catalog:
@@ -189,5 +177,7 @@ def dearer_catalog(catalog: Catalog) -> Catalog:
     )
 
 
-def is_close(value: float, other: float | None) -> bool:
-    return other is not None and abs(value - other) <= ROUNDED * max(abs(value), abs(other))
+def is_close(value: float | None, other: float | None) -> bool:
+    if value is None or other is None:
+        return False
+    return abs(value - other) <= ROUNDED * max(abs(value), abs(other))

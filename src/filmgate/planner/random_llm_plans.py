@@ -16,25 +16,23 @@ from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import ENGINE, USABLE_SHARE
 from filmgate.planner.llm.simulation import first_tokens_of_an_hour
 from filmgate.planner.llm.step_time import Serving
+from filmgate.planner.percentiles import percentile_of_sorted
 from filmgate.planner.plan_checks import (
     REGIONS,
     ROUNDING,
-    Facts,
     PlanCheck,
     Subject,
     check_answers,
     disagreeing,
     disagreeing_json,
-    fleet_and_cost,
     fleet_size,
     unbalanced,
 )
-from filmgate.planner.report.fleet_rows import spare
 from filmgate.planner.report.numbers import seconds, usd
+from filmgate.planner.report.rows import spare
 
 
 def check_llm_plans(catalog: Catalog, calibration: Calibration, questions: int) -> PlanCheck:
-    """Asks this many random questions about language models."""
     subject = Subject(
         "language-model", random_llm_question, plan_llm, llm_usd_per_day, _problems, _harder, _overrun
     )
@@ -62,28 +60,24 @@ def random_llm_question(catalog: Catalog, seed: int) -> LlmQuestion:
     )
 
 
-def _harder(question: LlmQuestion, facts: Facts) -> Iterator[tuple[str, LlmQuestion, Catalog]]:
-    catalog = facts.catalog
+def _harder(question: LlmQuestion) -> Iterator[tuple[str, LlmQuestion]]:
     requests, ttft, tbt = question.requests_per_day or 1.0, question.ttft_ms, question.tbt_ms
-    yield "more requests", replace(question, requests_per_day=requests * 1.5), catalog
-    yield "an earlier first token", replace(question, ttft_ms=ttft * 0.8 if ttft else 5000), catalog
-    yield "less time between tokens", replace(question, tbt_ms=tbt * 0.8 if tbt else 100), catalog
-    yield "more spare machines", replace(question, spare_machines=2), catalog
-    yield "dearer prices", question, facts.dearer
+    yield "more requests", replace(question, requests_per_day=requests * 1.5)
+    yield "an earlier first token", replace(question, ttft_ms=ttft * 0.8 if ttft else 5000)
+    yield "less time between tokens", replace(question, tbt_ms=tbt * 0.8 if tbt else 100)
+    yield "more spare machines", replace(question, spare_machines=2)
 
 
-def _overrun(question: LlmQuestion, answer: Answer, facts: Facts, seed: int) -> float | None:
+def _overrun(
+    question: LlmQuestion, answer: Answer, catalog: Catalog, calibration: Calibration, seed: int
+) -> float | None:
+    """p95 of the first token, at the upper end and with the spare machines lost, relative to its limit."""
     if question.ttft_ms is None:
         return None
-    return worst_first_token_again(question, answer, facts, seed) * 1e3 / question.ttft_ms
-
-
-def worst_first_token_again(question: LlmQuestion, answer: Answer, facts: Facts, seed: int) -> float:
-    """p95 of the seconds to the first token, at the upper end and with the spare machines lost."""
     fleet, arrivals, traffic = answer.fleet, _arrivals(answer), question.traffic
     assert isinstance(fleet, LlmFleetAnswer), "the question is about tokens"
     assert traffic is not None, "random questions have requests"
-    gpu = facts.catalog.gpu(answer.options[0].gpu)
+    gpu = catalog.gpu(answer.options[0].gpu)
     serving = Serving(
         question.model,
         gpu,
@@ -93,9 +87,10 @@ def worst_first_token_again(question: LlmQuestion, answer: Answer, facts: Facts,
         ENGINE,
         USABLE_SHARE,
     )
-    load, calibration = question.load(arrivals.sequences_per_replica), facts.calibration
+    load = question.load(arrivals.sequences_per_replica)
     pace = pace_of(serving, load, calibration.constants).slower(llm_upper_end(gpu, calibration))
-    return first_tokens_of_an_hour(traffic, pace, fleet_size(answer).needed_replicas, seed).percentile(0.95)
+    tokens = first_tokens_of_an_hour(traffic, pace, fleet_size(answer).needed_replicas, seed)
+    return percentile_of_sorted(tokens, 0.95) * 1e3 / question.ttft_ms
 
 
 def _problems(question: LlmQuestion, answer: Answer) -> Iterator[str]:
@@ -119,7 +114,7 @@ def _problems(question: LlmQuestion, answer: Answer) -> Iterator[str]:
     )
     if f"${cost.usd_per_day:,.0f} per day" not in answer.verdict:
         yield "the verdict states another daily cost"
-    yield from _disagreeing_json(answer)
+    yield from disagreeing_json(answer)
 
 
 def _too_slow(question: LlmQuestion, arrivals: RequestArrivals) -> Iterator[str]:
@@ -130,19 +125,6 @@ def _too_slow(question: LlmQuestion, arrivals: RequestArrivals) -> Iterator[str]
     ):
         if limit is not None and worst > limit * (1 + ROUNDING):
             yield f"{name}: up to {worst} ms, and {limit} ms are allowed"
-
-
-def _disagreeing_json(answer: Answer) -> Iterator[str]:
-    (fleet, cost), size = fleet_and_cost(answer), fleet_size(answer)
-    assert answer.cost is not None, "a possible plan has a cost"
-    pairs = (
-        ("instances", fleet["instances"], size.instances),
-        ("spare machines", fleet["spare_instances"], size.spare_instances),
-        ("replicas", fleet["replicas"], size.replicas),
-        ("p95", fleet["latency_p95"], size.latency_p95),
-        ("per day", cost["usd_per_day"], answer.cost.usd_per_day),
-    )
-    yield from disagreeing_json(pairs)
 
 
 def _arrivals(answer: Answer) -> RequestArrivals:

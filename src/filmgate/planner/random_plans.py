@@ -10,21 +10,20 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Answer
 from filmgate.planner.capabilities import FILMGATE
 from filmgate.planner.fleet.answer import VideoFleetAnswer
-from filmgate.planner.fleet.scaled import Start, latency_again
+from filmgate.planner.fleet.scaled import latency_again
 from filmgate.planner.fleet.simulation import fixed_fleet_latencies, peak_arrivals
-from filmgate.planner.fleet.sizing import Demand, Layout
+from filmgate.planner.fleet.sizing import Demand, Layout, per_pool
+from filmgate.planner.fleet.starts import Start
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 from filmgate.planner.percentiles import percentile
 from filmgate.planner.plan_checks import (
     REGIONS,
-    Facts,
     PlanCheck,
     Subject,
     check_answers,
     disagreeing,
     disagreeing_json,
-    fleet_and_cost,
     fleet_size,
     is_close,
     unbalanced,
@@ -38,7 +37,6 @@ CHECK_ARRIVALS = 8000
 
 
 def check_plans(catalog: Catalog, calibration: Calibration, questions: int) -> PlanCheck:
-    """Asks this many random questions about clips."""
     subject = Subject("video", random_question, plan_video, video_usd_per_day, _problems, _harder, _overrun)
     return check_answers(subject, catalog, calibration, questions)
 
@@ -61,39 +59,27 @@ def random_question(catalog: Catalog, seed: int) -> VideoQuestion:
     )
 
 
-def _overrun(question: VideoQuestion, answer: Answer, _: Facts, seed: int) -> float | None:
+def _overrun(
+    question: VideoQuestion, answer: Answer, _catalog: Catalog, _calibration: Calibration, seed: int
+) -> float | None:
+    """p95 of one tenant's clips, at the upper end and with the spare machines lost, relative to its limit.
+
+    A fleet that scales to zero is simulated for whole days with its cold starts.
+    """
     if question.slo_seconds is None:
         return None
-    return worst_latency_again(question, answer, seed) / question.slo_seconds
-
-
-def worst_latency_again(question: VideoQuestion, answer: Answer, seed: int) -> float:
-    """p95 of one tenant's part of the fleet, clips at the upper end, the spare machines lost."""
-    size, time = fleet_size(answer), answer.time
-    assert time is not None, "a possible plan has a time"
-    assert question.clips_per_day is not None, "random questions have a volume"
-    if size.is_scaled:
-        return _scaled_latency_again(question, answer, seed)
-    left = size.needed_replicas // size.pools
-    traffic = question.traffic(question.clips_per_day / size.pools)
-    assert traffic is not None, "the volume is given"
-    arrivals = peak_arrivals(traffic, max(CHECK_ARRIVALS, 20 * left), seed)
-    return percentile(fixed_fleet_latencies(arrivals, time.high, left)[len(arrivals) // 10 :], 0.95)
-
-
-def _scaled_latency_again(question: VideoQuestion, answer: Answer, seed: int) -> float:
-    """The same of a fleet that scales to zero: whole days with its cold starts."""
-    fleet, time, traffic = _fleet(answer), answer.time, question.traffic()
-    assert fleet.size is not None, "only a question with a volume has a fleet"
+    fleet, size, time, traffic = _fleet(answer), fleet_size(answer), answer.time, question.traffic
     assert time is not None, "a possible plan has a time"
     assert traffic is not None, "random questions have a volume"
-    starts = [start for start in fleet.cold_start if start.boot_seconds]
-    start = Start(
-        max(one.total_seconds for one in starts), max(one.load_seconds + one.build_seconds for one in starts)
-    )
+    if not size.is_scaled:
+        left = size.needed_replicas // size.pools
+        arrivals = peak_arrivals(per_pool(traffic, size.pools), max(CHECK_ARRIVALS, 20 * left), seed)
+        latencies = fixed_fleet_latencies(arrivals, time.high, left)[len(arrivals) // 10 :]
+        return percentile(latencies, 0.95) / question.slo_seconds
     demand = Demand(traffic, time.seconds_per_clip or time.high, time.high, question.slo_seconds)
-    layout = Layout(replicas_per_machine=fleet.deployment.workers_per_machine, pools=fleet.size.pools)
-    return latency_again(demand, layout, start, fleet.size, seed)
+    layout = Layout(replicas_per_machine=fleet.deployment.workers_per_machine, pools=size.pools)
+    start = Start.slowest(fleet.cold_start)
+    return latency_again(demand, layout, start, size, seed) / question.slo_seconds
 
 
 def unrunnable(answer: Answer) -> Iterator[str]:
@@ -101,6 +87,8 @@ def unrunnable(answer: Answer) -> Iterator[str]:
     deployment = _fleet(answer).deployment
     if any(option.gpus_per_replica > 1 for option in answer.options) and not FILMGATE.can_split_clips:
         yield "an option splits a clip over GPUs"
+    if deployment.machines != fleet_size(answer).instances:
+        yield "the machines to deploy are not those of the fleet"
     if deployment.offload not in FILMGATE.offload_levels:
         yield f"offload level {deployment.offload} does not exist"
     unsupported = "fp8|adapter|GPUs per clip" + ("" if FILMGATE.can_scale_to_zero else "|scale to zero")
@@ -123,32 +111,17 @@ def _problems(question: VideoQuestion, answer: Answer) -> Iterator[str]:
         "worst p95": seconds(size.worst_p95 or 0.0),
     }
     yield from disagreeing(answer, figures)
-    yield from _disagreeing_json(answer)
+    yield from disagreeing_json(answer)
     if answer.verdict.startswith("Run ") and f"${cost.usd_per_month:,.0f} per month" not in answer.verdict:
         yield "the verdict states another monthly cost"
 
 
-def _disagreeing_json(answer: Answer) -> Iterator[str]:
-    (fleet, cost), size = fleet_and_cost(answer), fleet_size(answer)
-    assert answer.cost is not None, "a possible plan has a cost"
-    pairs = (
-        ("instances", fleet["instances"], size.instances),
-        ("machines to deploy", fleet["deployment"]["machines"], size.instances),
-        ("p95", fleet["latency_p95"], size.latency_p95),
-        ("per month", cost["usd_per_month"], answer.cost.usd_per_month),
-        ("per clip", cost["usd_per_clip"], answer.cost.usd_per_clip),
-    )
-    yield from disagreeing_json(pairs)
-
-
-def _harder(question: VideoQuestion, facts: Facts) -> Iterator[tuple[str, VideoQuestion, Catalog]]:
-    catalog = facts.catalog
+def _harder(question: VideoQuestion) -> Iterator[tuple[str, VideoQuestion]]:
     clips, slo = question.clips_per_day or 1.0, question.slo_seconds
-    yield "more clips", replace(question, clips_per_day=clips * 1.5), catalog
-    yield "a tighter objective", replace(question, slo_seconds=slo * 0.8 if slo else 4000), catalog
-    yield "more spare machines", replace(question, spare_machines=2), catalog
-    yield "separate hardware", replace(question, tenants=6, tenancy=Tenancy.INSTANCE), catalog
-    yield "dearer prices", question, facts.dearer
+    yield "more clips", replace(question, clips_per_day=clips * 1.5)
+    yield "a tighter objective", replace(question, slo_seconds=slo * 0.8 if slo else 4000)
+    yield "more spare machines", replace(question, spare_machines=2)
+    yield "separate hardware", replace(question, tenants=6, tenancy=Tenancy.INSTANCE)
 
 
 def _fleet(answer: Answer) -> VideoFleetAnswer:

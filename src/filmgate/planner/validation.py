@@ -12,7 +12,7 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.catalog.gpus import GIB
 from filmgate.catalog.runs import LlmRun, MeasuredRun, MemoryRun, VideoRun
 from filmgate.planner.calibration import Constants, Observation, Prior, Tangents, fit
-from filmgate.planner.observations import clip_of, measured_id, of_llm, of_measured, of_video
+from filmgate.planner.observations import clip_of, of_llm, of_measured, of_video
 from filmgate.planner.percentiles import percentile
 from filmgate.planner.priors import LLM_PRIORS, VIDEO_PRIORS
 from filmgate.planner.video.memory import Placement, activation_bytes, budget, decode_bytes
@@ -92,9 +92,6 @@ class Validation:
             inside += _log_error(row) <= percentile([_log_error(o) for o in others], INTERVAL)
         return inside / len(rows)
 
-    def worst_single_gpu(self, *groups: str) -> ValidationRow:
-        return max((row for row in self.counted(*groups) if row.gpus == 1), key=lambda row: abs(row.error))
-
 
 class HeldOut:
     """Fits that leave out some of the observations. They start from the fit to all of them."""
@@ -155,13 +152,13 @@ def _log_error(row: ValidationRow) -> float:
 
 
 def _missing_runs(catalog: Catalog, constants: Constants) -> list[MissingRun]:
-    done = {measured_id(run) for run in catalog.runs.measured}
+    done = {run.id for run in catalog.runs.measured}
     found = []
     stages: tuple[Literal["forward", "decode"], ...] = ("forward", "decode")
     for model, width, height, frames in WANTED_RUNS:
         for stage in stages:
             run = MeasuredRun(model, "H200", stage, width, height, frames, "eager", 1.0, "", "")
-            if measured_id(run) not in done:
+            if run.id not in done:
                 seconds = of_measured(run, catalog).predict(constants)
                 found.append(MissingRun(model, f"{width}x{height}x{frames}", stage, seconds))
     return found
@@ -172,55 +169,49 @@ def _video_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]
     counted = [of_video(run, catalog) for run in runs.video if run.kind != "bound"]
     counted += [of_measured(run, catalog) for run in runs.measured]
     machine = {run.id: (run.model, run.gpu) for run in runs.video}
-    machine |= {measured_id(run): (run.model, run.gpu) for run in runs.measured}
+    machine |= {run.id: (run.model, run.gpu) for run in runs.measured}
     full = fit(counted, VIDEO_PRIORS)
     fits = HeldOut(counted, VIDEO_PRIORS, full)
     held_out, strict = fits.predict({run: run for run in machine}), fits.predict(machine)
-    rows = [_video_row(run, catalog, full, held_out, strict) for run in runs.video]
-    rows += [_measured_row(run, catalog, held_out, strict) for run in runs.measured]
+    rows = []
+    for run in runs.video:
+        predicted = held_out.get(run.id) or of_video(run, catalog).predict(full)
+        row = _time_row(run, catalog, "video", (run.seconds, predicted, strict.get(run.id)))
+        rows.append(replace(row, is_counted=run.id in held_out))
+    rows += [
+        _time_row(run, catalog, "measured", (run.seconds, held_out[run.id], strict[run.id]))
+        for run in runs.measured
+    ]
     return rows, full
 
 
-def _video_row(
-    run: VideoRun,
+def _time_row(
+    run: VideoRun | LlmRun | MeasuredRun,
     catalog: Catalog,
-    full: Constants,
-    held_out: Mapping[str, float],
-    strict: Mapping[str, float],
+    group: str,
+    times: tuple[float, float, float | None],
+) -> ValidationRow:
+    """A counted row of published seconds, the prediction, and the strict one."""
+    published, predicted, strict = times
+    row = _row(run, group, published, predicted)
+    generation = catalog.gpu(run.gpu).generation
+    return replace(row, predicted_strict=strict, generation=generation)
+
+
+def _row(
+    run: VideoRun | LlmRun | MemoryRun | MeasuredRun, group: str, published: float, predicted: float
 ) -> ValidationRow:
     return ValidationRow(
         id=run.id,
-        group="video",
+        group=group,
         model=run.model,
-        gpu=run.gpu,
-        gpus=run.gpus,
-        published=run.seconds,
-        predicted=held_out.get(run.id) or of_video(run, catalog).predict(full),
-        is_counted=run.id in held_out,
-        source=run.source,
-        note=run.note or "",
-        predicted_strict=strict.get(run.id),
-        generation=catalog.gpu(run.gpu).generation,
-    )
-
-
-def _measured_row(
-    run: MeasuredRun, catalog: Catalog, held_out: Mapping[str, float], strict: Mapping[str, float]
-) -> ValidationRow:
-    key = measured_id(run)
-    return ValidationRow(
-        id=key,
-        group="measured",
-        model=run.model,
-        gpu=run.gpu,
-        gpus=1,
-        published=run.seconds,
-        predicted=held_out[key],
+        gpu="" if isinstance(run, MemoryRun) else run.gpu,
+        gpus=1 if isinstance(run, MeasuredRun) else run.gpus,
+        published=published,
+        predicted=predicted,
         is_counted=True,
         source=run.source,
         note=run.note or "",
-        predicted_strict=strict[key],
-        generation=catalog.gpu(run.gpu).generation,
     )
 
 
@@ -232,11 +223,12 @@ def _llm_rows(catalog: Catalog) -> tuple[list[ValidationRow], dict[str, float]]:
     fits = HeldOut(observations, LLM_PRIORS, full)
     held_out, strict = fits.predict({run: run for run in machine}), fits.predict(machine)
     rows = [
-        _llm_row(run, catalog, (seen.seconds, held_out[run.id], strict[run.id]))
+        _time_row(run, catalog, "llm", (seen.seconds, held_out[run.id], strict[run.id]))
         for run, seen in zip(timed, observations, strict=True)
     ]
     rows += _loaded_rows(catalog, fits, full, machine)
-    rows += [_llm_row(run, catalog, (1.0, 1.0, None)) for run in catalog.runs.llm if run.kind == "unknown"]
+    unknown = [run for run in catalog.runs.llm if run.kind == "unknown"]
+    rows += [replace(_time_row(run, catalog, "llm", (1.0, 1.0, None)), is_counted=False) for run in unknown]
     return rows, full
 
 
@@ -248,27 +240,9 @@ def _loaded_rows(
     for run in (run for run in catalog.runs.llm if run.kind == "load"):
         strict = fits.fit_without(name for name, key in machine.items() if key == (run.model, run.gpu))
         seen = of_llm(run, catalog)
-        rows.append(_llm_row(run, catalog, (seen.seconds, seen.predict(full), seen.predict(strict))))
+        times = (seen.seconds, seen.predict(full), seen.predict(strict))
+        rows.append(_time_row(run, catalog, "llm-load", times))
     return rows
-
-
-def _llm_row(run: LlmRun, catalog: Catalog, times: tuple[float, float, float | None]) -> ValidationRow:
-    """A row of published seconds, the prediction, and the strict one."""
-    published, predicted, strict = times
-    return ValidationRow(
-        id=run.id,
-        group="llm-load" if run.kind == "load" else "llm",
-        model=run.model,
-        gpu=run.gpu,
-        gpus=run.gpus,
-        published=published,
-        predicted=predicted,
-        is_counted=run.kind != "unknown",
-        source=run.source,
-        note=run.note or "",
-        predicted_strict=strict,
-        generation=catalog.gpu(run.gpu).generation,
-    )
 
 
 def memory_rows(catalog: Catalog) -> list[ValidationRow]:
@@ -283,18 +257,8 @@ def _memory_row(run: MemoryRun, catalog: Catalog) -> ValidationRow:
     if run.activation != "diffusers":
         others = [o for o in catalog.runs.memory if o.activation == run.activation and o.id != run.id]
         factor = median(activation_factor(other, catalog) for other in others)
-    return ValidationRow(
-        id=f"memory-{run.id}",
-        group="memory",
-        model=run.model,
-        gpu="",
-        gpus=run.gpus,
-        published=run.peak_gib,
-        predicted=_peak_bytes(run, catalog, factor) / GIB,
-        is_counted=run.kind == "memory",
-        source=run.source,
-        note=run.note or "",
-    )
+    row = _row(run, "memory", run.peak_gib, _peak_bytes(run, catalog, factor) / GIB)
+    return replace(row, id=f"memory-{run.id}", is_counted=run.kind == "memory")
 
 
 def _measured_memory_row(run: MeasuredRun, catalog: Catalog) -> ValidationRow:
@@ -305,18 +269,8 @@ def _measured_memory_row(run: MeasuredRun, catalog: Catalog) -> ValidationRow:
         predicted = 2.0 * model.denoiser.params + activation_bytes(model, one_pass, Placement())
     else:
         predicted = 2.0 * model.vae.params + decode_bytes(model, clip, Placement())
-    return ValidationRow(
-        id=f"memory-{measured_id(run)}",
-        group="memory",
-        model=run.model,
-        gpu=run.gpu,
-        gpus=1,
-        published=(run.peak_bytes or 0) / GIB,
-        predicted=predicted / GIB,
-        is_counted=True,
-        source=run.source,
-        note=run.note or "",
-    )
+    row = _row(run, "memory", (run.peak_bytes or 0) / GIB, predicted / GIB)
+    return replace(row, id=f"memory-{run.id}")
 
 
 def _placement(run: MemoryRun, factor: float) -> Placement:

@@ -77,7 +77,7 @@ def test_scale_to_zero_is_claimed_if_the_chart_scales_and_the_api_accepts_jobs_w
 
 
 def test_the_fast_decoder_of_the_planner_is_that_of_the_runtime(catalog):
-    """One rule says on which GPUs it is tried (S4-17), and one table which VAEs have it."""
+    """One rule says on which GPUs it is tried, and one table which VAEs have it."""
     tree = ast.parse((SOURCE / "pipeline/decode/fast/decoder.py").read_text())
     table = next(
         node.value

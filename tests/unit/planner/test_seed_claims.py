@@ -3,7 +3,7 @@
 import pytest
 
 from filmgate.catalog.gpus import GIB
-from filmgate.planner.fleet.isolation import Clip, isolation_levels
+from filmgate.planner.fleet.isolation import isolation_levels
 from filmgate.planner.fleet.money import break_even
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.question import LlmQuestion
@@ -40,7 +40,7 @@ def test_the_karpenter_name_of_g7e_is_not_l40s(catalog):
 
 
 def test_hardware_isolation_on_g7e_does_not_need_a_dedicated_gpu(catalog):
-    levels = {w.level: w for w in isolation_levels(catalog.gpu("RTX-PRO-6000-BSE"), None, Clip(20 * GIB))}
+    levels = {w.level: w for w in isolation_levels(catalog.gpu("RTX-PRO-6000-BSE"), None, 20 * GIB)}
     assert levels["MIG slice"].is_possible
     assert catalog.gpu("L40S").mig_slices == 0
 

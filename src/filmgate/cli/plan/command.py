@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from filmgate.cli.options import AsJson, options_of
 from filmgate.cli.plan import options
 from filmgate.errors import UsageError
 
@@ -30,32 +31,28 @@ class Facts:
 
 
 AnswerFunction: TypeAlias = "Callable[..., Answer]"
-Parameters: TypeAlias = "dict[str, inspect.Parameter]"
 
 _UNSUPPORTED = Annotated[str | None, typer.Option(hidden=True)]
 
 
-def shared_options(
+def print_answer(  # noqa: PLR0913 - one parameter per option
+    answer: "Callable[[Facts], Answer]",
     *,
     region: options.Region = None,
     catalog_file: options.UserFile = None,
     price_file: options.PriceFile = None,
-    is_json: options.Json = False,
+    is_json: AsJson = False,
     adr: options.Adr = None,
     html: options.Html = None,
-) -> Callable[["Callable[[Facts], Answer]"], None]:
-    """A function that answers a question with these options and prints the answer."""
+) -> None:
+    """Answer a question with the facts that these options choose, and print the answer."""
+    from filmgate.catalog.loader import load_calibration
+    from filmgate.cli.plan import inputs
+    from filmgate.cli.plan.output import show
 
-    def print_answer(answer: "Callable[[Facts], Answer]") -> None:
-        from filmgate.catalog.loader import load_calibration
-        from filmgate.cli.plan import inputs
-        from filmgate.cli.plan.output import show
-
-        catalog = inputs.open_catalog(catalog_file, price_file)
-        facts = Facts(catalog, load_calibration(), inputs.region_or_default(region, catalog))
-        show(answer(facts), is_json=is_json, adr=adr, html=html)
-
-    return print_answer
+    catalog = inputs.open_catalog(catalog_file, price_file)
+    facts = Facts(catalog, load_calibration(), inputs.region_or_default(region, catalog))
+    show(answer(facts), is_json=is_json, adr=adr, html=html)
 
 
 def plan_command(
@@ -65,10 +62,10 @@ def plan_command(
 
     `unsupported` maps hidden options that other commands have to a message about what to use instead.
     """
-    own: Parameters = {}
+    own: dict[str, inspect.Parameter] = {}
     for source in sources or (answer,):
         own |= options_of(source)
-    shared, messages = options_of(shared_options), dict(unsupported or {})
+    shared, messages = options_of(print_answer), dict(unsupported or {})
     hidden = {
         name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_UNSUPPORTED)
         for name in messages
@@ -78,15 +75,9 @@ def plan_command(
         for name, message in messages.items():
             if given.pop(name) is not None:
                 raise UsageError(message, option=f"--{name}")
-        print_answer = shared_options(**{name: given.pop(name) for name in shared})
-        print_answer(lambda facts: answer(facts, **given))
+        chosen = {name: given.pop(name) for name in shared}
+        print_answer(lambda facts: answer(facts, **given), **chosen)
 
     command.__doc__ = answer.__doc__
     command.__signature__ = inspect.Signature([*(own | shared | hidden).values()])  # type: ignore[attr-defined]
     return command
-
-
-def options_of(function: Callable[..., Any]) -> Parameters:
-    """The keyword parameters of a function."""
-    parameters = inspect.signature(function).parameters.values()
-    return {each.name: each for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}

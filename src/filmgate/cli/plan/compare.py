@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from filmgate.cli.options import options_of
 from filmgate.cli.plan import options
-from filmgate.cli.plan.command import Facts, options_of
+from filmgate.cli.plan.command import Facts
 from filmgate.cli.plan.llm import llm_question
 from filmgate.cli.plan.video import video_question
 from filmgate.errors import UsageError

@@ -111,15 +111,9 @@ def check_positive(value: float | None, option: str) -> None:
         raise UsageError(f"must be a positive number, got {value:g}", option=option)
 
 
-def check_safety_factor(value: float) -> None:
+def check_factor(value: float, option: str) -> None:
     if not 1 <= value < inf:
-        raise UsageError(f"must be at least 1, got {value:g}", option="--safety-factor")
-
-
-def check_margin(value: float) -> float:
-    if not 1 <= value < inf:
-        raise UsageError(f"must be at least 1, got {value:g}", option="--budget-margin")
-    return value
+        raise UsageError(f"must be at least 1, got {value:g}", option=option)
 
 
 def check_share(value: float | None, option: str) -> None:
@@ -127,10 +121,9 @@ def check_share(value: float | None, option: str) -> None:
         raise UsageError(f"must be a share of at least 0 and less than 1, got {value:g}", option=option)
 
 
-def check_years(years: int) -> int:
+def check_years(years: int) -> None:
     if years not in YEARS:
         raise UsageError(f"a Savings Plan has a term of 1 or 3 years, got {years}", option="--commit-years")
-    return years
 
 
 def check_precision(
@@ -154,12 +147,12 @@ def check_numbers(question: VideoQuestion) -> VideoQuestion:
     """The question. Raises UsageError for a number that is out of range."""
     check_positive(question.clips_per_day, "--clips-per-day")
     check_positive(question.slo_seconds, "--slo-seconds")
-    check_safety_factor(question.safety_factor)
+    check_factor(question.safety_factor, "--safety-factor")
     check_share(question.commit_discount, "--commit-discount")
     check_share(question.interruptible_share, "--interruptible")
     check_positive(question.interruptions_per_day, "--interruptions-per-day")
     check_years(question.commit_years)
-    check_margin(question.budget_margin)
+    check_factor(question.budget_margin, "--budget-margin")
     return question
 
 

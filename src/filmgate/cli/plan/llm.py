@@ -48,7 +48,9 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
     _check_positive(context=context, answer_tokens=answer_tokens, concurrency=concurrency)
     _check_positive(requests_per_day=requests_per_day, requests_per_second=requests_per_second)
     _check_positive(ttft_ms=ttft_ms, tbt_ms=tbt_ms)
-    inputs.check_safety_factor(safety_factor)
+    inputs.check_factor(safety_factor, "--safety-factor")
+    inputs.check_factor(budget_margin, "--budget-margin")
+    inputs.check_years(commit_years)
     inputs.check_tokens(context, answer_tokens, cached_tokens)
     inputs.check_share(commit_discount, "--commit-discount")
     volume = inputs.requests_per_day(requests_per_day, requests_per_second)
@@ -65,9 +67,9 @@ def llm_question(  # noqa: PLR0913 - one parameter per option
         safety_factor=safety_factor,
         answer_tokens=answer_tokens,
         cached_tokens=cached_tokens,
-        budget_margin=inputs.check_margin(budget_margin),
+        budget_margin=budget_margin,
         commit_discount=commit_discount,
-        commit_years=inputs.check_years(commit_years),
+        commit_years=commit_years,
         residency=inputs.check_residency(residency, facts.catalog),
         requests_per_day=volume,
         spare_machines=spare_machines,

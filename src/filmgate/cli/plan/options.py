@@ -8,7 +8,6 @@ import typer
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Adr = Annotated[
     Path | None, typer.Option("--adr", help="Write an architecture decision record (Markdown) to this file.")
 ]

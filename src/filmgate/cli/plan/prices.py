@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from filmgate.cli.options import AsJson
 from filmgate.cli.plan import options
 
 
@@ -20,7 +21,7 @@ def prices_command(
     instance: Annotated[str | None, typer.Option("--instance", help="Only this instance type.")] = None,
     catalog_file: options.UserFile = None,
     price_file: options.PriceFile = None,
-    is_json: options.Json = False,
+    is_json: AsJson = False,
 ) -> None:
     """Print the prices in use, or fetch current ones into a file for `--prices`."""
     from filmgate.catalog.refresh import fetch_prices, merge_prices, open_price_list, write_prices

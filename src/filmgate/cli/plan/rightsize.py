@@ -1,5 +1,6 @@
 """`filmgate plan rightsize`: whether a machine is too big, too small or fine, from its GPU metrics."""
 
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,8 @@ def _own_jobs(days: int) -> "Utilisation":
     from filmgate.settings import load_settings
 
     settings = load_settings()
-    database = open_database(settings.queue, settings.data)
-    try:
+    with closing(open_database(settings.queue, settings.data)) as database:
         hours = busy_hours(database, days)
-    finally:
-        database.close()
     if not hours:
         raise UsageError(
             f"this installation rendered nothing in {days} days; give --utilisation, --prometheus or "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from filmgate.cli.plan import options
+from filmgate.cli.options import AsJson
 
 if TYPE_CHECKING:
     from filmgate.planner.plan_checks import PlanCheck
@@ -23,7 +23,7 @@ def validate_command(
     questions: Annotated[
         int, typer.Option("--questions", min=0, help="Also check this many random questions, about 1 s each.")
     ] = 0,
-    is_json: options.Json = False,
+    is_json: AsJson = False,
 ) -> None:
     """Compare predictions with published and measured runs, each held out of the calibration."""
     from filmgate.catalog.loader import load_calibration, load_catalog

@@ -1,41 +1,12 @@
 """The fleet and the cost in an answer."""
 
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from filmgate.catalog.gpus import Gpu
 from filmgate.planner.fleet.isolation import Isolation
-from filmgate.planner.fleet.money import Purchase
-from filmgate.planner.fleet.purchase import Way
+from filmgate.planner.fleet.money import Purchase, Way
 from filmgate.planner.fleet.sizing import Fleet
 from filmgate.planner.fleet.starts import ColdStart
-
-
-@dataclass(frozen=True, slots=True)
-class TenantIsolation:
-    """One way to separate tenants, with its cost."""
-
-    level: str
-    is_possible: bool
-    reason: str
-    gpus_per_tenant: float
-    usd_per_tenant_month: float | None
-    usd_per_month: float | None
-
-
-def price_isolation(
-    levels: Iterable[Isolation], usd_per_gpu_month: float | None, tenants: int
-) -> tuple[TenantIsolation, ...]:
-    return tuple(
-        TenantIsolation(
-            level.level,
-            level.is_possible,
-            level.reason,
-            level.gpus_per_tenant,
-            usd_per_gpu_month * level.gpus_per_tenant if usd_per_gpu_month is not None else None,
-            usd_per_gpu_month * level.gpus_per_tenant * tenants if usd_per_gpu_month is not None else None,
-        )
-        for level in levels
-    )
 
 
 def tight(fleet: Fleet, work: str) -> str:
@@ -69,6 +40,17 @@ class NodeSoftware:
     nvenc: int | None
     encode_on: str
 
+    @classmethod
+    def for_gpu(cls, gpu: Gpu) -> "NodeSoftware":
+        return cls(
+            min_driver=gpu.min_driver,
+            min_cuda=gpu.min_cuda,
+            needs_open_modules=gpu.needs_open_modules,
+            karpenter_gpu_name=gpu.karpenter_name,
+            nvenc=gpu.nvenc,
+            encode_on="CPU: the GPU has no encoder" if gpu.nvenc == 0 else "GPU or CPU",
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class EncoderOnNvme:
@@ -93,6 +75,14 @@ class BlastRadius:
     latency_p95: float | None
     recovery_seconds: float
     zones: int
+
+    @classmethod
+    def of(
+        cls, fleet: Fleet, latency_p95: float | None, recovery_seconds: float, per_replica: int = 1
+    ) -> "BlastRadius":
+        """The loss of a machine that does `per_replica` clips or answers at once on each replica."""
+        lost, zones = fleet.replicas_per_instance, min(2, fleet.instances)
+        return cls(lost, lost / fleet.replicas, lost * per_replica, latency_p95, recovery_seconds, zones)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +113,6 @@ class ChartWorkers:
     end_hour: int
     backlog_seconds_per_worker: int
     drain_seconds: int
-
-    @property
-    def has_schedule(self) -> bool:
-        return self.scheduled_replicas > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +148,7 @@ class VideoFleetAnswer:
     size: Fleet | None
     arrivals: ClipArrivals | None
     cold_start: tuple[ColdStart, ...]
-    isolation: tuple[TenantIsolation, ...]
+    isolation: tuple[Isolation, ...]
     tenants: int
     software: NodeSoftware
     text_encoder_on_nvme: EncoderOnNvme
@@ -220,7 +206,7 @@ class LlmFleetAnswer:
     size: Fleet | None
     arrivals: RequestArrivals | None
     cold_start: tuple[ColdStart, ...]
-    isolation: tuple[TenantIsolation, ...]
+    isolation: tuple[Isolation, ...]
     cache_on_nvme: CacheOnNvme
     software: NodeSoftware
     blast_radius: BlastRadius | None

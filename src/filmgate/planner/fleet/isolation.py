@@ -1,6 +1,6 @@
 """Ways to separate tenants, and what each does to the number of machines."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from filmgate.catalog.gpus import GIB, MIB, Gpu
 from filmgate.catalog.instances import Instance
@@ -17,51 +17,57 @@ MPS = (
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """One way to separate tenants, whether the work fits, and the GPUs it takes per tenant."""
+    """One way to separate tenants, whether the work fits, the GPUs it takes per tenant, and its cost."""
 
     level: str
     is_possible: bool
     reason: str
     gpus_per_tenant: float
+    usd_per_tenant_month: float | None = None
+    usd_per_month: float | None = None
+
+    def priced(self, usd_per_gpu_month: float, tenants: int) -> "Isolation":
+        usd = usd_per_gpu_month * self.gpus_per_tenant
+        return replace(self, usd_per_tenant_month=usd, usd_per_month=usd * tenants)
 
 
-@dataclass(frozen=True, slots=True)
-class Clip:
-    """What a tenant's work needs: peak memory, seconds on a whole GPU, and the SLO if there is one."""
-
-    peak_bytes: float
-    seconds: float | None = None
-    slo_seconds: float | None = None
-
-
-def isolation_levels(gpu: Gpu, instance: Instance | None, clip: Clip) -> list[Isolation]:
-    """From the weakest and cheapest to the strongest."""
+def isolation_levels(
+    gpu: Gpu,
+    instance: Instance | None,
+    peak_bytes: float,
+    clip_seconds: float | None = None,
+    slo_seconds: float | None = None,
+) -> tuple[Isolation, ...]:
+    """From the weakest and cheapest to the strongest. `clip_seconds` are those of a clip on a whole GPU."""
     slices = gpu.mig_slices or 0
     gpus = float(instance.gpus) if instance else 1.0
     owned = f"{gpus:.0f} GPU{'s' if gpus > 1 else ''}, host memory and disk are used by one tenant"
-    is_sliced, mig = _mig(gpu, slices, clip)
-    return [
+    is_sliced, mig = _mig(gpu, peak_bytes, clip_seconds, slo_seconds)
+    return (
         Isolation("shared GPU", True, "separate keys and queues, one process for all tenants", 0.0),
         Isolation("time-slicing", False, TIME_SLICING, 0.0),
         Isolation("MPS", False, MPS, 0.0),
         Isolation("MIG slice", is_sliced, mig, 1.0 / slices if slices else 0.0),
         Isolation("dedicated GPU", True, "GPU memory and caches are used by one tenant", 1.0),
         Isolation("dedicated instance", True, owned, gpus),
-    ]
+    )
 
 
-def _mig(gpu: Gpu, slices: int, clip: Clip) -> tuple[bool, str]:
+def _mig(
+    gpu: Gpu, peak_bytes: float, clip_seconds: float | None, slo_seconds: float | None
+) -> tuple[bool, str]:
     """Whether a slice has the memory and the speed, and why. A slice has its share of both."""
+    slices = gpu.mig_slices
     if not slices:
         return False, f"{gpu.name} has no MIG"
     held = gpu.memory_mib * MIB / slices
     what = f"1 of {slices} slices, {held / GIB:.0f} GiB,"
-    if clip.peak_bytes > held:
-        return False, f"{what} is too small for {clip.peak_bytes / GIB:.1f} GiB"
-    fits = f"{what} holds {clip.peak_bytes / GIB:.1f} GiB"
-    if clip.seconds is None:
+    if peak_bytes > held:
+        return False, f"{what} is too small for {peak_bytes / GIB:.1f} GiB"
+    fits = f"{what} holds {peak_bytes / GIB:.1f} GiB"
+    if clip_seconds is None:
         return True, f"{fits}, at about 1/{slices} of the speed"
-    slow = clip.seconds * slices
-    if clip.slo_seconds is not None and slow > clip.slo_seconds:
-        return False, f"{fits}, but a clip takes about {slow:.0f} s there, the SLO is {clip.slo_seconds:g} s"
+    slow = clip_seconds * slices
+    if slo_seconds is not None and slow > slo_seconds:
+        return False, f"{fits}, but a clip takes about {slow:.0f} s there, the SLO is {slo_seconds:g} s"
     return True, f"{fits}; a clip takes about {slow:.0f} s there, {slices} times as long"

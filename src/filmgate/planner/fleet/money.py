@@ -1,4 +1,4 @@
-"""The cost of a fleet as it is bought, and the volume at which it is cheaper than a managed API."""
+"""The cost of a fleet by how it is bought, and the volume at which it is cheaper than a managed API."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,6 +12,19 @@ HOURS_PER_MONTH = 730
 MAX_CLIPS_PER_DAY = 10_000_000.0
 INTERRUPTIONS_PER_DAY = 1.0  # of each spot machine; no rate is published per instance type
 YEARS = (1, 3)
+NO_RATE = "the catalog has no rate; give --commit-discount, or a --prices file with the rates"
+THREE_YEARS = (
+    "A commitment of three years outlasts the GPU: G6e (2024) was followed by G7e (2026) with twice the "
+    "memory at 0.035 instead of 0.042 USD per GiB and hour. Commit to one year."
+)
+SAVINGS_PLANS = (
+    "Buy a Compute Savings Plan and no Reserved Instances: it also covers the machine and the region of "
+    "Plan B, while a reservation stays with one instance family in one region."
+)
+SCALED = (
+    "Commit to nothing and use no spot: a commitment is paid while the fleet is at zero, and a clip on a "
+    "reclaimed machine would wait for a second start."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,47 +93,52 @@ class Bill:
         return self.usd_per_day / units_per_day if units_per_day else 0.0
 
 
-def bill(
-    fleet: Fleet, traffic: Traffic, price: Price, terms: Terms, *, service: float, start_seconds: float = 0.0
-) -> Bill:
-    """The bill of a day: all machines in the busy hours, warm ones in the others; or simulated hours."""
-    parts = tuple(purchase_mix(fleet, traffic, price, terms, service + start_seconds))
-    usd = sum(part.usd_per_day for part in parts)
-    hours = sum(part.instances * part.hours_per_day for part in parts)
-    busy_hours = traffic.per_day * service / 3600 * fleet.instances / fleet.replicas
-    warm = fleet.warm_instances * 24 * usd / hours if hours else 0.0
-    return Bill(parts, max(0.0, usd * (1 - busy_hours / hours)) if hours else 0.0, warm)
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A fleet to buy: its traffic, its price, and the seconds of one unit of work and of a start."""
 
+    fleet: Fleet
+    traffic: Traffic
+    price: Price
+    service: float
+    start_seconds: float = 0.0
 
-def purchase_mix(
-    fleet: Fleet, traffic: Traffic, price: Price, terms: Terms, redo_seconds: float
-) -> list[Purchase]:
-    """Commitments where a machine runs long enough to pay for one, spot for interruptible work if cheaper.
+    def bill(self, terms: Terms) -> Bill:
+        """The bill of a day: all machines in the busy hours, warm ones in the others; or simulated hours."""
+        parts, fleet = tuple(self._purchases(terms)), self.fleet
+        usd = sum(part.usd_per_day for part in parts)
+        hours = sum(part.instances * part.hours_per_day for part in parts)
+        busy_hours = self.traffic.per_day * self.service / 3600 * fleet.instances / fleet.replicas
+        warm = fleet.warm_instances * 24 * usd / hours if hours else 0.0
+        return Bill(parts, max(0.0, usd * (1 - busy_hours / hours)) if hours else 0.0, warm)
 
-    Each interruption of a spot machine costs `redo_seconds`: a start and the work since the last checkpoint.
-    A fleet that scales to zero is on demand: a commitment is paid around the clock, and an interrupted clip
-    would wait for a second start.
-    """
-    parts = ((fleet.instances - fleet.warm_instances, traffic.busy_hours), (fleet.warm_instances, 24.0))
-    if fleet.machine_hours is not None:
-        note = "runs while clips wait; nothing to commit"
-        hours = fleet.machine_hours / fleet.instances
-        return [Purchase("on demand", fleet.instances, price.on_demand or 0.0, note, hours)]
-    may_be_spot = spot_machines(fleet, price, terms)
-    mix = []
-    for instances, hours in parts:
-        bought, spot = _bought(hours, price, terms), _spot(hours, price, terms, redo_seconds)
-        count = min(may_be_spot, instances) if spot.usd_per_day < bought.usd_per_day else 0
-        may_be_spot -= count
-        mix += [replace(bought, instances=instances - count), replace(spot, instances=count)]
-    return [part for part in mix if part.instances]
+    def spot_machines(self, terms: Terms) -> int:
+        """Whole machines that may be spot instances."""
+        if self.fleet.is_scaled or not self.price.spot_median:
+            return 0
+        return int(self.fleet.instances * terms.interruptible_share + 1e-9)
 
+    def _purchases(self, terms: Terms) -> list[Purchase]:
+        """Commitments where a machine runs long enough to pay for one, spot where allowed and cheaper.
 
-def spot_machines(fleet: Fleet, price: Price, terms: Terms) -> int:
-    """Whole machines that may be spot instances."""
-    if fleet.is_scaled or not price.spot_median:
-        return 0
-    return int(fleet.instances * terms.interruptible_share + 1e-9)
+        Each interruption of a spot machine repeats a start and the work since the last checkpoint. A fleet
+        that scales to zero is on demand: a commitment is paid around the clock, and an interrupted clip would
+        wait for a second start.
+        """
+        fleet, price = self.fleet, self.price
+        if fleet.machine_hours is not None:
+            note = "runs while clips wait; nothing to commit"
+            hours = fleet.machine_hours / fleet.instances
+            return [Purchase("on demand", fleet.instances, price.on_demand or 0.0, note, hours)]
+        warm, redo_seconds = fleet.warm_instances, self.service + self.start_seconds
+        may_be_spot = self.spot_machines(terms)
+        mix = []
+        for instances, hours in ((fleet.instances - warm, self.traffic.busy_hours), (warm, 24.0)):
+            bought, spot = _bought(hours, price, terms), _spot(hours, price, terms, redo_seconds)
+            count = min(may_be_spot, instances) if spot.usd_per_day < bought.usd_per_day else 0
+            may_be_spot -= count
+            mix += [replace(bought, instances=instances - count), replace(spot, instances=count)]
+        return [part for part in mix if part.instances]
 
 
 def _bought(hours: float, price: Price, terms: Terms) -> Purchase:
@@ -139,6 +157,59 @@ def _spot(hours: float, price: Price, terms: Terms, redo_seconds: float) -> Purc
     spread = f"spot {price.spot_min or 0:.2f} to {price.spot_max or 0:.2f} over {price.zones or '?'} zones"
     note = f"{spread}; {again:.2g} h a day repeat interrupted work; clips checkpoint their latents"
     return Purchase("spot", 1, price.spot_median or 0.0, note, min(24.0, hours + again))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to buy the whole fleet. `usd_per_month` is None where no rate is known."""
+
+    name: str
+    usd_per_month: float | None
+    note: str
+
+
+def ways_to_buy(order: Order, terms: Terms) -> tuple[Way, ...]:
+    """On demand, Savings Plans of each term, spot, and the mix of the bill."""
+    plain = replace(order, price=replace(order.price, savings_1y=None, savings_3y=None))
+    found = [Way("on demand", plain.bill(ON_DEMAND).usd_per_month, "no commitment")]
+    if order.fleet.is_scaled:
+        return tuple(found)
+    for years in YEARS:
+        name = f"Compute Savings Plan, {years} year{'s' if years > 1 else ''}"
+        is_asked = terms.commit_discount is not None and terms.commit_years == years
+        if is_asked or savings_rate(order.price, years) is not None:
+            only = Terms(terms.commit_discount if is_asked else None, commit_years=years)
+            note = "your rate, not a published one" if is_asked else f"catalog, {order.price.as_of}"
+            found.append(Way(name, order.bill(only).usd_per_month, note))
+        else:
+            found.append(Way(name, None, NO_RATE))
+    found.append(_all_spot(plain, terms))
+    return (*found, Way("the bill", order.bill(terms).usd_per_month, "the mix of this plan"))
+
+
+def _all_spot(order: Order, terms: Terms) -> Way:
+    if not order.price.spot_median:
+        return Way("spot", None, "the catalog has no spot price here")
+    everything = replace(terms, interruptible_share=1.0, commit_discount=None)
+    note = f"interruptions of a machine per day: {terms.interruptions_per_day:g}; not for a deadline"
+    return Way("spot where cheaper", order.bill(everything).usd_per_month, note)
+
+
+def warnings(order: Order, terms: Terms) -> tuple[str, ...]:
+    """What a buyer should know before signing."""
+    if order.fleet.is_scaled:
+        return (SCALED,)
+    found = [SAVINGS_PLANS]
+    if terms.commit_years > 1:
+        found.append(THREE_YEARS)
+    if terms.interruptible_share and not order.spot_machines(terms):
+        share = f"{terms.interruptible_share:.0%} of {order.fleet.instances} machines"
+        found.append(
+            f"No spot: {share} is less than one machine; use --interruptible {1 / order.fleet.instances:.2g}."
+            if order.price.spot_median
+            else "No spot: the catalog has no spot price of this machine here."
+        )
+    return tuple(found)
 
 
 def break_even(daily_cost: Callable[[float], float | None], managed_usd: float) -> float | None:

@@ -1,7 +1,7 @@
 """Waiting times in a queue with several servers and random arrivals, single or in batches.
 
 Erlang C gives the probability of waiting. The wait has an exponential tail at the heavy-traffic rate, scaled
-by the variability of arrivals and service (Allen and Cunneen). A batch occupies several servers at once, so
+by the variability of arrivals (Allen and Cunneen). A batch occupies several servers at once, so
 its probability of waiting is that of a system with proportionally fewer servers. tests/unit/planner/fleet
 compares these formulas with a simulation.
 """
@@ -40,9 +40,7 @@ def wait_probability(servers: int, load: float, batch: float = 1.0) -> float:
     return at_low + (at_high - at_low) * (fewer - low)
 
 
-def wait_percentile(
-    rate: float, service: float, servers: int, share: float, batch: float = 1.0, service_cv2: float = 0.0
-) -> float:
+def wait_percentile(rate: float, service: float, servers: int, share: float, batch: float = 1.0) -> float:
     """The wait in seconds that `share` of arrivals do not exceed; infinite if the servers are overloaded."""
     load = rate * service
     if load >= servers:
@@ -51,7 +49,7 @@ def wait_percentile(
     probability = wait_probability(servers, load, batch)
     if probability <= 1 - share:
         return together
-    variability = (2 * batch - 1 + service_cv2) / 2
+    variability = (2 * batch - 1) / 2  # every unit of work takes equally long
     return max(together, math.log(probability / (1 - share)) * service * variability / (servers - load))
 
 

@@ -23,26 +23,19 @@ from filmgate.planner.fleet.sizing import (
     confirmed,
     per_pool,
 )
+from filmgate.planner.fleet.starts import Start
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
+from filmgate.planner.percentiles import percentile_of_sorted
 
 KEEP_SECONDS = 600.0  # karpenter.disruption.consolidateAfter of the chart
 WAITING_PER_REPLICA = (8.0, 4.0, 2.0, 1.0, 0.5, 0.25)  # clips that wait for each replica, laziest first
-MARGIN = (
-    0.7  # of the clips that may be late: one run of days has a larger sampling error than three of a peak
-)
+# Of the clips that may be late: one run of days has a larger sampling error than three of a peak.
+MARGIN = 0.7
 MORE_REPLICAS = (0, 1, 3, 8, 20)  # added to what the work needs; the limits that are tried
 TIMES_REPLICAS = (1.25, 1.6, 2.5)
 SEED = 11
 CLIPS_PER_RUN = 1000
 MAX_CLIPS_PER_PART = 1500  # of a larger fleet one part is simulated, which overstates its cost a little
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Seconds until a replica accepts work on a new machine, and on a machine that is there."""
-
-    new_machine: float
-    same_machine: float
 
 
 def cold_latency(service: float, start: Start) -> float:
@@ -61,41 +54,33 @@ def is_cold_clip_in_time(demand: Demand, start: Start) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The settings of the autoscaler that a plan chooses."""
+class Setting:
+    """One way to run a pool, without its spare machines. A plan chooses the first two values."""
 
     max_replicas: int
     waiting_per_replica: float
+    replicas_per_machine: int
+    start: Start
 
     def wanted(self, waiting: int, replicas: int) -> int:
         """Kubernetes' rule with the triggers of the chart: the larger one of backlog and running clips."""
         return max(replicas, math.ceil(waiting / self.waiting_per_replica))
 
-
-def operation(limits: Limits, replicas_per_machine: int, start: Start) -> Operation:
-    """The fleet of one pool as the chart runs it, without its spare machines."""
-    keda = KedaSettings()
-    return Operation(
-        min_replicas=0,
-        max_replicas=limits.max_replicas,
-        scaling=limits.wanted,
-        start_seconds=start.new_machine,
-        cooldown_seconds=keda.scale_in_seconds,
-        replicas_per_machine=replicas_per_machine,
-        keep_seconds=KEEP_SECONDS,
-        restart_seconds=start.same_machine,
-        activation_seconds=keda.polling_seconds,
-        reaction_seconds=keda.scale_out_seconds + SYNC_SECONDS,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """One way to run a pool, without its spare machines."""
-
-    limits: Limits
-    replicas_per_machine: int
-    start: Start
+    def operation(self) -> Operation:
+        """The pool as the chart runs it."""
+        keda = KedaSettings()
+        return Operation(
+            min_replicas=0,
+            max_replicas=self.max_replicas,
+            scaling=self.wanted,
+            start_seconds=self.start.new_machine,
+            cooldown_seconds=keda.scale_in_seconds,
+            replicas_per_machine=self.replicas_per_machine,
+            keep_seconds=KEEP_SECONDS,
+            restart_seconds=self.start.same_machine,
+            activation_seconds=keda.polling_seconds,
+            reaction_seconds=keda.scale_out_seconds + SYNC_SECONDS,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +118,19 @@ def scaled_fleet(demand: Demand, layout: Layout, start: Start) -> Fleet | None:
     return replace(_fleet(demand, layout, setting), machine_hours=hours)
 
 
-def _cheapest(demand: Demand, layout: Layout, start: Start) -> _Setting | None:
+def _cheapest(demand: Demand, layout: Layout, start: Start) -> Setting | None:
     """The setting with the fewest machine hours that meets the target, and of equal ones the smallest."""
     if not is_cold_clip_in_time(demand, start):
         return None
     part = _part(demand, layout)
     ranked = sorted(
         _settings(part, layout, start),
-        key=lambda setting: (_hours(demand, layout, setting), setting.limits.max_replicas),
+        key=lambda setting: (_hours(demand, layout, setting), setting.max_replicas),
     )
     return next((setting for setting in ranked if _is_in_time(part, setting)), None)
 
 
-def _hours(demand: Demand, layout: Layout, setting: _Setting) -> float:
+def _hours(demand: Demand, layout: Layout, setting: Setting) -> float:
     """Machine hours per day of all pools, with the spare machines that run while any other does."""
     part = _part(demand, layout)
     run = _run(part.traffic, part.service, setting)
@@ -154,32 +139,29 @@ def _hours(demand: Demand, layout: Layout, setting: _Setting) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _run(traffic: Traffic, service: float, setting: _Setting, seed: int = SEED) -> _Days:
+def _run(traffic: Traffic, service: float, setting: Setting, seed: int = SEED) -> _Days:
     """Whole days of business hours, or as many hours as the clips of a run take to arrive."""
     days = CLIPS_PER_RUN / traffic.per_day
     if traffic.busy_hours < 24:
         days = float(math.ceil(days))
     arrivals = day_arrivals(traffic, days, seed)
     span = arrivals[-1] if traffic.given else days * SECONDS_PER_DAY
-    limits = setting.limits
-    outcome = simulate(
-        arrivals, service, operation(limits, setting.replicas_per_machine, setting.start), span
-    )
+    outcome = simulate(arrivals, service, setting.operation(), span)
     ordered, clips = sorted(outcome.latencies), len(arrivals)
-    machines = math.ceil(limits.max_replicas / setting.replicas_per_machine)
+    machines = math.ceil(setting.max_replicas / setting.replicas_per_machine)
     return _Days(
         machine_hours=min(24.0 * machines, outcome.machine_seconds / clips * traffic.per_day / 3600),
-        up_hours=outcome.per_day(outcome.up_seconds),
+        up_hours=outcome.up_seconds / outcome.span_seconds * 24,
         cold_share=outcome.cold / clips,
-        p95=outcome.percentile(0.95),
-        p99=outcome.percentile(0.99),
+        p95=percentile_of_sorted(ordered, 0.95),
+        p99=percentile_of_sorted(ordered, 0.99),
         latency_sized=ordered[clips - 1 - int(MAX_LATE * MARGIN * clips)],
         latency_allowed=ordered[clips - 1 - int(MAX_LATE * clips)],
         peak=outcome.peak,
     )
 
 
-def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[_Setting]:
+def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[Setting]:
     """Every setting of the autoscaler that is tried, laziest first. None depends on the target.
 
     A tighter target therefore chooses from fewer fleets, and the cheapest of fewer never costs less.
@@ -190,24 +172,24 @@ def _settings(part: Demand, layout: Layout, start: Start) -> Iterator[_Setting]:
     most = {stable + more for more in MORE_REPLICAS} | {math.ceil(stable * times) for times in TIMES_REPLICAS}
     for waiting in WAITING_PER_REPLICA:
         for replicas in sorted(most):
-            setting = _Setting(Limits(replicas, waiting), layout.replicas_per_machine, start)
+            setting = Setting(replicas, waiting, layout.replicas_per_machine, start)
             yield setting
             if _run(part.traffic, part.service, setting).peak < replicas:
                 break  # a higher limit changes nothing
 
 
-def _is_in_time(part: Demand, setting: _Setting) -> bool:
+def _is_in_time(part: Demand, setting: Setting) -> bool:
     """Whether few enough clips are late, at the upper end of the interval."""
     if part.slo is None:
         return True
     return _run(part.traffic, part.service_high, setting).latency_sized <= part.slo * (1 + ROUNDING)
 
 
-def _fleet(demand: Demand, layout: Layout, setting: _Setting) -> Fleet:
+def _fleet(demand: Demand, layout: Layout, setting: Setting) -> Fleet:
     part, parts, pools = _part(demand, layout), _parts(demand, layout), layout.pools
     found, worst = (_run(part.traffic, service, setting) for service in (demand.service, demand.service_high))
     spare = layout.spare_machines if demand.slo is not None else 0
-    needed = math.ceil(setting.limits.max_replicas * parts - ROUNDING)
+    needed = math.ceil(setting.max_replicas * parts - ROUNDING)
     instances = (math.ceil(needed / layout.replicas_per_machine) + spare) * pools
     replicas = instances * layout.replicas_per_machine
     return Fleet(
@@ -229,7 +211,7 @@ def _fleet(demand: Demand, layout: Layout, setting: _Setting) -> Fleet:
         machine_hours=_hours(demand, layout, setting),
         up_hours=found.up_hours,
         cold_share=found.cold_share,
-        waiting_per_replica=setting.limits.waiting_per_replica,
+        waiting_per_replica=setting.waiting_per_replica,
     )
 
 
@@ -250,10 +232,10 @@ def latency_again(demand: Demand, layout: Layout, start: Start, fleet: Fleet, se
     return _run(part.traffic, part.service_high, setting, seed).p95
 
 
-def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> _Setting:
+def _sized(demand: Demand, layout: Layout, start: Start, fleet: Fleet) -> Setting:
     """The setting of a fleet that `scaled_fleet` sized."""
     most = math.floor(fleet.needed_replicas / fleet.pools / _parts(demand, layout) + ROUNDING)
-    return _Setting(Limits(most, fleet.waiting_per_replica), layout.replicas_per_machine, start)
+    return Setting(most, fleet.waiting_per_replica, layout.replicas_per_machine, start)
 
 
 def estimated_fleet(demand: Demand, layout: Layout, start: Start, warm: Fleet) -> Fleet | None:
@@ -278,21 +260,17 @@ def estimated_fleet(demand: Demand, layout: Layout, start: Start, warm: Fleet) -
         machine_hours += share * math.ceil(replicas / layout.replicas_per_machine - ROUNDING)
     spare = layout.spare_machines if demand.slo is not None else 0
     p95 = cold_latency(demand.service, start)
-    return Fleet(
-        replicas=warm.replicas,
+    return replace(
+        warm,
         replicas_p99=None,
-        gpus_per_replica=warm.gpus_per_replica,
-        instances=warm.instances,
-        utilisation=warm.utilisation,
         wait_p95=p95 - demand.service,
         latency_p95=p95,
         latency_p99=p95,
         warm_replicas=0,
         warm_instances=0,
-        needed_replicas=warm.needed_replicas,
         spare_instances=spare * layout.pools,
-        pools=layout.pools,
         worst_p95=cold_latency(demand.service_high, start),
+        is_simulated=False,
         machine_hours=(machine_hours + up * spare) * layout.pools,
         up_hours=up,
         cold_share=math.exp(-traffic.peak_rate / traffic.batch * stay),
@@ -306,5 +284,4 @@ def _parts(demand: Demand, layout: Layout) -> float:
 
 
 def _part(demand: Demand, layout: Layout) -> Demand:
-    traffic = per_pool(demand.traffic, layout.pools * _parts(demand, layout))
-    return Demand(traffic, demand.service, demand.service_high, demand.slo)
+    return replace(demand, traffic=per_pool(demand.traffic, layout.pools * _parts(demand, layout)))

@@ -16,6 +16,7 @@ from heapq import heappop, heappush, heapreplace
 from itertools import accumulate
 
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, Traffic
+from filmgate.planner.percentiles import percentile_of_sorted
 
 SIZING_SEEDS = (7, 8, 9)
 SIZING_ARRIVALS = 4000
@@ -66,15 +67,6 @@ class Outcome:
     up_seconds: float = 0.0
     cold: int = 0
     peak: int = 0
-
-    def percentile(self, share: float) -> float:
-        """The latency that `share` of the clips do not exceed."""
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-    def per_day(self, seconds: float) -> float:
-        """Hours per day of an amount of seconds of this run."""
-        return seconds / self.span_seconds * 24
 
 
 def simulate(
@@ -130,7 +122,6 @@ class _Machines:
         return machine, True
 
     def leave(self, machine: int, now: float) -> None:
-        """One replica less on a machine."""
         self._held[machine] -= 1
         if not self._held[machine]:
             insort(self._empty, (now, machine))
@@ -144,7 +135,6 @@ class _Machines:
         self.has_empty = bool(self._empty)
 
     def close(self, now: float) -> None:
-        """Ends every machine at the end of the run."""
         self.remove_empty(now)
         for machine in list(self._held):
             self._end(machine, now)
@@ -271,8 +261,7 @@ def latency_percentile(traffic: Traffic, service: float, replicas: int, share: f
     """The simulated latency in the busiest hour that `share` of the clips do not exceed."""
     if not traffic.given and traffic.peak_rate * service >= replicas:
         return math.inf
-    ordered = sorted_latencies(traffic, service, replicas)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return percentile_of_sorted(sorted_latencies(traffic, service, replicas), share)
 
 
 @lru_cache(maxsize=256)

@@ -88,6 +88,10 @@ class Fleet:
         """Whether machines start and end with the work."""
         return self.machine_hours is not None
 
+    @property
+    def replicas_per_instance(self) -> int:
+        return self.replicas // self.instances
+
 
 @dataclass(frozen=True, slots=True)
 class Machines:
@@ -112,7 +116,7 @@ def size_fleet(demand: Demand, layout: Layout, *, is_simulated: bool = True) -> 
     Without `is_simulated` it is sized by formulas, which is much faster.
     """
     traffic = per_pool(demand.traffic, layout.pools)
-    demand = Demand(traffic, demand.service, demand.service_high, demand.slo)
+    demand = replace(demand, traffic=traffic)
     needed = fewest_replicas(demand, 0.95, is_simulated=is_simulated)
     if needed is None or needed * layout.pools > MAX_SERVERS:
         return None
@@ -174,7 +178,7 @@ def fewest_replicas(demand: Demand, share: float, *, is_simulated: bool) -> int 
 
 def worst_latency(demand: Demand, replicas: int, *, is_simulated: bool = True) -> float:
     """p95 at the upper end of the interval when only `replicas` of one pool are left."""
-    high = Demand(demand.traffic, demand.service_high, demand.service_high, demand.slo)
+    high = replace(demand, service=demand.service_high)
     return _latency(high, replicas, 0.95, is_simulated=is_simulated)
 
 

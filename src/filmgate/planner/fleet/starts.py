@@ -1,5 +1,6 @@
 """Seconds until a new replica accepts work: node, image, weights and compiler."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from filmgate.catalog.gpus import Gpu
@@ -11,11 +12,13 @@ IMAGE_BYTES = 8e9
 IMAGE_BYTES_PER_SECOND = 0.4e9
 STORE_BYTES_PER_SECOND = 2.5e9
 NVME_BYTES_PER_SECOND = 2.0e9
+NETWORK_GBPS = 10.0
 START_ASSUMPTIONS = (
     f"a new node boots in {BOOT_SECONDS:.0f} s (not published per instance type)",
     f"an image of {IMAGE_BYTES / 1e9:.0f} GB is pulled and unpacked at {IMAGE_BYTES_PER_SECOND / 1e9:g} GB/s",
     f"the object store delivers at most {STORE_BYTES_PER_SECOND / 1e9:g} GB/s to one node",
     f"local NVMe reads {NVME_BYTES_PER_SECOND / 1e9:.0f} GB/s (not published per instance type)",
+    f"a machine whose network is not known, as with a bare GPU, has {NETWORK_GBPS:.0f} Gbit/s",
 )
 # Measured on one H200: docs/denoiser.md (first pass of compiled blocks), docs/decoder.md (the first clip).
 COMPILE_SECONDS = 11.0
@@ -49,34 +52,38 @@ class ColdStart:
     is_assumed: bool
 
 
-def cold_starts(startup: Startup, instance: Instance | None, gpu: Gpu) -> list[ColdStart]:
-    """One entry for each source that the instance has. A new node also pulls the image and compiles."""
-    found = []
-    if instance and instance.network_gbps:
-        # EFA carries traffic between nodes. The object store is read over the ordinary network.
-        rate = min(instance.network_gbps / 8 * 1e9, STORE_BYTES_PER_SECOND)
-        found.append(_new_node("object store over the network", startup, rate, rate))
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Seconds until a replica accepts work on a new machine, and on a machine that is there."""
+
+    new_machine: float
+    same_machine: float
+
+    @classmethod
+    def slowest(cls, starts: Sequence[ColdStart]) -> "Start":
+        """The slowest of these starts. A machine that is there has booted and pulled the image before."""
+        on_new_nodes = (start for start in starts if start.boot_seconds)
+        return cls(
+            max(start.total_seconds for start in starts),
+            max(start.load_seconds + start.build_seconds for start in on_new_nodes),
+        )
+
+
+def cold_starts(startup: Startup, instance: Instance | None, gpu: Gpu) -> tuple[ColdStart, ...]:
+    """One entry for each source that the machine has. A new node also pulls the image and compiles."""
+    known = instance.network_gbps if instance else None
+    # EFA carries traffic between nodes. The object store is read over the ordinary network.
+    network = min((known or NETWORK_GBPS) / 8 * 1e9, STORE_BYTES_PER_SECOND)
+    source = "object store over the network" if known else f"object store over {NETWORK_GBPS:.0f} Gbit/s"
+    found = [_new_node(source, startup, network, network)]
     if instance and instance.ebs_mbps:
-        network = min((instance.network_gbps or 10.0) / 8 * 1e9, STORE_BYTES_PER_SECOND)
         found.append(_new_node("EBS volume", startup, instance.ebs_mbps / 8 * 1e6, network))
     if instance and instance.nvme_gb:
         found.append(_restart("local NVMe, already filled", startup, NVME_BYTES_PER_SECOND, is_assumed=True))
     if gpu.pcie_gb_s:
         rate = gpu.pcie_gb_s / 2 * 1e9
         found.append(_restart("host memory, process restart", startup, rate, is_assumed=False))
-    return found
-
-
-def start_seconds(startup: Startup, instance: Instance | None, gpu: Gpu) -> float:
-    """The slowest start of this machine."""
-    totals = [start.total_seconds for start in cold_starts(startup, instance, gpu)]
-    return max(totals, default=BOOT_SECONDS + startup.build_seconds)
-
-
-def restart_seconds(startup: Startup, instance: Instance | None, gpu: Gpu) -> float:
-    """The start of a replica on a node that has booted and pulled the image before."""
-    starts = [s for s in cold_starts(startup, instance, gpu) if s.boot_seconds]
-    return max((s.load_seconds + s.build_seconds for s in starts), default=startup.build_seconds)
+    return tuple(found)
 
 
 def _new_node(source: str, startup: Startup, rate: float, network: float) -> ColdStart:

@@ -61,7 +61,6 @@ BATCHES = (1, 4, 8, 16, 32, 64, 128, 256)
 
 
 def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
-    """The complete answer to a language-model question."""
     machines, candidates, rejected = _ranked(question, catalog, calibration)
     candidates = [confirmed_llm(one) if i == 0 else one for i, one in enumerate(candidates)]
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
@@ -70,7 +69,7 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
         unit="million tokens",
         verdict="",
         is_possible=bool(candidates),
-        options=tuple(_option(c, i) for i, c in enumerate(candidates, start=1)),
+        options=tuple(llm_option(c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
         sources=_sources(question, calibration, candidates),
         assumptions=(*ASSUMPTIONS, unpriced.rstrip(".")) if unpriced else ASSUMPTIONS,
@@ -78,16 +77,16 @@ def plan_llm(question: LlmQuestion, catalog: Catalog, calibration: Calibration) 
     if not candidates:
         return replace(answer, verdict=_impossible(question, rejected, machines, catalog, calibration))
     best = candidates[0]
-    cost = llm_cost(question, best, catalog, calibration)
+    cost = llm_cost(best, catalog, calibration)
     return replace(
         answer,
-        verdict=f"{_verdict(question, best)}{_compared(best, cost)} {unpriced}".strip(),
-        memory=_memory(question, best),
-        time=_time(question, best, calibration),
-        fleet=llm_fleet(question, best, calibration),
+        verdict=f"{_verdict(best)}{_compared(best, cost)} {unpriced}".strip(),
+        memory=_memory(best),
+        time=_time(best, calibration),
+        fleet=llm_fleet(best, calibration),
         cost=cost,
-        plan_b=llm_plan_b(question, candidates, cost, catalog, calibration),
-        plots=llm_plots(question, best, cost, calibration),
+        plan_b=llm_plan_b(candidates, cost, catalog, calibration),
+        plots=llm_plots(best, cost, calibration),
     )
 
 
@@ -107,7 +106,7 @@ def _ranked(
     machines = [*machines, *measured]
     unusable = without_measured(unusable, measured)
     outcomes = [] if elsewhere else [evaluate_llm(question, machine, calibration) for machine in machines]
-    candidates = decide_llm(question, [o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
+    candidates = decide_llm([o for o in outcomes if isinstance(o, LlmCandidate)], calibration)
     return machines, candidates, (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
 
 
@@ -128,7 +127,8 @@ def describe(question: LlmQuestion) -> str:
     return "; ".join(parts)
 
 
-def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
+def _verdict(best: LlmCandidate) -> str:
+    question = best.question
     weights = weight_bytes(question.model, question.precision) / GIB
     cache = kv_bytes(question.model, question.context, question.kv_precision) / GIB
     held = f"weights {weights:.1f} GiB, KV cache {cache:.2f} GiB per sequence."
@@ -140,25 +140,21 @@ def _verdict(question: LlmQuestion, best: LlmCandidate) -> str:
         fleet, lost = best.fleet, ""
         machines = counted(fleet.instances, "machine")
         if fleet.spare_instances:
-            machines, lost = (
-                f"{machines} ({fleet.spare_instances} spare)",
-                f" with {fleet.spare_instances} lost",
-            )
+            machines += f" ({fleet.spare_instances} spare)"
+            lost = f" with {fleet.spare_instances} lost"
         daily = f", ${best.usd_per_day:,.0f} per day, {per_million}" if best.usd_per_day is not None else ""
         return (
             f"{where}: {counted(fleet.replicas, 'replica')} on {machines}, "
-            f"{_latencies(question, best, lost)}{daily}; {held}{tight(fleet, 'tokens')}"
+            f"{_latencies(best, lost)}{daily}; {held}{tight(fleet, 'tokens')}"
         )
     price = best.machine.usd_per_hour
     cost = f", ${price:.2f} per hour, {per_million}" if price is not None else ""
-    return (
-        f"{where}, with {counted(best.concurrency, 'sequence')}: {_latencies(question, best)}{cost}; {held}"
-    )
+    return f"{where}, with {counted(best.concurrency, 'sequence')}: {_latencies(best)}{cost}; {held}"
 
 
-def _latencies(question: LlmQuestion, best: LlmCandidate, lost: str = "") -> str:
+def _latencies(best: LlmCandidate, lost: str = "") -> str:
     """Both latencies: expected, at most, and their limits."""
-    found = []
+    question, found = best.question, []
     for name, expected, worst, limit in (
         ("first token at p95", best.first.p95, best.worst_first_token, question.ttft_seconds),
         ("between tokens", best.between_tokens, best.worst_between_tokens, question.tbt_seconds),
@@ -223,8 +219,8 @@ def _to_allow(
     return " and ".join(f"{LIMITS[field]} {value}" for field, value in found.items())
 
 
-def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
-    gpus = best.serving.gpus
+def _memory(best: LlmCandidate) -> MemoryAnswer:
+    question, gpus = best.question, best.serving.gpus
     weights = weight_bytes(question.model, question.precision)
     cache = best.concurrency * kv_bytes(question.model, question.context, question.kv_precision)
     peak, stage = best.memory.peak_bytes, best.memory.peak_stage
@@ -245,8 +241,8 @@ def _memory(question: LlmQuestion, best: LlmCandidate) -> MemoryAnswer:
     )
 
 
-def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
-    constants, serving = calibration.constants, best.serving
+def _time(best: LlmCandidate, calibration: Calibration) -> TimeAnswer:
+    question, constants, serving = best.question, calibration.constants, best.serving
     _, is_extrapolated = llm_spread(serving.gpu, calibration)
     note = f"interval of every time: {best.upper_end - 1:.0%}, from held-out runs"
     if is_extrapolated:
@@ -283,10 +279,10 @@ def _time(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -
     )
 
 
-def _option(candidate: LlmCandidate, position: int) -> Option:
+def llm_option(candidate: LlmCandidate, rank: int) -> Option:
     fleet = candidate.fleet
     return Option(
-        rank=position,
+        rank=rank,
         name=candidate.machine.name,
         gpu=candidate.machine.gpu.name,
         gpus_per_replica=candidate.serving.gpus,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS, fewest_servers, wait_percentile
-from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet, Layout, Machines, machines_of
+from filmgate.planner.fleet.sizing import MAX_UTILISATION, Fleet, Layout, machines_of
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.loaded import FirstToken, Load, prefill_seconds
 from filmgate.planner.llm.memory import llm_budget, usable_bytes
@@ -57,32 +57,26 @@ class RequestDemand:
     ttft_seconds: float | None = None
     has_target: bool = True
 
-    def at(self, traffic: Traffic) -> "RequestDemand":
-        return replace(self, traffic=traffic)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Limits on the sequences of a replica and on the time between tokens."""
-
-    max_sequences: int
-    tbt_seconds: float | None
-    safety_factor: float
-    cached: int = 0
-
 
 def largest_batch(
-    serving: Serving, prompt: int, answer: int, limits: BatchLimits, constants: Mapping[str, float]
+    serving: Serving,
+    most: Load,
+    tbt_seconds: float | None,
+    safety_factor: float,
+    constants: Mapping[str, float],
 ) -> int:
-    """The most sequences that fit the memory and keep the time between tokens; at least one."""
+    """The most sequences up to those of `most` that fit the memory and keep the time between tokens.
+
+    At least one.
+    """
+    prompt, answer, cached = most.prompt, most.answer, most.cached
 
     def is_allowed(batch: int) -> bool:
-        held = llm_budget(serving, prompt + answer, batch, limits.safety_factor, limits.cached).peak_bytes
-        pace = steady_token_seconds(serving, batch, prompt, answer, constants, cached=limits.cached)
-        is_quick = limits.tbt_seconds is None or pace <= limits.tbt_seconds
-        return is_quick and held <= usable_bytes(serving)
+        held = llm_budget(serving, prompt + answer, batch, safety_factor, cached).peak_bytes
+        pace = steady_token_seconds(serving, batch, prompt, answer, constants, cached=cached)
+        return (tbt_seconds is None or pace <= tbt_seconds) and held <= usable_bytes(serving)
 
-    low, high = 1, limits.max_sequences + 1
+    low, high = 1, most.sequences + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if is_allowed(middle) else (low, middle)
@@ -158,7 +152,7 @@ def size_llm_fleet(demand: RequestDemand, layout: Layout) -> Fleet | None:
 
 def formula_fleet(demand: RequestDemand, layout: Layout, needed: int) -> tuple[Fleet, FirstToken]:
     """The fleet of `needed` replicas and its expected first token, with the latencies of the formulas."""
-    traffic, replicas = demand.traffic, fleet_machines(demand, layout, needed).replicas
+    traffic, replicas = demand.traffic, machines_of(needed, layout, has_target=demand.has_target).replicas
     p50, p95, p99 = (
         first_token_percentile(traffic, demand.pace, replicas, share) for share in (0.5, 0.95, 0.99)
     )
@@ -171,7 +165,7 @@ def fleet_of(
     demand: RequestDemand, layout: Layout, needed: int, first: FirstToken, worst_p95: float
 ) -> Fleet:
     """The fleet in which `needed` replicas meet the target, with these latencies."""
-    machines, traffic = fleet_machines(demand, layout, needed), demand.traffic
+    machines, traffic = machines_of(needed, layout, has_target=demand.has_target), demand.traffic
     warm = machines.total if traffic.busy_hours >= 24 else 1  # clients wait for tokens at any hour
     return Fleet(
         replicas=machines.replicas,
@@ -188,11 +182,6 @@ def fleet_of(
         spare_instances=machines.spare,
         worst_p95=worst_p95,
     )
-
-
-def fleet_machines(demand: RequestDemand, layout: Layout, needed: int) -> Machines:
-    """The machines of `needed` replicas, and the spare ones."""
-    return machines_of(needed, layout, has_target=demand.has_target)
 
 
 def with_p99(demand: RequestDemand, fleet: Fleet) -> Fleet:

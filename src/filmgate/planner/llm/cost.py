@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
@@ -13,22 +14,20 @@ from filmgate.planner.fleet.answer import (
     CostAnswer,
     CostLever,
     LlmFleetAnswer,
+    NodeSoftware,
     RequestArrivals,
     TokenQuote,
-    price_isolation,
 )
-from filmgate.planner.fleet.isolation import Clip, isolation_levels
-from filmgate.planner.fleet.money import DAYS_PER_MONTH, bill, break_even
+from filmgate.planner.fleet.isolation import isolation_levels
+from filmgate.planner.fleet.money import DAYS_PER_MONTH, Order, break_even, warnings, ways_to_buy
 from filmgate.planner.fleet.pattern import Pattern
-from filmgate.planner.fleet.purchase import Order, warnings, ways_to_buy
-from filmgate.planner.fleet.software import node_software
-from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, Startup, cold_starts, start_seconds
+from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, ColdStart, Start, Startup, cold_starts
 from filmgate.planner.fleet.traffic import SECONDS_PER_DAY, traffic_of
 from filmgate.planner.intervals import llm_spread
 from filmgate.planner.llm.arrivals import size_llm_fleet
 from filmgate.planner.llm.memory import cache_capacity
 from filmgate.planner.llm.question import LlmQuestion
-from filmgate.planner.llm.serving import ENGINE, LlmCandidate, layout_of
+from filmgate.planner.llm.serving import ENGINE, LlmCandidate
 from filmgate.planner.llm.simulation import expected_p95
 from filmgate.planner.llm.step_time import Serving, kv_bytes, prefill_step, steady_token_seconds, weight_bytes
 from filmgate.planner.machines import jurisdiction_of, prices_by_region
@@ -36,18 +35,16 @@ from filmgate.planner.machines import jurisdiction_of, prices_by_region
 THOUSAND = 1e3
 
 
-def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
+def llm_fleet(best: LlmCandidate, calibration: Calibration) -> LlmFleetAnswer:
     """The fleet is always warm, or partly stopped outside the busy hours, because clients wait for tokens."""
     machine = best.machine
     groups = machine.gpus // best.serving.gpus
-    startup = Startup(weight_bytes(question.model, question.precision))
-    starts = cold_starts(startup, machine.instance, machine.gpu)
-    slowest, fleet = max((start.total_seconds for start in starts), default=0.0), best.fleet
+    starts, fleet = _cold_starts(best), best.fleet
+    slowest = Start.slowest(starts).new_machine
     reasons = [f"clients wait for tokens, and a cold replica takes up to {slowest:.0f} s to start"]
     is_scheduled = fleet is not None and fleet.warm_instances < fleet.instances
     if is_scheduled:
         reasons.append("no requests arrive outside the busy hours, so one machine runs then")
-    levels = isolation_levels(machine.gpu, machine.instance, Clip(best.memory.peak_bytes))
     return LlmFleetAnswer(
         pattern=(Pattern.SCHEDULED if is_scheduled else Pattern.WARM).value,
         reasons=tuple(reasons),
@@ -56,18 +53,19 @@ def llm_fleet(question: LlmQuestion, best: LlmCandidate, calibration: Calibratio
         replicas_per_instance=groups,
         sequences_per_instance=groups * best.concurrency,
         size=fleet,
-        arrivals=_arrivals(question, best),
-        cold_start=tuple(starts),
-        isolation=price_isolation(levels, None, 1),
-        cache_on_nvme=_cache_on_nvme(question, best, calibration),
-        software=node_software(machine.gpu),
-        blast_radius=_blast_radius(best, startup),
-        engine_arguments=_engine_arguments(question, best),
+        arrivals=_arrivals(best),
+        cold_start=starts,
+        isolation=isolation_levels(machine.gpu, machine.instance, best.memory.peak_bytes),
+        cache_on_nvme=_cache_on_nvme(best, calibration),
+        software=NodeSoftware.for_gpu(machine.gpu),
+        blast_radius=_blast_radius(best, slowest),
+        engine_arguments=_engine_arguments(best),
     )
 
 
-def _engine_arguments(question: LlmQuestion, best: LlmCandidate) -> str:
+def _engine_arguments(best: LlmCandidate) -> str:
     """The options of `vllm serve` that this plan assumes."""
+    question = best.question
     parts = [
         f"--tensor-parallel-size {best.serving.gpus}",
         f"--max-model-len {question.context}",
@@ -81,13 +79,13 @@ def _engine_arguments(question: LlmQuestion, best: LlmCandidate) -> str:
     return " ".join(parts)
 
 
-def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | None:
-    traffic, fleet = question.traffic, best.fleet
+def _arrivals(best: LlmCandidate) -> RequestArrivals | None:
+    traffic, fleet = best.question.traffic, best.fleet
     if traffic is None or fleet is None:
         return None
     return RequestArrivals(
         requests_per_day=traffic.per_day,
-        traffic=question.shape.value,
+        traffic=best.question.shape.value,
         peak_requests_per_second=traffic.peak_rate,
         sequences_per_replica=best.concurrency,
         first_token_ms_p50=best.first.p50 * 1e3,
@@ -99,40 +97,37 @@ def _arrivals(question: LlmQuestion, best: LlmCandidate) -> RequestArrivals | No
     )
 
 
-def _blast_radius(best: LlmCandidate, startup: Startup) -> BlastRadius | None:
+def _cold_starts(best: LlmCandidate) -> tuple[ColdStart, ...]:
+    startup = Startup(weight_bytes(best.question.model, best.question.precision))
+    return cold_starts(startup, best.machine.instance, best.machine.gpu)
+
+
+def _blast_radius(best: LlmCandidate, recovery_seconds: float) -> BlastRadius | None:
     fleet, demand = best.fleet, best.demand
     if fleet is None or demand is None:
         return None
-    lost = fleet.replicas // fleet.instances
-    left = fleet.replicas - lost
-    return BlastRadius(
-        replicas_lost=lost,
-        share_lost=lost / fleet.replicas,
-        interrupted=lost * best.sequences,
-        latency_p95=expected_p95(demand, left, is_simulated=fleet.is_simulated) if left else None,
-        recovery_seconds=start_seconds(startup, best.machine.instance, best.machine.gpu),
-        zones=min(2, fleet.instances),
-    )
+    left = fleet.replicas - fleet.replicas_per_instance
+    during = expected_p95(demand, left, is_simulated=fleet.is_simulated) if left else None
+    return BlastRadius.of(fleet, during, recovery_seconds, best.sequences)
 
 
-def _cache_on_nvme(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> CacheOnNvme:
+def _cache_on_nvme(best: LlmCandidate, calibration: Calibration) -> CacheOnNvme:
+    question = best.question
     size = kv_bytes(question.model, question.context, question.kv_precision)
     read = size / NVME_BYTES_PER_SECOND
     again = prefill_step(best.serving, question.context, 1, calibration.constants).seconds
     return CacheOnNvme(size, read, again, is_worth_it=read < again)
 
 
-def llm_cost(
-    question: LlmQuestion, best: LlmCandidate, catalog: Catalog, calibration: Calibration
-) -> CostAnswer:
-    hourly, price, daily = best.machine.usd_per_hour, best.machine.price, best.usd_per_day
-    order = _order(question, best)
+def llm_cost(best: LlmCandidate, catalog: Catalog, calibration: Calibration) -> CostAnswer:
+    question, order, price, daily = best.question, _order(best), best.machine.price, best.usd_per_day
+    monthly_hours = (best.bill.instance_hours if best.bill else 24.0) * DAYS_PER_MONTH
     return CostAnswer(
         machine=best.machine.name,
-        usd_per_hour=hourly,
-        managed=_quotes(question, catalog, daily_cost(question, best)),
-        levers=tuple(_levers(question, best, calibration)),
-        regions=prices_by_region(best.machine, catalog, question.residency, _monthly_hours(best)),
+        usd_per_hour=best.machine.usd_per_hour,
+        managed=_quotes(question, catalog, daily_cost(best)),
+        levers=tuple(_levers(best, calibration)),
+        regions=prices_by_region(best.machine, catalog, question.residency, monthly_hours),
         usd_per_million_tokens=best.usd_per_million,
         usd_per_day=daily,
         usd_per_month=daily * DAYS_PER_MONTH if daily is not None else None,
@@ -145,45 +140,33 @@ def llm_cost(
     )
 
 
-def _order(question: LlmQuestion, best: LlmCandidate) -> Order | None:
+def _order(best: LlmCandidate) -> Order | None:
     """What has to be bought; None without requests or a price."""
-    demand, fleet, machine = best.demand, best.fleet, best.machine
-    if demand is None or fleet is None or machine.price is None:
+    demand, fleet, price = best.demand, best.fleet, best.machine.price
+    if demand is None or fleet is None or price is None:
         return None
-    startup = Startup(weight_bytes(question.model, question.precision))
-    start = start_seconds(startup, machine.instance, machine.gpu)
-    return Order(fleet, demand.traffic, machine.price, demand.pace.replica_seconds, start)
-
-
-def _monthly_hours(best: LlmCandidate) -> float:
-    return (best.bill.instance_hours if best.bill else 24.0) * DAYS_PER_MONTH
-
-
-def usd_with_prompts(question: LlmQuestion, api: TextApi) -> float:
-    """USD for a million answer tokens together with their prompts."""
-    prompts = question.prompt / question.answer * api.usd_per_million_input
-    return api.usd_per_million_output + prompts
+    start = Start.slowest(_cold_starts(best)).new_machine
+    return Order(fleet, demand.traffic, price, demand.pace.replica_seconds, start)
 
 
 DailyCost = Callable[[float], float | None]
 """USD per day for so many thousand answer tokens per day."""
 
 
-def daily_cost(question: LlmQuestion, best: LlmCandidate) -> DailyCost:
+def daily_cost(best: LlmCandidate) -> DailyCost:
     """The cost of the machine at other volumes: of a fleet where requests arrive, else of busy machines."""
-    hourly, price = best.machine.usd_per_hour, best.machine.price
+    question, hourly, price = best.question, best.machine.usd_per_hour, best.machine.price
     if best.demand is None or price is None:
         capacity = best.tokens_per_second * SECONDS_PER_DAY / THOUSAND
         return lambda volume: hourly * 24 * math.ceil(volume / capacity) if hourly is not None else None
-    demand, layout = best.demand, layout_of(question, best.machine, best.serving)
+    demand, layout = best.demand, best.layout
 
     def of_fleet(volume: float) -> float | None:
         traffic = traffic_of(volume * THOUSAND / question.answer, question.shape)
-        fleet = size_llm_fleet(demand.at(traffic), layout)
+        fleet = size_llm_fleet(replace(demand, traffic=traffic), layout)
         if fleet is None:
             return None
-        service = demand.pace.replica_seconds
-        return bill(fleet, traffic, price, question.terms, service=service).usd_per_day
+        return Order(fleet, traffic, price, demand.pace.replica_seconds).bill(question.terms).usd_per_day
 
     return of_fleet
 
@@ -195,7 +178,8 @@ def _quotes(question: LlmQuestion, catalog: Catalog, cost: DailyCost) -> tuple[T
 
 
 def _quote(question: LlmQuestion, catalog: Catalog, api: TextApi, cost: DailyCost) -> TokenQuote:
-    usd = usd_with_prompts(question, api)
+    prompts = question.prompt / question.answer * api.usd_per_million_input
+    usd = api.usd_per_million_output + prompts
     crossing = break_even(cost, usd / 1e6 * THOUSAND)
     is_same = api.model == question.model.id
     note = "the same model" if is_same else "a different model, shown for its price"
@@ -208,8 +192,9 @@ def _quote(question: LlmQuestion, catalog: Catalog, api: TextApi, cost: DailyCos
     return TokenQuote(api.id, api.name, usd, tokens, is_same, is_available, note)
 
 
-def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> list[CostLever]:
-    prompt, answer, constants = question.prompt, question.answer, calibration.constants
+def _levers(best: LlmCandidate, calibration: Calibration) -> list[CostLever]:
+    question, constants = best.question, calibration.constants
+    prompt, answer = question.prompt, question.answer
     found = []
     for name, precision, kv in (
         ("weights in fp8", "fp8", question.kv_precision),
@@ -224,14 +209,14 @@ def _levers(question: LlmQuestion, best: LlmCandidate, calibration: Calibration)
     return [*found, CostLever(f"a batch of {largest:.0f} instead of {best.sequences}", saving)]
 
 
-def llm_plots(question: LlmQuestion, best: LlmCandidate, cost: CostAnswer, calibration: Calibration) -> Plots:
+def llm_plots(best: LlmCandidate, cost: CostAnswer, calibration: Calibration) -> Plots:
     """Cost per million tokens against volume, and time between tokens against the batch."""
     if best.machine.usd_per_hour is None:
         return Plots()
     asked = best.tokens_per_day / 1e6 if best.tokens_per_day else None
     centre = asked or best.tokens_per_second * SECONDS_PER_DAY / 1e6
     volumes = [centre * 10 ** (i / 10 - 1.5) for i in range(31)]
-    daily = daily_cost(question, best)
+    daily = daily_cost(best)
     own = tuple((v, usd / v) for v in volumes if (usd := daily(v * 1e6 / THOUSAND)) is not None)
     quotes = [quote for quote in cost.managed if isinstance(quote, TokenQuote) and quote.is_available]
     managed = [
@@ -242,8 +227,8 @@ def llm_plots(question: LlmQuestion, best: LlmCandidate, cost: CostAnswer, calib
     return Plots(
         cost=(Curve(f"own fleet, {best.machine.name}", own), *managed),
         break_even=tuple((q.name, (q.break_even_tokens_per_day or 0.0) / 1e6) for q in same),
-        latency=_latency(question, best, calibration),
-        slo_seconds=question.tbt_ms / 1e3 if question.tbt_ms else None,
+        latency=_latency(best, calibration),
+        slo_seconds=best.question.tbt_seconds or None,
         volume=asked,
         volume_name="million tokens per day",
         cost_name="USD per million answer tokens",
@@ -251,7 +236,8 @@ def llm_plots(question: LlmQuestion, best: LlmCandidate, cost: CostAnswer, calib
     )
 
 
-def _latency(question: LlmQuestion, best: LlmCandidate, calibration: Calibration) -> tuple[Curve, ...]:
+def _latency(best: LlmCandidate, calibration: Calibration) -> tuple[Curve, ...]:
+    question = best.question
     largest = cache_capacity(best.serving, question.context)
     points = []
     for i in range(1, 41):

@@ -7,13 +7,13 @@ with a chunk also decodes the other sequences.
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
 from filmgate.planner.llm.memory import step_tokens
 from filmgate.planner.llm.step_time import Serving, decode_step, steady_token_seconds
-from filmgate.planner.percentiles import percentile
+from filmgate.planner.percentiles import percentile_of_sorted
 
 REQUESTS = 1500
 SEED = 5
@@ -38,6 +38,14 @@ class FirstToken:
     p95: float
     p99: float
 
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> "FirstToken":
+        ordered = sorted(samples)
+        return cls(
+            sum(samples) / len(samples),
+            *(percentile_of_sorted(ordered, share) for share in (0.5, 0.95, 0.99)),
+        )
+
 
 def prefill_seconds(serving: Serving, load: Load, constants: Mapping[str, float]) -> float:
     """Seconds of the steps that prefill one prompt while the other sequences decode."""
@@ -57,10 +65,7 @@ def loaded_first_token(serving: Serving, load: Load, constants: Mapping[str, flo
     reading = load.answer * steady_token_seconds(
         serving, load.sequences, load.prompt, load.answer, constants, cached=load.cached
     )
-    waits = _simulate(busy, reading, load.sequences)
-    return FirstToken(
-        sum(waits) / len(waits), percentile(waits, 0.5), percentile(waits, 0.95), percentile(waits, 0.99)
-    )
+    return FirstToken.of(_simulate(busy, reading, load.sequences))
 
 
 def token_percentiles(serving: Serving, load: Load, constants: Mapping[str, float]) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from filmgate.catalog.runs import ServedRun
 from filmgate.planner.answer import Rejected
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import ENGINE
-from filmgate.planner.llm.step_time import Serving, first_token_seconds, steady_token_seconds
+from filmgate.planner.llm.step_time import Serving, prefill_step, steady_token_seconds
 from filmgate.planner.machines import Machine
 
 ROUNDS = 60
@@ -64,7 +64,7 @@ def device_from_run(
     )
     for _ in range(ROUNDS):
         serving = Serving(question.model, gpu, run.devices, run.precision, question.kv_precision, ENGINE)
-        first = first_token_seconds(serving, run.prompt_tokens, constants) * 1e3
+        first = prefill_step(serving, run.prompt_tokens, 1, constants).seconds * 1e3
         between = steady_token_seconds(
             serving, run.sequences, run.prompt_tokens, run.answer_tokens, constants
         )

@@ -7,13 +7,12 @@ from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
 from filmgate.planner.fleet.answer import Alternative, CostAnswer, TokenQuote
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
-from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.serving import LlmCandidate, evaluate_llm, simulated_llm
+from filmgate.planner.machines import prices_elsewhere
 from filmgate.planner.report.numbers import counted
 
 
 def llm_plan_b(
-    question: LlmQuestion,
     candidates: Sequence[LlmCandidate],
     cost: CostAnswer,
     catalog: Catalog,
@@ -21,8 +20,8 @@ def llm_plan_b(
 ) -> tuple[Alternative, ...]:
     """What to do when the decision cannot be bought; times are seconds between tokens."""
     best = candidates[0]
-    found = [_second(question, candidates, calibration), *_other_region(best, question, catalog)]
-    found += _smaller_cache(question, best, calibration)
+    found = [_second(candidates, calibration), *_other_region(best, catalog)]
+    found += _smaller_cache(best, calibration)
     return (*found, _provider(cost, best))
 
 
@@ -30,14 +29,10 @@ def _monthly(candidate: LlmCandidate) -> float | None:
     return candidate.usd_per_day * DAYS_PER_MONTH if candidate.usd_per_day is not None else None
 
 
-def _second(
-    question: LlmQuestion, candidates: Sequence[LlmCandidate], calibration: Calibration
-) -> Alternative:
+def _second(candidates: Sequence[LlmCandidate], calibration: Calibration) -> Alternative:
     best = candidates[0].machine
     others = (
-        simulated_llm(question, other, calibration)
-        for other in candidates
-        if other.machine.gpu.name != best.gpu.name
+        simulated_llm(other, calibration) for other in candidates if other.machine.gpu.name != best.gpu.name
     )
     other = next((one for one in others if one is not None), None)
     if other is None:
@@ -46,20 +41,13 @@ def _second(
     return Alternative("another machine", other.machine.name, other.between_tokens, _monthly(other), note)
 
 
-def _other_region(best: LlmCandidate, question: LlmQuestion, catalog: Catalog) -> Iterator[Alternative]:
+def _other_region(best: LlmCandidate, catalog: Catalog) -> Iterator[Alternative]:
     """The cheapest other region of the same jurisdiction that has the machine."""
     hourly = best.machine.usd_per_hour
     if best.machine.instance is None or hourly is None:
         return
-    law = catalog.region(question.region).jurisdiction
-    prices = [
-        price
-        for name, region in catalog.regions.items()
-        if region.jurisdiction == law
-        and name != question.region
-        and (price := catalog.price(best.machine.name, name))
-        and price.on_demand
-    ]
+    law = catalog.region(best.question.region).jurisdiction
+    prices = prices_elsewhere(best.machine, best.question.region, catalog)
     if not prices:
         note = f"no other region in {law} has {best.machine.name} in the catalog"
         yield Alternative("another region", "none", None, None, note)
@@ -73,14 +61,12 @@ def _other_region(best: LlmCandidate, question: LlmQuestion, catalog: Catalog) -
     )
 
 
-def _smaller_cache(
-    question: LlmQuestion, best: LlmCandidate, calibration: Calibration
-) -> Iterator[Alternative]:
-    if question.kv_precision != "bf16":
+def _smaller_cache(best: LlmCandidate, calibration: Calibration) -> Iterator[Alternative]:
+    if best.question.kv_precision != "bf16":
         return
-    smaller = replace(question, kv_precision="fp8")
+    smaller = replace(best.question, kv_precision="fp8")
     found = evaluate_llm(smaller, best.machine, calibration)
-    changed = simulated_llm(smaller, found, calibration) if isinstance(found, LlmCandidate) else None
+    changed = simulated_llm(found, calibration) if isinstance(found, LlmCandidate) else None
     if changed is not None:
         note = "lower precision of attention; compare answers first"
         yield Alternative(

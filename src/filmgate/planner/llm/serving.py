@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill, bill
+from filmgate.planner.fleet.money import Bill, Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.sizing import Fleet, Layout
 from filmgate.planner.intervals import llm_upper_end
 from filmgate.planner.llm.arrivals import (
-    BatchLimits,
     RequestDemand,
     batches_to_try,
     busiest_sequences,
@@ -40,12 +39,13 @@ FleetMaker = Callable[[RequestDemand, Layout, int], tuple[Fleet, FirstToken]]
 
 @dataclass(frozen=True, slots=True)
 class LlmCandidate:
-    """A machine and a tensor-parallel group that meet the requirements.
+    """A machine and a tensor-parallel group that meet the requirements of a question.
 
     `first` and `between_tokens` are expected times; `upper_end` times as long is the upper end of their
     interval. `worst_between_tokens` is at the upper end, in a fleet with the spare machines lost.
     """
 
+    question: LlmQuestion
     machine: Machine
     serving: Serving
     memory: MemoryBudget
@@ -57,8 +57,17 @@ class LlmCandidate:
     demand: RequestDemand | None = None
     fleet: Fleet | None = None
     bill: Bill | None = None
-    tokens_per_day: float | None = None
     reached: int | None = None
+
+    @property
+    def layout(self) -> Layout:
+        gpus = self.serving.gpus
+        return Layout(gpus, self.machine.gpus // gpus, spare_machines=self.question.spare_machines)
+
+    @property
+    def tokens_per_day(self) -> float | None:
+        """Answer tokens of the requests."""
+        return self.demand.traffic.per_day * self.question.answer if self.demand else None
 
     @property
     def sequences(self) -> int:
@@ -125,7 +134,7 @@ def _evaluate_group(
         return _evaluate_batch(question, machine, serving, question.concurrency, calibration)
     batches = _batches(question, serving, calibration)
     found = _fewest_machines(question, machine, serving, batches, calibration)
-    return found if isinstance(found, Rejected) else _with_fleet(question, found, calibration, formula_fleet)
+    return found if isinstance(found, Rejected) else _with_fleet(found, calibration, formula_fleet)
 
 
 def _fewest_machines(
@@ -138,7 +147,7 @@ def _fewest_machines(
     is_simulated: bool = False,
 ) -> _Sized | Rejected:
     """The limit on sequences with the fewest machines; the first of equal ones."""
-    per_machine = layout_of(question, machine, serving).replicas_per_machine
+    per_machine = machine.gpus // serving.gpus
     best: _Sized | None = None
     rejected: Rejected | None = None
     for batch in batches:
@@ -197,13 +206,13 @@ def _evaluate_batch(
         demand = RequestDemand(question.traffic, pace, high, question.ttft_seconds, question.has_target)
     between = pace.between_tokens
     one = LlmCandidate(
-        machine, serving, memory, first, between, batch, upper_end, between * upper_end, demand
+        question, machine, serving, memory, first, between, batch, upper_end, between * upper_end, demand
     )
-    return _late(question, one) or one
+    return _late(one) or one
 
 
-def _late(question: LlmQuestion, one: LlmCandidate) -> Rejected | None:
-    on = f"on {one.serving.gpus} x {one.machine.gpu.name}"
+def _late(one: LlmCandidate) -> Rejected | None:
+    question, on = one.question, f"on {one.serving.gpus} x {one.machine.gpu.name}"
     for name, expected, high, limit in (
         ("to the first token at p95", one.first.p95, one.worst_first_token, question.ttft_seconds),
         ("between tokens", one.between_tokens, one.worst_between_tokens, question.tbt_seconds),
@@ -220,16 +229,11 @@ def _batches(question: LlmQuestion, serving: Serving, calibration: Calibration) 
     slowest = question.tbt_seconds
     if slowest is not None:
         slowest /= llm_upper_end(serving.gpu, calibration)
-    limits = BatchLimits(question.concurrency, slowest, question.safety_factor, question.load(1).cached)
+    most, safety_factor = question.load(question.concurrency), question.safety_factor
     largest, fitting = (
-        largest_batch(serving, question.prompt, question.answer, one, calibration.constants)
-        for one in (limits, replace(limits, tbt_seconds=None))
+        largest_batch(serving, most, limit, safety_factor, calibration.constants) for limit in (slowest, None)
     )
     return batches_to_try(largest, (fitting, question.concurrency))
-
-
-def layout_of(question: LlmQuestion, machine: Machine, serving: Serving) -> Layout:
-    return Layout(serving.gpus, machine.gpus // serving.gpus, spare_machines=question.spare_machines)
 
 
 def _demand(one: LlmCandidate) -> RequestDemand:
@@ -237,14 +241,12 @@ def _demand(one: LlmCandidate) -> RequestDemand:
     return one.demand
 
 
-def _with_fleet(
-    question: LlmQuestion, found: _Sized, calibration: Calibration, describe: FleetMaker
-) -> LlmCandidate:
+def _with_fleet(found: _Sized, calibration: Calibration, describe: FleetMaker) -> LlmCandidate:
     """The candidate with its fleet and the bill, at the pace of the sequences that the arrivals reach."""
     one, demand, price = found.one, _demand(found.one), found.one.machine.price
-    traffic, pace, constants = demand.traffic, demand.pace, calibration.constants
-    fleet, first = describe(demand, layout_of(question, one.machine, one.serving), found.needed)
-    cost = bill(fleet, traffic, price, question.terms, service=pace.replica_seconds) if price else None
+    question, traffic, pace, constants = one.question, demand.traffic, demand.pace, calibration.constants
+    fleet, first = describe(demand, one.layout, found.needed)
+    cost = Order(fleet, traffic, price, pace.replica_seconds).bill(question.terms) if price else None
     reached = busiest_sequences(traffic, pace, fleet.replicas)
     worst = busiest_sequences(traffic, demand.pace_high, found.needed)
     between, slowest = (
@@ -259,27 +261,21 @@ def _with_fleet(
         between_tokens=between,
         worst_between_tokens=slowest * one.upper_end,
         reached=reached,
-        tokens_per_day=traffic.per_day * question.answer,
     )
 
 
-def decide_llm(
-    question: LlmQuestion, candidates: Sequence[LlmCandidate], calibration: Calibration
-) -> list[LlmCandidate]:
+def decide_llm(candidates: Sequence[LlmCandidate], calibration: Calibration) -> list[LlmCandidate]:
     """The candidates, cheapest first. Every one that could be the cheapest is simulated.
 
     The simulation only adds replicas, so what costs more by formulas than the cheapest simulated fleet cannot
     be cheaper.
     """
-    ranked = sorted(candidates, key=_rank)
-    if question.traffic is None or question.ttft_ms is None:
-        return ranked
     found: list[LlmCandidate] = []
     best = math.inf
-    for candidate in ranked:
+    for candidate in sorted(candidates, key=_rank):
         if (candidate.usd_per_day or math.inf) >= best:
             found.append(candidate)
-        elif (exact := simulated_llm(question, candidate, calibration)) is not None:
+        elif (exact := simulated_llm(candidate, calibration)) is not None:
             found.append(exact)
             best = min(best, exact.usd_per_day or math.inf)
     return sorted(found, key=_rank)
@@ -294,16 +290,16 @@ def confirmed_llm(one: LlmCandidate) -> LlmCandidate:
     return replace(one, fleet=confirm(_demand(one), one.fleet)) if one.fleet else one
 
 
-def simulated_llm(question: LlmQuestion, one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
+def simulated_llm(one: LlmCandidate, calibration: Calibration) -> LlmCandidate | None:
     """The cheapest fleet of this group of GPUs in the simulation, with any limit on sequences.
 
     Only a fleet with a limit on the first token is simulated; others are returned as they are.
     """
     if one.demand is None or one.demand.ttft_seconds is None:
         return one
-    machine, serving = one.machine, one.serving
+    question, machine, serving = one.question, one.machine, one.serving
     batches = (one.concurrency, *_batches(question, serving, calibration))
     found = _fewest_machines(question, machine, serving, batches, calibration, is_simulated=True)
     if isinstance(found, Rejected):
         return None
-    return _with_fleet(question, found, calibration, simulated_fleet)
+    return _with_fleet(found, calibration, simulated_fleet)

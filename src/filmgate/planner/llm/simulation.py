@@ -5,23 +5,23 @@ and for the prompts before it. Every replica is at the pace of its full batch, w
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from heapq import heappop, heappush
 
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.simulation import SIZING_SEEDS, peak_arrivals
-from filmgate.planner.fleet.sizing import LATE_MARGIN, MAX_LATE, Fleet, Layout, confirmed
+from filmgate.planner.fleet.sizing import LATE_MARGIN, MAX_LATE, Fleet, Layout, confirmed, machines_of
 from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.llm.arrivals import (
     ReplicaPace,
     RequestDemand,
     first_token_percentile,
-    fleet_machines,
     fleet_of,
     with_p99,
 )
 from filmgate.planner.llm.loaded import FirstToken
+from filmgate.planner.percentiles import percentile_of_sorted
 
 REQUESTS = 4000
 MAX_HOUR_REQUESTS = 20_000
@@ -29,34 +29,21 @@ MAX_HOUR_REQUESTS = 20_000
 MIN_PART, MAX_PART, MAX_SEQUENCES = 4, 32, 4096
 
 
-@dataclass(frozen=True, slots=True)
-class FirstTokens:
-    """Seconds to the first token, sorted, in the busiest hour."""
-
-    seconds: tuple[float, ...]
-
-    def percentile(self, share: float) -> float:
-        return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
-
-    @property
-    def mean(self) -> float:
-        return sum(self.seconds) / len(self.seconds)
-
-    def is_quick(self, limit: float, late: float = MAX_LATE) -> bool:
-        """Whether at most the share `late` of the requests exceed the limit."""
-        return self.percentile(1 - late) <= limit
-
-
 @lru_cache(maxsize=512)
 def first_tokens(
     traffic: Traffic, pace: ReplicaPace, replicas: int, seeds: tuple[int, ...] = SIZING_SEEDS
-) -> FirstTokens:
-    """Independent runs together, each without its start, when the fleet was still filling."""
+) -> tuple[float, ...]:
+    """Seconds to the first token in the busiest hour, sorted.
+
+    Independent runs together, each without its start, when the fleet was still filling.
+    """
     return _first_tokens(traffic, pace, replicas, seeds, REQUESTS)
 
 
 @lru_cache(maxsize=512)
-def first_tokens_of_an_hour(traffic: Traffic, pace: ReplicaPace, replicas: int, seed: int) -> FirstTokens:
+def first_tokens_of_an_hour(
+    traffic: Traffic, pace: ReplicaPace, replicas: int, seed: int
+) -> tuple[float, ...]:
     """One run of the busiest hour. A shorter one may be a single congestion, or have none."""
     requests = min(max(REQUESTS, int(traffic.peak_rate * 3600)), MAX_HOUR_REQUESTS)
     return _first_tokens(traffic, pace, replicas, (seed,), requests)
@@ -64,7 +51,7 @@ def first_tokens_of_an_hour(traffic: Traffic, pace: ReplicaPace, replicas: int, 
 
 def _first_tokens(
     traffic: Traffic, pace: ReplicaPace, replicas: int, seeds: tuple[int, ...], requests: int
-) -> FirstTokens:
+) -> tuple[float, ...]:
     part = min(replicas, MAX_PART, max(MIN_PART, MAX_SEQUENCES // pace.batch))
     traffic = replace(traffic, per_day=traffic.per_day * part / replicas)
     count = max(requests, 2 * part * pace.batch)
@@ -72,21 +59,19 @@ def _first_tokens(
     found: list[float] = []
     for seed in seeds:
         found += _run(peak_arrivals(traffic, count, seed), pace, part)[filling:]
-    return FirstTokens(tuple(sorted(found)))
-
-
-def is_enough(demand: RequestDemand, replicas: int, ttft_seconds: float) -> bool:
-    """Whether so many replicas meet the target at the upper end, with the margin for the sampling error."""
-    found = first_tokens(demand.traffic, demand.pace_high, replicas)
-    return found.is_quick(ttft_seconds, MAX_LATE * LATE_MARGIN)
+    return tuple(sorted(found))
 
 
 def fewest_simulated(demand: RequestDemand, replicas: int, at_most: int = MAX_SERVERS) -> int | None:
-    """The fewest replicas from `replicas` on that meet the target when simulated; None above `at_most`."""
+    """The fewest replicas from `replicas` on that meet the target when simulated; None above `at_most`.
+
+    They meet it at the upper end of the interval, with a margin for the sampling error.
+    """
     if demand.ttft_seconds is None:
         return replicas
     while replicas <= at_most:
-        if is_enough(demand, replicas, demand.ttft_seconds):
+        tokens = first_tokens(demand.traffic, demand.pace_high, replicas)
+        if percentile_of_sorted(tokens, 1 - MAX_LATE * LATE_MARGIN) <= demand.ttft_seconds:
             return replicas
         replicas += max(1, replicas // 50)
     return None
@@ -94,10 +79,9 @@ def fewest_simulated(demand: RequestDemand, replicas: int, at_most: int = MAX_SE
 
 def simulated_fleet(demand: RequestDemand, layout: Layout, needed: int) -> tuple[Fleet, FirstToken]:
     """The fleet of `needed` replicas and its expected first token, with simulated latencies."""
-    replicas = fleet_machines(demand, layout, needed).replicas
-    tokens = first_tokens(demand.traffic, demand.pace, replicas)
-    first = FirstToken(tokens.mean, *(tokens.percentile(share) for share in (0.5, 0.95, 0.99)))
-    worst = first_tokens(demand.traffic, demand.pace_high, needed).percentile(0.95)
+    replicas = machines_of(needed, layout, has_target=demand.has_target).replicas
+    first = FirstToken.of(first_tokens(demand.traffic, demand.pace, replicas))
+    worst = percentile_of_sorted(first_tokens(demand.traffic, demand.pace_high, needed), 0.95)
     return replace(fleet_of(demand, layout, needed, first, worst), is_simulated=True), first
 
 
@@ -106,7 +90,7 @@ def expected_p95(demand: RequestDemand, replicas: int, *, is_simulated: bool) ->
     by_formulas = first_token_percentile(demand.traffic, demand.pace, replicas, 0.95)
     if not is_simulated or math.isinf(by_formulas):
         return by_formulas
-    return first_tokens(demand.traffic, demand.pace, replicas).percentile(0.95)
+    return percentile_of_sorted(first_tokens(demand.traffic, demand.pace, replicas), 0.95)
 
 
 def confirm(demand: RequestDemand, fleet: Fleet) -> Fleet:
@@ -117,7 +101,7 @@ def confirm(demand: RequestDemand, fleet: Fleet) -> Fleet:
 
     def is_late(seed: int) -> bool:
         run = first_tokens_of_an_hour(demand.traffic, demand.pace_high, fleet.needed_replicas, seed)
-        return not run.is_quick(limit)
+        return percentile_of_sorted(run, 1 - MAX_LATE) > limit
 
     return confirmed(with_p99(demand, fleet), is_late)
 

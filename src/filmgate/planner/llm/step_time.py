@@ -147,12 +147,6 @@ def prefill_step(serving: Serving, prompt: float, prompts: float, constants: Map
     )
 
 
-def first_token_seconds(
-    serving: Serving, prompt: float, constants: Mapping[str, float], prompts: float = 1.0
-) -> float:
-    return prefill_step(serving, prompt, prompts, constants).seconds
-
-
 def steady_token_seconds(
     serving: Serving,
     batch: float,
@@ -234,10 +228,6 @@ def _sync_seconds(serving: Serving, tokens: float, constants: Mapping[str, float
         return 0.0
     syncs = 2 * serving.model.layers
     gpu = serving.gpu
-    link = (
-        (gpu.nvlink_gb_s / 2 if gpu.nvlink_gb_s else (gpu.pcie_gb_s or 16.0) / 2)
-        * 1e9
-        * math.exp(constants["llm.link"])
-    )
+    link = (gpu.nvlink_gb_s or gpu.pcie_gb_s or 16.0) / 2 * 1e9 * math.exp(constants["llm.link"])
     latency = math.exp(constants["llm.sync" if gpu.has_nvlink else "llm.sync_pcie"])
     return syncs * (latency + 2 * tokens * serving.model.hidden * 2 / link)

@@ -1,6 +1,7 @@
 """The answer as one self-contained HTML page with light, dark, phone and print styles."""
 
 import re
+from collections.abc import Iterable
 from datetime import date
 from html import escape
 
@@ -9,7 +10,6 @@ from filmgate.planner.report.plots import cost_plot, latency_plot, memory_plot
 from filmgate.planner.report.record import risks
 from filmgate.planner.report.tables import DECISION_TITLE, Table, tables
 
-FIRST = (DECISION_TITLE,)
 UNIT = re.compile(r"(\d) (s|ms|h|GiB|x)\b")
 
 STYLE = """
@@ -61,20 +61,18 @@ def to_page(answer: Answer, today: date) -> str:
     drawn = "".join(plot for plot in plots if plot)
     kind = "verdict" if answer.is_possible else "verdict impossible"
     found = {table.title: table for table in tables(answer)}
-    first = "".join(_part(_table(found.pop(title))) for title in FIRST if title in found)
-    dangers = "".join(f"<li>{escape(risk)}</li>" for risk in risks(answer)) if answer.is_possible else ""
-    if dangers:
-        first = f"{first}<div><h2>Risks</h2><ul>{dangers}</ul></div>"
+    decision = found.pop(DECISION_TITLE, None)
+    first = f"<div>{_table(decision)}</div>" if decision else ""
+    if answer.is_possible:
+        first += f"<div><h2>Risks</h2>{_list(risks(answer))}</div>"
     body = "".join(_table(table) for table in found.values())
-    assumed = "".join(f"<li>{escape(text)}</li>" for text in answer.assumptions)
-    sources = "".join(f"<li>{escape(source)}</li>" for source in answer.sources)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(answer.question)}</title><style>{STYLE}</style></head><body>"
         f'<h1>{escape(answer.question)}</h1><p class="{kind}">{escape(answer.verdict)}</p>'
         f'<div class="first">{first}</div><div class="plots">{drawn}</div>{body}'
-        f"<footer><h2>Assumptions</h2><ul>{assumed}</ul><h2>Sources</h2><ul>{sources}</ul>"
+        f"<footer><h2>Assumptions</h2>{_list(answer.assumptions)}<h2>Sources</h2>{_list(answer.sources)}"
         f"<p>filmgate plan, {today.isoformat()}</p></footer></body></html>\n"
     )
 
@@ -95,5 +93,5 @@ def _kept(text: str) -> str:
     return UNIT.sub("\\1\u00a0\\2", text)
 
 
-def _part(html: str) -> str:
-    return f"<div>{html}</div>"
+def _list(texts: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"

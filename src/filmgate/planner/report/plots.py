@@ -53,7 +53,9 @@ def cost_plot(plots: Plots) -> str:
     points = [p for curve in plots.cost for p in curve.points]
     if not points:
         return ""
-    x, y = _axes(points, is_log_x=True, is_log_y=True)
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    x = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, is_log=True)
+    y = Axis(min(ys) / 1.5, max(ys) * 1.5, HEIGHT - BOTTOM, TOP, is_log=True)
     marks = [
         _vertical_mark(x, volume, f"{name}: {count(volume)} per day")
         for name, volume in plots.break_even
@@ -117,12 +119,6 @@ def _stack(memory: MemoryAnswer, stage: str, y: Axis, left: float, width: float)
         found += f'<rect {box} fill="{colour}"><title>{escape(title)}</title></rect>'
         base += line.bytes
     return found
-
-
-def _axes(points: Sequence[tuple[float, float]], *, is_log_x: bool, is_log_y: bool) -> tuple[Axis, Axis]:
-    xs, ys = [p[0] for p in points], [p[1] for p in points]
-    x = Axis(min(xs), max(xs), LEFT, WIDTH - RIGHT, is_log_x)
-    return x, Axis(min(ys) / 1.5, max(ys) * 1.5, HEIGHT - BOTTOM, TOP, is_log_y)
 
 
 def _grid(x: Axis | None, y: Axis, name_x: Callable[[float], str], name_y: Callable[[float], str]) -> str:

@@ -1,27 +1,26 @@
 """The tables of an answer as text, for the terminal, the decision record and the page."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from filmgate.planner.answer import Answer, Option
+from filmgate.planner.answer import Answer, MemoryAnswer, Option, TimeAnswer, TokenTimes
 from filmgate.planner.fleet.answer import (
     Alternative,
     CostAnswer,
     Deployment,
     LlmFleetAnswer,
+    NodeSoftware,
     TokenQuote,
     VideoFleetAnswer,
 )
 from filmgate.planner.fleet.pattern import WORKLOADS
-from filmgate.planner.report.decision_rows import decision_rows
-from filmgate.planner.report.fleet_rows import fleet_rows
 from filmgate.planner.report.numbers import count, gib, interval, seconds, usd
+from filmgate.planner.report.rows import decision_rows, fleet_rows
 
 DECISION_TITLE = "Decision"
 PLAN_B_TITLE = "Plan B"
 OPTIONS_TITLE = "Options, best first"
 REJECTED_TITLE = "Rejected"
-DEPLOYMENT_TITLE = "What to deploy"
 MAX_UNGROUPED = 6
 
 
@@ -37,65 +36,61 @@ class Table:
 
 def tables(answer: Answer) -> list[Table]:
     """Every table that has rows, most important first."""
-    makers = (
-        _decision,
-        _plan_b,
-        _options,
-        _rejected,
-        _memory,
-        _memory_levers,
-        _time,
-        _tokens,
-        _fleet,
-        _cost,
-        _managed,
-        _by_volume,
-        _regions,
-        _deployment,
-        _other_software,
-        _workloads,
-    )
-    return [table for make in makers if (table := make(answer)) and table.rows]
-
-
-def _decision(answer: Answer) -> Table:
-    return Table(DECISION_TITLE, ("", ""), tuple(decision_rows(answer)))
-
-
-def _plan_b(answer: Answer) -> Table:
-    rows = tuple(_alternative(way) for way in answer.plan_b)
-    return Table(PLAN_B_TITLE, ("way", "what", "time", "per month", "note"), rows)
-
-
-def _other_software(answer: Answer) -> Table | None:
-    if not isinstance(answer.fleet, VideoFleetAnswer):
-        return None
-    rows = tuple(_alternative(way) for way in answer.fleet.not_with_filmgate)
-    return Table("Not with Filmgate", ("way", "what", "time", "per month", "note"), rows)
-
-
-def _alternative(way: Alternative) -> tuple[str, ...]:
-    time = seconds(way.seconds) if way.seconds is not None else "-"
-    return way.name, way.what, time, usd(way.usd_per_month), way.note
-
-
-def _deployment(answer: Answer) -> Table | None:
-    fleet = answer.fleet
+    memory, time, fleet, cost = answer.memory, answer.time, answer.fleet, answer.cost
+    found = [
+        Table(DECISION_TITLE, ("", ""), tuple(decision_rows(answer))),
+        _alternatives(PLAN_B_TITLE, answer.plan_b),
+        _options(answer),
+        _rejected(answer),
+    ]
+    if memory:
+        found += [_memory(memory), _memory_levers(memory)]
+    if time:
+        found.append(_time(time))
+    if time and time.tokens:
+        found.append(_tokens(time.tokens))
+    if fleet:
+        found.append(Table("Fleet", ("", ""), tuple(fleet_rows(fleet))))
+    if cost:
+        found += [_cost(cost), _managed(cost, answer.unit), _by_volume(cost), _regions(cost)]
     if isinstance(fleet, VideoFleetAnswer):
-        rows = _clip_deployment(fleet.deployment)
+        others = _alternatives("Not with Filmgate", fleet.not_with_filmgate)
+        found += [_deployment(_clip_deployment(fleet.deployment), fleet.software), others, WORKLOADS_TABLE]
     elif isinstance(fleet, LlmFleetAnswer):
-        rows = list(_answer_deployment(fleet))
-    else:
-        return None
-    software = fleet.software
-    rows += [
+        found += [_deployment(_answer_deployment(fleet), fleet.software), WORKLOADS_TABLE]
+    return [table for table in found if table.rows]
+
+
+WORKLOADS_TABLE = Table(
+    "Serving patterns",
+    ("workload", "AWS service", "with Filmgate"),
+    tuple((work.name, work.aws, work.filmgate) for work in WORKLOADS),
+)
+
+
+def _alternatives(title: str, ways: Iterable[Alternative]) -> Table:
+    rows = tuple(
+        (
+            way.name,
+            way.what,
+            seconds(way.seconds) if way.seconds is not None else "-",
+            usd(way.usd_per_month),
+            way.note,
+        )
+        for way in ways
+    )
+    return Table(title, ("way", "what", "time", "per month", "note"), rows)
+
+
+def _deployment(rows: Iterable[tuple[str, str]], software: NodeSoftware) -> Table:
+    needs = (
         ("driver", software.min_driver or "not known"),
         ("CUDA", software.min_cuda or "not known"),
         ("kernel modules", "open" if software.needs_open_modules else "open or proprietary"),
         ("Karpenter GPU name", software.karpenter_gpu_name or "not known"),
         ("NVENC engines", "not known" if software.nvenc is None else str(software.nvenc)),
-    ]
-    return Table(DEPLOYMENT_TITLE, ("", ""), tuple(rows))
+    )
+    return Table("What to deploy", ("", ""), (*rows, *needs))
 
 
 def _answer_deployment(fleet: LlmFleetAnswer) -> Iterator[tuple[str, str]]:
@@ -134,7 +129,7 @@ def _chart_rows(deploy: Deployment) -> Iterator[tuple[str, str]]:
         yield "workers.NAME-spot.maxReplicas", str(chart.spot_replicas)
     if chart.replicas_while_active:
         yield "workers.NAME.scaling.replicasWhileActive", str(chart.replicas_while_active)
-    if chart.has_schedule:
+    if chart.scheduled_replicas:
         hours = f"{chart.scheduled_replicas} replicas from {chart.start_hour}:00 to {chart.end_hour}:00"
         yield "workers.NAME.scaling.schedule", hours
     yield "workers.NAME.scaling.backlogSecondsPerWorker", str(chart.backlog_seconds_per_worker)
@@ -143,13 +138,6 @@ def _chart_rows(deploy: Deployment) -> Iterator[tuple[str, str]]:
         yield "settings.admission.scale_from_zero", "NAME"
     if deploy.slo_seconds:
         yield "settings.admission.slo_seconds", f"{deploy.slo_seconds:g}"
-
-
-def _workloads(answer: Answer) -> Table | None:
-    if not isinstance(answer.fleet, VideoFleetAnswer | LlmFleetAnswer):
-        return None
-    rows = tuple((work.name, work.aws, work.filmgate) for work in WORKLOADS)
-    return Table("Serving patterns", ("workload", "AWS service", "with Filmgate"), rows)
 
 
 def _options(answer: Answer) -> Table:
@@ -212,10 +200,7 @@ def _rejected(answer: Answer) -> Table:
     return Table(REJECTED_TITLE, ("name", "reason"), rows)
 
 
-def _memory(answer: Answer) -> Table | None:
-    memory = answer.memory
-    if memory is None:
-        return None
+def _memory(memory: MemoryAnswer) -> Table:
     rows = tuple(
         (line.name, gib(line.bytes), ", ".join(line.stages), "estimate" if line.is_estimate else "exact")
         for line in memory.lines
@@ -226,9 +211,7 @@ def _memory(answer: Answer) -> Table | None:
     return Table("Memory per GPU", ("line", "size", "resident in", "kind"), rows, note)
 
 
-def _memory_levers(answer: Answer) -> Table | None:
-    if answer.memory is None:
-        return None
+def _memory_levers(memory: MemoryAnswer) -> Table:
     rows = tuple(
         (
             lever.name,
@@ -236,15 +219,12 @@ def _memory_levers(answer: Answer) -> Table | None:
             lever.peak_stage,
             "-" if lever.added_seconds is None else seconds(max(lever.added_seconds, 0.0)),
         )
-        for lever in answer.memory.levers
+        for lever in memory.levers
     )
     return Table("Changes to peak memory", ("change", "peak", "in", "added time"), rows)
 
 
-def _time(answer: Answer) -> Table | None:
-    time = answer.time
-    if time is None:
-        return None
+def _time(time: TimeAnswer) -> Table:
     header = ("stage", "time", "arithmetic", "memory", "links", "bound")
     rows = tuple(
         (s.stage, seconds(s.seconds), seconds(s.compute), seconds(s.memory), seconds(s.interconnect), s.bound)
@@ -253,11 +233,8 @@ def _time(answer: Answer) -> Table | None:
     return Table("Time by stage", header, rows, time.note)
 
 
-def _tokens(answer: Answer) -> Table | None:
+def _tokens(tokens: TokenTimes) -> Table:
     """Latencies of a language model under load."""
-    if answer.time is None or answer.time.tokens is None:
-        return None
-    tokens = answer.time.tokens
     first = (tokens.first_token_ms_p50, tokens.first_token_ms_p95, tokens.first_token_ms_p99)
     between = (tokens.between_tokens_ms_p50, tokens.between_tokens_ms_p95, tokens.between_tokens_ms_p99)
     rows = tuple(
@@ -267,14 +244,7 @@ def _tokens(answer: Answer) -> Table | None:
     return Table("Latency under load", ("", "p50", "p95", "p99"), rows)
 
 
-def _fleet(answer: Answer) -> Table | None:
-    return Table("Fleet", ("", ""), tuple(fleet_rows(answer.fleet))) if answer.fleet else None
-
-
-def _cost(answer: Answer) -> Table | None:
-    cost = answer.cost
-    if cost is None:
-        return None
+def _cost(cost: CostAnswer) -> Table:
     rows = [(label, usd(value)) for label, value in _prices(cost) if value is not None]
     rows += [
         (f"buy {part.instances} {part.how}", f"{usd(part.usd_per_hour)} per hour each; {part.note}")
@@ -308,45 +278,35 @@ def _prices(cost: CostAnswer) -> tuple[tuple[str, float | None], ...]:
     )
 
 
-def _managed(answer: Answer) -> Table | None:
-    if answer.cost is None:
-        return None
+def _managed(cost: CostAnswer, unit: str) -> Table:
     rows = []
-    for quote in answer.cost.managed:
+    for quote in cost.managed:
         if isinstance(quote, TokenQuote):
             state, price = "active", quote.usd_per_million_output_with_prompts
-            crossing = _tokens_per_day(quote.break_even_tokens_per_day)
+            volume, work = quote.break_even_tokens_per_day, "tokens"
         else:
             state, price = quote.state, quote.usd_per_clip
-            crossing = _clips_per_day(quote.break_even_clips_per_day)
+            volume, work = quote.break_even_clips_per_day, "clips"
+        if volume is None:
+            crossing = "no realistic volume"
+        elif work == "clips" and volume <= 1:
+            crossing = "the first clip"
+        else:
+            crossing = f"{count(volume)} {work} per day"
         rows.append((quote.name, state, usd(price), crossing, quote.note))
-    header = ("API", "state", f"$/{answer.unit}", "own fleet is cheaper from", "note")
+    header = ("API", "state", f"$/{unit}", "own fleet is cheaper from", "note")
     return Table("Managed APIs", header, tuple(rows))
 
 
-def _clips_per_day(value: float | None) -> str:
-    if value is None:
-        return "no realistic volume"
-    return f"{count(value)} clips per day" if value > 1 else "the first clip"
-
-
-def _tokens_per_day(value: float | None) -> str:
-    return f"{count(value)} tokens per day" if value is not None else "no realistic volume"
-
-
-def _by_volume(answer: Answer) -> Table | None:
-    if answer.cost is None:
-        return None
+def _by_volume(cost: CostAnswer) -> Table:
     rows = tuple(
         (f"{row.factor} x", count(row.clips_per_day), usd(row.usd_per_day), usd(row.usd_per_clip))
-        for row in answer.cost.by_volume
+        for row in cost.by_volume
     )
     return Table("Cost by volume", ("volume", "clips per day", "$/day", "$/clip"), rows)
 
 
-def _regions(answer: Answer) -> Table | None:
-    if answer.cost is None:
-        return None
+def _regions(cost: CostAnswer) -> Table:
     rows = tuple(
         (
             row.region,
@@ -356,7 +316,7 @@ def _regions(answer: Answer) -> Table | None:
             usd(row.usd_per_month),
             f"{usd(row.spot_min)} to {usd(row.spot_max)}",
         )
-        for row in answer.cost.regions
+        for row in cost.regions
     )
     header = ("region", "jurisdiction", "allowed", "$/h", "fleet per month on demand", "spot $/h")
     return Table("Price of the machine by region", header, rows)

@@ -91,10 +91,9 @@ def _summary(found: Validation) -> str:
 
 def _coverage(found: Validation) -> str:
     lines = ["| rows | number | inside | widest miss |", "|---|---|---|---|"]
-    spreads = {"video": found.calibration.video_spread, "llm": found.calibration.llm_spread}
-    for name, groups, kind in (
-        ("video", ("video", "measured"), "video"),
-        ("language models", ("llm",), "llm"),
+    for name, groups, spread in (
+        ("video", ("video", "measured"), found.calibration.video_spread),
+        ("language models", ("llm",), found.calibration.llm_spread),
     ):
         rows = [row for row in found.counted(*groups) if row.strict_error is not None]
         worst = max(rows, key=lambda row: abs(row.strict_error or 0.0))
@@ -102,7 +101,7 @@ def _coverage(found: Validation) -> str:
         lines.append(f"| {name} | {len(rows)} | {found.coverage(*groups):.0%} | {miss} |")
         for generation in dict.fromkeys(row.generation for row in rows):
             own = [row for row in rows if row.generation == generation]
-            inside = sum(abs(log(1 + (row.strict_error or 0.0))) <= spreads[kind] for row in own)
+            inside = sum(abs(log(1 + (row.strict_error or 0.0))) <= spread for row in own)
             lines.append(
                 f"| {name}, {generation}, printed interval | {len(own)} | {inside / len(own):.0%} | |"
             )

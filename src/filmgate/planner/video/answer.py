@@ -25,9 +25,8 @@ from filmgate.planner.fleet.starts import START_ASSUMPTIONS
 from filmgate.planner.intervals import video_spread, widening
 from filmgate.planner.machines import check_residency, machines_for, unpriced_region
 from filmgate.planner.video.candidates import Candidate, confirmed_candidate, decide, evaluate
-from filmgate.planner.video.cost import cost_answer, video_plots
+from filmgate.planner.video.cost import cheapest, cost_answer, quote_managed, video_plots
 from filmgate.planner.video.fleet import video_fleet
-from filmgate.planner.video.managed import cheapest, quote_managed
 from filmgate.planner.video.memory import budget, placement_changes
 from filmgate.planner.video.plan_b import not_with_filmgate, plan_b
 from filmgate.planner.video.question import VideoQuestion
@@ -45,9 +44,8 @@ ASSUMPTIONS = (
 
 
 def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> Answer:
-    """The complete answer to a video question."""
     candidates, rejected = _ranked(question, catalog, calibration)
-    candidates = [confirmed_candidate(question, one) if i == 0 else one for i, one in enumerate(candidates)]
+    candidates = [confirmed_candidate(one) if i == 0 else one for i, one in enumerate(candidates)]
     blocked = question.not_with_filmgate()
     unpriced = "" if question.gpu else unpriced_region(catalog, question.region)
     answer = Answer(
@@ -55,7 +53,7 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
         unit="clip",
         verdict="",
         is_possible=bool(candidates) and not blocked,
-        options=tuple(_option(question, c, i) for i, c in enumerate(candidates, start=1)),
+        options=tuple(video_option(c, i) for i, c in enumerate(candidates, start=1)),
         rejected=rejected,
         sources=_sources(question, catalog, calibration, candidates),
         assumptions=(*ASSUMPTIONS, unpriced.rstrip(".")) if unpriced else ASSUMPTIONS,
@@ -64,20 +62,20 @@ def plan_video(question: VideoQuestion, catalog: Catalog, calibration: Calibrati
         return replace(answer, verdict=impossible_video(question, catalog, calibration, rejected))
     best = candidates[0]
     quotes = quote_managed(question, catalog, best)
-    choice = _choose(question, best, quotes)
-    verdict = video_verdict(question, best, choice, quotes)
+    choice = _choose(best, quotes)
+    verdict = video_verdict(best, choice, quotes)
     if blocked:
         verdict = f"Not with Filmgate: {'; '.join(blocked)}. With other software: {verdict}"
-    others = not_with_filmgate(question, best, calibration)
+    others = not_with_filmgate(best, calibration)
     return replace(
         answer,
         verdict=f"{verdict} {unpriced}".strip(),
-        memory=_memory(question, best, calibration),
+        memory=_memory(best, calibration),
         time=_time(best, calibration),
-        fleet=video_fleet(question, best, choice, others),
-        cost=cost_answer(question, best, catalog, calibration, quotes),
-        plan_b=plan_b(question, candidates, quotes, catalog, calibration),
-        plots=video_plots(question, best, quotes),
+        fleet=video_fleet(best, choice, others),
+        cost=cost_answer(best, catalog, calibration, quotes),
+        plan_b=plan_b(candidates, quotes, catalog, calibration),
+        plots=video_plots(best, quotes),
     )
 
 
@@ -95,13 +93,13 @@ def _ranked(
     elsewhere = check_residency(catalog, question.region, question.residency)
     machines, unusable = machines_for(catalog, question.region, gpu=question.gpu, names=question.instances)
     outcomes = [] if elsewhere else [evaluate(question, machine, calibration) for machine in machines]
-    candidates = decide(question, [o for o in outcomes if isinstance(o, Candidate)])
+    candidates = decide([o for o in outcomes if isinstance(o, Candidate)])
     return candidates, (*elsewhere, *(o for o in outcomes if isinstance(o, Rejected)), *unusable)
 
 
-def _choose(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:
+def _choose(best: Candidate, quotes: Sequence[ClipQuote]) -> Choice:
     """The managed API where it is cheaper than the best fleet, otherwise the way that fleet runs."""
-    own, rival = best.usd_per_clip(question), cheapest(quotes)
+    own, rival = best.usd_per_clip, cheapest(quotes)
     reasons = []
     if own is not None and rival is not None:
         reasons.append(
@@ -149,7 +147,7 @@ def describe(question: VideoQuestion) -> str:
     return "; ".join(parts)
 
 
-def _memory(question: VideoQuestion, best: Candidate, calibration: Calibration) -> MemoryAnswer:
+def _memory(best: Candidate, calibration: Calibration) -> MemoryAnswer:
     found = best.split.fit.memory
     return MemoryAnswer(
         lines=found.charged_lines(),
@@ -158,13 +156,13 @@ def _memory(question: VideoQuestion, best: Candidate, calibration: Calibration) 
         capacity_bytes=float(best.machine.gpu.memory_bytes),
         safety_factor=found.safety_factor,
         placement=best.split.fit.name,
-        levers=tuple(_memory_levers(question, best, calibration)),
+        levers=tuple(_memory_levers(best, calibration)),
     )
 
 
-def _memory_levers(question: VideoQuestion, best: Candidate, calibration: Calibration) -> list[MemoryLever]:
+def _memory_levers(best: Candidate, calibration: Calibration) -> list[MemoryLever]:
     """Each change with the time it adds. fp8 also changes the arithmetic; the cost levers show its time."""
-    model, clip = question.model, question.clip
+    question, model, clip = best.question, best.question.model, best.question.clip
     base = replace(best.split.fit.placement, offload="none", is_tiled=False)
     whole = budget(model, clip, base, question.safety_factor).peak_bytes
     before = machine_time(question, best.machine, best.split.gpus, base, calibration)
@@ -174,8 +172,8 @@ def _memory_levers(question: VideoQuestion, best: Candidate, calibration: Calibr
         if "fp8" not in (change.placement.weights, change.placement.text_weights):
             after = machine_time(question, best.machine, best.split.gpus, change.placement, calibration)
             added = after.seconds - before.seconds
-        saved = whole - change.peak_bytes
-        found.append(MemoryLever(change.name, change.peak_bytes, change.peak_stage, saved, added))
+        peak = change.memory.peak_bytes
+        found.append(MemoryLever(change.name, peak, change.memory.peak_stage, whole - peak, added))
     masks = model.denoiser.mask_bytes_per_token_pair * token_count(model, clip) ** 2
     if masks:
         name = "native attention backend, which builds masks; use a flash or varlen backend instead"
@@ -202,10 +200,10 @@ def _time(best: Candidate, calibration: Calibration) -> TimeAnswer:
     )
 
 
-def _option(question: VideoQuestion, candidate: Candidate, position: int) -> Option:
+def video_option(candidate: Candidate, rank: int) -> Option:
     fleet, split = candidate.fleet, candidate.split
     return Option(
-        rank=position,
+        rank=rank,
         name=candidate.machine.name,
         gpu=candidate.machine.gpu.name,
         gpus_per_replica=split.gpus,
@@ -218,7 +216,7 @@ def _option(question: VideoQuestion, candidate: Candidate, position: int) -> Opt
         utilisation=fleet.utilisation if fleet else 1.0,
         usd_per_hour=candidate.machine.usd_per_hour,
         usd_per_day=candidate.bill.usd_per_day if candidate.bill else None,
-        usd_per_unit=candidate.usd_per_clip(question),
+        usd_per_unit=candidate.usd_per_clip,
         placement=split.fit.name,
         peak_bytes=split.fit.memory.peak_bytes,
         is_scaled_to_zero=fleet is not None and fleet.is_scaled,

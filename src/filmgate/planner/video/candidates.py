@@ -5,23 +5,19 @@ from dataclasses import dataclass, replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.gpus import GIB
-from filmgate.catalog.instances import Price
 from filmgate.planner.answer import Rejected
-from filmgate.planner.fleet.money import Bill
+from filmgate.planner.fleet.money import Bill, Order
 from filmgate.planner.fleet.pattern import Pattern
-from filmgate.planner.fleet.purchase import Order
 from filmgate.planner.fleet.queueing import MAX_SERVERS
 from filmgate.planner.fleet.scaled import (
-    Start,
     confirm_scaled,
     estimated_fleet,
     is_cold_clip_in_time,
     scaled_fleet,
 )
 from filmgate.planner.fleet.sizing import Demand, Fleet, Layout, confirm, size_fleet
-from filmgate.planner.fleet.starts import Startup, restart_seconds, start_seconds
+from filmgate.planner.fleet.starts import ColdStart, Start, Startup, cold_starts
 from filmgate.planner.fleet.tenancy import Tenancy
-from filmgate.planner.fleet.traffic import Traffic
 from filmgate.planner.machines import Machine
 from filmgate.planner.video.clip_time import tries_fast_decoder
 from filmgate.planner.video.memory import Placement, first_fit, offloaded_bytes, weight_bytes
@@ -35,12 +31,13 @@ SCALED_ERROR = 0.3  # the same for a fleet that scales to zero
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A machine and a split that meet the requirements, and how the fleet is run."""
+    """A machine and a split that meet the requirements of a question, and how the fleet is run."""
 
+    question: VideoQuestion
     machine: Machine
     split: Split
-    fleet: Fleet | None
-    bill: Bill | None
+    fleet: Fleet | None = None
+    bill: Bill | None = None
     pattern: Pattern = Pattern.WARM
 
     @property
@@ -55,11 +52,59 @@ class Candidate:
             return None
         return hourly / 3600 * self.seconds * self.split.gpus / self.machine.gpus
 
-    def usd_per_clip(self, question: VideoQuestion) -> float | None:
-        traffic = question.traffic()
+    @property
+    def usd_per_clip(self) -> float | None:
+        traffic = self.question.traffic
         if self.bill and traffic:
             return self.bill.usd_per_unit(traffic.per_day)
         return self.usd_per_busy_clip
+
+    @property
+    def demand(self) -> Demand:
+        traffic = self.question.traffic
+        assert traffic is not None, "only a question with a volume has a fleet"
+        return Demand(traffic, self.seconds, self.split.high, self.question.slo_seconds)
+
+    @property
+    def layout(self) -> Layout:
+        question = self.question
+        return Layout(
+            gpus_per_replica=self.split.gpus,
+            replicas_per_machine=self.machine.gpus // self.split.gpus,
+            pools=1 if question.tenancy is Tenancy.SHARED else question.tenants,
+            is_machine_shared=question.tenancy is not Tenancy.INSTANCE,
+            spare_machines=question.spare_machines,
+            is_empty_when_quiet=question.runtime.can_scale_to_zero
+            and is_cold_clip_in_time(self.demand, self.start),
+        )
+
+    @property
+    def cold_starts(self) -> tuple[ColdStart, ...]:
+        question, gpu = self.question, self.machine.gpu
+        software = question.software(self.split.fit.placement.offload)
+        startup = Startup(
+            weight_bytes(question.model, question.precision),
+            is_compiled=software.mode == "compiled",
+            has_fast_decoder=tries_fast_decoder(question.model, gpu, software),
+        )
+        return cold_starts(startup, self.machine.instance, gpu)
+
+    @property
+    def start(self) -> Start:
+        return Start.slowest(self.cold_starts)
+
+    @property
+    def order(self) -> Order | None:
+        """What has to be bought; None without a fleet or a price."""
+        price = self.machine.price
+        if self.fleet is None or price is None or price.on_demand is None:
+            return None
+        return Order(self.fleet, self.demand.traffic, price, self.seconds, self.start.new_machine)
+
+    def priced(self) -> "Candidate":
+        """With the bill of its fleet."""
+        order = self.order
+        return replace(self, bill=order.bill(self.question.terms) if order else None)
 
 
 def evaluate(question: VideoQuestion, machine: Machine, calibration: Calibration) -> Candidate | Rejected:
@@ -69,84 +114,78 @@ def evaluate(question: VideoQuestion, machine: Machine, calibration: Calibration
     runnable = [s for s in splits if s.gpus == 1 or question.runtime.can_split_clips]
     if not runnable:
         return _too_small(question, machine)
-    slo = question.slo_seconds
+    slo, traffic = question.slo_seconds, question.traffic
     quick = [split for split in runnable if slo is None or split.high <= slo]
     if not quick:
         return _too_slow(machine, runnable, splits, slo or 0.0)
-    candidates = [size(question, machine, split, is_simulated=False) for split in quick]
-    sized = [c for c in candidates if c.fleet is not None or question.traffic() is None]
+    candidates = [size(Candidate(question, machine, split), is_simulated=False) for split in quick]
+    sized = [c for c in candidates if c.fleet is not None or traffic is None]
     if not sized:
-        traffic = question.traffic()
         volume = traffic.per_day if traffic else 0.0
         reason = f"{volume:g} clips per day need more than {MAX_SERVERS} replicas"
         return Rejected(machine.name, reason, volume, None, "clips/day")
-    return min(sized, key=lambda c: (c.usd_per_clip(question) or 0.0, c.seconds))
+    return min(sized, key=lambda c: (c.usd_per_clip or 0.0, c.seconds))
 
 
-def decide(question: VideoQuestion, candidates: list[Candidate]) -> list[Candidate]:
+def decide(candidates: list[Candidate]) -> list[Candidate]:
     """The candidates, cheapest first. Every one that could be the cheapest is sized by simulation."""
-    ranked = rank(question, candidates)
-    if question.traffic() is None:
-        return ranked
     found: list[Candidate] = []
     best = math.inf
-    for candidate in ranked:
-        screen = candidate.usd_per_clip(question)
-        error = SCALED_ERROR if candidate.fleet and candidate.fleet.is_scaled else SCREEN_ERROR
-        if screen is not None and screen * (1 - error) > best:
+    for candidate in rank(candidates):
+        screen, fleet = candidate.usd_per_clip, candidate.fleet
+        error = SCALED_ERROR if fleet and fleet.is_scaled else SCREEN_ERROR
+        if fleet is None or (screen is not None and screen * (1 - error) > best):
             found.append(candidate)
             continue
-        exact = size(question, candidate.machine, candidate.split, is_simulated=True)
+        exact = size(candidate, is_simulated=True)
         if exact.fleet is not None:
             found.append(exact)
-            best = min(best, exact.usd_per_clip(question) or math.inf)
-    return rank(question, found)
+            best = min(best, exact.usd_per_clip or math.inf)
+    return rank(found)
 
 
-def confirmed_candidate(question: VideoQuestion, candidate: Candidate) -> Candidate:
+def confirmed_candidate(one: Candidate) -> Candidate:
     """The candidate with the number of further simulations that miss the target."""
-    fleet = candidate.fleet
-    if fleet is None:
-        return candidate
-    demand = demand_of(question, candidate.split)
-    if not fleet.is_scaled:
-        return replace(candidate, fleet=confirm(fleet, demand))
-    layout = layout_of(question, candidate.machine, candidate.split)
-    start = start_of(question, candidate.machine, candidate.split)
-    return replace(candidate, fleet=confirm_scaled(demand, layout, start, fleet))
+    if one.fleet is None:
+        return one
+    if not one.fleet.is_scaled:
+        return replace(one, fleet=confirm(one.fleet, one.demand))
+    return replace(one, fleet=confirm_scaled(one.demand, one.layout, one.start, one.fleet))
 
 
-def rank(question: VideoQuestion, candidates: list[Candidate]) -> list[Candidate]:
+def rank(candidates: list[Candidate]) -> list[Candidate]:
     """Cheapest clip first. Machines without a price come last, fastest first."""
-    return sorted(candidates, key=lambda c: (c.usd_per_clip(question) or math.inf, c.seconds))
+    return sorted(candidates, key=lambda c: (c.usd_per_clip or math.inf, c.seconds))
 
 
-def size(question: VideoQuestion, machine: Machine, split: Split, *, is_simulated: bool) -> Candidate:
-    """The fleet of this machine and its bill: warm, or scaled to zero where that is in time and cheaper."""
-    traffic = question.traffic()
-    if traffic is None:
-        return Candidate(machine, split, None, None)
-    demand, layout = demand_of(question, split), layout_of(question, machine, split)
+def size(one: Candidate, *, is_simulated: bool) -> Candidate:
+    """The candidate with its fleet and its bill: warm, or scaled to zero where that is in time and cheaper.
+
+    It has no fleet if the question has no volume or too much of it.
+    """
+    one = replace(one, fleet=None, bill=None, pattern=Pattern.WARM)
+    if one.question.traffic is None:
+        return one
+    demand, layout = one.demand, one.layout
     fleet = size_fleet(demand, layout, is_simulated=is_simulated)
     if fleet is None:
-        return Candidate(machine, split, None, None)
+        return one
     pattern = Pattern.WARM if fleet.warm_instances == fleet.instances else Pattern.SCHEDULED
-    warm = _priced(question, Candidate(machine, split, fleet, None, pattern))
-    if not question.runtime.can_scale_to_zero:
+    warm = replace(one, fleet=fleet, pattern=pattern).priced()
+    if not one.question.runtime.can_scale_to_zero:
         return warm
-    start = start_of(question, machine, split)
-    scaled = estimated_fleet(demand, layout, start, fleet)
-    if scaled and is_simulated and _is_near(question, warm, scaled):
-        scaled = scaled_fleet(demand, layout, start)
+    scaled = estimated_fleet(demand, layout, one.start, fleet)
+    if scaled and is_simulated and _is_near(warm, scaled):
+        scaled = scaled_fleet(demand, layout, one.start)
     if scaled is None:
         return warm
     pattern = Pattern.QUEUE if scaled.up_hours <= 24 - MIN_HOURS_AT_ZERO else Pattern.AUTOSCALED
-    return _cheaper(warm, _priced(question, replace(warm, fleet=scaled, pattern=pattern)))
+    return _cheaper(warm, replace(warm, fleet=scaled, pattern=pattern).priced())
 
 
-def _is_near(question: VideoQuestion, warm: Candidate, scaled: Fleet) -> bool:
+def _is_near(warm: Candidate, scaled: Fleet) -> bool:
     """Whether a fleet that was estimated could cost less than the warm one."""
-    estimate = _bill(question, warm.machine, warm.split, scaled)
+    estimate = replace(warm, fleet=scaled).priced().bill
     if estimate is None or warm.bill is None:
         return False
     return estimate.usd_per_day * (1 - SCALED_ERROR) < warm.bill.usd_per_day
@@ -159,79 +198,10 @@ def _cheaper(warm: Candidate, scaled: Candidate) -> Candidate:
     return scaled if scaled.bill.usd_per_day < warm.bill.usd_per_day else warm
 
 
-def _priced(question: VideoQuestion, candidate: Candidate) -> Candidate:
-    if candidate.fleet is None:
-        return candidate
-    return replace(candidate, bill=_bill(question, candidate.machine, candidate.split, candidate.fleet))
-
-
-def demand_of(question: VideoQuestion, split: Split, traffic: Traffic | None = None) -> Demand:
-    found = traffic or question.traffic()
-    assert found is not None, "only a question with a volume has a fleet"
-    return Demand(found, split.seconds, split.high, question.slo_seconds)
-
-
-def layout_of(question: VideoQuestion, machine: Machine, split: Split) -> Layout:
-    is_shared = question.tenancy is Tenancy.SHARED
-    return Layout(
-        gpus_per_replica=split.gpus,
-        replicas_per_machine=machine.gpus // split.gpus,
-        pools=1 if is_shared else question.tenants,
-        is_machine_shared=question.tenancy is not Tenancy.INSTANCE,
-        spare_machines=question.spare_machines,
-        is_empty_when_quiet=question.runtime.can_scale_to_zero
-        and is_cold_clip_in_time(demand_of(question, split), start_of(question, machine, split)),
-    )
-
-
-def startup_of(question: VideoQuestion, machine: Machine, split: Split) -> Startup:
-    """What a new replica of this machine loads and compiles."""
-    software = question.software(split.fit.placement.offload)
-    has_kernels = tries_fast_decoder(question.model, machine.gpu, software)
-    weights = weight_bytes(question.model, question.precision)
-    return Startup(weights, software.mode == "compiled", has_kernels)
-
-
-def new_replica_seconds(question: VideoQuestion, machine: Machine, split: Split) -> float:
-    """Seconds until a replica on a new node accepts work."""
-    return start_seconds(startup_of(question, machine, split), machine.instance, machine.gpu)
-
-
-def start_of(question: VideoQuestion, machine: Machine, split: Split) -> Start:
-    """The start of a replica, on a new machine and on one that is there."""
-    startup = startup_of(question, machine, split)
-    return Start(
-        start_seconds(startup, machine.instance, machine.gpu),
-        restart_seconds(startup, machine.instance, machine.gpu),
-    )
-
-
-def order_of(question: VideoQuestion, machine: Machine, split: Split, fleet: Fleet) -> Order | None:
-    """What has to be bought; None without a volume or a price."""
-    traffic, price = question.traffic(), machine.price
-    if traffic is None or price is None or price.on_demand is None:
-        return None
-    return Order(fleet, traffic, price, split.seconds, new_replica_seconds(question, machine, split))
-
-
-def _bill(question: VideoQuestion, machine: Machine, split: Split, fleet: Fleet) -> Bill | None:
-    order = order_of(question, machine, split, fleet)
-    return order.bill(question.terms) if order else None
-
-
-def with_price(question: VideoQuestion, candidate: Candidate, price: Price) -> Candidate:
-    """The same fleet where the machine has another price."""
-    machine = replace(candidate.machine, price=price)
-    if candidate.fleet is None:
-        return replace(candidate, machine=machine)
-    cost = _bill(question, machine, candidate.split, candidate.fleet)
-    return replace(candidate, machine=machine, bill=cost)
-
-
-def daily_cost(question: VideoQuestion, candidate: Candidate, clips_per_day: float) -> float | None:
+def daily_cost(candidate: Candidate, clips_per_day: float) -> float | None:
     """USD per day of the same machine and split at another volume, sized by formulas."""
-    again = replace(question, clips_per_day=clips_per_day, arrivals=())
-    sized = size(again, candidate.machine, candidate.split, is_simulated=False)
+    again = replace(candidate.question, clips_per_day=clips_per_day, arrivals=())
+    sized = size(replace(candidate, question=again), is_simulated=False)
     return sized.bill.usd_per_day if sized.bill else None
 
 

@@ -54,7 +54,6 @@ def clip_time(
     software: Software,
     constants: Mapping[str, float],
 ) -> ClipTime:
-    """Predicted seconds of every stage."""
     rate = rates(gpu, software, constants, model.denoiser.head_dim)
     forward = forward_time(forward_work(model, clip), rate, gpus, exchange_bytes(model, clip, gpus))
     decode = decode_work(model, clip, is_tiled=software.is_tiled, dtype=software.decode_dtype)

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
 from filmgate.catalog.catalog import Catalog
+from filmgate.catalog.managed import VideoApi
 from filmgate.planner.answer import Curve, Plots
 from filmgate.planner.fleet.answer import ClipQuote, CostAnswer, CostLever, VolumeCost
-from filmgate.planner.fleet.money import DAYS_PER_MONTH, Bill
-from filmgate.planner.fleet.purchase import warnings, ways_to_buy
+from filmgate.planner.fleet.money import DAYS_PER_MONTH, break_even, warnings, ways_to_buy
 from filmgate.planner.fleet.queueing import wait_percentile
-from filmgate.planner.machines import prices_by_region
-from filmgate.planner.video.candidates import Candidate, daily_cost, order_of
+from filmgate.planner.machines import jurisdiction_of, prices_by_region
+from filmgate.planner.video.candidates import Candidate, daily_cost
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import machine_time
 
@@ -20,20 +20,17 @@ VOLUME_ROUNDING = 1e-9
 
 
 def cost_answer(
-    question: VideoQuestion,
-    best: Candidate,
-    catalog: Catalog,
-    calibration: Calibration,
-    quotes: Sequence[ClipQuote],
+    best: Candidate, catalog: Catalog, calibration: Calibration, quotes: Sequence[ClipQuote]
 ) -> CostAnswer:
-    per_clip, bill, price = best.usd_per_clip(question), best.bill, best.machine.price
-    order = order_of(question, best.machine, best.split, best.fleet) if best.fleet else None
+    question, order, bill, price = best.question, best.order, best.bill, best.machine.price
+    per_clip = best.usd_per_clip
+    monthly_hours = bill.instance_hours * DAYS_PER_MONTH if bill else None
     return CostAnswer(
         machine=best.machine.name,
         usd_per_hour=best.machine.usd_per_hour,
         managed=tuple(quotes),
-        levers=tuple(_levers(question, best, calibration)),
-        regions=prices_by_region(best.machine, catalog, question.residency, _monthly_hours(bill)),
+        levers=tuple(_levers(best, calibration)),
+        regions=prices_by_region(best.machine, catalog, question.residency, monthly_hours),
         usd_per_clip=per_clip,
         usd_per_busy_clip=best.usd_per_busy_clip,
         usd_per_second_of_video=per_clip / question.clip.seconds if per_clip is not None else None,
@@ -41,7 +38,7 @@ def cost_answer(
         usd_per_month=bill.usd_per_month if bill else None,
         idle_usd_per_day=bill.idle_usd_per_day if bill else None,
         warm_usd_per_day=bill.warm_usd_per_day if bill else None,
-        by_volume=tuple(_by_volume(question, best)) if bill else (),
+        by_volume=tuple(_by_volume(best)) if bill else (),
         purchase=bill.purchases if bill else (),
         ways_to_buy=ways_to_buy(order, question.terms) if order else (),
         warnings=warnings(order, question.terms) if order else (),
@@ -49,14 +46,10 @@ def cost_answer(
     )
 
 
-def _monthly_hours(bill: Bill | None) -> float | None:
-    return bill.instance_hours * DAYS_PER_MONTH if bill else None
-
-
-def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) -> list[CostLever]:
+def _levers(best: Candidate, calibration: Calibration) -> list[CostLever]:
     """What each change saves on this machine."""
-    before = best.seconds
-    changes: list[tuple[str, VideoQuestion, str]] = []
+    question, before = best.question, best.seconds
+    changes = []
     if question.precision == "bf16" and best.machine.gpu.fp8_tflops:
         note = "not with Filmgate: the runtime has no quantised weights"
         changes.append(("denoiser in fp8", replace(question, precision="fp8"), note))
@@ -76,26 +69,26 @@ def _levers(question: VideoQuestion, best: Candidate, calibration: Calibration) 
     return [*found, CostLever("batching clips", 0.0, note, before)]
 
 
-def _by_volume(question: VideoQuestion, best: Candidate) -> list[VolumeCost]:
-    traffic = question.traffic()
+def _by_volume(best: Candidate) -> list[VolumeCost]:
+    traffic = best.question.traffic
     volume = traffic.per_day if traffic else 0.0
     rows = []
     for factor in VOLUME_FACTORS:
-        cost = _cost_at(question, best, volume * factor)
+        cost = _cost_at(best, volume * factor)
         per_clip = cost / (volume * factor) if cost and volume else None
         per_month = cost * DAYS_PER_MONTH if cost is not None else None
         rows.append(VolumeCost(factor, volume * factor, cost, per_month, per_clip))
     return rows
 
 
-def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQuote]) -> Plots:
+def video_plots(best: Candidate, quotes: Sequence[ClipQuote]) -> Plots:
     """Cost against volume, and latency against the load of the chosen fleet."""
-    traffic = question.traffic()
+    traffic = best.question.traffic
     if best.fleet is None or traffic is None or best.machine.usd_per_hour is None:
         return Plots()
     volume = max(traffic.per_day, 1.0)
     volumes = [volume * 10 ** (i / 16 - 1.25) for i in range(41)]
-    own = tuple((v, cost / v) for v in volumes if (cost := _cost_at(question, best, v)) is not None)
+    own = tuple((v, cost / v) for v in volumes if (cost := _cost_at(best, v)) is not None)
     lines = [Curve(f"own fleet, {best.machine.name}", own)]
     crossings = []
     for quote in quotes:
@@ -108,29 +101,29 @@ def video_plots(question: VideoQuestion, best: Candidate, quotes: Sequence[ClipQ
     return Plots(
         cost=tuple(lines),
         break_even=tuple(crossings),
-        latency=_latency_curves(question, best),
-        slo_seconds=question.slo_seconds,
+        latency=_latency_curves(best),
+        slo_seconds=best.question.slo_seconds,
         volume=traffic.per_day,
     )
 
 
-def _cost_at(question: VideoQuestion, best: Candidate, clips_per_day: float) -> float | None:
+def _cost_at(best: Candidate, clips_per_day: float) -> float | None:
     """USD per day: the bill at the requested volume, an estimate by formulas at others.
 
     The estimate of a fleet that scales is multiplied by what the simulation says at the requested volume.
     """
-    traffic = question.traffic()
+    traffic = best.question.traffic
     if best.bill and traffic and abs(clips_per_day - traffic.per_day) < VOLUME_ROUNDING * clips_per_day:
         return best.bill.usd_per_day
-    estimate = daily_cost(question, best, clips_per_day)
+    estimate = daily_cost(best, clips_per_day)
     if estimate is None or best.bill is None or traffic is None or not (best.fleet and best.fleet.is_scaled):
         return estimate
-    here = daily_cost(question, best, traffic.per_day)
+    here = daily_cost(best, traffic.per_day)
     return estimate * best.bill.usd_per_day / here if here else estimate
 
 
-def _latency_curves(question: VideoQuestion, best: Candidate) -> tuple[Curve, ...]:
-    traffic, fleet = question.traffic(), best.fleet
+def _latency_curves(best: Candidate) -> tuple[Curve, ...]:
+    traffic, fleet = best.question.traffic, best.fleet
     if traffic is None or fleet is None or fleet.is_scaled:
         return ()
     curves = []
@@ -143,3 +136,50 @@ def _latency_curves(question: VideoQuestion, best: Candidate) -> tuple[Curve, ..
             points.append((load, best.seconds + wait))
         curves.append(Curve(name, tuple(points)))
     return tuple(curves)
+
+
+def quote_managed(question: VideoQuestion, catalog: Catalog, best: Candidate | None) -> list[ClipQuote]:
+    """Every API in the catalog. Retired ones are included because older advice compares with them."""
+    return [_quote(question, catalog, api, best) for api in catalog.video_apis.values()]
+
+
+def _quote(question: VideoQuestion, catalog: Catalog, api: VideoApi, best: Candidate | None) -> ClipQuote:
+    usd = api.usd_per_clip(question.clip.seconds)
+    crossing = None
+    if best and best.machine.price:
+        crossing = break_even(lambda clips: daily_cost(best, clips), usd)
+    obstacle = _obstacle(question, catalog, api)
+    return ClipQuote(
+        id=api.id,
+        name=api.name,
+        state=api.state,
+        is_available=api.is_available and obstacle is None,
+        usd_per_clip=usd,
+        usd_per_second_of_video=api.usd_per_second,
+        break_even_clips_per_day=crossing,
+        typical_seconds=api.typical_seconds,
+        regions=api.regions,
+        note="; ".join(text for text in (obstacle, api.note) if text),
+    )
+
+
+def _obstacle(question: VideoQuestion, catalog: Catalog, api: VideoApi) -> str | None:
+    """Why an active API cannot serve the question, or None."""
+    allowed = (
+        jurisdiction_of(question.residency, catalog)
+        if question.residency
+        else catalog.region(question.region).jurisdiction
+    )
+    places = {catalog.regions[name].jurisdiction for name in api.regions if name in catalog.regions}
+    slo, height = question.slo_seconds, question.clip.size.height
+    if question.gpu is None and allowed not in places:
+        return f"offered in {', '.join(sorted(places)) or 'no known region'}, not in {allowed}"
+    if height > api.max_height:
+        return f"renders at most {api.max_height} lines, the clip has {height}"
+    if slo is not None and (api.typical_seconds or 0.0) > slo:
+        return f"takes {api.typical_seconds:g} s, the SLO is {slo:g} s"
+    return None
+
+
+def cheapest(quotes: Sequence[ClipQuote]) -> ClipQuote | None:
+    return min((q for q in quotes if q.is_available), key=lambda q: q.usd_per_clip, default=None)

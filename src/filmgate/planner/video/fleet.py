@@ -11,32 +11,30 @@ from filmgate.planner.fleet.answer import (
     ClipArrivals,
     Deployment,
     EncoderOnNvme,
+    NodeSoftware,
     VideoFleetAnswer,
-    price_isolation,
 )
-from filmgate.planner.fleet.isolation import Clip, isolation_levels
+from filmgate.planner.fleet.isolation import isolation_levels
 from filmgate.planner.fleet.money import HOURS_PER_MONTH
 from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.fleet.sizing import worst_latency
-from filmgate.planner.fleet.software import node_software
-from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND, cold_starts
+from filmgate.planner.fleet.starts import NVME_BYTES_PER_SECOND
 from filmgate.planner.fleet.traffic import BUSINESS_HOURS, FIRST_BUSY_HOUR
-from filmgate.planner.video.candidates import Candidate, demand_of, new_replica_seconds, startup_of
+from filmgate.planner.video.candidates import Candidate
 from filmgate.planner.video.memory import offloaded_bytes
-from filmgate.planner.video.question import VideoQuestion
 
 MIN_BF16_CAPABILITY = 8.0
 MAX_DRAIN_SECONDS = 900
 
 
-def video_fleet(
-    question: VideoQuestion, best: Candidate, choice: Choice, others: tuple[Alternative, ...]
-) -> VideoFleetAnswer:
-    machine, traffic = best.machine, question.traffic()
+def video_fleet(best: Candidate, choice: Choice, others: tuple[Alternative, ...]) -> VideoFleetAnswer:
+    question, machine, traffic = best.question, best.machine, best.question.traffic
     gpu, hourly = machine.gpu, machine.usd_per_hour
-    need = Clip(best.split.fit.memory.peak_bytes, best.seconds, question.slo_seconds)
-    levels = isolation_levels(gpu, machine.instance, need)
-    per_gpu_month = hourly * HOURS_PER_MONTH / machine.gpus if hourly is not None else None
+    peak = best.split.fit.memory.peak_bytes
+    levels = isolation_levels(gpu, machine.instance, peak, best.seconds, question.slo_seconds)
+    if hourly is not None:
+        per_gpu_month = hourly * HOURS_PER_MONTH / machine.gpus
+        levels = tuple(level.priced(per_gpu_month, question.tenants) for level in levels)
     return VideoFleetAnswer(
         pattern=choice.pattern.value,
         reasons=choice.reasons,
@@ -47,40 +45,32 @@ def video_fleet(
             if best.fleet and traffic
             else None
         ),
-        cold_start=tuple(cold_starts(startup_of(question, machine, best.split), machine.instance, gpu)),
-        isolation=price_isolation(levels, per_gpu_month, question.tenants),
+        cold_start=best.cold_starts,
+        isolation=levels,
         tenants=question.tenants,
-        software=node_software(gpu),
-        text_encoder_on_nvme=_encoder_on_nvme(question, best),
-        blast_radius=_blast_radius(question, best),
-        deployment=_deployment(question, best),
+        software=NodeSoftware.for_gpu(gpu),
+        text_encoder_on_nvme=_encoder_on_nvme(best),
+        blast_radius=_blast_radius(best),
+        deployment=_deployment(best),
         not_with_filmgate=others,
     )
 
 
-def _blast_radius(question: VideoQuestion, best: Candidate) -> BlastRadius | None:
+def _blast_radius(best: Candidate) -> BlastRadius | None:
     fleet = best.fleet
     if fleet is None:
         return None
-    lost = fleet.replicas // fleet.instances
-    left = (fleet.replicas - lost) // fleet.pools
+    left = (fleet.replicas - fleet.replicas_per_instance) // fleet.pools
     during = None
     if fleet.is_scaled:  # simulated without the spare machines
         during = fleet.latency_p95 if fleet.spare_instances else None
-    elif left > 0 and not question.arrivals and fleet.pools == 1:
-        during = worst_latency(replace(demand_of(question, best.split), service_high=best.seconds), left)
-    return BlastRadius(
-        replicas_lost=lost,
-        share_lost=lost / fleet.replicas,
-        interrupted=lost,
-        latency_p95=during,
-        recovery_seconds=new_replica_seconds(question, best.machine, best.split),
-        zones=min(2, fleet.instances),
-    )
+    elif left > 0 and not best.question.arrivals and fleet.pools == 1:
+        during = worst_latency(replace(best.demand, service_high=best.seconds), left)
+    return BlastRadius.of(fleet, during, best.start.new_machine)
 
 
-def _deployment(question: VideoQuestion, best: Candidate) -> Deployment:
-    fleet, placement = best.fleet, best.split.fit.placement
+def _deployment(best: Candidate) -> Deployment:
+    question, fleet, placement = best.question, best.fleet, best.split.fit.placement
     capability = float(best.machine.gpu.compute_capability or MIN_BF16_CAPABILITY)
     instances = fleet.instances if fleet else 1
     return Deployment(
@@ -133,8 +123,8 @@ def _chart(best: Candidate) -> ChartWorkers:
     )
 
 
-def _encoder_on_nvme(question: VideoQuestion, best: Candidate) -> EncoderOnNvme:
-    size = offloaded_bytes(question.model, replace(best.split.fit.placement, offload="text"))
+def _encoder_on_nvme(best: Candidate) -> EncoderOnNvme:
+    size = offloaded_bytes(best.question.model, replace(best.split.fit.placement, offload="text"))
     seconds = size / NVME_BYTES_PER_SECOND
     return EncoderOnNvme(
         frees_bytes=size,

@@ -41,7 +41,6 @@ class Placement:
 def budget(
     model: VideoModel, clip: ClipShape, placement: Placement, safety_factor: float = SAFETY_FACTOR
 ) -> MemoryBudget:
-    """The budget of one GPU under one placement."""
     lines = [
         *_weight_lines(model, placement),
         MemoryLine("denoiser activations", activation_bytes(model, clip, placement), (Stage.DENOISE,), True),
@@ -136,19 +135,18 @@ def offloaded_bytes(model: VideoModel, placement: Placement) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementChange:
-    """One change to a placement and the resulting peak."""
+class PlacementFit:
+    """A placement with its name and its budget."""
 
     name: str
     placement: Placement
-    peak_bytes: float
-    peak_stage: str
+    memory: MemoryBudget
 
 
 def placement_changes(
     model: VideoModel, clip: ClipShape, base: Placement, safety_factor: float = SAFETY_FACTOR
-) -> list[PlacementChange]:
-    """The peak when a component is offloaded, quantised or tiled."""
+) -> list[PlacementFit]:
+    """The budget when a component is offloaded, quantised or tiled."""
     changes = {
         "every component in host memory until its stage": replace(base, offload="model"),
         "every layer in host memory until its turn": replace(base, offload="layers"),
@@ -158,11 +156,10 @@ def placement_changes(
     if model.vae.tiled:
         changes["tiled decode"] = replace(base, is_tiled=True)
         changes["tiled decode, components offloaded"] = replace(base, is_tiled=True, offload="model")
-    found = []
-    for name, placement in changes.items():
-        after = budget(model, clip, placement, safety_factor)
-        found.append(PlacementChange(name, placement, after.peak_bytes, after.peak_stage))
-    return found
+    return [
+        PlacementFit(name, placement, budget(model, clip, placement, safety_factor))
+        for name, placement in changes.items()
+    ]
 
 
 # From the most to the least memory: the levels of `pipeline.offload`, each with and without tiles. Each step
@@ -194,15 +191,6 @@ def lightest_offload(model: VideoModel, placement: Placement, capacity_bytes: fl
     if sum(parts) <= room:
         return "none"
     return "model" if max(parts) <= room else "layers"
-
-
-@dataclass(frozen=True, slots=True)
-class PlacementFit:
-    """A placement that fits a GPU, with its name and budget."""
-
-    name: str
-    placement: Placement
-    memory: MemoryBudget
 
 
 def first_fit(

@@ -8,15 +8,15 @@ from filmgate.catalog.catalog import Catalog
 from filmgate.planner.answer import Rejected
 from filmgate.planner.fleet.answer import Alternative, ClipQuote
 from filmgate.planner.fleet.money import DAYS_PER_MONTH
-from filmgate.planner.machines import machines_for
-from filmgate.planner.video.candidates import Candidate, evaluate, rank, size, with_price
-from filmgate.planner.video.managed import cheapest
+from filmgate.planner.machines import machines_for, prices_elsewhere
+from filmgate.planner.report.numbers import counted
+from filmgate.planner.video.candidates import Candidate, evaluate, rank, size
+from filmgate.planner.video.cost import cheapest
 from filmgate.planner.video.question import VideoQuestion
 from filmgate.planner.video.splits import try_split
 
 
 def plan_b(
-    question: VideoQuestion,
     candidates: Sequence[Candidate],
     quotes: Sequence[ClipQuote],
     catalog: Catalog,
@@ -24,17 +24,15 @@ def plan_b(
 ) -> tuple[Alternative, ...]:
     """The second machine, another region under the same law, fewer steps, and the provider."""
     best = candidates[0]
-    found = [_second(candidates), _fewer_steps(question, best, calibration), _provider(question, quotes)]
+    found = [_second(candidates), _fewer_steps(best, calibration), _provider(best.question, quotes)]
     if best.machine.instance is not None:
-        found.insert(1, _other_region(question, best, catalog, calibration))
+        found.insert(1, _other_region(best, catalog, calibration))
     return tuple(found)
 
 
-def not_with_filmgate(
-    question: VideoQuestion, best: Candidate, calibration: Calibration
-) -> tuple[Alternative, ...]:
+def not_with_filmgate(best: Candidate, calibration: Calibration) -> tuple[Alternative, ...]:
     """Ways that other software runs and Filmgate does not, each with its time and cost."""
-    runtime, found = question.runtime, []
+    question, runtime, found = best.question, best.question.runtime, []
     if not runtime.can_split_clips and best.machine.gpus > 1:
         gpus = min(best.machine.gpus, 8)
         if split := try_split(question, best.machine, gpus, calibration):
@@ -57,32 +55,29 @@ def _second(candidates: Sequence[Candidate]) -> Alternative:
     other = next((c for c in candidates if c.machine.gpu.name != best.gpu.name), None)
     if other is None:
         return Alternative("another machine", "none", None, None, f"only {best.gpu.name} meets the question")
-    note = f"{other.fleet.instances} machines" if other.fleet else "per clip when busy"
+    note = counted(other.fleet.instances, "machine") if other.fleet else "per clip when busy"
     return Alternative("another machine", other.machine.name, other.seconds, _monthly(other), note)
 
 
-def _other_region(
-    question: VideoQuestion, best: Candidate, catalog: Catalog, calibration: Calibration
-) -> Alternative:
+def _other_region(best: Candidate, catalog: Catalog, calibration: Calibration) -> Alternative:
     """The cheapest region of the same jurisdiction that has the machine, or another machine there."""
-    law = catalog.region(question.region).jurisdiction
-    names = [r.name for r in catalog.regions.values() if r.jurisdiction == law and r.name != question.region]
-    found: list[tuple[Candidate, str]] = []
-    for region in names:
-        price = catalog.price(best.machine.name, region)
-        if price is None or price.on_demand is None:
-            continue
-        found.append((with_price(question, best, price), region))
+    question, law = best.question, catalog.region(best.question.region).jurisdiction
+    found = [
+        (replace(best, machine=replace(best.machine, price=price)).priced(), price.region)
+        for price in prices_elsewhere(best.machine, question.region, catalog)
+    ]
     if not found:
         found = [
-            (ranked[0], region)
-            for region in names
-            if (ranked := _candidates(replace(question, region=region), catalog, calibration))
+            (ranked[0], r.name)
+            for r in catalog.regions.values()
+            if r.jurisdiction == law
+            and r.name != question.region
+            and (ranked := _candidates(replace(question, region=r.name), catalog, calibration))
         ]
     if not found:
         note = f"no other region in {law} has a machine in the catalog that meets the question"
         return Alternative("another region", "none", None, None, note)
-    cheapest_one, region = min(found, key=lambda pair: pair[0].usd_per_clip(question) or 0.0)
+    cheapest_one, region = min(found, key=lambda pair: pair[0].usd_per_clip or 0.0)
     note = f"also in {law}; clips and weights move there"
     what = f"{cheapest_one.machine.name} in {region}"
     return Alternative("another region", what, cheapest_one.seconds, _monthly(cheapest_one), note)
@@ -91,14 +86,15 @@ def _other_region(
 def _candidates(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> list[Candidate]:
     machines, _ = machines_for(catalog, question.region, names=question.instances)
     outcomes = [evaluate(question, machine, calibration) for machine in machines]
-    return rank(question, [o for o in outcomes if not isinstance(o, Rejected)])
+    return rank([o for o in outcomes if not isinstance(o, Rejected)])
 
 
-def _fewer_steps(question: VideoQuestion, best: Candidate, calibration: Calibration) -> Alternative:
+def _fewer_steps(best: Candidate, calibration: Calibration) -> Alternative:
+    question = best.question
     steps = max(1, question.clip.steps // 2)
     fewer = replace(question, clip=replace(question.clip, steps=steps))
     split = try_split(fewer, best.machine, best.split.gpus, calibration)
-    sized = size(fewer, best.machine, split, is_simulated=False) if split else None
+    sized = size(Candidate(fewer, best.machine, split), is_simulated=False) if split else None
     what = f"{steps} steps instead of {question.clip.steps}"
     seconds = split.seconds if split else None
     note = "lower quality, or a distilled model; compare clips first"
@@ -106,7 +102,7 @@ def _fewer_steps(question: VideoQuestion, best: Candidate, calibration: Calibrat
 
 
 def _provider(question: VideoQuestion, quotes: Sequence[ClipQuote]) -> Alternative:
-    quote, traffic = cheapest(quotes), question.traffic()
+    quote, traffic = cheapest(quotes), question.traffic
     if quote is None:
         note = "; ".join(f"{q.name}: {q.note.split(';')[0]}" for q in quotes if q.state == "active")
         return Alternative("the provider", "none", None, None, note or "no active API in the catalog")

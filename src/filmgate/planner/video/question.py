@@ -55,11 +55,11 @@ class VideoQuestion:
         arithmetic = "bf16" if self.precision == "int8" else self.precision
         return Software(mode=mode, precision=arithmetic, has_fast_decoder=True)
 
-    def traffic(self, clips_per_day: float | None = None) -> Traffic | None:
-        if self.arrivals and clips_per_day is None:
+    @property
+    def traffic(self) -> Traffic | None:
+        if self.arrivals:
             return recorded_traffic(self.arrivals)
-        volume = clips_per_day if clips_per_day is not None else self.clips_per_day
-        return traffic_of(volume, self.shape) if volume is not None else None
+        return traffic_of(self.clips_per_day, self.shape) if self.clips_per_day is not None else None
 
     @property
     def terms(self) -> Terms:

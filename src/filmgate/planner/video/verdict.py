@@ -1,7 +1,7 @@
 """The first sentence of a video answer: what to do, or what would have to change."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from filmgate.catalog.calibrations import Calibration
@@ -13,18 +13,16 @@ from filmgate.planner.fleet.pattern import Choice, Pattern
 from filmgate.planner.machines import machines_for, no_machine, not_in_region
 from filmgate.planner.video.candidates import Candidate, evaluate
 from filmgate.planner.video.clip import frame_limits
-from filmgate.planner.video.managed import cheapest, quote_managed
+from filmgate.planner.video.cost import cheapest, quote_managed
 from filmgate.planner.video.question import VideoQuestion
 
 
-def video_verdict(
-    question: VideoQuestion, best: Candidate, choice: Choice, quotes: Sequence[ClipQuote]
-) -> str:
+def video_verdict(best: Candidate, choice: Choice, quotes: Sequence[ClipQuote]) -> str:
     """One sentence for a question that has an answer."""
-    gpus = best.split.gpus
+    question, gpus = best.question, best.split.gpus
     seconds = f"{brief(best.seconds)} s per clip ({brief(best.split.low)} to {brief(best.split.high)})"
     where = f"{best.machine.name}" + (f", {gpus} GPUs per clip" if gpus > 1 else "")
-    per_clip = best.usd_per_clip(question)
+    per_clip = best.usd_per_clip
     rival = cheapest(quotes)
     if choice.pattern is Pattern.MANAGED and rival:
         crossing = rival.break_even_clips_per_day
@@ -112,27 +110,36 @@ def _too_slow(question: VideoQuestion, catalog: Catalog, calibration: Calibratio
 
 def _max_steps(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> int | None:
     """The most steps at which some machine meets the SLO."""
-    low, high = 0, question.clip.steps
-    while high - low > 1:
-        middle = (low + high) // 2
-        fewer = replace(question, clip=replace(question.clip, steps=middle), clips_per_day=None)
-        low, high = (middle, high) if _is_possible(fewer, catalog, calibration) else (low, middle)
-    return low or None
+
+    def is_possible(steps: int) -> bool:
+        fewer = replace(question, clip=replace(question.clip, steps=steps), clips_per_day=None)
+        return _is_possible(fewer, catalog, calibration)
+
+    return _largest(question.clip.steps, is_possible) or None
 
 
 def _shorter(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> str:
     """The longest clip of the same size that fits some machine."""
     limits = frame_limits(question.model, question.clip.size)
-    low, high = 0, (question.clip.frames - limits.offset) // limits.step
+
+    def is_possible(count: int) -> bool:
+        clip = replace(question.clip, frames=limits.offset + limits.step * count)
+        fewer = replace(question, clip=clip, clips_per_day=None, slo_seconds=None)
+        return _is_possible(fewer, catalog, calibration)
+
+    count = _largest((question.clip.frames - limits.offset) // limits.step, is_possible)
+    if not count:
+        return "Use a smaller size or a smaller model."
+    return f"At this size {limits.offset + limits.step * count} frames would fit; or use a smaller size."
+
+
+def _largest(too_many: int, is_possible: Callable[[int], bool]) -> int:
+    """The largest number below `too_many` that is possible; 0 if there is none."""
+    low, high = 0, too_many
     while high - low > 1:
         middle = (low + high) // 2
-        clip = replace(question.clip, frames=limits.offset + limits.step * middle)
-        fewer = replace(question, clip=clip, clips_per_day=None, slo_seconds=None)
-        low, high = (middle, high) if _is_possible(fewer, catalog, calibration) else (low, middle)
-    if low:
-        frames = limits.offset + limits.step * low
-        return f"At this size {frames} frames would fit; or use a smaller size."
-    return "Use a smaller size or a smaller model."
+        low, high = (middle, high) if is_possible(middle) else (low, middle)
+    return low
 
 
 def _is_possible(question: VideoQuestion, catalog: Catalog, calibration: Calibration) -> bool:

@@ -18,11 +18,10 @@ class Work:
     """
 
     stage: Stage
-    linear_flops: float
-    attention_flops: float
-    convolution_flops: float
     traffic_bytes: float
-    weight_bytes: float
+    linear_flops: float = 0.0
+    attention_flops: float = 0.0
+    convolution_flops: float = 0.0
     norm_values: float = 0.0
 
     @property
@@ -51,9 +50,7 @@ def forward_work(model: VideoModel, clip: ClipShape) -> Work:
         Stage.DENOISE,
         linear_flops=net.linear_flops[0] + net.linear_flops[1] * n,
         attention_flops=net.attention_flops[0] * n + net.attention_flops[1] * n * n,
-        convolution_flops=0.0,
         traffic_bytes=net.traffic_bytes[0] + net.traffic_bytes[1] * n,
-        weight_bytes=HALF_BYTES * (net.params + net.extra_params),
     )
 
 
@@ -68,11 +65,8 @@ def decode_work(model: VideoModel, clip: ClipShape, *, is_tiled: bool = False, d
     wide = bytes_per_value(dtype) / HALF_BYTES
     return Work(
         Stage.DECODE,
-        linear_flops=0.0,
-        attention_flops=0.0,
         convolution_flops=flops * factor,
         traffic_bytes=vae.traffic_bytes_per_pixel * clip.pixels * clip.frames * factor * wide,
-        weight_bytes=bytes_per_value(dtype) * vae.decoder_params,
         norm_values=vae.norm_values_per_pixel * clip.pixels * clip.frames * factor,
     )
 
@@ -81,4 +75,4 @@ def text_work(model: VideoModel) -> Work:
     """All prompt encoders, once per clip."""
     flops = sum(2.0 * encoder.params * encoder.tokens for encoder in model.text_encoders)
     weights = sum(HALF_BYTES * encoder.params for encoder in model.text_encoders)
-    return Work(Stage.TEXT, flops, 0.0, 0.0, weights, weights)
+    return Work(Stage.TEXT, weights, linear_flops=flops)

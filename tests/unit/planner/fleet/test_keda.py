@@ -1,4 +1,4 @@
-"""KEDA's decisions, and replays of a scaled fleet (S2-8, S2-9, S2-28, S2-67)."""
+"""KEDA's decisions, and replays of a scaled fleet."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from filmgate.planner.fleet.money import ON_DEMAND, Terms, bill, break_even
-from filmgate.planner.fleet.purchase import Order, warnings, ways_to_buy
+from filmgate.planner.fleet.money import ON_DEMAND, Order, Terms, break_even, warnings, ways_to_buy
 from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
@@ -24,7 +23,7 @@ def fleet_for(traffic, slo=90):
 def test_a_warm_fleet_is_billed_for_24_hours(price):
     traffic = traffic_of(500, TrafficShape.STEADY)
     fleet = fleet_for(traffic)
-    cost = bill(fleet, traffic, price, ON_DEMAND, service=60)
+    cost = Order(fleet, traffic, price, 60).bill(ON_DEMAND)
     assert cost.usd_per_day == pytest.approx(fleet.instances * 24 * 2.0)
     busy = 500 * 60 / 3600 * 2.0
     assert cost.idle_usd_per_day == pytest.approx(cost.usd_per_day - busy)
@@ -32,13 +31,13 @@ def test_a_warm_fleet_is_billed_for_24_hours(price):
 
 def test_business_hours_are_billed_for_the_full_fleet_only_during_the_day(price):
     fleet = fleet_for(BUSINESS)
-    cost = bill(fleet, BUSINESS, price, ON_DEMAND, service=60)
+    cost = Order(fleet, BUSINESS, price, 60).bill(ON_DEMAND)
     assert cost.usd_per_day == pytest.approx(2.0 * (fleet.instances * 10 + 1 * 14))
 
 
 def test_the_bill_is_the_sum_of_its_purchases(price):
     fleet = fleet_for(BUSINESS)
-    cost = bill(fleet, BUSINESS, price, Terms(0.4, 0.25), service=60, start_seconds=200)
+    cost = Order(fleet, BUSINESS, price, 60, 200).bill(Terms(0.4, 0.25))
     parts = {part.how: part for part in cost.purchases}
     assert sum(part.instances for part in cost.purchases) == fleet.instances
     assert parts["committed"].usd_per_hour == pytest.approx(1.2)
@@ -51,7 +50,7 @@ def test_the_bill_is_the_sum_of_its_purchases(price):
 def test_a_commitment_and_spot_lower_the_bill(price):
     fleet = fleet_for(BUSINESS)
     costs = [
-        bill(fleet, BUSINESS, price, terms, service=60).usd_per_day
+        Order(fleet, BUSINESS, price, 60).bill(terms).usd_per_day
         for terms in (ON_DEMAND, Terms(0.3), Terms(0.3, 0.5))
     ]
     assert costs[0] > costs[1] > costs[2]
@@ -61,7 +60,7 @@ def test_a_machine_is_committed_only_where_its_hours_pay_for_it(price):
     fleet = fleet_for(BUSINESS)
 
     def committed(discount):
-        cost = bill(fleet, BUSINESS, price, Terms(discount), service=60)
+        cost = Order(fleet, BUSINESS, price, 60).bill(Terms(discount))
         return sum(part.instances for part in cost.purchases if part.how == "committed")
 
     assert committed(0.3) == fleet.warm_instances  # ten hours on demand cost less than 24 at 70 %
@@ -70,15 +69,14 @@ def test_a_machine_is_committed_only_where_its_hours_pay_for_it(price):
 
 def test_spot_is_not_bought_where_a_commitment_is_cheaper(price):
     near = replace(price, spot_median=1.99)
-    cost = bill(fleet_for(BUSINESS), BUSINESS, near, Terms(0.4, 0.5), service=60, start_seconds=600)
+    cost = Order(fleet_for(BUSINESS), BUSINESS, near, 60, 600).bill(Terms(0.4, 0.5))
     assert {part.how for part in cost.purchases} == {"committed", "on demand"}
 
 
 def test_interruptions_of_spot_machines_are_paid(price):
     fleet = fleet_for(BUSINESS)
     quick, slow = (
-        bill(fleet, BUSINESS, price, Terms(None, 0.5), service=60, start_seconds=start).usd_per_day
-        for start in (0, 600)
+        Order(fleet, BUSINESS, price, 60, start).bill(Terms(None, 0.5)).usd_per_day for start in (0, 600)
     )
     assert slow > quick
 
@@ -93,7 +91,7 @@ def test_without_a_rate_the_bill_is_on_demand_and_says_what_is_missing(price):
 
 
 def test_a_savings_plan_of_the_catalog_is_bought_by_its_term(price):
-    """S0-11, S0-74, S1-46: rates by term, one year by default, a warning against three, no reservations."""
+    """Rates by term, one year by default, a warning against three, no reservations."""
     traffic = traffic_of(500, TrafficShape.STEADY)
     known = replace(price, savings_1y=1.5, savings_3y=1.1)
     order = Order(fleet_for(traffic), traffic, known, 60, 0)
@@ -111,7 +109,7 @@ def test_a_savings_plan_of_the_catalog_is_bought_by_its_term(price):
 
 
 def test_a_share_of_less_than_one_machine_is_not_spot_and_the_warning_names_the_share(price):
-    """S1-45: 10 % of a few machines rounds to none."""
+    """10 % of a few machines rounds to none."""
     traffic = traffic_of(500, TrafficShape.STEADY)
     order = Order(fleet_for(traffic), traffic, price, 60, 0)
     assert order.bill(Terms(None, 0.1)).usd_per_day == order.bill(ON_DEMAND).usd_per_day

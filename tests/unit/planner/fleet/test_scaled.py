@@ -9,17 +9,17 @@ from filmgate.planner.fleet.keda import KedaSettings
 from filmgate.planner.fleet.replay import Job, Machines, replay
 from filmgate.planner.fleet.scaled import (
     KEEP_SECONDS,
-    Limits,
-    Start,
+    Setting,
     cold_latency,
     confirm_scaled,
     estimated_fleet,
-    operation,
     scaled_fleet,
 )
 from filmgate.planner.fleet.simulation import Operation, day_arrivals, simulate
 from filmgate.planner.fleet.sizing import Demand, Layout, size_fleet
+from filmgate.planner.fleet.starts import Start
 from filmgate.planner.fleet.traffic import TrafficShape, recorded_traffic, traffic_of
+from filmgate.planner.percentiles import percentile
 
 START = Start(new_machine=170, same_machine=60)
 DEMAND = Demand(traffic_of(60, TrafficShape.STEADY), 150, 180, 700)
@@ -136,20 +136,20 @@ def test_the_simulation_agrees_with_the_decisions_of_keda(shape, per_day, servic
     """The chart's polls, windows and limits, sync by sync, with the values that the plan writes."""
     demand = Demand(traffic_of(per_day, shape), service, service * 1.2, slo)
     fleet = scaled_fleet(demand, ALONE, START)
-    limits = Limits(fleet.needed_replicas, fleet.waiting_per_replica)
+    setting = Setting(fleet.needed_replicas, fleet.waiting_per_replica, 1, START)
     arrivals = day_arrivals(demand.traffic, 2, seed=5)[:300]
-    outcome = simulate(arrivals, service, operation(limits, 1, START))
+    outcome = simulate(arrivals, service, setting.operation())
     settings = KedaSettings(
         min_replicas=0,
-        max_replicas=limits.max_replicas,
-        backlog_seconds_per_worker=limits.waiting_per_replica * service,
+        max_replicas=setting.max_replicas,
+        backlog_seconds_per_worker=setting.waiting_per_replica * service,
     )
     node = START.new_machine - START.same_machine
     jobs = [Job(at, "acme", service) for at in arrivals]
     real = replay(jobs, settings, Machines(node, START.same_machine, KEEP_SECONDS))
-    latencies = sorted(start + job.seconds - job.at for start, job in zip(real.starts, jobs, strict=True))
+    latencies = [start + job.seconds - job.at for start, job in zip(real.starts, jobs, strict=True)]
     assert outcome.machine_seconds / 3600 == pytest.approx(real.gpu_hours, rel=0.15)
-    assert outcome.percentile(0.95) == pytest.approx(latencies[int(0.95 * len(latencies))], rel=0.25)
+    assert percentile(outcome.latencies, 0.95) == pytest.approx(percentile(latencies, 0.95), rel=0.25)
 
 
 @pytest.mark.parametrize("shape", list(TrafficShape))

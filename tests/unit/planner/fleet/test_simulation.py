@@ -14,6 +14,7 @@ from filmgate.planner.fleet.simulation import (
 )
 from filmgate.planner.fleet.sizing import Demand, fewest_replicas
 from filmgate.planner.fleet.traffic import Traffic, TrafficShape, recorded_traffic, traffic_of
+from filmgate.planner.percentiles import percentile
 
 
 def test_clips_start_in_order_on_the_replica_that_is_free_first():
@@ -39,8 +40,8 @@ def test_the_scaling_rule_decides_how_many_replicas_start():
     one = simulate(burst, 60, Operation(0, 8, 10, scaling=lambda waiting, replicas: 1))
     each = simulate(burst, 60, Operation(0, 8, 10))
     assert (one.starts, each.starts) == (1, 8)
-    assert one.percentile(0.99) == 10 + 8 * 60
-    assert each.percentile(0.99) == 70
+    assert percentile(one.latencies, 0.99) == 10 + 8 * 60
+    assert percentile(each.latencies, 0.99) == 70
 
 
 def test_the_same_arrivals_come_sooner_at_a_higher_rate():

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from filmgate.catalog.gpus import GIB
-from filmgate.planner.fleet.isolation import Clip, isolation_levels
+from filmgate.planner.fleet.isolation import isolation_levels
 from filmgate.planner.fleet.sizing import MAX_UTILISATION, Demand, Layout, size_fleet
-from filmgate.planner.fleet.starts import Startup, cold_starts
+from filmgate.planner.fleet.starts import Start, Startup, cold_starts
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 
 STEADY = traffic_of(500, TrafficShape.STEADY)
@@ -73,6 +73,13 @@ def test_outside_business_hours_one_machine_is_warm_or_none_without_an_slo():
     assert size_fleet(replace(business, slo=None), Layout()).warm_instances == 0
 
 
+def test_a_bare_gpu_starts_on_a_node_that_boots_and_pulls_the_image_too(catalog):
+    new, restart = cold_starts(Startup(40e9), None, catalog.gpu("H100"))
+    assert (new.source, new.boot_seconds, new.image_seconds) == ("object store over 10 Gbit/s", 90, 20)
+    assert new.total_seconds == Start.slowest([new, restart]).new_machine == pytest.approx(142)
+    assert restart.boot_seconds == 0
+
+
 def test_a_cold_start_over_a_slow_network_takes_longer_than_from_memory(catalog):
     starts = {
         s.source: s for s in cold_starts(Startup(40e9), catalog.instance("g6e.xlarge"), catalog.gpu("L40S"))
@@ -98,13 +105,13 @@ def test_weights_do_not_arrive_at_the_rate_of_efa(catalog):
 
 def test_mig_isolates_tenants_if_the_gpu_has_it_and_the_work_fits_a_slice(catalog):
     pro, ada = catalog.gpu("RTX-PRO-6000-BSE"), catalog.gpu("L40S")
-    levels = {w.level: w for w in isolation_levels(pro, catalog.instance("g7e.2xlarge"), Clip(20 * GIB))}
+    levels = {w.level: w for w in isolation_levels(pro, catalog.instance("g7e.2xlarge"), 20 * GIB)}
     assert levels["MIG slice"].is_possible
     assert levels["MIG slice"].gpus_per_tenant == 0.25
     assert "1/4 of the speed" in levels["MIG slice"].reason
-    big = {w.level: w for w in isolation_levels(pro, None, Clip(40 * GIB))}
+    big = {w.level: w for w in isolation_levels(pro, None, 40 * GIB)}
     assert not big["MIG slice"].is_possible
-    none = {w.level: w for w in isolation_levels(ada, None, Clip(1 * GIB))}
+    none = {w.level: w for w in isolation_levels(ada, None, 1 * GIB)}
     assert none["MIG slice"].reason == "L40S has no MIG"
 
 
@@ -112,14 +119,14 @@ def test_a_slice_that_is_too_slow_for_the_slo_separates_nobody(catalog):
     """Memory alone does not decide: a slice has its share of the arithmetic, too."""
     pro = catalog.gpu("RTX-PRO-6000-BSE")
     for slo, is_possible in ((300, True), (200, False), (None, True)):
-        levels = {way.level: way for way in isolation_levels(pro, None, Clip(20 * GIB, 60, slo))}
+        levels = {way.level: way for way in isolation_levels(pro, None, 20 * GIB, 60, slo)}
         assert levels["MIG slice"].is_possible == is_possible
         assert "240 s" in levels["MIG slice"].reason
 
 
 def test_time_slicing_and_mps_are_named_and_separate_nobody(catalog):
-    """S2-27: over-provisioning a GPU is possible, and isolates nothing."""
-    levels = {way.level: way for way in isolation_levels(catalog.gpu("L40S"), None, Clip(GIB))}
+    """Over-provisioning a GPU is possible, and isolates nothing."""
+    levels = {way.level: way for way in isolation_levels(catalog.gpu("L40S"), None, GIB)}
     assert not levels["time-slicing"].is_possible
     assert "any number can be scheduled" in levels["time-slicing"].reason
     assert "fault of one ends all" in levels["MPS"].reason

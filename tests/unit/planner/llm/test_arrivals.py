@@ -11,7 +11,6 @@ from filmgate.planner.fleet.sizing import Layout
 from filmgate.planner.fleet.traffic import TrafficShape, traffic_of
 from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.arrivals import (
-    BatchLimits,
     ReplicaPace,
     RequestDemand,
     busiest_sequences,
@@ -27,6 +26,7 @@ from filmgate.planner.llm.memory import llm_budget, usable_bytes
 from filmgate.planner.llm.question import LlmQuestion
 from filmgate.planner.llm.simulation import fewest_simulated, first_tokens, simulated_fleet
 from filmgate.planner.llm.step_time import Serving, steady_token_seconds
+from filmgate.planner.percentiles import percentile
 from filmgate.planner.report.tables import tables
 
 PROMPT, ANSWER = 1536, 512
@@ -99,7 +99,7 @@ def test_the_simulation_is_that_of_a_heap_for_each_replica():
     for replicas, pace in ((1, ReplicaPace(16, 0.02, 0.01, 0.6)), (8, SHORT), (6, LONG)):
         times = simulate(traffic, pace, replicas, requests=4000)
         found = first_tokens(traffic, pace, replicas, seeds=tuple(range(5)))
-        assert found.percentile(0.95) == pytest.approx(times[int(0.95 * len(times))], rel=0.25)
+        assert percentile(found, 0.95) == pytest.approx(times[int(0.95 * len(times))], rel=0.25)
 
 
 @pytest.mark.parametrize("pace", [SHORT, LONG])
@@ -116,16 +116,16 @@ def test_a_fleet_is_not_much_larger_than_the_simulation_requires(pace):
 
 
 def test_the_batch_is_the_largest_that_memory_and_latency_allow(serving, constants):
-    limits = BatchLimits(256, 0.02, 1.2)
-    batch = largest_batch(serving, PROMPT, ANSWER, limits, constants)
+    most = Load(PROMPT, ANSWER, 256)
+    batch = largest_batch(serving, most, 0.02, 1.2, constants)
     assert 1 < batch < 256
     assert steady_token_seconds(serving, batch, PROMPT, ANSWER, constants) <= 0.02
     assert steady_token_seconds(serving, batch + 1, PROMPT, ANSWER, constants) > 0.02
-    roomy = largest_batch(serving, 16_000, ANSWER, replace(limits, tbt_seconds=None), constants)
+    roomy = largest_batch(serving, Load(16_000, ANSWER, 256), None, 1.2, constants)
     assert llm_budget(serving, 16_512, roomy, 1.2).peak_bytes <= usable_bytes(serving)
     assert llm_budget(serving, 16_512, roomy + 1, 1.2).peak_bytes > usable_bytes(serving)
-    assert largest_batch(serving, PROMPT, ANSWER, replace(limits, max_sequences=3), constants) == 3
-    assert largest_batch(serving, PROMPT, ANSWER, replace(limits, tbt_seconds=1e-9), constants) == 1
+    assert largest_batch(serving, replace(most, sequences=3), 0.02, 1.2, constants) == 3
+    assert largest_batch(serving, most, 1e-9, 1.2, constants) == 1
 
 
 def test_more_replicas_never_slow_the_first_token(serving, constants):

@@ -106,7 +106,7 @@ def test_a_cached_prefix_makes_the_first_token_faster_and_the_cache_smaller(cata
 
 
 def test_latencies_under_load_have_percentiles_in_order(catalog, calibration):
-    """S1-56: p99 of the first token and of the time between tokens."""
+    """p99 of the first token and of the time between tokens."""
     question = LlmQuestion(catalog.llm("llama-3.1-8b"), concurrency=8, gpu=catalog.gpu("H100"))
     tokens = plan_llm(question, catalog, calibration).time.tokens
     assert tokens.first_token_ms_p50 < tokens.first_token_ms_p95 <= tokens.first_token_ms_p99
@@ -117,7 +117,7 @@ def test_latencies_under_load_have_percentiles_in_order(catalog, calibration):
 
 
 def test_a_margin_on_the_whole_budget_can_be_asked_for(catalog, calibration):
-    """S3-13: (weights + cache + activations) x 1.2."""
+    """The budget is (weights + cache + activations) x 1.2."""
     card = catalog.gpu("RTX-PRO-6000-BSE")
     question = LlmQuestion(catalog.llm("llama-3.3-70b"), "fp8", concurrency=4, gpu=card)
     assert plan_llm(question, catalog, calibration).is_possible
@@ -147,7 +147,7 @@ def test_a_commitment_changes_the_bill_of_a_served_model(catalog, calibration):
 
 
 def test_every_answer_with_a_fleet_has_the_six_serving_patterns(catalog, calibration):
-    """S2-31: the workload, the AWS service and the way of Filmgate."""
+    """The workload, the AWS service and the way of Filmgate."""
     answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b")), catalog, calibration)
     patterns = answer.as_json()["serving_patterns"]
     assert len(patterns) == 6
@@ -208,7 +208,6 @@ def test_more_requests_tighter_targets_and_dearer_prices_never_cost_less(catalog
 
 
 def test_the_answer_says_that_a_replica_stays_on_one_machine(catalog, calibration):
-    """S1-64, S3-9."""
     answer = plan_llm(LlmQuestion(catalog.llm("llama-3.1-8b")), catalog, calibration)
     assert any("at most 8 GPUs of one machine" in text for text in answer.assumptions)
     assert any("CPU memory" in text for text in answer.assumptions)

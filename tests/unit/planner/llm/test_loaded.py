@@ -6,13 +6,13 @@ from filmgate.planner.llm.answer import plan_llm
 from filmgate.planner.llm.loaded import Load, loaded_first_token, prefill_seconds
 from filmgate.planner.llm.memory import cache_capacity, engine_bytes, step_tokens
 from filmgate.planner.llm.question import LlmQuestion
-from filmgate.planner.llm.step_time import Serving, first_token_seconds
+from filmgate.planner.llm.step_time import Serving, prefill_step
 
 
 def test_an_idle_replica_takes_its_prefill_and_a_busy_one_longer(catalog, constants):
     serving = Serving(catalog.llm("llama-3.1-8b"), catalog.gpu("H100"), 1, "bf16", "bf16", "vllm")
     idle, *busy = (loaded_first_token(serving, Load(4000, 256, n), constants) for n in (1, 8, 32))
-    assert idle.p95 == pytest.approx(first_token_seconds(serving, 4000, constants), rel=0.01)
+    assert idle.p95 == pytest.approx(prefill_step(serving, 4000, 1, constants).seconds, rel=0.01)
     assert idle.p95 < busy[0].p95 < busy[1].p95
     assert busy[1].p50 < busy[1].p95 < busy[1].p99
 

@@ -34,7 +34,7 @@ def question(catalog, **fields):
 
 
 def test_neuron_is_refused_with_advice_until_a_run_is_added(catalog, with_run, calibration):
-    """S2-5, S2-30: inf2 beside g5, p4d and g4dn."""
+    """inf2 beside g5, p4d and g4dn."""
     names = ("inf2.xlarge", "g5.2xlarge", "p4d.24xlarge", "g4dn.xlarge")
     before = plan_llm(question(catalog, instances=names), catalog, calibration)
     refused = next(one for one in before.rejected if one.name == "inf2.xlarge")
@@ -67,7 +67,6 @@ def test_another_batch_of_a_measured_machine_is_computed_from_its_run(with_run, 
     [("g4dn.xlarge", "llama-3.1-8b", "int8"), ("g7.8xlarge", "qwen3-14b", "fp8")],
 )
 def test_t4_and_g7_serve_models_with_a_wide_flagged_interval(catalog, calibration, name, model, precision):
-    """S1-1, S1-5, S1-42, S2-2."""
     answer = plan_llm(
         LlmQuestion(catalog.llm(model), precision, context=1024, instances=(name,)), catalog, calibration
     )

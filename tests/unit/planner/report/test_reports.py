@@ -126,7 +126,7 @@ def test_cells_hold_text_for_people_and_no_python_values(answers):
 
 
 def test_every_report_lists_the_values_of_the_chart_that_the_plan_decides(answers):
-    """S0-16, S0-61: not in JSON alone."""
+    """Not in JSON alone."""
     answer = answers["video"]
     chart = answer.fleet.deployment.chart
     found = {
@@ -178,7 +178,7 @@ def test_machines_of_one_gpu_are_one_option_and_machines_with_one_reason_one_row
 
 
 def test_what_to_deploy_is_in_text_page_and_record(answers):
-    """S0-27: the Karpenter name, the driver and CUDA also where a volume is given."""
+    """The Karpenter name, the driver and CUDA also where a volume is given."""
     for name in ("video", "llm fleet"):
         for text in (to_page(answers[name], TODAY), to_record(answers[name], TODAY)):
             for word in ("Karpenter GPU name", "driver", "CUDA", "NVENC"):
@@ -195,7 +195,6 @@ def test_every_plot_has_two_named_axes(answers):
 
 
 def test_the_record_rates_its_confidence(answers):
-    """S0-79."""
     assert "Confidence: high." in to_record(answers["video"], TODAY)
     assert "There is no decision" in to_record(answers["impossible"], TODAY).replace("there is", "There is")
 

@@ -8,6 +8,7 @@ from filmgate.jobs import Size
 from filmgate.planner.fleet.simulation import Operation, peak_arrivals, simulate
 from filmgate.planner.fleet.tenancy import Tenancy
 from filmgate.planner.fleet.traffic import TrafficShape
+from filmgate.planner.percentiles import percentile
 from filmgate.planner.video.answer import plan_video
 from filmgate.planner.video.clip import clip_for
 from filmgate.planner.video.question import VideoQuestion
@@ -53,7 +54,7 @@ def test_the_bill_is_that_of_the_pattern(question, plan, catalog, shape, slo):
 
 @pytest.mark.parametrize("shape", list(TrafficShape))
 def test_scale_to_zero_wins_only_where_it_is_in_time_and_cheaper(question, plan, shape):
-    """S2-20, S2-48: the same question without the feature costs more, or the target is too tight."""
+    """The same question without the feature costs more, or the target is too tight."""
     runtime = replace(question.runtime, can_scale_to_zero=False)
     for slo in (250, 900):
         rare = replace(question, shape=shape, clips_per_day=60, slo_seconds=slo, region="eu-central-1")
@@ -113,9 +114,9 @@ def test_another_simulation_with_a_machine_lost_meets_the_target_at_the_upper_en
     answer = plan(replace(question, shape=shape))
     size = answer.fleet.size
     left = size.replicas - size.replicas // size.instances
-    arrivals = peak_arrivals(replace(question, shape=shape).traffic(), 6000, seed=99)
+    arrivals = peak_arrivals(replace(question, shape=shape).traffic, 6000, seed=99)
     outcome = simulate(arrivals, answer.time.high, Operation(left, left))
-    assert outcome.percentile(0.95) <= 400
+    assert percentile(outcome.latencies, 0.95) <= 400
     assert size.latency_p95 <= size.worst_p95 <= 400
 
 
@@ -229,7 +230,7 @@ def test_recorded_arrivals_replace_the_volume(question, plan):
 
 
 def test_regions_are_listed_under_the_residency_rule_with_the_cost_of_the_fleet(question, plan):
-    """S0-10: the regions of the law come first."""
+    """The regions of the law come first."""
     answer = plan(replace(question, region="eu-central-1", residency="GDPR"))
     regions = answer.cost.regions
     assert [row.is_allowed for row in regions] == sorted((row.is_allowed for row in regions), reverse=True)
