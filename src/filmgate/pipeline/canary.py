@@ -66,7 +66,7 @@ def measure_drift(golden: GoldenClip, model: VideoModel, renderer: Renderer) -> 
 
 
 def describe_setup(model: VideoModel) -> str:
-    """What a golden clip depends on beside the weights: the kind of device, data type and torch version."""
+    """What a golden clip depends on besides the weights: the kind of device, data type and torch version."""
     placement = model.placement
     device = torch.cuda.get_device_name(placement.device) if placement.device.type == "cuda" else "cpu"
     weights = "" if placement.weights == "full" else f", weights in {placement.weights}"

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -15,22 +15,22 @@ from torch import Tensor
 
 from filmgate import __version__
 from filmgate.pipeline.control import Control, Stage
-from filmgate.pipeline.decode import DecoderChoice, open_decoder
+from filmgate.pipeline.decode import DecoderChoice, fallback_decoder, open_decoder
 from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.decode.latents import FiniteCheck, require_finite
-from filmgate.pipeline.encode.clip_file import ClipFile, ClipTarget, OnFragment, SpooledClip, discarding
+from filmgate.pipeline.decode.latents import FiniteCheck
+from filmgate.pipeline.encode.clip_file import ClipFile, ClipSpool, ClipTarget, OnFragment, SpooledClip
 from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
 from filmgate.pipeline.encode.mux import head_bytes
-from filmgate.pipeline.encode.spool import ClipSpool
 from filmgate.pipeline.encode.stills import OnStill, StillPaths, Stills
 from filmgate.pipeline.transfer.channel import pull
 from filmgate.pipeline.transfer.colour import Layout, Rgb24
-from filmgate.pipeline.transfer.loops import Consumer, carry_overlapped, carry_with_fallback
-from filmgate.pipeline.transfer.rings import Rings
-from filmgate.pipeline.transfer.streams import Streams, open_streams
-from filmgate.pipeline.transfer.timeline import Timeline
+from filmgate.pipeline.transfer.loops import Consumer, NonFiniteFrames, Rings, carry_overlapped
+from filmgate.pipeline.transfer.streams import Streams, Timeline, open_streams
 from filmgate.pipeline.wipe import shares_memory, wiping
+from filmgate.telemetry.logs import Log
+
+log = Log("transfer")
 
 Carry = Callable[..., None]
 
@@ -117,27 +117,36 @@ class ClipWriter:
         outputs, control = outputs or ClipOutputs(), control or Control()
         device = bring_to_device(self._vae)
         decoder = open_decoder(self._vae, self._latents_per_chunk, self._decoder)
-        shape, rung = clip_shape(decoder, latents), ["whole frame"]
+        shape = decoder.shape(decoder.to_vae_latents(latents.to("meta")))
         stills = Stills(outputs.stills, shape.frames, outputs.on_still, self._options.layout)
         timeline = make_timeline(self._rings_for(shape, device)) if make_timeline else None
-        moments = [started]
-        with discarding(_target(path, outputs, shape.frames)) as clip:
+        moments, rungs = [started], list[str]()
+        with closing(_target(path, outputs, shape.frames)) as clip:
             size = outputs.scaled_to or (shape.width, shape.height)
             encoder = ClipEncoder(clip, size, shape.frames, self._options, timeline)
             if outputs.on_spool and isinstance(clip, SpooledClip):
                 outputs.on_spool(clip.spool)
-            consume = _counting(encoder, stills, shape.frames, control)
+
+            def take_rung(rung: Rung) -> None:
+                if rungs:
+                    control.on_step_down(rung.name)
+                rungs.append(rung.name)
 
             def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
+                rungs.clear()
                 rings = self._rings_for(shape, device)
                 rings.owner = outputs.owner
-                note = partial(_note, rung, control, [])
-                chunks = self._decoded(decoder, latents, device, start, note)
+                chunks = self._decoded(decoder, latents, device, start, take_rung)
                 watched = _watched(chunks, rings.streams, moments, control)
                 self._run(watched, rings, consume, control, timeline)
 
-            with self._rings_in_use:  # the clip before may still be copied and encoded
-                carry_with_fallback(decoder, carry, consume)
+            def consume(frames: np.ndarray, done: int) -> None:
+                stills.add(frames)
+                encoder.write(frames)
+                control.report(Stage.DECODE, done, shape.frames)
+
+            with self._rings_in_use:  # the previous clip may still be copied and encoded
+                _carry_with_fallback(decoder, carry, consume)
             control.report(Stage.FINISH, 0, 1)
             encoder.finish()
             moments.append(time.perf_counter())
@@ -147,7 +156,7 @@ class ClipWriter:
         first = (encoder.first_fragment_at or started) - started
         spool = clip.spool if isinstance(clip, SpooledClip) else None
         phases = Phases(*(after - before for before, after in pairwise(moments)))
-        return ClipReport(path, spool, size_bytes, shape, moments[-1] - started, first, rung[0], phases)
+        return ClipReport(path, spool, size_bytes, shape, moments[-1] - started, first, rungs[-1], phases)
 
     def _decoded(
         self,
@@ -160,7 +169,7 @@ class ClipWriter:
         # Starts with the first request: the GPU must not wait for files, encoders and threads in between.
         ready, verdict = make_ready(decoder, latents, device, self._vae.dtype)
         with wiping(None if shares_memory(ready, latents) else ready):
-            for frames in decode_frames(decoder, ready, on_rung, lambda: require_finite(verdict), start):
+            for frames in decode_frames(decoder, ready, on_rung, verdict.require, start):
                 with wiping(frames):  # the next chunk is requested when this one is converted
                     yield frames
                 del frames  # the decoder may need this memory for the next chunk
@@ -193,13 +202,13 @@ def stream_frames(vae: Vae, latents: Tensor) -> Iterator[np.ndarray]:
 
     def carry(decoder: VideoDecoder, consume: Consumer, start: int) -> None:
         ready, verdict = make_ready(decoder, latents, device, vae.dtype)
-        require_finite(verdict)
+        verdict.require()
         rings = Rings(streams, layout, decoder.shape(ready), (2, 4))
         carry_overlapped(decode_frames(decoder, ready, start=start), rings, consume, control)
 
     def decode(emit: Callable[[np.ndarray], None]) -> None:
         with streams.on_compute():
-            carry_with_fallback(chosen, carry, lambda frames: emit(frames.copy()))
+            _carry_with_fallback(chosen, carry, lambda frames, _: emit(frames.copy()))
 
     yield from pull(decode, capacity=2, stop=control.cancel, name="filmgate-decode")
 
@@ -211,13 +220,8 @@ def prepare(
     device = bring_to_device(vae)
     decoder = open_decoder(vae, latents_per_chunk, choice)
     ready, verdict = make_ready(decoder, latents, device, vae.dtype)
-    require_finite(verdict)
+    verdict.require()
     return decoder, ready
-
-
-def clip_shape(decoder: VideoDecoder, latents: Tensor) -> ClipShape:
-    """Return the shape of the clip without reading the latents."""
-    return decoder.shape(decoder.to_vae_latents(latents.to("meta")))
 
 
 @torch.inference_mode()
@@ -229,32 +233,41 @@ def make_ready(
     return ready, FiniteCheck(ready)
 
 
-def _target(path: Path | None, outputs: ClipOutputs, frames: int) -> ClipFile | SpooledClip:
-    metadata = tags(outputs.metadata)
+def _target(path: Path | None, outputs: ClipOutputs, frames: int) -> ClipTarget:
+    metadata = {f"filmgate_{key}": value for key, value in outputs.metadata.items()}
+    metadata = {"filmgate_version": __version__, **metadata}
     if path is None:
         spool = ClipSpool(head_bytes(frames, metadata))
         return SpooledClip(spool, metadata, outputs.on_fragment)
     return ClipFile(path, metadata, outputs.on_fragment)
 
 
-def tags(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata of the file: the version of Filmgate and the metadata of the caller."""
-    return {"filmgate_version": __version__, **{f"filmgate_{key}": value for key, value in metadata.items()}}
+def _carry_with_fallback(
+    decoder: VideoDecoder,
+    carry: Callable[[VideoDecoder, Consumer, int], None],
+    consume: Callable[[np.ndarray, int], None],
+) -> None:
+    """Decode with `carry(decoder, consumer, start)`; `consume` gets the frames and their number so far.
 
-
-def _counting(
-    encoder: ClipEncoder, stills: Stills, total: int, control: Control
-) -> Callable[[np.ndarray], None]:
+    If a fast decoder produces NaN or infinity, the exact decoder continues from that frame. The frames before
+    it are not decoded again.
+    """
     done = 0
 
-    def consume(frames: np.ndarray) -> None:
+    def count(frames: np.ndarray) -> None:
         nonlocal done
-        stills.add(frames)
-        encoder.write(frames)
         done += len(frames)
-        control.report(Stage.DECODE, done, total)
+        consume(frames, done)
 
-    return consume
+    try:
+        carry(decoder, count, done)
+        return
+    except NonFiniteFrames:
+        exact = fallback_decoder(decoder)
+        if exact is None:
+            raise
+    log.warning("the fast decoder produced NaN or infinity; continuing with the exact decoder", frames=done)
+    carry(exact, count, done)
 
 
 def _publish(clip: ClipTarget, stills: Stills) -> int:
@@ -282,13 +295,6 @@ def _watched(
     control.leave_device()
     last.wait_on_host()
     moments.append(time.perf_counter())
-
-
-def _note(rung: list[str], control: Control, before: list[Rung], taken: Rung) -> None:
-    rung[0] = taken.name
-    if before:
-        control.on_step_down(taken.name)
-    before.append(taken)
 
 
 def bring_to_device(vae: Vae) -> torch.device:

@@ -38,10 +38,10 @@ def _do_nothing() -> None:
 class Control:
     """Receives the progress of a running clip and can cancel it from any thread.
 
-    `prepare_device` is called before the clip allocates anything, on the stream that prepares it beside the
-    clip before. `enter_device` is called before the first denoising step, or before decode if there is none;
-    it may wait for the clip before. `leave_device` is called when the last work of the clip is queued. The
-    last two may be called more than once.
+    `prepare_device` is called before the clip allocates anything, on the stream that prepares it while the
+    previous clip is decoded. `enter_device` is called before the first denoising step, or before decode if
+    there are no steps; it may wait for the previous clip. `leave_device` is called when the last work of the
+    clip is queued. The last two may be called more than once.
     `on_step_down` is called with the name of the rung when memory ran out on the one above it.
     """
 

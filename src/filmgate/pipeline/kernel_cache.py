@@ -1,4 +1,4 @@
-"""The folder where compiled kernels, and what was learned about them on this machine, are kept."""
+"""The folder for compiled kernels and for the results of their trials on this machine."""
 
 import getpass
 import os

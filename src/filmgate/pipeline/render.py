@@ -23,8 +23,7 @@ from filmgate.pipeline.loading.compilation import open_compiler, should_compile
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
 from filmgate.pipeline.requests import ClipRequest
-from filmgate.pipeline.text.cache import TextCache
-from filmgate.pipeline.text.encode import Prompt, TextEmbedding, encode_text
+from filmgate.pipeline.text.encode import Prompt, TextCache, TextEmbedding, encode_text
 from filmgate.pipeline.transfer.streams import open_streams
 from filmgate.pipeline.wipe import wiping
 from filmgate.settings import PipelineSettings
@@ -85,22 +84,19 @@ class Renderer:
         """Render a single clip to `path`, or into memory. A RunError leaves no file behind."""
         if path is not None:
             check_target(path)
-        denoised = self._denoise(prompt, request, control, is_reused=False)
+        denoised = self.denoise(prompt, request, control, is_single=True)
         return self.finish(denoised, request, path, outputs, control)
 
-    def denoise(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
-        """The first two stages, from a prompt to latents that a checkpoint can store."""
-        return self._denoise(prompt, request, control, is_reused=self._is_reused)
-
-    def _denoise(
-        self, prompt: Prompt, request: ClipRequest, control: Control, *, is_reused: bool
+    def denoise(
+        self, prompt: Prompt, request: ClipRequest, control: Control, *, is_single: bool = False
     ) -> DenoisedClip:
+        """The first two stages, from a prompt to latents that a checkpoint can store."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         started = time.perf_counter()
         text = self._encode_text(prompt, control)
         encoded = time.perf_counter()
-        denoised = self._run_denoiser(text, request, control, is_reused=is_reused)
+        denoised = self._run_denoiser(text, request, control, is_single=is_single)
         denoised.wait()
         seconds: dict[str, float] = {
             Stage.TEXT: encoded - started,
@@ -109,14 +105,14 @@ class Renderer:
         return replace(denoised, stage_seconds=seconds)
 
     def queue_denoising(self, prompt: Prompt, request: ClipRequest, control: Control) -> DenoisedClip:
-        """The same without waiting for the last steps: decode can be queued behind them at once.
+        """Like `denoise`, but does not wait for the last steps: decode can be queued behind them at once.
 
-        What comes before the first pass runs beside the clip before.
+        Everything before the first pass runs while the device still works on the previous clip.
         """
         with self._streams.beside_compute() if self.can_prepare else nullcontext():
             control.prepare_device()
             text = self._encode_text(prompt, control)
-            return self._run_denoiser(text, request, control, is_reused=self._is_reused)
+            return self._run_denoiser(text, request, control)
 
     def finish(
         self,
@@ -126,7 +122,7 @@ class Renderer:
         outputs: ClipOutputs,
         control: Control,
     ) -> RenderReport:
-        """The last three stages, from latents, new or from a checkpoint, to the finished clip."""
+        """The last three stages: from latents, new or of a checkpoint, to the finished clip."""
         control.enter_device()
         clip = self._writer_for(request).write(denoised.latents, path, outputs, control)
         seconds = {**denoised.stage_seconds, Stage.DECODE: clip.seconds}
@@ -149,11 +145,12 @@ class Renderer:
         return text
 
     def _run_denoiser(
-        self, text: TextEmbedding, request: ClipRequest, control: Control, *, is_reused: bool
+        self, text: TextEmbedding, request: ClipRequest, control: Control, *, is_single: bool = False
     ) -> DenoisedClip:
-        with self._streams.on_compute():  # the clip before may still use the weights
+        with self._streams.on_compute():  # the previous clip may still use the weights
             self._adapters.switch(request.lora)
         work = partial(denoise, self._model, text, request, control, self._streams)
+        is_reused = self._is_reused and not is_single
         is_compiled = should_compile(self._model, self._settings, is_reused=is_reused)
         otherwise = partial(self._compiler.run, work, is_compiled=is_compiled)
         with wiping(text.arguments):

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -70,6 +72,12 @@ def machine_key(device: torch.device, *packages: str) -> str:
     return ", ".join(
         (gpu, *(f"{name} {_version(name)}" for name in ("torch", "triton", "filmgate", *packages)))
     )
+
+
+def network_key(kind: str, name: str, config: Any, dtype: torch.dtype, device: torch.device) -> str:
+    """The key of a trial of one network: its configuration, and everything it runs on."""
+    digest = sha256(json.dumps(dict(config), sort_keys=True, default=str).encode()).hexdigest()[:16]
+    return ", ".join((kind, name, digest, str(dtype), machine_key(device)))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import torch
 
-from filmgate.pipeline.free_memory import SMALL_BYTES, FreeBlock, find_free_blocks, overwrite_free_memory
+from filmgate.pipeline.wipe import SMALL_BYTES, FreeBlock, find_free_blocks, overwrite_free_memory
 
 MIB = 1 << 20
 

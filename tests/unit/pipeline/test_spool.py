@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from filmgate.errors import EncodeError, WriteError
-from filmgate.pipeline.encode.spool import MEMORY_BYTES, PIECE_BYTES, ClipSpool
+from filmgate.pipeline.encode.clip_file import MEMORY_BYTES, PIECE_BYTES, ClipSpool
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,17 +14,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from filmgate.jobs import Size
 from filmgate.pipeline.bench.measure import GpuUse, HostMemory, profile_gpu
+from filmgate.pipeline.bench.vaes import VAES, build_vae, random_latents
 from filmgate.pipeline.clip_writer import ClipReport, ClipWriter, Phases, prepare
 from filmgate.pipeline.decode import DecoderChoice, is_fast_decoder, open_decoder
 from filmgate.pipeline.decode.base import Vae
 from filmgate.pipeline.decode.ladder import decode_frames
-from filmgate.pipeline.encode.clip_file import clip_file
-from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions
+from filmgate.pipeline.encode.clip_file import ClipFile
+from filmgate.pipeline.encode.encoder import ClipEncoder, EncodeOptions, threads_up_to
+from filmgate.pipeline.loading.loader import load_model
+from filmgate.pipeline.loading.memory import choose_device, choose_dtype
 from filmgate.pipeline.transfer.colour import Yuv420
-from filmgate.pipeline.transfer.loops import carry_overlapped, carry_plain
-from filmgate.pipeline.transfer.rings import Rings
-from filmgate.pipeline.transfer.timeline import Span, Timeline
+from filmgate.pipeline.transfer.loops import Rings, carry_overlapped, carry_plain
+from filmgate.pipeline.transfer.streams import Span, Timeline
+from filmgate.settings import PipelineSettings
 
 DIFFUSERS, PLAIN, OVERLAPPED, DECODE_ALONE = "diffusers", "plain", "overlapped", "decode_alone"
 EXACT, EXACT_ALONE = "exact", "exact_alone"  # overlapped, and alone, with the exact decoder
@@ -174,7 +179,7 @@ def write_like_diffusers(vae: Vae, latents: Tensor, path: Path, options: EncodeO
     video = vae.decode(ready, return_dict=False)[0]
     floats = (video / 2 + 0.5).clamp(0, 1)[0].permute(1, 2, 3, 0).cpu().float().numpy()
     frames = (floats * 255).round().astype(np.uint8)
-    with clip_file(path, {}) as clip:
+    with closing(ClipFile(path, {})) as clip:
         encoder = ClipEncoder(clip, (frames.shape[2], frames.shape[1]), len(frames), options)
         for rgb in frames:
             frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
@@ -200,3 +205,42 @@ def mean_luma_difference(one: Path, other: Path) -> float:
             for x, y in pairs
         ]
     return float(np.mean(differences))
+
+
+def open_bench(
+    name: str, size: str, frames: int, rounds: int, settings: PipelineSettings
+) -> tuple[DecodeBench, dict[str, object]]:
+    """The benchmark on a VAE with random weights, or on that of a model, and the settings to report."""
+    device = choose_device(settings.device)
+    dtype = choose_dtype(settings.dtype, device)
+    width, height = Size.parse(size)
+    if name in VAES:
+        vae = build_vae(name, device, dtype)
+        recipe = name
+    else:
+        vae = load_model(name, settings).pipe.vae
+        recipe = _recipe_like(vae)
+    draw = partial(random_latents, recipe, (width, height), frames, vae)
+    threads = threads_up_to(settings.encoder_threads)
+    options = EncodeOptions(preset=settings.preset, crf=settings.crf, encoder="software", threads=threads)
+    decoder = open_decoder(vae, choice="exact")
+    shape = decoder.shape(decoder.to_vae_latents(draw()))
+    about: dict[str, object] = {
+        "vae": name,
+        "width": shape.width,
+        "height": shape.height,
+        "frames": shape.frames,
+        "dtype": str(dtype).removeprefix("torch."),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "encoder": f"x264 {options.preset} crf {options.crf}, {options.threads} threads",
+        "decoder": settings.decoder,
+        "rounds": rounds,
+    }
+    return DecodeBench(vae, draw, options, rounds, settings.decoder), about
+
+
+def _recipe_like(vae: object) -> str:
+    channels = getattr(vae.config, "z_dim", None) or vae.config.latent_channels  # type: ignore[attr-defined]
+    same = (n for n, r in VAES.items() if r.class_name == type(vae).__name__ and r.channels == channels)
+    return next(same)

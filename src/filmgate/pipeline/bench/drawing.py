@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from filmgate.pipeline.transfer.timeline import LANES, Span
+from filmgate.pipeline.transfer.streams import LANES, Span
 
 COLOURS = {"decode": "#2f6fb0", "copy": "#d98c21", "encode": "#3f9a5d", "write": "#8a63b8"}
 WIDTH, LEFT, LANE_HEIGHT, GAP = 960, 90, 22, 6

@@ -33,6 +33,16 @@ class Rung:
 WHOLE_FRAME = Rung("whole frame")
 
 
+def tile_ladder(vae: Vae, shape: ClipShape) -> list[Rung]:
+    """Whole frames, then tiles of the VAE's own size and of half that size.
+
+    Tiles that the frame fits into are left out. A VAE that uses tiles starts with them.
+    """
+    sizes = (vae.tile_sample_min_height, vae.tile_sample_min_height // 2)
+    tiled = [Rung(f"{size} px tiles", size) for size in sizes if size < max(shape.height, shape.width)]
+    return tiled if vae.use_tiling and tiled else [WHOLE_FRAME, *tiled]
+
+
 class VideoDecoder(Protocol):
     """Drives one VAE. Keeps no state between calls: several clips can be decoded at the same time."""
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
-from filmgate.pipeline.decode.latents import as_single_clip, denormalise
+from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.tiles import TileGrid
 from filmgate.pipeline.wipe import wipe, wiping
 
@@ -30,6 +30,7 @@ class CausalVae(Protocol):
     spatial_scale: int  # decoded pixels per latent pixel, before `finish`
     tile_pixels: tuple[int, ...]  # tile sizes of the memory ladder, in pixels after `finish`
     prepares_whole_clip: bool  # `prepare` runs once per clip instead of once per chunk
+    starts_tiled: bool  # the VAE was set to use tiles, so whole frames are not tried
 
     def to_vae_latents(self, latents: Tensor) -> Tensor: ...
     def chunk_ranges(self, latent_frames: int) -> list[LatentRange]: ...
@@ -42,9 +43,8 @@ class CausalVae(Protocol):
 class CausalDecoder:
     """Streams any CausalVae in whole frames or tiles."""
 
-    def __init__(self, vae: CausalVae, *, starts_tiled: bool = False) -> None:
+    def __init__(self, vae: CausalVae) -> None:
         self._vae = vae
-        self._starts_tiled = starts_tiled
 
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         return self._vae.to_vae_latents(latents)
@@ -62,7 +62,7 @@ class CausalDecoder:
             for n, size in enumerate(self._vae.tile_pixels)
             if size < max(shape.height, shape.width)
         ]
-        return tiled if self._starts_tiled and tiled else [WHOLE_FRAME, *tiled]
+        return tiled if self._vae.starts_tiled and tiled else [WHOLE_FRAME, *tiled]
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         decoded = self._whole(latents) if rung.tile_pixels is None else self._tiled(latents, rung)
@@ -132,6 +132,7 @@ class Wan:
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 
         self._vae = vae
+        self.starts_tiled = vae.use_tiling
         self._latents_per_chunk = latents_per_chunk
         self._unpatchify = unpatchify
         self.patch = vae.config.patch_size or 1
@@ -142,7 +143,11 @@ class Wan:
     def to_vae_latents(self, latents: Tensor) -> Tensor:
         config = self._vae.config
         latents = as_single_clip(latents, config.z_dim)
-        return denormalise(latents, mean=config.latents_mean, std=config.latents_std)
+        # latents * std + mean per channel, computed as in diffusers' Wan pipeline (same rounding).
+        by_channel = (1, latents.shape[1], 1, 1, 1)
+        shift = torch.tensor(config.latents_mean, dtype=latents.dtype).view(by_channel).to(latents.device)
+        inverse = 1.0 / torch.tensor(config.latents_std, dtype=latents.dtype)
+        return latents / inverse.view(by_channel).to(latents.device) + shift
 
     def chunk_ranges(self, latent_frames: int) -> list[LatentRange]:
         count = self._latents_per_chunk
@@ -175,6 +180,7 @@ class CogVideoX:
 
     def __init__(self, vae: Vae) -> None:
         self._vae = vae
+        self.starts_tiled = vae.use_tiling
         self._latents_per_chunk = vae.num_latent_frames_batch_size
         self._temporal_scale = int(vae.config.temporal_compression_ratio)
         self.spatial_scale = 2 ** (len(vae.config.block_out_channels) - 1)

@@ -1,6 +1,5 @@
 """Conversion and checks of pipeline latents before they reach a VAE."""
 
-from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -27,14 +26,6 @@ def as_single_clip(latents: Tensor, channels: int, *, channel_axis: int = 1) -> 
     return latents
 
 
-def denormalise(latents: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """latents * std + mean per channel, computed as in diffusers' Wan pipeline (same rounding)."""
-    by_channel = (1, latents.shape[1], 1, 1, 1)
-    shift = torch.tensor(mean, dtype=latents.dtype).view(by_channel).to(latents.device)
-    inverse = (1.0 / torch.tensor(std, dtype=latents.dtype)).view(by_channel).to(latents.device)
-    return latents / inverse + shift
-
-
 def are_finite(values: Tensor) -> Tensor:
     """Whether all values are finite, as a tensor on their device.
 
@@ -54,11 +45,18 @@ class FiniteCheck:
         )
         self._result: bool | None = None
 
-    def passes(self) -> bool:
-        """The result. On a GPU this neither waits for work queued after the values nor delays it."""
+    def require(self) -> None:
+        """Raise DecodeError if a value is NaN or infinite.
+
+        On a GPU this neither waits for work queued after the values nor delays it.
+        """
         if self._result is None:
             self._result = bool(are_finite(self._values) if self._values_ready is None else self._run())
-        return self._result
+        if not self._result:
+            raise DecodeError(
+                "the latents contain NaN or infinity and cannot be decoded; "
+                "denoise in bfloat16 or float32 instead of float16, or lower the guidance scale"
+            )
 
     def _run(self) -> Tensor:
         assert self._values_ready is not None
@@ -77,12 +75,3 @@ class FiniteCheck:
 def side_stream(device: torch.device) -> torch.cuda.Stream:
     """One stream shared by all clips: memory allocated on a stream stays reserved for it."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-
-
-def require_finite(check: FiniteCheck) -> None:
-    """Raise DecodeError if the latents contain NaN or infinity."""
-    if not check.passes():
-        raise DecodeError(
-            "the latents contain NaN or infinity and cannot be decoded; "
-            "denoise in bfloat16 or float32 instead of float16, or lower the guidance scale"
-        )

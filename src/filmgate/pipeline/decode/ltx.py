@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from filmgate.errors import UsageError
-from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, tile_ladder
 from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.ltx_layers import stream_decoder
 from filmgate.pipeline.decode.tiles import TileGrid
@@ -47,10 +47,7 @@ class LtxDecoder:
         return ClipShape(frames, height * scale, width * scale, min(CHUNK_FRAMES, frames))
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        shape = self.shape(latents)
-        sizes = (self._vae.tile_sample_min_height, self._vae.tile_sample_min_height // 2)
-        tiled = [Rung(f"{size} px tiles", size) for size in sizes if size < max(shape.height, shape.width)]
-        return tiled if self._vae.use_tiling and tiled else [WHOLE_FRAME, *tiled]
+        return tile_ladder(self._vae, self.shape(latents))
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         if rung.tile_pixels is None:

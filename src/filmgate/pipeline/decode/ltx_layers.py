@@ -6,6 +6,7 @@ the whole clip. Memory does not grow with the clip, because layers with larger f
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -25,35 +26,43 @@ _MAX_VALUES = 1 << 26
 Modulation = tuple[Tensor, Tensor]
 """Scale and shift."""
 
-Activate = Callable[[Tensor, Tensor | None], Tensor]
-"""Frames after what precedes a convolution, in the second tensor if it is given."""
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What precedes a convolution: a bias, a norm, a modulation and a function, applied in this order."""
+
+    norm: Layer
+    function: Layer
+    modulation: Modulation | None
+    bias: Tensor | None = None
+
+
+Prepare = Callable[[Tensor, Tensor | None, tuple[int, int]], Tensor]
+"""The input of a convolution: frames held or copies of the first one, the frames, copies of the last one."""
 
 
 class Operations:
-    """What the layers are made of, as the VAE has it."""
+    """The operations of the layers, as in the VAE."""
 
-    def activation(
-        self, norm: Layer, modulation: Modulation | None, activation: Layer, bias: Tensor | None
-    ) -> Activate:
-        """A bias, a norm, a modulation and an activation, applied in this order."""
-        assert bias is None
-        return lambda frames, _: activation(_modulated(_normed(frames, norm), modulation))
+    def preparation(self, activation: Activation | None) -> Prepare:
+        assert activation is None or activation.bias is None
 
-    def prepare(
-        self, frames: Tensor, activate: Activate | None, held: Tensor | None, repeats: tuple[int, int]
-    ) -> Tensor:
-        """The input of a convolution: frames held or the first one again, the frames, the last one again."""
-        active = frames if activate is None else activate(frames, None)
-        first, last = repeats
-        before = _repeated(active[:, :, :1], first) if held is None else held
-        return torch.cat([before, active, _repeated(active[:, :, -1:], last)], dim=TIME)
+        def prepare(frames: Tensor, held: Tensor | None, repeats: tuple[int, int]) -> Tensor:
+            if activation is not None:
+                normed = _modulated(_normed(frames, activation.norm), activation.modulation)
+                frames = activation.function(normed)
+            first, last = repeats
+            before = _repeated(frames[:, :, :1], first) if held is None else held
+            return torch.cat([before, frames, _repeated(frames[:, :, -1:], last)], dim=TIME)
+
+        return prepare
 
     def convolve(self, layer: Layer, frames: Tensor) -> Tensor:
         convolved: Tensor = layer(frames)
         return convolved
 
     def bias_left_out(self, layer: Layer) -> Tensor | None:  # noqa: ARG002
-        """What `convolve` did not add and `activation` or `add` must."""
+        """What `convolve` did not add and `preparation` or `add` must."""
         return None
 
     def add(self, frames: Tensor, bias: Tensor | None, skipped: Sequence[Tensor] = ()) -> Tensor:
@@ -141,10 +150,10 @@ def _in_chunks_of(streamed: Iterator[Tensor], count: int) -> Iterator[Tensor]:
 class _Convolution:
     """`LTXVideoCausalConv3d`: the first and the last frame are repeated beyond the ends of the clip."""
 
-    def __init__(self, layer: Layer, operations: Operations, activate: Activate | None = None) -> None:
+    def __init__(self, layer: Layer, operations: Operations, activation: Activation | None = None) -> None:
         self._layer = layer.conv
         self._operations = operations
-        self._activate = activate
+        self._prepare = operations.preparation(activation)
         self._kernel = layer.kernel_size[0]
         self._after = 0 if layer.is_causal else (self._kernel - 1) // 2
         self._held: Tensor | None = None
@@ -156,10 +165,11 @@ class _Convolution:
 
     def push_without_bias(self, frames: Tensor, *, is_last: bool) -> Tensor | None:
         repeats = self._kernel - 1 - self._after, self._after if is_last else 0
-        joined = self._operations.prepare(frames, self._activate, self._held, repeats)
+        joined = self._prepare(frames, self._held, repeats)
         count = joined.shape[TIME]
-        # A copy: a view would keep the whole chunk in memory.
-        self._held = joined[:, :, max(count - (self._kernel - 1), 0) :].clone()
+        if not is_last:
+            # A copy: a view would keep the whole chunk in memory.
+            self._held = joined[:, :, max(count - (self._kernel - 1), 0) :].clone()
         return self._operations.convolve(self._layer, joined) if count >= self._kernel else None
 
 
@@ -221,10 +231,10 @@ class _ResidualBlock:
         self._operations = operations
         has_time = block.scale_shift_table is not None
         before, between = _modulations(block, embedded) if has_time else (None, None)
-        activate = operations.activation(block.norm1, before, block.nonlinearity, None)
-        self._first = _Convolution(block.conv1, operations, activate)
-        activate = operations.activation(block.norm2, between, block.nonlinearity, self._first.bias)
-        self._second = _Convolution(block.conv2, operations, activate)
+        activation = Activation(block.norm1, block.nonlinearity, before)
+        self._first = _Convolution(block.conv1, operations, activation)
+        activation = Activation(block.norm2, block.nonlinearity, between, self._first.bias)
+        self._second = _Convolution(block.conv2, operations, activation)
         self._noises = _Noise(block.per_channel_scale1), _Noise(block.per_channel_scale2)
         self._delay = _Delay()
 
@@ -283,8 +293,8 @@ def _output(decoder: Layer, timestep: Tensor | None, operations: Operations) -> 
         table = embedded.view(1, 2, -1, 1, 1, 1) + decoder.scale_shift_table[None, ..., None, None, None]
         shift, scale = table.unbind(dim=1)
         modulation = scale, shift
-    activate = operations.activation(decoder.norm_out, modulation, decoder.conv_act, None)
-    return _Convolution(decoder.conv_out, operations, activate)
+    activation = Activation(decoder.norm_out, decoder.conv_act, modulation)
+    return _Convolution(decoder.conv_out, operations, activation)
 
 
 def _embed(block: Layer, timestep: Tensor | None) -> Tensor | None:

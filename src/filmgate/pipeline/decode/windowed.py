@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae
+from filmgate.pipeline.decode.base import ClipShape, Rung, Vae, tile_ladder
 from filmgate.pipeline.decode.latents import as_single_clip
 from filmgate.pipeline.decode.tiles import fade
 
@@ -47,10 +47,7 @@ class WindowedDecoder:
         return ClipShape(frames, height * scale, width * scale, longest)
 
     def rungs(self, latents: Tensor) -> Sequence[Rung]:
-        shape = self.shape(latents)
-        sizes = (self._vae.tile_sample_min_height, self._vae.tile_sample_min_height // 2)
-        tiled = [Rung(f"{size} px tiles", size) for size in sizes if size < max(shape.height, shape.width)]
-        return tiled if self._vae.use_tiling and tiled else [WHOLE_FRAME, *tiled]
+        return tile_ladder(self._vae, self.shape(latents))
 
     def chunks(self, latents: Tensor, rung: Rung) -> Iterator[Tensor]:
         total = self.shape(latents).frames
@@ -62,15 +59,11 @@ class WindowedDecoder:
             window = latents[:, :, start : start + windows.latent_length + 1]
             frames = self._decode(window, rung)
             if before is not None:
-                frames = self._trimmed(frames)
+                frames = frames[:, :, 1:]  # the first frame of a later window repeats
                 fade(before, frames, windows.pixel_overlap, dim=2)
             keep = min(windows.pixel_stride + (start == 0), total - done)
             yield frames[0, :, :keep].clamp(-1, 1)
             before, done, start = frames, done + keep, start + windows.latent_stride
-
-    def _trimmed(self, frames: Tensor) -> Tensor:
-        """A later window without its first frame, which repeats."""
-        return frames[:, :, 1:]
 
     def _decode(self, window: Tensor, rung: Rung) -> Tensor:
         frames: Tensor

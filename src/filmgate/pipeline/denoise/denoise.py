@@ -1,27 +1,37 @@
-"""Stage two: runs the diffusers pipeline up to its latents, and reports the steps the device has finished."""
+"""Stage two: runs the diffusers pipeline up to its latents, and reports the steps the device has finished.
+
+The schedulers of diffusers queue their work without stopping the host, which must stay ahead of the device:
+while the last step runs, decode is queued behind it and the next clip is prepared. Values do not change. The
+latents are also packed as bytes: a retry that has them starts at decode.
+"""
 
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from filmgate.errors import OutOfMemory
+from filmgate.errors import ObjectCorrupt, OutOfMemory
 from filmgate.models.quality import FULL, plan_steps
 from filmgate.pipeline.control import Control, Stage
 from filmgate.pipeline.denoise.passes import PlannedPasses, planned_passes
-from filmgate.pipeline.denoise.schedule import find_first_step, steps_without_waiting
 from filmgate.pipeline.loading.families.base import Pipeline
 from filmgate.pipeline.loading.loader import VideoModel, image_pipeline
 from filmgate.pipeline.requests import ClipRequest
 from filmgate.pipeline.text.encode import TextEmbedding
-from filmgate.pipeline.transfer.streams import Mark, Streams
-from filmgate.pipeline.wipe import wiping_samples
+from filmgate.pipeline.transfer.streams import Mark, Streams, open_streams
+from filmgate.pipeline.wipe import wiping, wiping_samples
+
+_NAME = "latents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +59,9 @@ def denoise(
 ) -> DenoisedClip:
     """Queue every denoising step. Raises Cancelled after the current step, and OutOfMemory.
 
-    What comes before the first pass (the schedule, the noise, the encoded image) runs before
-    `control.enter_device`, so that a worker can do it while the clip before is decoded. The passes run on
-    the compute stream, whatever stream the caller prepares on.
+    Everything before the first pass (the schedule, the noise, the encoded image) runs before
+    `control.enter_device`, so that a worker can do it while the previous clip is decoded. The passes run on
+    the compute stream, even if the caller prepares on another one.
     """
     pipe = model.pipe if request.image is None else image_pipeline(model)
     steps = StepCounter(streams, request.steps, control)
@@ -173,3 +183,79 @@ class StepCounter:
         self._queued.popleft().wait_on_host()
         self._done += 1
         self._control.report(Stage.DENOISE, self._done, self._total)
+
+
+def pack_latents(denoised: DenoisedClip) -> bytes:
+    """The latents as a safetensors file, bit-exact in their own dtype.
+
+    Waits for the last denoising step, but not for work queued after it, which the copy does not stop.
+    """
+    denoised.wait()
+    latents = denoised.latents.detach()
+    assert latents.is_contiguous(), "otherwise the compute stream would have to copy them"
+    streams = open_streams(latents.device)
+    copy = streams.host_buffer(latents.nbytes)
+    # The latents are ready: the copy waits for nothing but its own stream.
+    _, copied = streams.copy(latents.view(-1).view(torch.uint8), copy, after=streams.mark_copy())
+    copied.wait_on_host()
+    with wiping(copy):  # page-locked memory is reused as well
+        return save({_NAME: copy.view(latents.dtype).view(latents.shape)})
+
+
+def unpack_latents(data: bytes, device: torch.device) -> DenoisedClip:
+    """The latents on the device that decodes them. Raises ObjectCorrupt if the bytes are not a checkpoint."""
+    try:
+        return DenoisedClip(load(data)[_NAME].to(device))
+    except (SafetensorError, KeyError) as exc:
+        raise ObjectCorrupt("the stored latents cannot be read") from exc
+
+
+def find_first_step(scheduler: Any) -> None:
+    """Look up where the schedule starts, which diffusers does after the first pass: the host would wait."""
+    if getattr(scheduler, "begin_index", 0) is None and hasattr(scheduler, "index_for_timestep"):
+        timesteps = scheduler.timesteps.cpu()  # on the GPU the search would stop the host three times
+        scheduler.set_begin_index(scheduler.index_for_timestep(timesteps[0], timesteps))
+
+
+@contextmanager
+def steps_without_waiting(scheduler: Any) -> Iterator[None]:
+    """Inside the block, `scheduler.step` does not wait for the device."""
+    step = scheduler.step
+
+    @wraps(step)
+    def queue_step(*args: Any, **kwargs: Any) -> Any:
+        with WithoutWaiting():
+            return step(*args, **kwargs)
+
+    scheduler.step = queue_step
+    try:
+        yield
+    finally:
+        del scheduler.step
+
+
+class WithoutWaiting(TorchFunctionMode):
+    """Replaces the calls of a scheduler that wait for a GPU by others with the same result.
+
+    A copy of a number from pageable memory waits for the stream; a kernel that fills it in does not. Solving
+    waits only to report a singular matrix, which coefficients of a schedule never form.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is Tensor.to and not kwargs and len(args) == 2 and _is_number(args[0]):
+            number, target = args
+            if isinstance(target, torch.device) and target.type == "cuda":
+                return torch.full((), number.item(), dtype=number.dtype, device=target)
+        if func is torch.linalg.solve:
+            return torch.linalg.solve_ex(*args, **(kwargs or {})).result
+        return func(*args, **(kwargs or {}))
+
+
+def _is_number(tensor: Tensor) -> bool:
+    return tensor.ndim == 0 and tensor.device.type == "cpu"

@@ -1,6 +1,6 @@
 """Runs the passes that a quality level computes, and predicts the others from them.
 
-A pass through the denoiser answers with the direction in which the latents move. That direction changes
+A pass through the denoiser returns the direction in which the latents move. That direction changes
 slowly and smoothly, so a pass can be extrapolated from the two that were computed before it. Which passes are
 computed is planned in `filmgate.models.quality`: nothing is read back from the device to decide.
 """
@@ -19,7 +19,7 @@ Network = Any
 
 
 SLOPE_SHARE = 0.75
-"""How far a line is followed: less than all the way, because it overshoots where the direction turns."""
+"""The share of the slope that a prediction follows: all of it would overshoot where the direction turns."""
 
 
 class PassHistory:
@@ -70,7 +70,7 @@ class NetworkPasses:
 
 
 class PlannedPasses:
-    """The passes of one clip, in the order in which the pipeline asks for them.
+    """The passes of one clip, in the order in which the pipeline requests them.
 
     With guidance, a step has two: with the prompt and without it. A network that has computed nothing yet
     computes, whatever the plan says.
@@ -87,7 +87,7 @@ class PlannedPasses:
         """Compute or predict the next pass."""
         step, branch = divmod(self._asked, self._passes_per_step)
         self._asked += 1
-        sigma = float(self._scheduler.sigmas[step])  # on the host: the device is not asked
+        sigma = float(self._scheduler.sigmas[step])  # on the host: nothing is read from the device
         passes = self._networks.setdefault(id(network), NetworkPasses())
         if branch == 0:
             return passes.with_prompt(sigma, compute, is_computed=self._plan[step].with_prompt)

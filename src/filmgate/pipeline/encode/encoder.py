@@ -2,12 +2,14 @@
 
 import errno
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import av
 import numpy as np
@@ -17,11 +19,9 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from filmgate.errors import EncodeError, UsageError, WriteError
 from filmgate.pipeline.encode.clip_file import ClipTarget
-from filmgate.pipeline.encode.frames import to_video_frame
 from filmgate.pipeline.encode.mux import ClipMuxer, Packets
-from filmgate.pipeline.encode.thread_priority import open_encoder
 from filmgate.pipeline.transfer.colour import YuvLayout, yuv_layout
-from filmgate.pipeline.transfer.timeline import AnyTimeline, NoTimeline
+from filmgate.pipeline.transfer.streams import AnyTimeline, NoTimeline
 
 os.environ.setdefault("SVT_LOG", "1")  # the only way to turn off the banner of SVT-AV1
 
@@ -87,8 +87,8 @@ class ClipEncoder:
         self._muxed = 0
         self.first_fragment_at: float | None = None
         with _translated():
-            self._muxer = ClipMuxer(clip, frames)
-            self._stream = self._muxer.add_stream(pick_encoder(options), options.rate)
+            self._muxer = ClipMuxer(clip, frames, pick_encoder(options), options.rate)
+        self._stream = self._muxer.stream
         configure(self._stream.codec_context, size, options)
 
     def write(self, frames: np.ndarray) -> None:
@@ -249,3 +249,44 @@ def _translated() -> Iterator[None]:
         if isinstance(exc, OSError) and not isinstance(exc, av.FFmpegError):
             raise WriteError(f"cannot write the clip: {exc.strerror or exc}") from exc
         raise EncodeError(f"the encoder failed: {exc}") from exc
+
+
+def to_video_frame(planes: np.ndarray, layout: YuvLayout) -> av.VideoFrame:
+    """A frame from the bytes that the layout has written: luma rows, then both planes of chroma."""
+    if layout.ffmpeg_name == "yuv420p":
+        return av.VideoFrame.from_ndarray(planes, format=layout.ffmpeg_name)
+    wide = "10" in layout.ffmpeg_name
+    rows, row_bytes = planes.shape
+    height = rows // 2 if "422" in layout.ffmpeg_name else rows * 2 // 3
+    frame = av.VideoFrame(row_bytes // (2 if wide else 1), height, layout.ffmpeg_name)
+    values, start = planes.reshape(-1), 0
+    for plane in frame.planes:
+        used = plane.width * (2 if wide else 1)
+        count = plane.height * used
+        target = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
+        target[:, :used] = values[start : start + count].reshape(plane.height, used)
+        start += count
+    return frame
+
+
+def open_encoder(context: VideoCodecContext) -> None:
+    """Open the encoder, and give this thread and those of the encoder the policy this thread had before.
+
+    In a process of root, SVT-AV1 makes them real-time threads of the highest priority (SCHED_FIFO, 99), and
+    every process started later inherits that. Whatever else runs on the machine then waits for them.
+    """
+    if sys.platform != "linux":
+        context.open(strict=False)
+        return
+    policy, parameters, before = os.sched_getscheduler(0), os.sched_getparam(0), _thread_ids()
+    try:
+        context.open(strict=False)
+    finally:
+        if os.sched_getscheduler(0) != policy:
+            for thread_id in {0} | (_thread_ids() - before):
+                with suppress(ProcessLookupError):  # a thread that has ended
+                    os.sched_setscheduler(thread_id, policy, parameters)
+
+
+def _thread_ids() -> set[int]:
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()}

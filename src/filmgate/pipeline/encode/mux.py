@@ -27,7 +27,8 @@ Packets: TypeAlias = "Sequence[av.Packet[VideoStream]]"
 class ClipMuxer:
     """Writes each packet to the finished file and, if the clip has a receiver, as one fragment."""
 
-    def __init__(self, clip: ClipTarget, frames: int) -> None:
+    def __init__(self, clip: ClipTarget, frames: int, encoder: str, rate: Fraction) -> None:
+        """Open the file. The caller configures the codec context of `stream` and encodes with it."""
         self._fragment_file = FragmentFile(clip.file, clip.on_fragment) if clip.on_fragment else None
         self._fragments: tuple[OutputContainer, VideoStream] | None = None
         flags = {
@@ -37,20 +38,16 @@ class ClipMuxer:
         }
         self._finished = av.open(clip.file, "w", format="mp4", options=flags, buffer_size=BUFFER_BYTES)
         self._finished.metadata.update(clip.metadata)
-
-    def add_stream(self, encoder: str, rate: Fraction) -> VideoStream:
-        """Add the video stream. The caller configures its codec context and encodes with it."""
         stream = self._finished.add_stream(encoder, rate=rate)
         assert isinstance(stream, VideoStream)
-        self._stream = stream
-        return stream
+        self.stream = stream
 
     def mux(self, packets: Packets) -> None:
         """Write packets; fragments first, because viewers wait for them."""
         if self._fragment_file is not None:
             fragments, stream = self._fragments = self._fragments or self._open_fragments(self._fragment_file)
             _mux_as(stream, packets, fragments)
-        _mux_as(self._stream, packets, self._finished)
+        _mux_as(self.stream, packets, self._finished)
 
     def close(self) -> None:
         """Write the last fragment, and the index into its reserved space."""
@@ -62,9 +59,9 @@ class ClipMuxer:
         self._finished.start_encoding()  # an opened codec has the header that both files need
         flags = {"movflags": FRAGMENTED, "fflags": "+bitexact", "flush_packets": "1"}
         container = av.open(file, "w", format="mp4", options=flags, buffer_size=BUFFER_BYTES)
-        stream = container.add_stream_from_template(self._stream, opaque=True)
+        stream = container.add_stream_from_template(self.stream, opaque=True)
         # PyAV resets the tag, but hvc1 must stay hvc1.
-        stream.codec_context.codec_tag = self._stream.codec_context.codec_tag
+        stream.codec_context.codec_tag = self.stream.codec_context.codec_tag
         return container, stream
 
 

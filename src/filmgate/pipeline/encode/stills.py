@@ -9,7 +9,7 @@ from PIL import Image
 
 from filmgate.errors import UsageError, WriteError
 from filmgate.jobs import StillKind
-from filmgate.pipeline.encode.frames import to_video_frame
+from filmgate.pipeline.encode.encoder import to_video_frame
 from filmgate.pipeline.encode.pictures import SPRITE_WIDTH, sprite_frames, to_image, to_jpeg, to_sheet
 from filmgate.pipeline.transfer.colour import Yuv420, YuvLayout
 

@@ -142,7 +142,7 @@ def _layer_of(model: VideoModel, path: str) -> torch.nn.Module:
     component, _, layer = path.partition(".")
     networks = {name: model.pipe.components.get(name) for name in model.family.denoisers}
     if networks.get(component) is None:
-        raise ModelError(f"an adapter changes {component[:40]}, which is no denoiser of {model.name}")
+        raise ModelError(f"an adapter changes {component[:40]}, which is not a denoiser of {model.name}")
     try:
         found: torch.nn.Module = networks[component].get_submodule(layer)
         stored_tensors(found)

@@ -45,7 +45,7 @@ def read_torch_build() -> TorchBuild:
 
 
 def read_gpus() -> list[GpuModel]:
-    """The GPUs that the NVIDIA driver of this machine knows."""
+    """The GPUs that the NVIDIA driver of this machine lists."""
     with opened_nvml() as has_nvml:
         return [gpu.describe() for gpu in list_gpus()] if has_nvml else []
 
@@ -58,7 +58,7 @@ def read_gpu(uuid: str) -> GpuModel | None:
 
 
 def find_mig_uuid() -> str | None:
-    """The MIG device that CUDA was told to use. CUDA uses the first one alone."""
+    """The MIG device in CUDA_VISIBLE_DEVICES. CUDA uses only the first one."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0].strip()
     return first if first.startswith("MIG-") else None
 
@@ -71,7 +71,7 @@ def count_pci_gpus() -> int:
 
 
 def find_facts(gpu: GpuModel) -> CatalogGpu | None:
-    """What the catalog knows about this GPU."""
+    """The entry of this GPU in the catalog; None if it has none."""
     try:
         return load_catalog().gpu(gpu.name.removeprefix("NVIDIA "))
     except UsageError:

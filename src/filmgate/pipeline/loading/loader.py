@@ -10,7 +10,7 @@ import torch
 from filmgate.errors import ModelError
 from filmgate.models.limits import ModelLimits
 from filmgate.models.names import SHIPPED, check_location, shipped_folder
-from filmgate.models.weights.outages import find_outage, hub_unavailable
+from filmgate.models.weights.outages import find_outage
 from filmgate.pipeline.loading.families import family_of, known_pipelines
 from filmgate.pipeline.loading.families.base import Family, Pipeline
 from filmgate.pipeline.loading.limits import read_limits
@@ -21,7 +21,6 @@ from filmgate.pipeline.loading.memory import (
     choose_dtype,
     choose_offload,
     component_bytes,
-    free_bytes,
     loaded_bytes,
 )
 from filmgate.pipeline.loading.quantization import quantize_blocks
@@ -122,8 +121,8 @@ def _from_pretrained(source: str, folder: Path, dtype: torch.dtype) -> Pipeline:
             local_files_only=is_local,
         )
     except Exception as exc:  # diffusers raises errors of every type
-        if not is_local and (outage := find_outage(exc)):
-            raise hub_unavailable(outage, source) from exc
+        if not is_local and (outage := find_outage(exc, source)):
+            raise outage from exc
         reason = str(exc).partition("\n")[0]
         raise ModelError(f"--model {source} cannot be loaded: {type(exc).__name__}: {reason}") from exc
     pipe.set_progress_bar_config(disable=True)
@@ -133,4 +132,7 @@ def _from_pretrained(source: str, folder: Path, dtype: torch.dtype) -> Pipeline:
 def _choose_offload(settings: PipelineSettings, device: torch.device, sizes: Mapping[str, int]) -> Offload:
     if settings.offload != "auto":
         return Offload(settings.offload)
-    return choose_offload(sizes, free_bytes(device)) if device.type == "cuda" else Offload.NONE
+    if device.type != "cuda":
+        return Offload.NONE
+    free_bytes, _total = torch.cuda.mem_get_info(device)
+    return choose_offload(sizes, free_bytes)

@@ -123,12 +123,6 @@ def find_gpu_uuid(settings: PipelineSettings) -> str:
     return known.uuid if known is not None else uuid
 
 
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free on the GPU now."""
-    free, _total = torch.cuda.mem_get_info(device)
-    return free
-
-
 def budget_bytes(settings: PipelineSettings) -> int | None:
     """GPU memory for the weights of all loaded models; None on a CPU."""
     device = choose_device(settings.device)

@@ -16,8 +16,7 @@ from filmgate.errors import SettingsError
 Network = Any
 """A diffusers model; diffusers ships no types."""
 Weights = Literal["full", "int8", "fp8"]
-EIGHT_BITS: tuple[Weights, ...] = ("int8", "fp8")
-FORMATS: Mapping[str, torch.dtype] = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+FORMATS: Mapping[Weights, torch.dtype] = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 BLOCKS = ("blocks", "transformer_blocks", "single_transformer_blocks")
 """The lists of repeated blocks, which hold nearly all weights. What is outside them keeps its precision."""
 _MAX = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}

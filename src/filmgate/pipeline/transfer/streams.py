@@ -1,19 +1,20 @@
 """Streams and events: one implementation for CUDA and a synchronous one for the CPU, used by the same loops.
 
 A mark is a point in the work of a stream. Each handover of a buffer records a mark and waits for it.
+
+A timeline is made of marks: when each part of the pipeline was busy, as spans on lanes.
 """
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+LANES = ("decode", "copy", "encode", "write")
 
 
 class Mark(Protocol):
@@ -23,7 +24,7 @@ class Mark(Protocol):
         """Block this thread until the work before the mark is done. Other streams continue."""
         ...
 
-    def seconds_since(self, origin: Mark) -> float:
+    def seconds_since(self, origin: "Mark") -> float:
         """Return the time from `origin` to this mark. The work before both must be done."""
         ...
 
@@ -36,7 +37,7 @@ class Streams(Protocol):
         ...
 
     def beside_compute(self) -> AbstractContextManager[object]:
-        """Issue the work inside the block to a stream of its own, until `join_compute`.
+        """Issue the work inside the block to a separate stream, until `join_compute`.
 
         A host that waits for this work does not wait for what the compute stream still has to do. Work on
         the compute stream that uses its tensors must be queued before the block ends.
@@ -44,7 +45,7 @@ class Streams(Protocol):
         ...
 
     def join_compute(self) -> None:
-        """Issue the rest of this thread's work to the compute stream, behind what it did beside it."""
+        """Issue the rest of this thread's work to the compute stream, behind its separate stream."""
         ...
 
     def mark_current(self) -> Mark:
@@ -213,3 +214,54 @@ class SyncStreams:
 
     def drain(self) -> None:
         return
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A lane was busy from `start` to `stop`, in seconds since the recording began."""
+
+    lane: str
+    start: float
+    stop: float
+
+
+class Timeline:
+    """Records spans. It reads marks only at the end, so recording never waits for the GPU."""
+
+    def __init__(self, streams: Streams) -> None:
+        streams.drain()  # gives the host clock and the stream clock the same origin
+        self._origin_mark = streams.mark_compute()
+        self._origin_host = time.perf_counter()
+        self._host: list[Span] = []
+        self._marked: list[tuple[str, Mark, Mark]] = []
+
+    def between(self, lane: str, before: Mark, after: Mark) -> None:
+        self._marked.append((lane, before, after))
+
+    @contextmanager
+    def on_host(self, lane: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            origin = self._origin_host
+            self._host.append(Span(lane, start - origin, time.perf_counter() - origin))
+
+    def spans(self) -> list[Span]:
+        """Return all spans in order of start. The streams must be drained."""
+        origin = self._origin_mark
+        marked = [Span(lane, a.seconds_since(origin), b.seconds_since(origin)) for lane, a, b in self._marked]
+        return sorted(self._host + marked, key=lambda span: span.start)
+
+
+class NoTimeline:
+    """Records nothing. Used outside benchmarks."""
+
+    def between(self, *_: object) -> None:
+        return
+
+    def on_host(self, _: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+AnyTimeline = Timeline | NoTimeline

@@ -1,15 +1,18 @@
-"""What stands between two convolutions of LTX-Video and HunyuanVideo, on frames with channels last.
+"""The passes between two convolutions of LTX-Video and HunyuanVideo, on frames with channels last.
 
-cuDNN adds the bias of a convolution in a pass of its own. It is left out there and added by the next pass.
+cuDNN adds the bias of a convolution in a separate pass. It is left out there and added by the next pass.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 CHANNELS_LAST = torch.channels_last_3d
+M = TypeVar("M", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +27,10 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """How often the first frame is repeated before the clip, and how many pixels on every side."""
+    """Copies of the first frame before the clip and of the last one after it, and of pixels on every side."""
 
     before: int = 0
+    after: int = 0
     side: int = 0
 
 
@@ -38,7 +42,8 @@ def activate(frames: Tensor, steps: Steps, border: Border = NO_BORDER, out: Tens
     frames = frames.contiguous(memory_format=CHANNELS_LAST)
     _, columns, length, height, width = frames.shape
     if out is None:
-        shape = (columns, length + border.before, height + 2 * border.side, width + 2 * border.side)
+        length += border.before + border.after
+        shape = (columns, length, height + 2 * border.side, width + 2 * border.side)
         out = empty_frames(shape, frames)
     if frames.is_cuda:
         from filmgate.pipeline.decode.fast.activation_kernels import activate_on_gpu
@@ -62,7 +67,7 @@ def activate_in_torch(frames: Tensor, steps: Steps, border: Border) -> Tensor:
     if steps.is_active:
         values = functional.silu(values)
     side = border.side
-    return functional.pad(values, (side, side, side, side, border.before, 0), mode="replicate")
+    return functional.pad(values, (side, side, side, side, border.before, border.after), mode="replicate")
 
 
 def add_to(frames: Tensor, bias: Tensor | None, other: Tensor | None = None) -> Tensor:
@@ -95,3 +100,16 @@ def empty_frames(shape: tuple[int, int, int, int], like: Tensor) -> Tensor:
 
 def _per_channel(values: Tensor) -> Tensor:
     return values.float().view(1, -1, 1, 1, 1)
+
+
+def converted(module: M, dtype: torch.dtype) -> M:
+    """A copy in this dtype with channels last. cuDNN is fastest in this layout, and copies nothing."""
+    copy: Any = deepcopy(module).to(dtype)  # torch's types do not know `memory_format` here
+    result: M = copy.to(memory_format=CHANNELS_LAST).requires_grad_(requires_grad=False)
+    return result
+
+
+def unsupported_activation(decoder: nn.Module) -> str | None:
+    """Why these layers cannot be activated by `activate`; None if they can."""
+    used = {type(m.nonlinearity).__name__ for m in decoder.modules() if hasattr(m, "nonlinearity")}
+    return None if used <= {"SiLU"} else f"the VAE's activation is {', '.join(sorted(used))}, not SiLU"

@@ -9,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from filmgate.pipeline.decode.fast.activation import Border, Steps
+from filmgate.pipeline.decode.fast.kernels import Launcher
 
 VALUES = 2048  # per program
 MAX_SUM_PROGRAMS = 2048
@@ -23,6 +24,7 @@ def _activate(
     drop,
     out,
     count,
+    length,
     height,
     width,
     columns,
@@ -42,7 +44,7 @@ def _activate(
     across = width + 2 * side
     column = tl.minimum(tl.maximum(place % across - side, 0), width - 1)
     row = tl.minimum(tl.maximum((place // across) % (height + 2 * side) - side, 0), height - 1)
-    frame = tl.maximum(place // (across * (height + 2 * side)) - before, 0)
+    frame = tl.minimum(tl.maximum(place // (across * (height + 2 * side)) - before, 0), length - 1)
     read = ((frame * height + row) * width + column)[:, None] * columns + lane[None, :]
     value = tl.load(source + read, mask=inside, other=0.0).to(tl.float32)
     if has_bias:
@@ -92,28 +94,33 @@ def _sums(source, out, count, columns, rounds, rows: tl.constexpr, lanes: tl.con
     tl.store(write + columns, tl.sum(squares, 0), mask=lane < columns)
 
 
+_launch_activate = Launcher(_activate)
+_launch_add = Launcher(_add)
+
+
 def activate_on_gpu(frames: Tensor, steps: Steps, border: Border, out: Tensor) -> None:
     """See `activate`."""
-    _, columns, _, height, width = frames.shape
+    _, columns, length, height, width = frames.shape
     lanes = triton.next_power_of_2(columns)
     pixels = max(VALUES // lanes, 1)
     count = out.numel() // columns
     lift, drop = steps.modulation or (frames, frames)
-    _activate[(triton.cdiv(count, pixels),)](
-        frames, frames if steps.bias is None else steps.bias, lift, drop, out,
-        count, height, width, columns, steps.epsilon or 0.0,
-        before=border.before, side=border.side, has_bias=steps.bias is not None,
-        has_norm=steps.epsilon is not None, has_lift=steps.modulation is not None, is_active=steps.is_active,
-        pixels=pixels, lanes=lanes, num_warps=WARPS,
+    _launch_activate(
+        triton.cdiv(count, pixels), WARPS,
+        (frames, frames if steps.bias is None else steps.bias, lift, drop, out),
+        count, length, height, width, columns, steps.epsilon or 0.0,
+        border.before, border.side, steps.bias is not None, steps.epsilon is not None,
+        steps.modulation is not None, steps.is_active, pixels, lanes,
     )  # fmt: skip
 
 
 def add_on_gpu(frames: Tensor, bias: Tensor | None, other: Tensor | None) -> None:
     """See `add_to`."""
     count = frames.numel()
-    _add[(triton.cdiv(count, VALUES),)](
-        frames, frames if bias is None else bias, frames if other is None else other, count, frames.shape[1],
-        has_bias=bias is not None, has_other=other is not None, block=VALUES, num_warps=WARPS,
+    _launch_add(
+        triton.cdiv(count, VALUES), WARPS,
+        (frames, frames if bias is None else bias, frames if other is None else other),
+        count, frames.shape[1], bias is not None, other is not None, VALUES,
     )  # fmt: skip
 
 

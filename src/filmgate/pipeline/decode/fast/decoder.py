@@ -16,8 +16,8 @@ from torch import Tensor
 
 from filmgate.pipeline.decode.base import WHOLE_FRAME, ClipShape, Rung, Vae, VideoDecoder
 from filmgate.pipeline.decode.causal import Cache, CausalDecoder, CogVideoX, Wan
+from filmgate.pipeline.decode.fast.activation import converted
 from filmgate.pipeline.decode.fast.cogvideox import CogVideoXNetwork, unsupported_cogvideox
-from filmgate.pipeline.decode.fast.converted import converted
 from filmgate.pipeline.decode.fast.hunyuanvideo import (
     FastHunyuanVideo,
     HunyuanVideoNetwork,
@@ -65,8 +65,8 @@ class FastWan(Wan):
 class TwoStreamDecoder(CausalDecoder):
     """Decodes whole frames on two streams. Tiles are small and many, and run step by step on one."""
 
-    def __init__(self, vae: FastWan, network: TwoStreamNetwork, *, starts_tiled: bool) -> None:
-        super().__init__(vae, starts_tiled=starts_tiled)
+    def __init__(self, vae: FastWan, network: TwoStreamNetwork) -> None:
+        super().__init__(vae)
         self._network = network
 
     def decode_whole_frames(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
@@ -119,18 +119,13 @@ class FastDecoder:
 
 def _open_wan(vae: Vae, dtype: torch.dtype) -> FastDecoder:
     network = two_stream_network(vae, dtype)
-    return FastDecoder(
-        TwoStreamDecoder(FastWan(vae, network.network), network, starts_tiled=vae.use_tiling),
-        CausalDecoder(Wan(vae), starts_tiled=vae.use_tiling),
-    )
+    fast = TwoStreamDecoder(FastWan(vae, network.network), network)
+    return FastDecoder(fast, CausalDecoder(Wan(vae)))
 
 
 def _open_cogvideox(vae: Vae, dtype: torch.dtype) -> FastDecoder:
     network = cached_network(vae, dtype, CogVideoXNetwork)
-    return FastDecoder(
-        CausalDecoder(FastCogVideoX(vae, network), starts_tiled=vae.use_tiling),
-        CausalDecoder(CogVideoX(vae), starts_tiled=vae.use_tiling),
-    )
+    return FastDecoder(CausalDecoder(FastCogVideoX(vae, network)), CausalDecoder(CogVideoX(vae)))
 
 
 def _open_ltx(vae: Vae, dtype: torch.dtype) -> FastDecoder:

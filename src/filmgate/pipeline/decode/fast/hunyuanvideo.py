@@ -15,8 +15,9 @@ from filmgate.pipeline.decode.fast.activation import (
     activate,
     add_to,
     channel_sums,
+    converted,
+    unsupported_activation,
 )
-from filmgate.pipeline.decode.fast.converted import converted, unsupported_activation
 from filmgate.pipeline.decode.windowed import WindowedDecoder
 
 

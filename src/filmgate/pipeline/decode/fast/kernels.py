@@ -246,8 +246,8 @@ class Launcher:
     """Launches compiled kernels directly, without Triton's inspection of every argument.
 
     The inspection takes the host 70 us per launch, longer than a small kernel runs. Everything it inspects is
-    in `values` and in the dtype of the first tensor. Every tensor must start at a multiple of 16 bytes, as
-    tensors allocated by torch do.
+    in `values` and in the dtypes. Every tensor must start at a multiple of 16 bytes, as tensors allocated by
+    torch do.
     """
 
     def __init__(self, kernel: Any) -> None:
@@ -255,7 +255,7 @@ class Launcher:
         self._compiled: dict[tuple[object, ...], Any] = {}
 
     def __call__(self, programs: int, warps: int, tensors: tuple[Tensor, ...], *values: float) -> None:
-        key = (tensors[0].device, tensors[0].dtype, warps, *values)
+        key = (tensors[0].device, warps, *[tensor.dtype for tensor in tensors], *values)
         compiled = self._compiled.get(key)
         if compiled is None:  # always so with Triton's interpreter, which compiles nothing
             launch = self._kernel[programs, 1, 1]

@@ -4,13 +4,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Conv3d
 from torch.nn.functional import conv3d
 
 from filmgate.pipeline.decode.base import Vae
-from filmgate.pipeline.decode.fast.activation import CHANNELS_LAST, Steps, activate, add_to, empty_frames
-from filmgate.pipeline.decode.fast.converted import unsupported_activation
+from filmgate.pipeline.decode.fast.activation import (
+    CHANNELS_LAST,
+    Border,
+    Steps,
+    activate,
+    add_to,
+    empty_frames,
+    unsupported_activation,
+)
 from filmgate.pipeline.decode.ltx import CHUNK_FRAMES, LtxDecoder
-from filmgate.pipeline.decode.ltx_layers import TIME, Activate, Modulation, Operations, stream_decoder
+from filmgate.pipeline.decode.ltx_layers import TIME, Activation, Operations, Prepare, stream_decoder
 
 
 class FastLtx(LtxDecoder):
@@ -30,36 +38,29 @@ def unsupported_ltx(vae: Vae) -> str | None:
     norms = [m for m in vae.decoder.modules() if type(m).__name__ == "RMSNorm"]
     if any(norm.weight is not None for norm in norms):
         return "the VAE's norms have weights"
+    if any(m.in_channels % 8 for m in vae.decoder.modules() if isinstance(m, Conv3d)):
+        return "the VAE's channels are not multiples of 8"  # frames within a chunk must start at 16 bytes
     return unsupported_activation(vae.decoder)
 
 
 class FastOperations(Operations):
     """With the kernels. A convolution leaves out its bias, and its input is written where it is read."""
 
-    def activation(
-        self, norm: Any, modulation: Modulation | None, _activation: Any, bias: Tensor | None
-    ) -> Activate:
-        if modulation is not None:
-            scale, shift = modulation
-            modulation = (1 + scale.float()).flatten(), shift.float().flatten()
-        steps = Steps(bias, norm.eps, modulation)
-        return lambda frames, out: activate(frames, steps, out=out)
+    def preparation(self, activation: Activation | None) -> Prepare:
+        steps = _steps(activation)
 
-    def prepare(
-        self, frames: Tensor, activate: Activate | None, held: Tensor | None, repeats: tuple[int, int]
-    ) -> Tensor:
-        first, last = repeats
-        start = first if held is None else held.shape[TIME]
-        _, channels, count, height, width = frames.shape
-        joined = empty_frames((channels, start + count + last, height, width), frames)
-        body = joined[:, :, start : start + count]
-        if activate is None:
-            body.copy_(frames)
-        else:
-            activate(frames, body)
-        joined[:, :, :start] = body[:, :, :1] if held is None else held
-        joined[:, :, start + count :] = body[:, :, -1:]
-        return joined
+        def prepare(frames: Tensor, held: Tensor | None, repeats: tuple[int, int]) -> Tensor:
+            first, last = repeats
+            if held is None:
+                return activate(frames, steps, Border(before=first, after=last))
+            start = held.shape[TIME]
+            _, channels, count, height, width = frames.shape
+            joined = empty_frames((channels, start + count + last, height, width), frames)
+            joined[:, :, :start] = held
+            activate(frames, steps, Border(after=last), out=joined[:, :, start:])
+            return joined
+
+        return prepare
 
     def convolve(self, layer: Any, frames: Tensor) -> Tensor:
         return conv3d(frames, layer.weight, None, layer.stride, layer.padding)
@@ -84,3 +85,13 @@ class FastOperations(Operations):
         parts = frames.permute(0, 2, 3, 4, 1).reshape(1, count, height, width, -1, in_time, down, across)
         moved = parts.permute(0, 1, 5, 2, 6, 3, 7, 4)
         return moved.reshape(1, count * in_time, height * down, width * across, -1).permute(0, 4, 1, 2, 3)
+
+
+def _steps(activation: Activation | None) -> Steps:
+    if activation is None:
+        return Steps(is_active=False)
+    modulation = activation.modulation
+    if modulation is not None:
+        scale, shift = modulation
+        modulation = (1 + scale.float()).flatten(), shift.float().flatten()
+    return Steps(activation.bias, activation.norm.eps, modulation)

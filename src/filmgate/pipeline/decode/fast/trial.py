@@ -1,15 +1,12 @@
 """Whether the fast decoder is faster than the exact one on this GPU."""
 
-import json
-from hashlib import sha256
-
 import torch
 
 from filmgate.catalog.gpus import can_decode_fast
 from filmgate.pipeline import trials
 from filmgate.pipeline.decode.base import WHOLE_FRAME, Vae, VideoDecoder
 from filmgate.pipeline.decode.fast.decoder import FastDecoder, pipeline_latents
-from filmgate.pipeline.trials import Trial, machine_key, time_both
+from filmgate.pipeline.trials import Trial, network_key, time_both
 
 LATENTS = (32, 52)  # rows and columns: 416x256, small enough for every GPU
 
@@ -21,8 +18,7 @@ def may_be_fast(vae: Vae) -> bool:
 
 def wins_trial(decoder: FastDecoder, vae: Vae) -> bool:
     """Whether the fast decoder is faster than the exact one here: as kept on disk, or timed now."""
-    config = sha256(json.dumps(dict(vae.config), sort_keys=True, default=str).encode()).hexdigest()[:16]
-    key = ", ".join(("decoder", type(vae).__name__, config, str(vae.dtype), machine_key(vae.device)))
+    key = network_key("decoder", type(vae).__name__, vae.config, vae.dtype, vae.device)
     return trials.wins_trial(key, lambda: run_trial(decoder, vae))
 
 

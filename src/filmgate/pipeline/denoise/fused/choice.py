@@ -1,9 +1,7 @@
 """Whether a model's denoiser runs on fused kernels: decided at the first clip, on the GPU that it uses."""
 
-import json
 import math
 from collections.abc import Callable
-from hashlib import sha256
 from typing import Any, TypeVar
 
 import torch
@@ -12,7 +10,7 @@ from filmgate.pipeline.denoise.attention import choose_attention
 from filmgate.pipeline.loading.compilation import find_missing_tool
 from filmgate.pipeline.loading.loader import VideoModel
 from filmgate.pipeline.loading.memory import Offload
-from filmgate.pipeline.trials import Trial, machine_key, time_both, wins_trial
+from filmgate.pipeline.trials import Trial, network_key, time_both, wins_trial
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.logs import Log
 
@@ -63,7 +61,7 @@ class FusedDenoiser:
 
 
 def is_supported(model: VideoModel, settings: PipelineSettings) -> bool:
-    """Whether it is worth a try. Offloading replaces the forward passes itself."""
+    """Whether fused kernels may work here. Offloading replaces the forward passes itself."""
     device = model.placement.device
     return (
         settings.kernels == "auto"
@@ -130,8 +128,7 @@ def _error(network: Any, inputs: dict[str, Any]) -> float:
 
 def _is_faster(model: VideoModel, network: Any) -> bool:
     device, dtype = model.placement.device, model.placement.dtype
-    config = sha256(json.dumps(dict(network.config), sort_keys=True, default=str).encode()).hexdigest()[:16]
-    key = ", ".join(("blocks", model.family.name, config, str(dtype), machine_key(device)))
+    key = network_key("blocks", model.family.name, network.config, dtype, device)
     return wins_trial(key, lambda: _run_trial(network, device))
 
 

@@ -22,18 +22,18 @@ from filmgate.pipeline.denoise.fused.kernels import (
 )
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
+    Remembered,
     Rotation,
     by_head,
     feed_forward,
     has_plain_weights,
 )
-from filmgate.pipeline.denoise.fused.once import Remembered
 
 SHIFT_AND_SCALE, GATE = (0, 1), 2
 
 
 class FusedBlock:
-    """One CogVideoXBlock, from its first norm to where the first norm of the next block stands."""
+    """One CogVideoXBlock, from its first norm to the first norm of the next block."""
 
     def __init__(self, block: Any, attention: Attention) -> None:
         self._block = block

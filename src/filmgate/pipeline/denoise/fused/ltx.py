@@ -1,7 +1,7 @@
 """The transformer of LTX-Video through fused kernels: the same weights and modules, another forward pass.
 
-Its norms are RMS norms, attention to the text reads the stream without a norm, and every head rotates by
-frequencies of its own. Both passes of a guided step are one batch of two.
+Its norms are RMS norms, attention to the text reads the stream without a norm, and each head has its own
+rotation frequencies. Both passes of a guided step are one batch of two.
 """
 
 from math import prod
@@ -24,20 +24,20 @@ from filmgate.pipeline.denoise.fused.kernels import (
 )
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
+    Remembered,
     Rotation,
     attend_to_clip,
     by_head,
     feed_forward,
     has_plain_weights,
 )
-from filmgate.pipeline.denoise.fused.once import Remembered
 
 TEXT_TOKENS = 128  # of the pipeline
 MASKED = -10000.0  # added to the scores of padding, as diffusers does
 
 
 class FusedBlock:
-    """One LTXVideoTransformerBlock, from its first norm to where the first norm of the next block stands."""
+    """One LTXVideoTransformerBlock, from its first norm to the first norm of the next block."""
 
     def __init__(self, block: Any, attention: Attention) -> None:
         self._block = block

@@ -1,8 +1,9 @@
 """What the fused denoisers of all families share: switching, and parts of a block without a kernel."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,42 @@ from torch.nn import functional
 
 from filmgate.pipeline.denoise.attention import Attention
 from filmgate.pipeline.denoise.fused.kernels import norm_and_rotate
-from filmgate.pipeline.denoise.fused.once import Remembered
+from filmgate.pipeline.wipe import wipe
 
+T = TypeVar("T")
 Rotation = tuple[Tensor, Tensor]
 """The cosine and the sine of each pair of values, by token, in float32."""
+
+
+class Remembered(Generic[T]):
+    """Results of the latest calls, for work that several passes of a clip have in common.
+
+    Both passes of a guided step have the same latents and the same time step, and all passes with a prompt
+    have the same embedding of it. Tensors are compared by identity: a pipeline passes the same one to both
+    passes, and makes a new one for the next step. The arguments are held, so no other object can take their
+    identity.
+    """
+
+    def __init__(self, compute: Callable[..., T], count: int = 1) -> None:
+        self._compute = compute
+        self._calls: deque[tuple[tuple[object, ...], T]] = deque(maxlen=count)
+
+    def __call__(self, *arguments: object) -> T:
+        for known, result in self._calls:
+            if len(known) == len(arguments) and all(map(_is_same, known, arguments)):
+                return result
+        result = self._compute(*arguments)
+        self._calls.append((arguments, result))
+        return result
+
+    def clear(self) -> None:
+        """Forget the calls, and overwrite their results: they come from the content of a clip."""
+        wipe([result for _, result in self._calls])
+        self._calls.clear()
+
+
+def _is_same(known: object, given: object) -> bool:
+    return known is given if isinstance(given, Tensor) else known == given
 
 
 class FusedNetwork(ABC):

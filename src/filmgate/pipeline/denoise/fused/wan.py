@@ -1,8 +1,8 @@
 """The transformer of Wan through fused kernels: the same weights and modules, another forward pass.
 
-Between the matrix products and attentions of a block stand five passes over memory, each of which reads and
-writes a value once. GELU runs in the epilogue of its product. Keys and values of the text, and the tables of
-the rotation, are made once per clip; what does not depend on the prompt, once per step.
+A block has five passes over memory between its matrix products and attentions, each of which reads and writes
+a value once. GELU runs in the epilogue of its product. Keys and values of the text, and the tables of the
+rotation, are made once per clip; what does not depend on the prompt, once per step.
 """
 
 from math import prod
@@ -17,20 +17,20 @@ from filmgate.pipeline.denoise.attention import Attention, torch_attention
 from filmgate.pipeline.denoise.fused.kernels import Gate, Modulation, Norm, add_and_norm, norm_and_rotate
 from filmgate.pipeline.denoise.fused.network import (
     FusedNetwork,
+    Remembered,
     Rotation,
     attend_to_clip,
     by_head,
     feed_forward,
     has_plain_weights,
 )
-from filmgate.pipeline.denoise.fused.once import Remembered
 
 PROMPTS = 2  # with guidance, a clip has two
-TEXT_TOKENS = 512  # as in diffusers; an image's tokens stand before them
+TEXT_TOKENS = 512  # as in diffusers; an image's tokens come before them
 
 
 class FusedBlock:
-    """One WanTransformerBlock, from the first norm to where the first norm of the next block stands."""
+    """One WanTransformerBlock, from its first norm to the first norm of the next block."""
 
     def __init__(self, block: Any, attention: Attention) -> None:
         self._block = block

@@ -54,7 +54,7 @@ class Family:
     fps: ClassVar[int]
     size_multiple: ClassVar[int] = 16  # the pipeline requires sides that are a multiple of this
     is_compilation_proven: ClassVar[bool] = False  # measured: `pipeline.compile = auto` may compile it
-    has_fused_blocks: ClassVar[bool] = False  # `fuse` knows its denoisers
+    has_fused_blocks: ClassVar[bool] = False  # `fuse` supports its denoisers
     has_quality_levels: ClassVar[bool] = False  # measured with predicted passes: renders every quality level
 
     @property
