@@ -225,14 +225,14 @@ def test_the_least_recently_used_model_is_evicted_but_never_one_in_use(site):
     held = cache.acquire(busy)
     age(cache, busy, seconds=1000)
     cache.acquire(new).lock.close()
-    assert [model.url for model in cache.list_models()] == [busy.url, new.url]
-    assert [model.is_in_use for model in cache.list_models()] == [True, False]
+    assert [entry.location.url for entry in cache.list_entries()] == [busy.url, new.url]
+    assert [entry.is_in_use for entry in cache.list_entries()] == [True, False]
     assert cache.evict(busy) is False
     assert cache.shrink(0) == [new.url]
     assert held.folder.is_dir()
     held.lock.close()
     assert cache.evict(busy) is True
-    assert cache.list_models() == []
+    assert cache.list_entries() == []
 
 
 def test_if_all_models_are_in_use_the_pull_fails_and_evicts_nothing(site):
@@ -275,16 +275,16 @@ def test_an_unfinished_pull_is_evicted_like_any_other(site):
     site.source(broken).unlink()
     with pytest.raises(ModelError):
         cache.acquire(broken)
-    assert [model.is_whole for model in cache.list_models()] == [False]
+    assert [entry.is_published for entry in cache.list_entries()] == [False]
     acquired = cache.acquire(site.add("intact"))
-    assert [model.folder for model in cache.list_models()] == [acquired.folder]
+    assert [entry.model for entry in cache.list_entries()] == [acquired.folder]
 
 
 def test_a_model_is_kept_until_its_user_releases_it(site):
     location, cache = site.add(), site.cache()
     with ExitStack() as held:
         folder = ensure_local(location.url, cache, held)
-        assert folder == str(cache.list_models()[0].folder)
+        assert folder == str(cache.list_entries()[0].model)
         assert cache.evict(location) is False
     assert cache.evict(location) is True
     assert ensure_local("flipbook", cache, ExitStack()) == "flipbook"
@@ -297,9 +297,9 @@ def flip_a_byte(path):
 
 
 def age(cache, location, seconds):
-    entry = next(model for model in cache.list_models() if model.url == location.url)
+    entry = next(entry for entry in cache.list_entries() if entry.location == location)
     then = time.time() - seconds
-    os.utime(entry.folder.parent / "used", (then, then))
+    os.utime(entry.folder / "used", (then, then))
 
 
 def next_path(folder, pattern):

@@ -16,6 +16,7 @@ from filmgate.cli.generate import generate
 from filmgate.cli.worker import worker
 from filmgate.database import open_database
 from filmgate.errors import ModelError, UsageError
+from filmgate.jobs import JobId, VideoSpec
 from filmgate.models.names import shipped_folder
 from filmgate.models.weights import ensure_adapter, open_cache
 from filmgate.models.weights.bucket_doctor import check_models_bucket
@@ -23,8 +24,10 @@ from filmgate.models.weights.location import parse_location
 from filmgate.models.weights.manifest import build_manifest
 from filmgate.models.weights.push import push_folder
 from filmgate.models.weights.remote import open_remote
-from filmgate.settings import ModelSettings, QueueSettings
+from filmgate.pipeline.loading.memory import estimate_bytes
+from filmgate.settings import ModelSettings, PipelineSettings, QueueSettings
 from filmgate.telemetry.findings import Verdict
+from filmgate.worker.base import RenderTask
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker_process import RunnerParts
 from tests.commands import run_filmgate
@@ -85,7 +88,6 @@ def folder(tmp_path):
 
 
 def test_a_push_sends_the_key_and_the_doctor_looks_at_versions_and_encryption(site, tmp_path):
-    """S1-29, S2-40"""
     key = boto3.client("kms", endpoint_url=site.settings.endpoint, region_name=REGION).create_key()
     arn = key["KeyMetadata"]["Arn"]
     settings = site.settings.model_copy(update={"kms_key": arn, "url": f"s3://{site.bucket}/models"})
@@ -226,28 +228,59 @@ def test_generate_uses_a_model_from_the_bucket(site, tmp_path, monkeypatch, caps
     generate("a ball", tmp_path / "clip.mp4", site.url, size="64x64", frames=5, steps=1, is_json=True)
     made = json.loads(capsys.readouterr().out)
     assert (made["model"], made["frames"]) == ("tiny", 5)
-    assert [model.is_in_use for model in site.cache(tmp_path).list_models()] == [False]
+    assert [entry.is_in_use for entry in site.cache(tmp_path).list_entries()] == [False]
+
+
+def run_worker_with(check, models, site, tmp_path, monkeypatch):
+    """`filmgate worker` with the check in place of its loop; test_worker_command.py runs the loop."""
+    for name, value in site.environ.items():
+        monkeypatch.setenv(name, value)
+
+    def run(_settings, make_runner, *_):
+        registry = CollectorRegistry()
+        database = open_database(QueueSettings(), tmp_path)
+        runner = make_runner(RunnerParts(database, WorkerMetrics(registry), registry))
+        runner.check()
+        check(runner)
+        database.close()
+
+    monkeypatch.setattr("filmgate.worker_process.run_worker", run)
+    worker(models)
+
+
+def read_uses(site, tmp_path):
+    return {entry.location.name: entry.is_in_use for entry in site.cache(tmp_path).list_entries()}
 
 
 def test_a_worker_uses_a_model_from_the_bucket_and_prevents_its_eviction(site, tmp_path, monkeypatch):
     push_folder(shipped_folder("miniature"), site.remote())
-    for name, value in site.environ.items():
-        monkeypatch.setenv(name, value)
 
-    def check(_settings, make_runner, *_):
-        """Replaces the worker loop, which tests/integration/test_worker_command.py runs as a process."""
-        registry = CollectorRegistry()
-        database = open_database(QueueSettings(), tmp_path)
-        runner = make_runner(RunnerParts(database, WorkerMetrics(registry), registry))
+    def check(runner):
         assert runner.models == ("tiny",)
-        runner.check()
-        (model,) = site.cache(tmp_path).list_models()
-        assert model.is_in_use, "a model that a worker has loaded cannot be evicted"
-        database.close()
+        assert read_uses(site, tmp_path) == {"tiny": True}
 
-    monkeypatch.setattr("filmgate.worker_process.run_worker", check)
-    worker([site.url])
+    run_worker_with(check, [site.url], site, tmp_path, monkeypatch)
     assert site.cache(tmp_path).evict(parse_location(site.url))
+
+
+def test_a_model_that_is_not_loaded_may_be_evicted_and_is_pulled_for_the_next_job(
+    site, tmp_path, monkeypatch
+):
+    """One worker serves more models than its disk holds."""
+    folder, other = shipped_folder("miniature"), site.url.replace("/tiny/", "/other/")
+    push_folder(folder, site.remote())
+    push_folder(folder, site.remote(other))
+    size = estimate_bytes(str(folder), PipelineSettings(device="cpu"))
+    monkeypatch.setattr("filmgate.worker.gpu_runner.budget_bytes", lambda _: size + 1)
+
+    def check(runner):
+        assert read_uses(site, tmp_path) == {"tiny": True, "other": False}
+        assert site.cache(tmp_path).evict(parse_location(other))
+        spec = VideoSpec("other", "a red ball", 32, 32, 9 / 16, 16, steps=2, seed=1, guidance=1.0)
+        list(runner.render(RenderTask(JobId(f"video_{1:032}"), spec)))
+        assert read_uses(site, tmp_path) == {"tiny": True, "other": True}
+
+    run_worker_with(check, [site.url, other], site, tmp_path, monkeypatch)
 
 
 MEASURE_MEMORY = """

@@ -48,7 +48,7 @@ class ModelCard:
     version: str = ""  # SHA-256 of the weights that a worker has loaded
 
     def warnings(self, spec: VideoSpec) -> list[str]:
-        """What the clip will not show as the request expects, one sentence each."""
+        """One sentence for each way in which the clip will differ from what the request expects."""
         found = []
         words = set(re.findall(r"[a-z]+", spec.prompt.lower()))
         known = {subject + ending for subject in self.subjects for ending in ("", "s", "es")}
@@ -95,7 +95,7 @@ class ModelRegistry:
 
     @property
     def default(self) -> ModelCard:
-        """The configured default model, or a served one while nobody serves it. Raises ModelNotServed."""
+        """The configured default model, or a served one while no worker serves it. Raises ModelNotServed."""
         served = self._read_served().names
         configured = self._find(self._default)
         if configured is not None and (not served or configured.name in served):

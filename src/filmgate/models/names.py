@@ -1,4 +1,4 @@
-"""What `--model` may name, and the name and location it stands for."""
+"""The values of `--model`, and the name and location of the model that each selects."""
 
 import re
 from dataclasses import dataclass

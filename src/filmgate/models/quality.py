@@ -1,6 +1,6 @@
 """Quality levels: which passes through the denoiser a clip computes. The others are predicted from them.
 
-The plan of a level depends on the number of steps alone. So the work of a clip is known before it runs:
+The plan of a level depends only on the number of steps. The work of a clip is therefore known before it runs:
 admission, forecast, cost and planner all read it here.
 """
 
@@ -17,9 +17,6 @@ class StepPlan(NamedTuple):
 
     with_prompt: bool
     without_prompt: bool
-
-    def computes(self, branch: int) -> bool:
-        return self[branch]
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class VideoRequest:
 
     @property
     def source_kind(self) -> SourceKind | None:
-        """What the new clip starts from, if from anything."""
+        """The kind of source that the new clip starts from; None for a clip from text."""
         if self.verb is not None:
             return self.verb
         has_image = any(given is not None for given in (self.image, self.image_url, self.image_from))

@@ -34,18 +34,6 @@ class AcquiredModel:
 
 
 @dataclass(frozen=True, slots=True)
-class CachedModel:
-    """One line of `filmgate models list`."""
-
-    url: str
-    folder: Path
-    size_bytes: int
-    used_at: float
-    is_whole: bool
-    is_in_use: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Verification:
     """The damaged files of a model. If `is_withdrawn`, the next pull downloads them again."""
 
@@ -85,19 +73,9 @@ class ModelCache:
                 time.sleep(secrets.randbelow(_MAX_PAUSE_MILLISECONDS) / 1000)
         raise ModelError(f"{location.url} is evicted as soon as it is pulled; raise models.cache_bytes")
 
-    def list_models(self) -> list[CachedModel]:
+    def list_entries(self) -> list[CacheEntry]:
         """The models in the cache, least recently used first."""
-        return [
-            CachedModel(
-                url=entry.location.url,
-                folder=entry.model,
-                size_bytes=_size(entry),
-                used_at=entry.used_at,
-                is_whole=entry.is_published,
-                is_in_use=entry.is_in_use,
-            )
-            for entry in find_entries(self._folder)
-        ]
+        return list(find_entries(self._folder))
 
     def verify(self, location: ModelLocation) -> Verification:
         """Reads every byte. If the model is not in use, it is withdrawn and the next pull downloads its
@@ -124,7 +102,7 @@ class ModelCache:
         if not self._folder.is_dir():
             return []
         with acquire_lock(self._folder / LOCKS / "room"):
-            return self._evict_until(lambda: sum(map(_size, find_entries(self._folder))) <= to_bytes)
+            return self._evict_until(lambda: sum(each.size_bytes for each in self.list_entries()) <= to_bytes)
 
     def _fill(self, entry: CacheEntry, report: ReportProgress | None) -> None:
         remote = self._open_remote(entry.location)
@@ -142,7 +120,7 @@ class ModelCache:
 
             def is_enough() -> bool:
                 others = (other for other in find_entries(self._folder) if other != entry)
-                is_within = budget == 0 or sum(map(_size, others)) + need <= budget
+                is_within = budget == 0 or sum(other.size_bytes for other in others) + need <= budget
                 free = shutil.disk_usage(self._folder).free + _allocated_bytes(entry.partial)
                 return is_within and need <= free
 
@@ -182,11 +160,6 @@ def _evict(entry: CacheEntry) -> bool:
         entry.delete()
     log.info("evicted a model", model=entry.location.name)
     return True
-
-
-def _size(entry: CacheEntry) -> int:
-    manifest = entry.read_manifest()
-    return manifest.total_bytes if manifest is not None else 0
 
 
 def _allocated_bytes(folder: Path) -> int:

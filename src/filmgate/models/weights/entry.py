@@ -17,7 +17,7 @@ from pathlib import Path
 from filmgate.errors import ModelError
 from filmgate.models.weights.location import ModelLocation, parse_location
 from filmgate.models.weights.locks import NodeLock, try_lock
-from filmgate.models.weights.manifest import Manifest, parse_manifest
+from filmgate.models.weights.manifest import Manifest, build_manifest, parse_manifest
 
 LOCKS = ".locks"
 _TRASH = ".trash-"
@@ -68,6 +68,12 @@ class CacheEntry:
                 return path.stat().st_mtime
         return 0.0
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the complete model, downloaded or not; 0 if there is no entry."""
+        manifest = self.read_manifest()
+        return manifest.total_bytes if manifest is not None else 0
+
     def mark_used(self) -> None:
         (self.folder / "used").touch()
 
@@ -79,14 +85,14 @@ class CacheEntry:
             return None
         except ValueError as exc:
             raise ModelError(f"{self.folder / _ENTRY_FILE} is damaged; delete {self.folder}") from exc
-        return parse_manifest(json.dumps(content["manifest"]), str(self.folder / _ENTRY_FILE))
+        return parse_manifest(content["manifest"], str(self.folder / _ENTRY_FILE))
 
     def reserve(self, manifest: Manifest) -> None:
         """Reserves the space. Deletes what was downloaded for another manifest."""
         if self.folder.exists() and self.read_manifest() != manifest:
             shutil.rmtree(self.folder)
         self.partial.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"url": self.location.url, "manifest": json.loads(manifest.to_json())})
+        text = json.dumps({"url": self.location.url, "manifest": manifest.as_dict()})
         staged = self.folder / f"{_ENTRY_FILE}.new"
         staged.write_text(text)
         staged.rename(self.folder / _ENTRY_FILE)
@@ -114,12 +120,15 @@ class CacheEntry:
         return False
 
 
-def find_manifest(model: Path) -> Manifest | None:
-    """The manifest of a model folder in a cache; None for any other folder."""
-    entry = model.parent / _ENTRY_FILE
-    if model.name != "model" or not entry.is_file():
-        return None
-    return parse_manifest(json.dumps(json.loads(entry.read_text())["manifest"]), str(entry))
+def weights_digest(folder: Path) -> str:
+    """The version of a model's weights: SHA-256 over the paths, sizes and digests of all files.
+
+    A pulled model has it in its cache entry; the files of any other folder are read once.
+    """
+    entry = folder.parent / _ENTRY_FILE
+    if folder.name != "model" or not entry.is_file():
+        return build_manifest(folder).digest
+    return parse_manifest(json.loads(entry.read_text())["manifest"], str(entry)).digest
 
 
 def find_entries(cache: Path) -> Iterator[CacheEntry]:

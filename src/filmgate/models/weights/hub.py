@@ -27,7 +27,7 @@ from filmgate.errors import ModelError, UsageError
 from filmgate.models.weights.cache import Verification
 from filmgate.models.weights.fetch import ReportProgress
 from filmgate.models.weights.manifest import INDEX_FILE, FileRecord, Manifest, hash_file, parse_manifest
-from filmgate.models.weights.outages import find_outage, hub_unavailable
+from filmgate.models.weights.outages import find_outage
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -65,7 +65,7 @@ def find_hub_model(text: str) -> HubModel | None:
         return None
     except ValueError as exc:
         raise ModelError(f"{path} is damaged; run `filmgate models pull {hub_id}`") from exc
-    manifest = parse_manifest(json.dumps(found["manifest"]), str(path))
+    manifest = parse_manifest(found["manifest"], str(path))
     model = HubModel(hub_id, found["revision"], found["licence"], manifest)
     return model if model.revision.startswith(revision) and model.is_whole else None
 
@@ -227,11 +227,7 @@ def _compare(records: list[FileRecord], info: "ModelInfo") -> None:
 
 
 def _write_pin(model: HubModel) -> None:
-    pin = {
-        "revision": model.revision,
-        "licence": model.licence,
-        "manifest": json.loads(model.manifest.to_json()),
-    }
+    pin = {"revision": model.revision, "licence": model.licence, "manifest": model.manifest.as_dict()}
     path = _repository(model.id) / PIN_FILE
     staged = path.with_suffix(".new")
     staged.write_text(json.dumps(pin))
@@ -256,8 +252,8 @@ def _hub_errors(text: str) -> Iterator[None]:
             option="MODEL",
         ) from exc
     except Exception as exc:  # the hub library raises errors of its HTTP client
-        if outage := find_outage(exc):
-            raise hub_unavailable(outage, text) from exc
+        if outage := find_outage(exc, text):
+            raise outage from exc
         if isinstance(exc, HfHubHTTPError | OSError):
             raise ModelError(f"{text} cannot be pulled: {str(exc).partition(chr(10))[0]}") from exc
         raise

@@ -74,9 +74,10 @@ def _from_hub() -> Iterator[StoredModel]:
 
 
 def _from_s3(settings: Settings) -> Iterator[StoredModel]:
-    for model in open_cache(settings.models, settings.data).list_models():
-        state = "in use" if model.is_in_use else "ready" if model.is_whole else "incomplete"
-        yield StoredModel(model.url, "s3", str(model.folder), model.size_bytes, state, used_at=model.used_at)
+    for entry in open_cache(settings.models, settings.data).list_entries():
+        state = "in use" if entry.is_in_use else "ready" if entry.is_published else "incomplete"
+        folder, size = str(entry.model), entry.size_bytes
+        yield StoredModel(entry.location.url, "s3", folder, size, state, used_at=entry.used_at)
 
 
 def _bytes_in(folder: Path) -> int:

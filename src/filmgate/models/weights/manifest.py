@@ -6,6 +6,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from filmgate.errors import ModelError, UsageError
 
@@ -35,19 +36,25 @@ class Manifest:
     def total_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
-    def to_json(self) -> str:
+    def as_dict(self) -> dict[str, Any]:
         files = [asdict(file) for file in self.files]
-        return json.dumps({"format": _FORMAT, "total_bytes": self.total_bytes, "files": files}, indent=1)
+        return {"format": _FORMAT, "total_bytes": self.total_bytes, "files": files}
+
+    def to_json(self) -> str:
+        return json.dumps(self.as_dict(), indent=1)
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
 
-def parse_manifest(text: str | bytes, source: str) -> Manifest:
-    """Raises ModelError for text that is not a manifest or has a path outside the model's folder."""
+def parse_manifest(content: Any, source: str) -> Manifest:
+    """The manifest in JSON text, or in parsed JSON.
+
+    Raises ModelError for what is not a manifest or has a path outside the model's folder.
+    """
     try:
-        content = json.loads(text)
+        content = json.loads(content) if isinstance(content, str | bytes) else content
         if content["format"] != _FORMAT:
             raise ModelError(
                 f"{source} has format {content['format']}; this version of filmgate reads {_FORMAT}"

@@ -12,12 +12,22 @@ from filmgate.errors import ModelUnavailable
 REQUEST_TIMEOUT, TOO_MANY_REQUESTS, SERVER_ERRORS = 408, 429, 500
 
 
-def find_outage(error: BaseException) -> str | None:
-    """The cause of `error` if the hub was unreachable or overloaded, such as `HTTP 503`; None otherwise.
+def find_outage(error: BaseException, model: str) -> ModelUnavailable | None:
+    """The error for users if the hub was unreachable or overloaded; None for any other error.
 
     diffusers wraps the errors of the hub in its own, so the whole chain of causes is searched. The outermost
     error that identifies the cause decides.
     """
+    if (outage := _name_outage(error)) is None:
+        return None
+    # A machine may also be offline for good.
+    return ModelUnavailable(
+        f"{outage} from the model hub for {model}; try again later, or without internet access name a folder "
+        "with the model: --model FOLDER"
+    )
+
+
+def _name_outage(error: BaseException) -> str | None:
     for cause in _causes(error):
         if isinstance(cause, OfflineModeIsEnabled):  # a setting, although its base class is ConnectionError
             return None
@@ -35,11 +45,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while cause is not None:
         yield cause
         cause = cause.__cause__ or cause.__context__
-
-
-def hub_unavailable(outage: str, model: str) -> ModelUnavailable:
-    """The error for users: a machine may also be offline for good."""
-    return ModelUnavailable(
-        f"{outage} from the model hub for {model}; try again later, or without internet access name a folder "
-        "with the model: --model FOLDER"
-    )

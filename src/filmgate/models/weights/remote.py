@@ -42,15 +42,9 @@ class Remote:
 
     def read_range(self, file: FileRecord, begin: int, end: int) -> Iterator[bytes]:
         """The bytes [begin, end) of a file, over a separate connection."""
-        yield from self._stream(file, Range=f"bytes={begin}-{end - 1}")
-
-    def read_whole(self, file: FileRecord) -> Iterator[bytes]:
-        """A whole file in one stream, as a plain download would read it."""
-        yield from self._stream(file)
-
-    def _stream(self, file: FileRecord, **options: Any) -> Iterator[bytes]:
         with _s3_errors():
-            answer = self._client.get_object(**self._object(file.path), **options)
+            wanted = f"bytes={begin}-{end - 1}"
+            answer = self._client.get_object(**self._object(file.path), Range=wanted)
             with closing(answer["Body"]) as body:
                 yield from body.iter_chunks(_READ_BYTES)
 
@@ -124,7 +118,7 @@ def open_remote(location: ModelLocation, settings: ModelSettings, *, is_anonymou
 
 
 def _s3_errors(*, is_missing_ok: bool = False) -> AbstractContextManager[None]:
-    """Translates errors of the S3 calls in the block; with `is_missing_ok`, a missing object is no error."""
+    """Translates errors of S3 calls in the block. With `is_missing_ok`, a missing object is not an error."""
 
     def to_error(failure: AwsFailure) -> FilmgateError | None:
         if is_missing_ok and failure.kind is FailureKind.NOT_FOUND:
