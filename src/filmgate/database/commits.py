@@ -54,7 +54,9 @@ class CommitSignal:
         return self._version != seen
 
     def _read_version(self) -> int:
-        """On a connection of its own: its commits would not count, and a transaction would hide others'."""
+        """Uses its own connection: a connection does not see its own commits here, and an open transaction
+        would hide those of others.
+        """
         if self._connection is None:
             assert self._path is not None
             uri = f"{self._path.as_uri()}?mode=rw"

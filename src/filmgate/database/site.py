@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database.engine import Database
 from filmgate.database.schema import site
+from filmgate.database.upserts import insert_into
 from filmgate.errors import SettingsError
 from filmgate.telemetry.logs import Log
 
@@ -30,10 +30,10 @@ class Site:
 
     def record(self) -> None:
         """Record what is not recorded yet. Raises SettingsError if this process has something else."""
-        insert = (sqlite.insert if self._database.is_sqlite else postgresql.insert)(site)
         rows = [{"name": name, "identity": identity} for name, identity in self._own.items()]
         with self._database.write() as connection:
-            connection.execute(insert.on_conflict_do_nothing(index_elements=["name"]), rows)
+            insert = insert_into(connection, site).on_conflict_do_nothing(index_elements=["name"])
+            connection.execute(insert, rows)
         self.require()
 
     def adopt(self) -> None:

@@ -8,7 +8,7 @@ from filmgate.scheduling.queue import SqlQueue
 from filmgate.scheduling.reader import SqlJobReader
 from filmgate.scheduling.wakers import open_waker
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 
 
 def open_queue(

@@ -42,7 +42,7 @@ from filmgate.settings import WorkerSettings
 class Offer:
     """What a worker can lease: jobs of its route and models, except those of `excluded` tenants.
 
-    With `tenants` it leases their jobs alone. Without, it is a shared worker: on our GPUs it never leases a
+    With `tenants` it leases only their jobs. Otherwise it is a shared worker: on our GPUs it never leases a
     job of a dedicated tenant.
     `versions` are the digests of the weights by model.
     """
@@ -57,7 +57,7 @@ class Offer:
 
 
 def read_tenants(settings: WorkerSettings) -> tuple[TenantId, ...]:
-    """The tenants that a worker serves alone; none for a shared worker."""
+    """The only tenants that a worker serves; empty for a shared worker."""
     names = (name.strip() for name in settings.tenants.split(","))
     return tuple(TenantId(name) for name in names if name)
 

@@ -1,53 +1,30 @@
-"""Which job is leased next: two index seeks, whatever the backlog.
+"""Which job is leased next: two index seeks, whatever the backlog. And for wakers, all that could be.
 
 Conditions of partial indexes are literals: with a bound parameter the database would not use the index.
 """
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from filmgate.database.schema import accounts, jobs
+from filmgate.database.schema import accounts, job_counts, jobs
 from filmgate.jobs import JobId, JobState, Route, TenantId
 from filmgate.scheduling.base import Offer
 from filmgate.scheduling.fair_share import lock_account
-from filmgate.scheduling.ready import IS_DUE, IS_READY, time_terms
-from filmgate.scheduling.rows import Row
+from filmgate.scheduling.rows import IS_DUE, IS_READY, Row, ready_heads
 
 _SUITS = (
     jobs.c.route == sa.bindparam("route"),
     jobs.c.model.in_(sa.bindparam("models", expanding=True)),
 )
-
-
-def _own_account(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
-    return sa.select(column).where(accounts.c.tenant_id == jobs.c.tenant_id).correlate(jobs).scalar_subquery()
-
-
 # Each is added only where it applies.
 _EXCLUDED: sa.BindParameter[Any] = sa.bindparam("excluded", expanding=True)
 _TENANTS: sa.BindParameter[Any] = sa.bindparam("tenants", expanding=True)
-_IS_SHARED_JOB = sa.not_(_own_account(accounts.c.is_dedicated))
 _IS_SHARED_ACCOUNT = sa.not_(accounts.c.is_dedicated)
-
-
-_PEEK_DUE = (
-    sa.select(jobs.c.seq, jobs.c.tenant_id, jobs.c.fence)
-    .where(
-        sa.text("jobs.wake_at IS NOT NULL"),
-        IS_DUE,
-        *_SUITS,
-        # A lost job still counts as running; one that returns from a backoff needs a free place.
-        sa.or_(
-            sa.text("jobs.state = 'running'"),
-            _own_account(accounts.c.max_running).is_(None),
-            _own_account(accounts.c.running) < _own_account(accounts.c.max_running),
-        ),
-    )
-    .order_by(jobs.c.wake_at)
-    .limit(1)
-)
 _TAKE_DUE = (
     sa.select(jobs)
     .where(jobs.c.seq == sa.bindparam("the_seq"), jobs.c.fence == sa.bindparam("the_fence"), IS_DUE)
@@ -75,20 +52,52 @@ _NEXT_TENANT = (
     .limit(1)
 )
 _NEXT_FREE_TENANT = _NEXT_TENANT.with_for_update(skip_locked=True)
-_HEAD = (
-    sa.select(jobs)
+_HEAD = ready_heads(*jobs.c).limit(1).with_for_update(skip_locked=True)
+Lane = tuple[Route, str]  # jobs of one route and model
+_LISTED = (jobs.c.id, jobs.c.route, jobs.c.model, jobs.c.fence)
+_LIST_DUE = (
+    sa.select(*_LISTED)
+    .where(sa.text("jobs.wake_at IS NOT NULL"), IS_DUE)
+    .order_by(jobs.c.wake_at)
+    .limit(sa.bindparam("most"))
+)
+_LANES = (
+    sa.select(job_counts.c.tenant_id, job_counts.c.route, job_counts.c.model, job_counts.c.jobs)
+    .add_columns(accounts.c.max_running, accounts.c.running)
+    .join(accounts, accounts.c.tenant_id == job_counts.c.tenant_id)
+    .where(job_counts.c.state == JobState.QUEUED.value, job_counts.c.jobs > 0)
+)
+_HEADS = ready_heads(*_LISTED)
+
+
+def _own_account(column: sa.Column[Any]) -> sa.ScalarSelect[Any]:
+    return sa.select(column).where(accounts.c.tenant_id == jobs.c.tenant_id).correlate(jobs).scalar_subquery()
+
+
+_IS_SHARED_JOB = sa.not_(_own_account(accounts.c.is_dedicated))
+
+
+_PEEK_DUE = (
+    sa.select(jobs.c.seq, jobs.c.tenant_id, jobs.c.fence)
     .where(
-        jobs.c.tenant_id == sa.bindparam("own"), IS_READY, _SUITS[0], jobs.c.model == sa.bindparam("model")
+        sa.text("jobs.wake_at IS NOT NULL"),
+        IS_DUE,
+        *_SUITS,
+        # A lost job still counts as running; one that returns from a backoff needs a free place.
+        sa.or_(
+            sa.text("jobs.state = 'running'"),
+            _own_account(accounts.c.max_running).is_(None),
+            _own_account(accounts.c.running) < _own_account(accounts.c.max_running),
+        ),
     )
-    .order_by(jobs.c.deadline_at, jobs.c.seq)
+    .order_by(jobs.c.wake_at)
     .limit(1)
-    .with_for_update(skip_locked=True)
 )
 
 
 def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_now: float) -> Row | None:
     """This job, locked, if the offer suits it and it may start now."""
-    named = {"the_id": job_id} | _terms(offer) | time_terms(steady_now)
+    named = {"the_id": job_id, "steady_now": steady_now} | _terms(offer)
     tenant_id = connection.execute(_NAMED.with_only_columns(jobs.c.tenant_id), named).scalar_one_or_none()
     if tenant_id is None or tenant_id in offer.excluded:
         return None
@@ -96,23 +105,23 @@ def find_named(connection: sa.Connection, offer: Offer, job_id: JobId, steady_no
     if account is None or not may_take(offer, account):
         return None
     row = connection.execute(_NAMED.with_for_update(), named).mappings().one_or_none()
-    return None if row is None or _has_no_place(account, row) else row
+    return row if row is not None and _has_place(account, row) else None
 
 
 def peek_due(connection: sa.Connection, offer: Offer, steady_now: float) -> Row | None:
     """A job whose lease or backoff is over, not locked yet. It bypasses fair share."""
     statement = _PEEK_DUE.where(*_limits(offer, jobs.c.tenant_id, _IS_SHARED_JOB))
-    return connection.execute(statement, _terms(offer) | time_terms(steady_now)).mappings().one_or_none()
+    return connection.execute(statement, {"steady_now": steady_now} | _terms(offer)).mappings().one_or_none()
 
 
 def take_due(connection: sa.Connection, offer: Offer, peeked: Row, steady_now: float) -> Row | None:
     """The peeked job, locked; None when it was leased meanwhile or its tenant may not run more jobs."""
     account = lock_account(connection, peeked["tenant_id"])
-    if account is not None and not may_take(offer, account):
+    if account is None or not may_take(offer, account):
         return None
-    same = {"the_seq": peeked["seq"], "the_fence": peeked["fence"]}
-    row = connection.execute(_TAKE_DUE, same | time_terms(steady_now)).mappings().one_or_none()
-    return None if row is None or account is None or _has_no_place(account, row) else row
+    same = {"the_seq": peeked["seq"], "the_fence": peeked["fence"], "steady_now": steady_now}
+    row = connection.execute(_TAKE_DUE, same).mappings().one_or_none()
+    return row if row is not None and _has_place(account, row) else None
 
 
 def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None) -> Row | None:
@@ -124,9 +133,9 @@ def find_fair(connection: sa.Connection, offer: Offer, awaited: TenantId | None)
     """
     if awaited is not None:
         account = lock_account(connection, awaited)
-        is_full = account is not None and (account["max_running"] or math.inf) <= account["running"]
-        is_refused = account is not None and not may_take(offer, account)
-        return None if is_full or is_refused else _first_of(connection, awaited, offer)
+        if account is None or _is_full(account) or not may_take(offer, account):
+            return None
+        return _first_of(connection, awaited, offer)
     statement = _NEXT_FREE_TENANT.where(*_limits(offer, accounts.c.tenant_id, _IS_SHARED_ACCOUNT))
     tenant_id = connection.execute(statement, _terms(offer)).scalar_one_or_none()
     return None if tenant_id is None else _first_of(connection, tenant_id, offer)
@@ -146,10 +155,14 @@ def _first_of(connection: sa.Connection, tenant_id: TenantId, offer: Offer) -> R
     return min(filter(None, heads), key=lambda row: (row["deadline_at"], row["seq"]), default=None)
 
 
-def _has_no_place(account: Row, row: Row) -> bool:
-    """Whether the tenant runs as many jobs as it may. A lost job still counts as running."""
-    is_full = (account["max_running"] or math.inf) <= account["running"]
-    return bool(is_full) and row["state"] == JobState.QUEUED
+def _is_full(account: Row) -> bool:
+    """Whether the tenant runs as many jobs as it may."""
+    return bool((account["max_running"] or math.inf) <= account["running"])
+
+
+def _has_place(account: Row, row: Row) -> bool:
+    """Whether the job may start. A lost job still counts as running."""
+    return row["state"] != JobState.QUEUED or not _is_full(account)
 
 
 def may_take(offer: Offer, account: Row) -> bool:
@@ -176,3 +189,35 @@ def _terms(offer: Offer) -> dict[str, Any]:
     if offer.tenants:
         terms["tenants"] = list(offer.tenants)
     return terms
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyJob:
+    """A job that a worker of its route and model can lease now."""
+
+    job_id: JobId
+    route: Route
+    model: str
+    fence: int = 0
+
+
+def find_ready(connection: sa.Connection, steady_now: float, limit: int) -> Mapping[Lane, Sequence[ReadyJob]]:
+    """Jobs that can be leased now, at most `limit` per tenant, route and model.
+
+    The cost grows with tenants and models, not with jobs.
+    """
+    found: dict[Lane, list[ReadyJob]] = defaultdict(list)
+    for row in connection.execute(_LIST_DUE, {"steady_now": steady_now, "most": limit}).mappings():
+        _add(found, row)
+    for lane in connection.execute(_LANES).mappings().all():
+        most = min(lane["jobs"], limit, (lane["max_running"] or math.inf) - lane["running"])
+        if most > 0:
+            own = {"own": lane["tenant_id"], "route": lane["route"], "model": lane["model"], "most": most}
+            for row in connection.execute(_HEADS, own).mappings():
+                _add(found, row)
+    return found
+
+
+def _add(found: dict[Lane, list[ReadyJob]], row: Row) -> None:
+    route, model = Route(row["route"]), row["model"]
+    found[route, model].append(ReadyJob(JobId(row["id"]), route, model, row["fence"]))

@@ -4,23 +4,18 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
 from filmgate.database.schema import durations
+from filmgate.database.upserts import add_up
 from filmgate.jobs import Route, StageSeconds, TenantId
-from filmgate.scheduling.fair_share import INSERTS, add_statement
 from filmgate.scheduling.records import DURATION_BOUNDS, Example, Histogram, Series
 from filmgate.scheduling.rows import Row
 
 WAIT, TOTAL, MODEL_LOAD, COLD_START = "wait", "total", "model_load", "cold_start"
 _EXAMPLE = ("trace_id", "example_seconds", "example_at")
-_ADD = {
-    dialect: add_statement(insert, durations, "observations", "seconds", newest=_EXAMPLE)
-    for dialect, insert in INSERTS.items()
-}
 
 
 def observe(
@@ -30,7 +25,8 @@ def observe(
     bucket = bisect_left(DURATION_BOUNDS, seconds)
     values = asdict(series) | {"bucket": bucket, "observations": 1, "seconds": seconds}
     trace = (example.trace_id, example.seconds, example.at) if example is not None else (None,) * 3
-    connection.execute(_ADD[connection.dialect.name], values | dict(zip(_EXAMPLE, trace, strict=True)))
+    row = values | dict(zip(_EXAMPLE, trace, strict=True))
+    add_up(connection, durations, row, "observations", "seconds", newest=_EXAMPLE)
 
 
 def observe_wait(connection: sa.Connection, row: Row, version: str, now: float) -> None:
@@ -64,7 +60,7 @@ def read_histograms(connection: sa.Connection) -> Sequence[Histogram]:
     seconds: defaultdict[Series, float] = defaultdict(float)
     examples: defaultdict[Series, dict[int, Example]] = defaultdict(dict)
     for row in connection.execute(sa.select(durations)):
-        series = _to_series(row)
+        series = Series(row.kind, row.model, row.version, Route(row.route), TenantId(row.tenant_id))
         counts[series][row.bucket] = row.observations
         seconds[series] += row.seconds
         if row.trace_id is not None:
@@ -93,7 +89,3 @@ def merge(histograms: Iterable[Histogram], *labels: str) -> list[Histogram]:
             )
         )
     return [sums[series] for series in sorted(sums)]
-
-
-def _to_series(row: sa.Row[tuple[Any, ...]]) -> Series:
-    return Series(row.kind, row.model, row.version, Route(row.route), TenantId(row.tenant_id))

@@ -6,15 +6,15 @@ lowest virtual time among those waiting: idling saves nothing up, and a first jo
 tenant's backlog. On PostgreSQL the account row is the lock of all transitions of its tenant, taken first.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database.schema import accounts, job_counts
+from filmgate.database.upserts import add_up, insert_into
 from filmgate.errors import BacklogGrown, QuotaExceeded
-from filmgate.jobs import JobState, Reason, Route, RouteReason, Share, TenantId, Ticket
+from filmgate.jobs import JobState, Reason, Route, Share, TenantId, Ticket
 from filmgate.scheduling.rows import Row, to_routing
 
 DAY_SECONDS = 86400
@@ -22,20 +22,17 @@ DAY_SECONDS = 86400
 ROUTED = "routed"
 _OPEN_STATES = (JobState.QUEUED, JobState.RUNNING)
 
-Insert = Callable[[sa.Table], sqlite.Insert | postgresql.Insert]
-INSERTS: dict[str, Insert] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 _OWN = accounts.c.tenant_id == sa.bindparam("own")
 _LOCK = sa.select(accounts).where(_OWN).with_for_update()
-_ADMIT = (
+# Adds to today's use, which begins at zero each day and never falls below it.
+_TODAY: sa.BindParameter[int] = sa.bindparam("today", type_=sa.BigInteger)
+_USED = sa.case((accounts.c.day == _TODAY, accounts.c.gpu_seconds_today), else_=0.0) + sa.bindparam("more")
+_USE = (
     sa.update(accounts)
     .where(_OWN)
-    .values(
-        queued=accounts.c.queued + 1,
-        virtual_time=sa.bindparam("start"),
-        day=sa.bindparam("today"),
-        gpu_seconds_today=sa.bindparam("used"),
-    )
+    .values(day=_TODAY, gpu_seconds_today=sa.case((_USED > 0, _USED), else_=0.0))
 )
+_ADMIT = _USE.values(queued=accounts.c.queued + 1, virtual_time=sa.bindparam("start"))
 _ADJUST = (
     sa.update(accounts)
     .where(_OWN)
@@ -48,9 +45,6 @@ _CHARGE = (
     sa.update(accounts)
     .where(_OWN)
     .values(virtual_time=accounts.c.virtual_time + sa.bindparam("cost") / accounts.c.weight)
-)
-_SETTLE = (
-    sa.update(accounts).where(_OWN).values(day=sa.bindparam("today"), gpu_seconds_today=sa.bindparam("used"))
 )
 # The lowest virtual time among those waiting; among all where nobody waits, the highest. Dedicated tenants
 # wait for other workers: they are compared with each other alone.
@@ -66,38 +60,28 @@ _OWN_BACKLOG = _BACKLOG.where(job_counts.c.tenant_id == sa.bindparam("own"))
 _SHARED_BACKLOG = _BACKLOG.where(
     job_counts.c.tenant_id.not_in(sa.select(accounts.c.tenant_id).where(sa.text("is_dedicated")))
 )
-
-
 _LOCK_BACKLOG = sa.select(sa.func.pg_advisory_xact_lock(0x6261636B))  # "back"
 # More transactions than run at once: this many jobs may join the backlog between a check and its commit.
 _MAX_CONCURRENT = 64
 
 
-def _open_statement(insert: Insert) -> sa.Executable:
-    statement = insert(accounts)
-    terms = {"weight": statement.excluded.weight, "max_running": statement.excluded.max_running}
-    return statement.on_conflict_do_update(index_elements=["tenant_id"], set_=terms).returning(accounts)
+@dataclass(frozen=True, slots=True)
+class EndOfJob:
+    """How a job ended; `reason` is None for a completed one."""
 
-
-def add_statement(insert: Insert, table: sa.Table, *sums: str, newest: tuple[str, ...] = ()) -> sa.Executable:
-    """Insert a row of counters, or add its sums to the row with the same key and replace the `newest`."""
-    statement = insert(table)
-    grown = {name: table.c[name] + statement.excluded[name] for name in sums}
-    grown |= {name: sa.func.coalesce(statement.excluded[name], table.c[name]) for name in newest}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=grown)
-
-
-_OPEN = {dialect: _open_statement(insert) for dialect, insert in INSERTS.items()}
-_COUNT = {
-    dialect: add_statement(insert, job_counts, "jobs", "gpu_seconds", "provider_usd")
-    for dialect, insert in INSERTS.items()
-}
+    at: float
+    reason: Reason | None
+    gpu_seconds: float
+    is_late: bool
+    provider_usd: float = 0.0
 
 
 def open_account(connection: sa.Connection, tenant_id: TenantId, share: Share) -> Row:
     """The tenant's account, locked, with its weight and limits updated."""
-    terms = {"tenant_id": tenant_id, "weight": share.weight, "max_running": share.max_running}
-    return connection.execute(_OPEN[connection.dialect.name], terms).mappings().one()
+    terms = {"weight": share.weight, "max_running": share.max_running}
+    insert = insert_into(connection, accounts).values(terms | {"tenant_id": tenant_id})
+    upsert = insert.on_conflict_do_update(index_elements=["tenant_id"], set_=terms).returning(accounts)
+    return connection.execute(upsert).mappings().one()
 
 
 def lock_account(connection: sa.Connection, tenant_id: TenantId) -> Row | None:
@@ -139,18 +123,24 @@ def _check_quotas(account: Row, share: Share, gpu_seconds: float, now: float) ->
 
 
 def used_today(account: Row, now: float) -> float:
-    is_today = account["day"] == int(now // DAY_SECONDS)
-    return float(account["gpu_seconds_today"]) if is_today else 0.0
+    return float(account["gpu_seconds_today"]) if account["day"] == _day(now) else 0.0
+
+
+def _day(now: float) -> int:
+    return int(now // DAY_SECONDS)
 
 
 def admit(connection: sa.Connection, account: Row, job: Row, now: float) -> None:
-    """Count a new queued job and reserve its GPU-seconds."""
+    """Count a new queued job and its route, and reserve its GPU-seconds."""
     start = account["virtual_time"]
     if account["queued"] == 0:
         start = max(start, _virtual_now(connection, is_dedicated=account["is_dedicated"]))
-    values = _used(account, job["predicted_gpu_seconds"], now) | {"own": account["tenant_id"], "start": start}
-    connection.execute(_ADMIT, values)
+    today = {"today": _day(now), "more": job["predicted_gpu_seconds"]}
+    connection.execute(_ADMIT, today | {"own": account["tenant_id"], "start": start})
     _count_open(connection, job, JobState.QUEUED, +1)
+    if job["routing"] is not None:
+        routed = _key(job, ROUTED) | {"reason": to_routing(job["routing"]).reason}
+        count(connection, routed, 1, job["predicted_gpu_seconds"])
 
 
 def charge(connection: sa.Connection, job: Row) -> None:
@@ -170,20 +160,13 @@ def move(connection: sa.Connection, job: Row, target: JobState) -> None:
     connection.execute(_ADJUST, change | {"own": job["tenant_id"]})
 
 
-def count_end(
-    connection: sa.Connection, job: Row, state: JobState, reason: Reason | None, gpu_seconds: float
-) -> None:
-    """Count an ended job, and the provider's price of a completed one."""
-    is_paid = state is JobState.COMPLETED and job["route"] == Route.MANAGED
-    usd = (to_routing(job["routing"]).usd or 0.0) if is_paid else 0.0
-    key = _key(job, state) | {"reason": reason or "", "version": job["version"] or ""}
-    count(connection, key, 1, gpu_seconds, usd)
-
-
-def routed_key(job: Row, route: str, reason: RouteReason) -> dict[str, Any]:
-    """The counter of a routing decision."""
-    own = {"tenant_id": job["tenant_id"], "route": route, "model": job["model"]}
-    return own | {"state": ROUTED, "reason": reason.value, "version": ""}
+def count_end(connection: sa.Connection, job: Row, end: EndOfJob) -> None:
+    """Count an ended job. Corrects today's use: the job had reserved the predicted GPU-seconds."""
+    more = end.gpu_seconds - job["predicted_gpu_seconds"]
+    connection.execute(_USE, {"own": job["tenant_id"], "today": _day(end.at), "more": more})
+    state = JobState.COMPLETED if end.reason is None else JobState.FAILED
+    key = _key(job, state) | {"reason": end.reason or "", "version": job["version"] or ""}
+    count(connection, key, 1, end.gpu_seconds, end.provider_usd)
 
 
 def count(
@@ -191,17 +174,7 @@ def count(
 ) -> None:
     """Add to the counter with this key; negative numbers subtract."""
     sums = {"jobs": jobs, "gpu_seconds": gpu_seconds, "provider_usd": provider_usd}
-    connection.execute(_COUNT[connection.dialect.name], key | sums)
-
-
-def settle(connection: sa.Connection, account: Row, difference: float, now: float) -> None:
-    """Correct today's use by the difference between the reserved and the measured GPU-seconds."""
-    connection.execute(_SETTLE, _used(account, difference, now) | {"own": account["tenant_id"]})
-
-
-def _used(account: Row, gpu_seconds: float, now: float) -> dict[str, Any]:
-    used = max(0.0, used_today(account, now) + gpu_seconds)
-    return {"today": int(now // DAY_SECONDS), "used": used}
+    add_up(connection, job_counts, key | sums, *sums)
 
 
 def _virtual_now(connection: sa.Connection, *, is_dedicated: bool) -> float:
@@ -215,6 +188,6 @@ def _count_open(connection: sa.Connection, job: Row, state: JobState, change: in
     count(connection, _key(job, state), change, change * job["predicted_gpu_seconds"])
 
 
-def _key(job: Row, state: JobState) -> dict[str, Any]:
+def _key(job: Row, state: str) -> dict[str, Any]:
     own = {name: job[name] for name in ("tenant_id", "route", "model")}
     return own | {"state": state, "reason": "", "version": ""}

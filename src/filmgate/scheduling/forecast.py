@@ -1,22 +1,36 @@
 """When each job will start and end: a pure simulation of what `lease` does from a snapshot on.
 
-Queue position, ETA, back-pressure, routing and spill all read this forecast. It uses no clock and no I/O.
+Queue position, ETA, back-pressure, routing and spill all read this forecast. `forecast` uses no clock and no
+I/O; LiveForecast keeps the current one for all requests of a process.
 """
 
+import threading
+import time
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
-from math import inf
+from math import inf, isinf
 
-from filmgate.jobs import JobId, Route, TenantId
-from filmgate.scheduling.lanes import Lane, Lanes
-from filmgate.scheduling.simulation import SimulatedWorker, Simulation, Slot, TakesTurn, always
-from filmgate.scheduling.snapshot import QueuedJob, Share, Snapshot
-from filmgate.scheduling.workers import WorkerStatus
+from filmgate.jobs import Job, JobId, JobState, Route, TenantId
+from filmgate.scheduling.base import JobReader
+from filmgate.scheduling.simulation import Lane, Lanes, SimulatedWorker, Simulation, Slot, TakesTurn, always
+from filmgate.scheduling.snapshot import (
+    QueuedJob,
+    Share,
+    Snapshot,
+    Tail,
+    busy_seconds,
+    remaining_seconds,
+    whole_seconds,
+)
+from filmgate.scheduling.workers import TIMEOUT_SECONDS, WorkerStatus
 
 _NEW_TENANT = Share()
+FRESH_SECONDS = 0.5
+# A forecast over a long queue takes longer: at most this share of the time goes into making it.
+_MAX_DUTY = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +57,8 @@ class Forecast:
     # Filled on first use: every request asks about a few lanes and tenants only.
     _curves: "dict[Lane, _Curve]" = field(default_factory=dict, repr=False)
     _accounts: "dict[TenantId, _Account]" = field(default_factory=dict, repr=False)
-    _totals: "dict[tuple[Route, TenantId | None], _Total]" = field(default_factory=dict, repr=False)
+    _backlogs: dict[TenantId | None, float] = field(default_factory=dict, repr=False)
+    _jobs: Counter[Route] = field(default_factory=Counter, repr=False)
 
     def arrive(self, job: Arrival) -> Slot:
         """The slot of a job that would be enqueued now, without simulating again.
@@ -70,31 +85,37 @@ class Forecast:
         """
         return self._count_workers(self._lanes.of(route, model, tenant_id))
 
-    def backlog_seconds(self, route: Route, tenant_id: TenantId | None = None) -> float:
-        """Predicted seconds of all queued jobs on a route, or of those that share GPUs with the tenant."""
-        return self._total(route, tenant_id).queued_seconds
+    def backlog_seconds(self, tenant_id: TenantId) -> float:
+        """Predicted seconds of all queued jobs that wait for the same GPUs as the tenant's jobs."""
+        dedicated = self.snapshot.dedicated
+        # A dedicated tenant has GPUs of its own. All other tenants share one backlog.
+        own = tenant_id if tenant_id in dedicated else None
+
+        def counts(job: QueuedJob | Tail) -> bool:
+            is_alike = job.tenant_id not in dedicated if own is None else job.tenant_id == own
+            return job.route is Route.GPU and is_alike
+
+        if own not in self._backlogs:
+            listed = sum(job.busy_seconds for job in self.snapshot.queued if counts(job))
+            self._backlogs[own] = listed + sum(t.gpu_seconds for t in self.snapshot.tails if counts(t))
+        return self._backlogs[own]
 
     def count_jobs(self, route: Route) -> int:
         """Queued and running jobs on a route."""
-        return self._total(route).jobs
+        if not self._jobs:
+            self._jobs.update(job.route for job in self.snapshot.queued)
+            self._jobs.update(job.route for job in self.snapshot.running)
+            for tail in self.snapshot.tails:
+                self._jobs[tail.route] += tail.jobs
+        return self._jobs[route]
 
     def _count_workers(self, lane: Lane) -> int:
-        return sum(worker.serves(lane) for worker in self._live)
+        return sum(lane in worker.lanes for worker in self._live)
 
     def _curve(self, lane: Lane) -> "_Curve":
         if lane not in self._curves:
-            self._curves[lane] = _Curve([run for run in self._runs if run.serves(lane)], self._lanes)
+            self._curves[lane] = _Curve([run for run in self._runs if lane in run.lanes], self._lanes)
         return self._curves[lane]
-
-    def _total(self, route: Route, tenant_id: TenantId | None = None) -> "_Total":
-        # Only a dedicated tenant has totals of its own: the others share one entry.
-        key = (route, tenant_id if tenant_id in self.snapshot.dedicated else None)
-        if tenant_id is None:
-            return _add_up(self.snapshot, route, lambda _: True)
-        if key not in self._totals:
-            counts = partial(self._lanes.share_a_backlog, tenant_id)
-            self._totals[key] = _add_up(self.snapshot, route, counts)
-        return self._totals[key]
 
     def _account(self, tenant_id: TenantId) -> "_Account":
         if tenant_id not in self._accounts:
@@ -113,8 +134,11 @@ def forecast(
     lanes = Lanes(snapshot)
     live = [worker for status in snapshot.workers for worker in _live_workers(status, snapshot, lanes)]
     served = {lane for worker in live for lane in worker.lanes}
-    unserved = sorted(lanes.queued() - served)
-    assumed = [SimulatedWorker(frozenset({lane}), is_assumed=not expects_workers) for lane in unserved]
+    waiting: tuple[QueuedJob | Tail, ...] = (*snapshot.queued, *snapshot.tails)
+    unserved = {lanes.of(each.route, each.model, each.tenant_id) for each in waiting} - served
+    assumed = [
+        SimulatedWorker(frozenset({lane}), is_assumed=not expects_workers) for lane in sorted(unserved)
+    ]
     if expects_workers:
         simulations = [Simulation(snapshot, lanes, takes_turn, [*live, *assumed])]
     else:
@@ -150,22 +174,6 @@ class _Curve:
 
     def count_before(self, lane: Lane, moment: float) -> int:
         return bisect_left(self._by_lane.get(lane, []), moment)
-
-
-@dataclass(frozen=True, slots=True)
-class _Total:
-    jobs: int
-    queued_seconds: float
-
-
-def _add_up(snapshot: Snapshot, route: Route, counts: Callable[[TenantId], bool]) -> _Total:
-    queued = [job.busy_seconds for job in snapshot.queued if job.route is route and counts(job.tenant_id)]
-    tails = [tail for tail in snapshot.tails if tail.route is route and counts(tail.tenant_id)]
-    running = sum(job.route is route and counts(job.tenant_id) for job in snapshot.running)
-    return _Total(
-        jobs=len(queued) + sum(tail.jobs for tail in tails) + running,
-        queued_seconds=sum(queued) + sum(tail.gpu_seconds for tail in tails),
-    )
 
 
 class _Account:
@@ -205,3 +213,88 @@ def _live_workers(status: WorkerStatus, snapshot: Snapshot, lanes: Lanes) -> Ite
             worker.free_at = job.free_in / status.speed
             worker.served.append((job.tenant_id, worker.free_at))
         yield worker
+
+
+class LiveForecast:
+    """Answers when a job starts and ends, from a forecast that is refreshed at most twice a second.
+
+    All methods block for a database read when a refresh is due. For TIMEOUT_SECONDS after the start, workers
+    that have not announced themselves yet are expected to.
+    """
+
+    def __init__(self, reader: JobReader, clock: Callable[[], float] = time.monotonic) -> None:
+        self._reader = reader
+        self._clock = clock
+        self._started_at = clock()
+        self._lock = threading.Lock()
+        self._current: Forecast | None = None
+        self._expires_at = 0.0
+
+    def get(self) -> Forecast:
+        """The current forecast, at most FRESH_SECONDS old (older only where making one takes long)."""
+        with self._lock:
+            began = self._clock()
+            if self._current is None or began >= self._expires_at:
+                self._current = forecast(self._reader.snapshot(), expects_workers=self.expects_workers)
+                took = self._clock() - began
+                self._expires_at = began + max(FRESH_SECONDS, took / _MAX_DUTY)
+            return self._current
+
+    def expire(self) -> None:
+        """Make the next reader read the queue again."""
+        with self._lock:
+            self._expires_at = 0.0
+
+    def refresh(self) -> Forecast:
+        """A forecast made now."""
+        self.expire()
+        return self.get()
+
+    @property
+    def expects_workers(self) -> bool:
+        """Workers may be starting together with this process: it has not run long enough to know."""
+        return self._clock() - self._started_at < TIMEOUT_SECONDS
+
+    def slot(self, job: Job) -> Slot | None:
+        """The slot of a job that waits for a worker: a queued one, or a running one whose lease has ended.
+
+        None for any other job.
+        """
+        if job.state.is_final:
+            return None
+        current = self.get()
+        if job.state is JobState.RUNNING and not any(
+            each.job_id == job.id and each.was_running and each.ready_in == 0
+            for each in current.snapshot.queued
+        ):
+            return None
+        if (slot := current.slots.get(job.id)) is not None:
+            return slot
+        # Enqueued after the snapshot, or beyond the jobs it lists: as if the job joined the queue now.
+        return current.arrive(to_arrival(job))
+
+    def eta_seconds(self, job: Job, now: float) -> float | None:
+        """Seconds until the clip is ready. None when the job is final or no live worker serves it.
+
+        A worker that is only expected promises nothing.
+        """
+        if job.state.is_final:
+            return None
+        provider_seconds = job.routing.expected_seconds
+        whole = whole_seconds(job.route, job.predicted, provider_seconds)
+        if (slot := self.slot(job)) is None:
+            if job.started_at is None or job.progress is None:
+                return whole  # leased, not started yet
+            return remaining_seconds(whole, now - job.started_at, job.progress.fraction)
+        current = self.get()
+        if current.count_workers(job.route, job.spec.model, job.tenant_id) == 0:
+            return None
+        age = max(now - current.snapshot.now, 0.0)
+        not_busy = whole - busy_seconds(job.route, job.predicted, provider_seconds)
+        ends_in = max(slot.ends_in - age, 0.0) + not_busy
+        return None if isinf(ends_in) else ends_in
+
+
+def to_arrival(job: Job) -> Arrival:
+    busy = busy_seconds(job.route, job.predicted, job.routing.expected_seconds)
+    return Arrival(job.tenant_id, job.route, job.spec.model, busy, job.deadline_at)

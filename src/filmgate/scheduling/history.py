@@ -1,21 +1,26 @@
-"""What happened when: ended jobs by 5 minutes and by hour, with their latencies and costs.
+"""What happened when, by 5 minutes and by hour: ended jobs with latencies and costs, busy and idle devices.
 
 Each job is counted twice with its end, in the transaction that ends it: in the row of its 5 minutes and in
 the row of its hour. The rows outlive the job. Latencies are a histogram whose bucket is part of the key, so
 that counting a job is one addition (docs/adr/0091-the-history-of-the-service-is-counted-per-hour.md).
+
+A worker counts the seconds of its device since its start. Each of its heartbeats adds what has passed since
+the one before to the intervals in which it passed. Every row belongs to one worker, so heartbeats do not wait
+for each other.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from filmgate.database import Database
 from filmgate.database.schema import device_history, job_history
-from filmgate.jobs import Reason, Route, TenantId
-from filmgate.scheduling.fair_share import INSERTS, add_statement
-from filmgate.scheduling.rows import Row, to_routing
+from filmgate.database.upserts import add_up
+from filmgate.jobs import Reason, Route, TenantId, WorkerId
+from filmgate.scheduling.fair_share import EndOfJob
+from filmgate.scheduling.rows import Row
 
 FINE_SECONDS, COARSE_SECONDS = 300, 3600
 # How long the rows of each width are kept.
@@ -27,20 +32,8 @@ GROWTH = 2**0.25
 NOT_COUNTED = (Reason.CANCELLED, Reason.INVALID_REQUEST)
 GROUPS = {"tenant": "tenant_id", "model": "model", "route": "route", "reason": "reason"}
 
-_ADD = {
-    dialect: add_statement(insert, job_history, "jobs", "late", "seconds", "gpu_seconds", "provider_usd")
-    for dialect, insert in INSERTS.items()
-}
-
-
-@dataclass(frozen=True, slots=True)
-class EndOfJob:
-    """How a job ended; `reason` is None for a completed one."""
-
-    at: float
-    reason: Reason | None
-    gpu_seconds: float
-    is_late: bool
+_JOB_SUMS = ("jobs", "late", "seconds", "gpu_seconds", "provider_usd")
+_DEVICE_SUMS = ("busy_seconds", "idle_seconds", "gap_seconds", "gaps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +104,88 @@ class Ended:
     latencies: Latencies
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceSeconds:
+    """How long a worker's device had a job and had none, since the worker was ready.
+
+    `gap` of the idle seconds passed between two clips although the next job was waiting, in `gaps` gaps.
+    """
+
+    busy: float = 0.0
+    idle: float = 0.0
+    gap: float = 0.0
+    gaps: int = 0
+
+    def since(self, before: "DeviceSeconds") -> "DeviceSeconds":
+        """What has passed since an earlier reading; everything, if the worker has started again since."""
+        if self.busy < before.busy or self.idle < before.idle or self.gaps < before.gaps:
+            return self
+        return DeviceSeconds(
+            self.busy - before.busy, self.idle - before.idle, self.gap - before.gap, self.gaps - before.gaps
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePeriod:
+    """The seconds of all devices in one period."""
+
+    period: int
+    seconds: DeviceSeconds
+
+
 def record_end(connection: sa.Connection, row: Row, end: EndOfJob) -> None:
     """Count an ended job in its 5 minutes and in its hour."""
     seconds = max(end.at - row["created_at"], 0.0)
-    is_managed = row["route"] == Route.MANAGED
-    is_paid = is_managed and end.reason is None
     counted = {name: row[name] for name in ("tenant_id", "route", "model")} | {
         "reason": end.reason or "",
         "bucket": bucket_of(seconds),
         "jobs": 1,
         "late": int(end.is_late),
         "seconds": seconds,
-        "gpu_seconds": 0.0 if is_managed else end.gpu_seconds,
-        "provider_usd": (to_routing(row["routing"]).usd or 0.0) if is_paid else 0.0,
+        "gpu_seconds": 0.0 if row["route"] == Route.MANAGED else end.gpu_seconds,
+        "provider_usd": end.provider_usd,
     }
     rows = [
         counted | {"width_seconds": width, "interval_at": int(end.at // width) * width}
         for width in KEEP_SECONDS
     ]
-    connection.execute(_ADD[connection.dialect.name], rows)
+    add_up(connection, job_history, rows, *_JOB_SUMS)
 
 
 def bucket_of(seconds: float) -> int:
     """The index of the first bound that is not below this many seconds."""
     return max(math.ceil(math.log(seconds / FIRST_SECONDS, GROWTH) - 1e-9), 0) if seconds > 0 else 0
+
+
+def record_device(connection: sa.Connection, worker_id: WorkerId, passed: DeviceSeconds, now: float) -> None:
+    """Add the seconds that have passed until now to their intervals."""
+    rows = [
+        {"width_seconds": width, "worker_id": worker_id, **row}
+        for width in KEEP_SECONDS
+        for row in _spread(passed, now, width)
+    ]
+    if rows:
+        add_up(connection, device_history, rows, *_DEVICE_SUMS)
+
+
+def _spread(passed: DeviceSeconds, now: float, width: int) -> Iterator[dict[str, float]]:
+    """A device is either busy or idle: both together are the time that has passed.
+
+    After an outage of the database that is more than one interval. The gaps count in the last one.
+    """
+    elapsed = passed.busy + passed.idle
+    start = max(now - elapsed, now - KEEP_SECONDS[width])
+    last = (math.ceil(now / width) - 1) * width
+    for interval in range(int(start // width) * width, last + 1, width) if elapsed > 0 else ():
+        share = (min(now, interval + width) - max(start, interval)) / elapsed
+        is_last = interval == last
+        yield {
+            "interval_at": interval,
+            "busy_seconds": passed.busy * share,
+            "idle_seconds": passed.idle * share,
+            "gap_seconds": passed.gap * is_last,
+            "gaps": passed.gaps * is_last,
+        }
 
 
 class History:
@@ -154,7 +205,7 @@ class History:
         start = at - at % period if period else sa.literal(window.start)
         groups = [job_history.c[GROUPS[name]].label(name) for name in group_by]
         keys = [start.label("period"), *groups, job_history.c.reason.label("ended"), job_history.c.bucket]
-        sums = [sa.func.sum(job_history.c[name]).label(name) for name in _SUMS]
+        sums = [sa.func.sum(job_history.c[name]).label(name) for name in _JOB_SUMS]
         statement = sa.select(*keys, *sums).where(
             job_history.c.width_seconds == window.width_seconds, at >= window.start, at < window.end
         )
@@ -168,6 +219,25 @@ class History:
             found.setdefault((row["period"], tuple(row[name] for name in group_by)), []).append(row)
         return [_to_ended(found[key], group_by) for key in sorted(found)]
 
+    def read_devices(self, window: Window) -> list[DevicePeriod]:
+        """The seconds of all devices by period; a period without a worker is left out."""
+        at, period = device_history.c.interval_at, window.period_seconds
+        start = at - at % period if period else sa.literal(window.start)
+        sums = [sa.func.sum(device_history.c[name]) for name in _DEVICE_SUMS]
+        is_within = sa.and_(at >= window.start, at < window.end)
+        statement = (
+            sa.select(start.label("period"), *sums)
+            .where(device_history.c.width_seconds == window.width_seconds, is_within)
+            .group_by(sa.text("1"))
+            .order_by(sa.text("1"))
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(statement).all()
+        return [
+            DevicePeriod(int(begin), DeviceSeconds(busy, idle, gap, int(gaps)))
+            for begin, busy, idle, gap, gaps in rows
+        ]
+
     def delete_old(self) -> None:
         """Delete rows that are older than their kind is kept. Idempotent."""
         with self._database.write(is_durable=False) as connection:
@@ -176,9 +246,6 @@ class History:
                 for width, seconds in KEEP_SECONDS.items():
                     is_old = sa.and_(table.c.width_seconds == width, table.c.interval_at < now - seconds)
                     connection.execute(sa.delete(table).where(is_old))
-
-
-_SUMS = ("jobs", "late", "seconds", "gpu_seconds", "provider_usd")
 
 
 def _to_ended(rows: Sequence[sa.RowMapping], group_by: Sequence[str]) -> Ended:

@@ -1,7 +1,8 @@
 """Leases the next job. The keyring is called after the transaction: no lock may wait for it."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import sqlalchemy as sa
 
@@ -13,11 +14,10 @@ from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, Offer
 from filmgate.scheduling.claims import find_fair, find_named, peek_due, peek_fair, take_due
 from filmgate.scheduling.durations import observe_wait
-from filmgate.scheduling.key_guard import KeyGuard
 from filmgate.scheduling.rows import Row, from_progress, open_prompt, to_job, to_routing
 from filmgate.scheduling.transitions import Transitions
 from filmgate.settings import QueueSettings
-from filmgate.store.keys.sealing import Sealer
+from filmgate.store.keys.data_keys import Sealer
 from filmgate.telemetry.logs import Log
 
 log = Log("queue")
@@ -26,6 +26,49 @@ CANCELLED = Failure(Reason.CANCELLED, "the video was cancelled")
 _RETURNED_AT = sa.select(sa.func.max(events.c.at)).where(events.c.job_seq == sa.bindparam("the_seq"))
 # Jobs one call may fail, or lose to another worker, before it returns.
 _MAX_TRIES = 20
+# How long a tenant is skipped whose key cannot be used.
+_FIRST_PAUSE_SECONDS = 5.0
+_MAX_PAUSE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    seconds: float
+    until: float  # on the steady clock of the database
+
+
+class KeyGuard:
+    """One tenant's unusable key must not stop the jobs of the others.
+
+    A blocked tenant is tried again after a pause that doubles with every failure. Each process has its own
+    guard: the keyring of another process may work.
+    """
+
+    # The job itself waits longer than the first pause, so that other jobs of its tenant get a turn.
+    RETRY_SECONDS: ClassVar[float] = 10.0
+
+    def __init__(self) -> None:
+        self._blocks: dict[TenantId, _Block] = {}
+
+    def blocked(self, steady_now: float) -> tuple[TenantId, ...]:
+        """The tenants to skip now."""
+        return tuple(tenant_id for tenant_id, block in self._blocks.items() if steady_now < block.until)
+
+    def block(self, tenant_id: TenantId, steady_now: float, *, is_over: bool) -> float:
+        """Skip the tenant for a while. Returns for how many seconds.
+
+        `is_over`: the job has failed, and the next one of its tenant may follow soon.
+        """
+        known = self._blocks.get(tenant_id)
+        seconds = _FIRST_PAUSE_SECONDS if known is None else min(known.seconds * 2, _MAX_PAUSE_SECONDS)
+        if is_over:
+            seconds = 1.0
+        self._blocks[tenant_id] = _Block(seconds, steady_now + seconds)
+        return seconds
+
+    def allow(self, tenant_id: TenantId) -> None:
+        """The key works again."""
+        self._blocks.pop(tenant_id, None)
 
 
 class Leasing:
@@ -127,16 +170,14 @@ class Leasing:
 
         Runs after the transaction: the keyring may be slow, and no lock may wait for it.
         """
-        seconds = self._settings.lease_seconds
-        lease = Lease(to_job(row, None), offer.worker_id, row["fence"], seconds, row["waited"])
+        lease = Lease(to_job(row), offer.worker_id, row["fence"], self._settings.lease_seconds, row["waited"])
         try:
-            open_prompt(self._sealer, row)
-            job = to_job(row, self._sealer)
+            texts = open_prompt(self._sealer, row)
         except (KeyRefused, KeyringUnavailable) as exc:
             self._return_unopened(lease, row, exc)
             return None
         self._key_guard.allow(lease.job.tenant_id)
-        return replace(lease, job=job)
+        return replace(lease, job=to_job(row, texts))
 
     def _return_unopened(self, lease: Lease, row: Row, error: KeyRefused | KeyringUnavailable) -> None:
         """Hand the job back and skip its tenant for a while, or fail it when it has waited too long."""

@@ -1,20 +1,21 @@
 """The JobQueue on one database, SQLite or PostgreSQL. Every change is one transaction."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import sqlalchemy as sa
 
 from filmgate.audit.chain import append
 from filmgate.audit.records import SYSTEM, Actor, Entry
 from filmgate.database import Database
+from filmgate.database.group_commit import GroupCommit
 from filmgate.database.schema import invocations, jobs, removed_invocations
 from filmgate.errors import (
     FilmgateError,
     JobActive,
     JobNotFound,
+    KeyRefused,
     KeyringUnavailable,
     LeaseLost,
 )
@@ -29,38 +30,39 @@ from filmgate.jobs import (
     Route,
     TenantId,
     Ticket,
+    VideoSpec,
 )
-from filmgate.scheduling import auditing, fair_share
+from filmgate.scheduling import fair_share
 from filmgate.scheduling.base import AttemptFailure, AttemptResult, HeartbeatReply, Move, Offer
-from filmgate.scheduling.body_digests import BodyDigests
-from filmgate.scheduling.durations import observe_completion
-from filmgate.scheduling.group_commit import GroupCommit
-from filmgate.scheduling.history import EndOfJob, record_end
-from filmgate.scheduling.idempotency import find_duplicate
+from filmgate.scheduling.claims import Lane, ReadyJob, find_ready
+from filmgate.scheduling.idempotency import BodyDigests, find_duplicate
 from filmgate.scheduling.leasing import CANCELLED, Leasing
-from filmgate.scheduling.ready import Lane, ReadyJob, find_ready
 from filmgate.scheduling.rerouting import lock_lost, move_jobs
 from filmgate.scheduling.rows import (
+    IS_DUE,
     Row,
-    StoredPrompt,
-    first_job,
-    from_clip,
     from_progress,
+    open_prompt,
     seal_prompt,
+    to_clip,
     to_job,
     to_row,
 )
-from filmgate.scheduling.transitions import Transitions, lock_job
+from filmgate.scheduling.transitions import (
+    Transitions,
+    cancelled_entry,
+    created_entry,
+    deleted_entry,
+    lock_job,
+)
 from filmgate.scheduling.wakers.base import Waker
 from filmgate.settings import QueueSettings
-from filmgate.slo.counts import count_job
-from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.sealing import Sealer
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.telemetry.logs import Log
 
 log = Log("queue")
 
-_INSERT = sa.insert(jobs)
+_INSERT = sa.insert(jobs).returning(jobs)
 _KEEP_INVOCATION = sa.insert(removed_invocations).from_select(
     ["provider", "invocation", "job_id", "started_at", "updated_at"],
     sa.select(
@@ -104,68 +106,49 @@ class SqlQueue:
         usd_per_gpu_hour: float = 0.0,
     ) -> None:
         self._may_lease = may_lease
-        self._usd_per_gpu_hour = usd_per_gpu_hour
         self._database = database
         self._sealer = Sealer(keys)
         self._settings = settings
         self._waker = waker
         self._group = GroupCommit(database)
         self.digests = BodyDigests(database, self._sealer)
-        self._transitions = Transitions(database, settings)
+        self._transitions = Transitions(database, settings, usd_per_gpu_hour)
         self._leasing = Leasing(database, self._sealer, settings, self._transitions, self.fail_attempt)
 
     def enqueue(self, ticket: Ticket, actor: Actor = SYSTEM) -> Job:
-        sealed = seal_prompt(self._sealer, ticket)
-        protected = self.digests.protect(ticket.tenant_id, ticket.idempotency)
-        prompt = StoredPrompt(sealed, self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt))
-        ticket = replace(ticket, idempotency=protected)
-        entry = auditing.created(ticket, actor, prompt.hmac)
+        ticket = replace(ticket, idempotency=self.digests.protect(ticket.tenant_id, ticket.idempotency))
+        prompt_hmac = self.digests.digest_prompt(ticket.tenant_id, ticket.spec.prompt)
+        draft = to_row(ticket, seal_prompt(self._sealer, ticket), prompt_hmac)
+        entry = created_entry(ticket, draft, actor)
+        row = self._group.run(lambda connection: self._accept(connection, ticket, draft, entry))
+        if row["id"] != ticket.job_id:
+            return self._read(row)
+        job = _to_job(row, ticket.spec)
+        self._waker.notify(_to_ready(job))
+        return job
 
-        def accept(connection: sa.Connection) -> Job | Row:
-            return self._accept(connection, ticket, prompt, entry)
-
-        if self._database.is_sqlite:
-            accepted = self._group.run(accept)
-        else:
-            with self._database.write() as connection:
-                accepted = accept(connection)
-        if not isinstance(accepted, Job):
-            return self._read(accepted)
-        self._waker.notify(_to_ready(accepted))
-        return accepted
-
-    def _accept(
-        self, connection: sa.Connection, ticket: Ticket, prompt: StoredPrompt, entry: Entry
-    ) -> Job | Row:
-        """The new job, or the row of the job that this request created before."""
+    def _accept(self, connection: sa.Connection, ticket: Ticket, draft: Row, entry: Entry) -> Row:
+        """The row of the new job, or of the job that this request created before."""
         account = fair_share.open_account(connection, ticket.tenant_id, ticket.share)
         now = self._database.now(connection)
-        if (row := self._find_duplicate(connection, ticket.tenant_id, ticket.idempotency, now)) is not None:
+        since = now - self._settings.retry_window_seconds
+        if (row := find_duplicate(connection, ticket.tenant_id, ticket.idempotency, since)) is not None:
             return row
         fair_share.check_limits(connection, account, ticket, now)
-        row = to_row(ticket, now, prompt)
-        connection.execute(_INSERT, row)
+        times = {"created_at": now, "deadline_at": now + ticket.slo_seconds}
+        row = connection.execute(_INSERT, {**draft, **times}).mappings().one()
         fair_share.admit(connection, account, row, now)
-        if row["routing"] is not None:
-            key = fair_share.routed_key(row, ticket.route, ticket.routing.reason)
-            fair_share.count(connection, key, 1, ticket.predicted.gpu_seconds)
         append(connection, ticket.tenant_id, [entry], now)
-        return first_job(ticket, now)
+        return row
 
     def find_duplicate(self, tenant_id: TenantId, idempotency: Idempotency) -> Job | None:
         if idempotency.key is None and not idempotency.is_retry:
             return None
         idempotency = self.digests.protect(tenant_id, idempotency)
         with self._database.read() as connection:
-            now = self._database.now(connection)
-            row = self._find_duplicate(connection, tenant_id, idempotency, now)
+            since = self._database.now(connection) - self._settings.retry_window_seconds
+            row = find_duplicate(connection, tenant_id, idempotency, since)
         return self._read(row) if row is not None else None
-
-    def _find_duplicate(
-        self, connection: sa.Connection, tenant_id: TenantId, idempotency: Idempotency, now: float
-    ) -> Row | None:
-        since = now - self._settings.retry_window_seconds
-        return find_duplicate(connection, tenant_id, idempotency, since)
 
     def lease(self, offer: Offer) -> Lease | None:
         if not self._may_lease() or (wakeup := self._waker.take(offer)) is None:
@@ -185,10 +168,10 @@ class SqlQueue:
     def _read(self, row: Row) -> Job:
         """The job of a row, after the transaction. Its prompt is "" while the tenant's key cannot be used."""
         try:
-            return to_job(row, self._sealer)
-        except KeyringUnavailable as exc:
+            return to_job(row, open_prompt(self._sealer, row))
+        except (KeyRefused, KeyringUnavailable) as exc:
             log.warning("a prompt could not be decrypted", code=exc.code, job_id=row["id"])
-            return to_job(row, None)
+            return to_job(row)
 
     def heartbeat(self, lease: Lease, progress: Progress | None = None) -> HeartbeatReply:
         with self._released_if_lost(lease), self._database.write(is_durable=False) as connection:
@@ -210,35 +193,21 @@ class SqlQueue:
         with self._released_if_lost(lease), self._database.write() as connection:
             row = self._complete(connection, lease, result)
         self._waker.ended(lease, None)
-        return _to_leased(row, lease)
+        return _to_job(row, lease.job.spec)
 
     def _complete(self, connection: sa.Connection, lease: Lease, result: AttemptResult) -> Row:
-        account, row = self._lock_leased(connection, lease)
-        if row["fence"] == lease.fence and row["clip"] == from_clip(result.clip):
+        row = self._lock_leased(connection, lease)
+        if row["fence"] == lease.fence and to_clip(row["clip"]) == result.clip:
             return row
         _require_held(row, lease)
-        now, measured = self._database.now(connection), result.measured
         if row["is_cancelling"]:
-            return self._transitions.fail(connection, row, CANCELLED, measured.gpu_seconds)
-        fair_share.settle(connection, account, measured.gpu_seconds - row["predicted_gpu_seconds"], now)
-        fair_share.count_end(connection, row, JobState.COMPLETED, None, measured.gpu_seconds)
-        observe_completion(connection, row, measured, now)
-        is_late = now > row["deadline_at"]
-        count_job(connection, row, is_late=is_late, now=now)
-        record_end(connection, row, EndOfJob(now, None, measured.gpu_seconds, is_late=is_late))
-        values = self._transitions.final(now) | {
-            "clip": from_clip(result.clip),
-            "measured": json.dumps(asdict(measured)),
-            "fraction": 1.0,
-        }
-        rendered = {**row, **values}
-        entry = auditing.completed(connection, rendered, result.provenance, self._usd_per_gpu_hour)
-        return self._transitions.change(connection, row, JobState.COMPLETED, values, entry=entry)
+            return self._transitions.fail(connection, row, CANCELLED, result.measured.gpu_seconds)
+        return self._transitions.complete(connection, row, result)
 
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
         with self._released_if_lost(lease), self._database.write() as connection:
             row, delay = self._fail_attempt(connection, lease, failed)
-        job = _to_leased(row, lease)
+        job = _to_job(row, lease.job.spec)
         if job.state.is_final:
             self._waker.ended(lease, None)
         elif failed.uses_attempt or delay > 0:
@@ -250,7 +219,7 @@ class SqlQueue:
     def _fail_attempt(
         self, connection: sa.Connection, lease: Lease, failed: AttemptFailure
     ) -> tuple[Row, float]:
-        _, row = self._lock_leased(connection, lease)
+        row = self._lock_leased(connection, lease)
         _require_held(row, lease)
         if row["is_cancelling"]:
             return self._transitions.fail(connection, row, CANCELLED), 0.0
@@ -268,12 +237,12 @@ class SqlQueue:
         job = lease.job
         move = Move(job.tenant_id, job.id, Route.GPU, failed.routing)
         move_jobs(connection, [move], self._database.now(connection))
-        return lock_job(connection, job.tenant_id, job.id)[1], delay
+        return lock_job(connection, job.tenant_id, job.id), delay
 
     def cancel(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> Job:
         with self._database.write() as connection:
-            _, row = lock_job(connection, tenant_id, job_id)
-            state, entry = JobState(row["state"]), auditing.cancelled(row, actor)
+            row = lock_job(connection, tenant_id, job_id)
+            state, entry = JobState(row["state"]), cancelled_entry(row, actor)
             if state is JobState.QUEUED:
                 self._transitions.audit(connection, row, entry)
                 row = self._transitions.fail(connection, row, CANCELLED)
@@ -285,7 +254,7 @@ class SqlQueue:
     def remove(self, tenant_id: TenantId, job_id: JobId, actor: Actor = SYSTEM) -> None:
         with self._database.write() as connection:
             try:
-                _, row = lock_job(connection, tenant_id, job_id)
+                row = lock_job(connection, tenant_id, job_id)
             except JobNotFound:
                 return
             if not JobState(row["state"]).is_final:
@@ -293,7 +262,7 @@ class SqlQueue:
             # The provider may still hold a copy: its record outlives the job until the copy is deleted.
             connection.execute(_KEEP_INVOCATION, {"the_seq": row["seq"], "the_id": job_id})
             connection.execute(sa.delete(jobs).where(jobs.c.seq == row["seq"]))
-            self._transitions.audit(connection, row, auditing.deleted(row, actor))
+            self._transitions.audit(connection, row, deleted_entry(row, actor))
 
     def reroute(self, moves: Sequence[Move]) -> int:
         with self._database.write() as connection:
@@ -318,8 +287,18 @@ class SqlQueue:
 
     def fail_abandoned(self, job_id: JobId, failure: Failure) -> bool:
         """Fail a job unless it has ended or a worker holds it. Returns whether it failed."""
+        owner = sa.select(jobs.c.tenant_id).where(jobs.c.id == job_id)
         with self._database.write() as connection:
-            return self._transitions.fail_abandoned(connection, job_id, failure)
+            if (tenant_id := connection.execute(owner).scalar_one_or_none()) is None:
+                return False
+            row = lock_job(connection, tenant_id, job_id)
+            overdue = sa.select(jobs.c.seq).where(jobs.c.seq == row["seq"], IS_DUE)
+            now = {"steady_now": self._database.steady_now(connection)}
+            is_held = row["state"] == JobState.RUNNING and connection.execute(overdue, now).first() is None
+            if JobState(row["state"]).is_final or is_held:
+                return False
+            self._transitions.fail(connection, row, failure)
+            return True
 
     @contextmanager
     def _released_if_lost(self, lease: Lease) -> Iterator[None]:
@@ -329,7 +308,7 @@ class SqlQueue:
             self._waker.lost(lease)
             raise
 
-    def _lock_leased(self, connection: sa.Connection, lease: Lease) -> tuple[Row, Row]:
+    def _lock_leased(self, connection: sa.Connection, lease: Lease) -> Row:
         try:
             return lock_job(connection, lease.job.tenant_id, lease.job.id)
         except JobNotFound as exc:
@@ -341,10 +320,9 @@ def _require_held(row: Row, lease: Lease) -> None:
         raise _lost(lease)
 
 
-def _to_leased(row: Row, lease: Lease) -> Job:
-    """The job of a row with the texts that its lease has: the keyring is not needed again."""
-    job, spec = to_job(row, None), lease.job.spec
-    return replace(job, spec=replace(job.spec, prompt=spec.prompt, negative_prompt=spec.negative_prompt))
+def _to_job(row: Row, known: VideoSpec) -> Job:
+    """The job of a row with the texts of a known spec: the keyring is not needed."""
+    return to_job(row, (known.prompt, known.negative_prompt))
 
 
 def _lost(lease: Lease) -> LeaseLost:

@@ -8,11 +8,10 @@ import sqlalchemy as sa
 from filmgate.database import Database
 from filmgate.database.commits import CommitSignal
 from filmgate.database.schema import accounts, events, job_counts, jobs
-from filmgate.errors import JobNotFound
+from filmgate.errors import JobNotFound, KeyRefused
 from filmgate.jobs import Job, JobId, JobState, Reason, Route, RouteReason, StageSeconds, TenantId
 from filmgate.scheduling.durations import read_histograms
 from filmgate.scheduling.fair_share import ROUTED, used_today
-from filmgate.scheduling.ready import IS_READY
 from filmgate.scheduling.records import (
     ALL_JOBS,
     Backlog,
@@ -26,13 +25,20 @@ from filmgate.scheduling.records import (
     Statistics,
     Usage,
 )
-from filmgate.scheduling.rows import UNSEALED, Row, to_job, to_measured, to_stage
-from filmgate.scheduling.snapshot import Snapshot
-from filmgate.scheduling.snapshot_reader import read_snapshot
+from filmgate.scheduling.rows import (
+    IS_READY,
+    UNSEALED,
+    Row,
+    open_prompt,
+    to_job,
+    to_measured,
+    to_spec,
+    to_stage,
+)
+from filmgate.scheduling.snapshot import Snapshot, read_snapshot
 from filmgate.scheduling.workers import read_alive
 from filmgate.slo.counts import read_totals
-from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.sealing import Sealer
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 
 _IDS_PER_QUERY = 500
 _OLDEST = (
@@ -64,7 +70,14 @@ class SqlJobReader:
     def find(self, tenant_id: TenantId, job_id: JobId) -> Job:
         with self._database.read() as connection:
             row = _find_row(connection, tenant_id, job_id)
-        return to_job(row, self._sealer)
+        return self._read(row)
+
+    def _read(self, row: Row) -> Job:
+        """The job of a row, after the transaction. Its prompt is "" when the tenant's key is destroyed."""
+        try:
+            return to_job(row, open_prompt(self._sealer, row))
+        except KeyRefused:
+            return to_job(row)
 
     def page(
         self,
@@ -83,7 +96,7 @@ class SqlJobReader:
                 statement = statement.where(jobs.c.seq < seq if order == "desc" else jobs.c.seq > seq)
             rows = connection.execute(statement).mappings().all()
         return Page(
-            jobs=tuple(to_job(row, self._sealer) for row in rows[:limit]),
+            jobs=tuple(self._read(row) for row in rows[:limit]),
             has_more=len(rows) > limit,
         )
 
@@ -95,7 +108,7 @@ class SqlJobReader:
                 newer = [r.id for r in connection.execute(revisions) if r.revision > seen[r.id]]
                 if newer:
                     rows = connection.execute(sa.select(*UNSEALED).where(jobs.c.id.in_(newer))).mappings()
-                    changed += [to_job(row, None) for row in rows]
+                    changed += [to_job(row) for row in rows]
         return changed
 
     def wait(self, seconds: float, is_stopping: Callable[[], bool]) -> None:
@@ -159,7 +172,7 @@ class SqlJobReader:
             rows = connection.execute(statement).mappings().all()
         return [
             Measurement(
-                spec=to_job(row, None).spec,
+                spec=to_spec(row["spec"]),
                 route=Route(row["route"]),
                 device=row["device"],
                 measured=to_measured(row) or StageSeconds(),
@@ -216,7 +229,7 @@ class SqlJobReader:
                 .order_by(jobs.c.expires_at)
                 .limit(limit)
             )
-            return [to_job(row, None) for row in connection.execute(statement).mappings()]
+            return [to_job(row) for row in connection.execute(statement).mappings()]
 
 
 def _conditions(where: JobFilter) -> Iterator[sa.ColumnElement[bool]]:

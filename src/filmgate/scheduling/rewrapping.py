@@ -10,8 +10,8 @@ from filmgate.database.schema import accounts, jobs
 from filmgate.errors import KeyRefused
 from filmgate.jobs import TenantId
 from filmgate.store.base import ObjectStore
+from filmgate.store.keys.data_keys import Rewrap, rewrap_sealed
 from filmgate.store.keys.files import FileKeyring
-from filmgate.store.keys.sealing import Rewrap, rewrap_sealed
 from filmgate.store.local.store import LocalStore
 
 _BATCH = 200

@@ -4,9 +4,8 @@ Request threads never wait for a provider: the spill thread refreshes what they 
 """
 
 import threading
-from dataclasses import dataclass
 
-from filmgate.jobs import ManagedPolicy, Route, RouteReason, StageSeconds, VideoSpec
+from filmgate.jobs import ManagedPolicy, Route, RouteReason, Ticket, VideoSpec
 from filmgate.scheduling.forecast import Forecast
 from filmgate.scheduling.routes import (
     ON_GPU,
@@ -24,19 +23,8 @@ from filmgate.settings import RoutingSettings
 NO_MANAGED_WORKER = (RouteReason.PROVIDER_UNHEALTHY, "no managed worker is alive")
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRequest:
-    """A request to route, and its slot on our own GPUs."""
-
-    policy: ManagedPolicy
-    spec: VideoSpec
-    predicted: StageSeconds
-    slo_seconds: float
-    slot: Slot
-
-
 class Router:
-    """Routes requests. `managed` is None where no provider is configured: everything stays on our GPUs."""
+    """Routes requests between our GPUs and a provider."""
 
     def __init__(self, managed: ManagedRoute, settings: RoutingSettings) -> None:
         self.managed = managed
@@ -45,14 +33,14 @@ class Router:
         self._seen: Forecast | None = None
         self._sent = 0
 
-    def choose(self, request: RoutedRequest, forecast: Forecast) -> Choice:
-        """The route of a request that arrives now."""
+    def choose(self, ticket: Ticket, policy: ManagedPolicy, slot: Slot, forecast: Forecast) -> Choice:
+        """The route of a request that arrives now and has this slot on our own GPUs."""
         now = forecast.snapshot.now
         case = Case(
             now=now,
-            deadline_at=now + request.slo_seconds,
-            gpu=GpuEstimate(request.slot.starts_in, work_seconds(request.predicted)),
-            policy=request.policy,
+            deadline_at=now + ticket.slo_seconds,
+            gpu=GpuEstimate(slot.starts_in, ticket.predicted.work_seconds),
+            policy=policy,
         )
         if reason_to_leave(case, self.settings) is None:
             return ON_GPU
@@ -60,7 +48,7 @@ class Router:
             # Requests that left since the forecast was made are not in its snapshot yet.
             if forecast is not self._seen:
                 self._seen, self._sent = forecast, 0
-            quote = self.quote(request.spec, request.policy, forecast, self._sent)
+            quote = self.quote(ticket.spec, policy, forecast, self._sent)
             choice = choose(case, (quote,), self.settings)
             self._sent += choice.route is Route.MANAGED
         return choice
@@ -70,11 +58,6 @@ class Router:
         if not has_managed_worker(forecast):
             return Quote("provider", obstacle=NO_MANAGED_WORKER)
         return self.managed.quote(spec, policy, forecast.count_jobs(Route.MANAGED) + sent)
-
-
-def work_seconds(predicted: StageSeconds) -> float:
-    """From the start on our GPU to the finished clip."""
-    return predicted.gpu_seconds + predicted.upload
 
 
 def has_managed_worker(forecast: Forecast) -> bool:

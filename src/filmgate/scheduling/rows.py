@@ -1,15 +1,13 @@
 """Jobs as rows. Request text is encrypted when a row is written and decrypted when it is read."""
 
 import json
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
 from filmgate.database.records import read_record
 from filmgate.database.schema import jobs
-from filmgate.errors import KeyRefused
 from filmgate.jobs import (
     Clip,
     Failure,
@@ -17,15 +15,9 @@ from filmgate.jobs import (
     JobId,
     JobState,
     Progress,
-    Reason,
     Route,
-    RouteReason,
     Routing,
     Screening,
-    ScreeningAction,
-    Size,
-    Source,
-    SourceKind,
     Stage,
     StageSeconds,
     TenantId,
@@ -34,26 +26,44 @@ from filmgate.jobs import (
     VideoSpec,
     WorkerId,
 )
-from filmgate.store.keys.sealing import Sealer
+from filmgate.jobs.routing import DEFAULT_ROUTING
+from filmgate.store.keys.data_keys import Sealer
 
 Row: TypeAlias = sa.RowMapping | dict[str, Any]
-
-_DEFAULT_ROUTING = Routing()
 
 # Every column but the encrypted text.
 UNSEALED = [column for column in jobs.c if column.name != "sealed_prompt"]
 
+# Which rows can be leased: queued ones, and those whose lease or backoff is over.
+IS_READY = sa.text("jobs.state = 'queued' AND jobs.wake_at IS NULL")
+# The server's clock went back by more than any correction does: the lease is from before that.
+_CLOCK_STEP_SECONDS = 60.0
+_STEADY_NOW: sa.BindParameter[float] = sa.bindparam("steady_now", type_=sa.Double)
+IS_DUE = sa.or_(
+    jobs.c.wake_at <= _STEADY_NOW, jobs.c.wake_set_at - sa.literal(_CLOCK_STEP_SECONDS) > _STEADY_NOW
+)
 
-@dataclass(frozen=True, slots=True)
-class StoredPrompt:
-    """The request text as a row has it: encrypted, with a digest of the prompt under the tenant's key."""
 
-    sealed: bytes
-    hmac: str
+def ready_heads(*columns: sa.Column[Any]) -> sa.Select[Any]:
+    """The ready jobs of one tenant, route and model, in the order in which they are leased."""
+    return (
+        sa.select(*columns)
+        .where(
+            jobs.c.tenant_id == sa.bindparam("own"),
+            jobs.c.route == sa.bindparam("route"),
+            jobs.c.model == sa.bindparam("model"),
+            IS_READY,
+        )
+        .order_by(jobs.c.deadline_at, jobs.c.seq)
+        .limit(sa.bindparam("most"))
+    )
 
 
-def to_row(ticket: Ticket, now: float, prompt: StoredPrompt) -> dict[str, Any]:
-    """The row of a new job."""
+def to_row(ticket: Ticket, sealed_prompt: bytes, prompt_hmac: str) -> dict[str, Any]:
+    """The row of a new job, without its times.
+
+    `prompt_hmac` is the digest of the prompt under the tenant's key.
+    """
     return {
         "id": ticket.job_id,
         "tenant_id": ticket.tenant_id,
@@ -67,44 +77,21 @@ def to_row(ticket: Ticket, now: float, prompt: StoredPrompt) -> dict[str, Any]:
         "attempt": 0,
         "fence": 0,
         "is_cancelling": False,
-        "created_at": now,
-        "deadline_at": now + ticket.slo_seconds,
         "slo_class": ticket.slo_class,
         "slo_target": ticket.slo_target,
         "predicted_gpu_seconds": ticket.predicted.gpu_seconds,
-        "predicted": _to_json(ticket.predicted),
+        "predicted": to_json(ticket.predicted),
         "spec": from_spec(ticket.spec),
-        "sealed_prompt": prompt.sealed,
-        "screening": _to_json(ticket.screening),
+        "sealed_prompt": sealed_prompt,
+        "screening": to_json(ticket.screening),
         "body_digest": ticket.idempotency.body_digest,
-        "prompt_hmac": prompt.hmac,
+        "prompt_hmac": prompt_hmac,
         "idempotency_key": ticket.idempotency.key,
         "awaits_original": ticket.idempotency.is_retry,
     }
 
 
-def first_job(ticket: Ticket, now: float) -> Job:
-    """The job of a ticket accepted now: equal to `to_job` of its row."""
-    return Job(
-        id=ticket.job_id,
-        tenant_id=ticket.tenant_id,
-        trace_id=ticket.trace_id,
-        span_id=ticket.span_id,
-        spec=ticket.spec,
-        route=ticket.route,
-        state=JobState.QUEUED,
-        revision=1,
-        created_at=now,
-        deadline_at=now + ticket.slo_seconds,
-        slo_class=ticket.slo_class,
-        slo_target=ticket.slo_target,
-        predicted=ticket.predicted,
-        screening=ticket.screening,
-        routing=ticket.routing,
-    )
-
-
-def _to_json(record: StageSeconds | Screening | Routing) -> str:
+def to_json(record: StageSeconds | Screening | Routing | Clip | Failure) -> str:
     return json.dumps(asdict(record))
 
 
@@ -122,19 +109,15 @@ def open_prompt(sealer: Sealer, row: Row) -> tuple[str, str | None]:
     return prompt, negative_prompt
 
 
-def to_job(row: Row, sealer: Sealer | None) -> Job:
-    """The job of a row. The prompt is "" without a sealer or when the tenant's key is destroyed."""
-    spec = to_spec(row["spec"])
-    if sealer is not None:
-        with suppress(KeyRefused):
-            prompt, negative_prompt = open_prompt(sealer, row)
-            spec = replace(spec, prompt=prompt, negative_prompt=negative_prompt)
+def to_job(row: Row, texts: tuple[str, str | None] = ("", None)) -> Job:
+    """The job of a row. `texts` are its prompt and negative prompt where they are known."""
+    prompt, negative_prompt = texts
     return Job(
         id=JobId(row["id"]),
         tenant_id=TenantId(row["tenant_id"]),
         trace_id=TraceId(row["trace_id"]),
         span_id=row["span_id"],
-        spec=spec,
+        spec=replace(to_spec(row["spec"]), prompt=prompt, negative_prompt=negative_prompt),
         route=Route(row["route"]),
         state=JobState(row["state"]),
         revision=row["revision"],
@@ -143,7 +126,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         slo_class=row["slo_class"],
         slo_target=row["slo_target"],
         predicted=to_predicted(row["predicted"]),
-        screening=_to_screening(row["screening"]),
+        screening=read_record(Screening, json.loads(row["screening"])),
         routing=to_routing(row["routing"]),
         attempt=row["attempt"],
         fence=row["fence"],
@@ -157,7 +140,7 @@ def to_job(row: Row, sealer: Sealer | None) -> Job:
         version=row["version"],
         measured=to_measured(row),
         clip=to_clip(row["clip"]),
-        failure=_to_failure(row["failure"]),
+        failure=read_record(Failure, json.loads(row["failure"])) if row["failure"] else None,
     )
 
 
@@ -173,26 +156,15 @@ def to_clip(text: str | None) -> Clip | None:
     return read_record(Clip, json.loads(text)) if text else None
 
 
-def from_clip(clip: Clip) -> str:
-    return json.dumps(asdict(clip))
-
-
 def from_routing(routing: Routing) -> str | None:
     """NULL for the default route, which most jobs take."""
-    return None if routing == _DEFAULT_ROUTING else _to_json(routing)
+    return None if routing == DEFAULT_ROUTING else to_json(routing)
 
 
 def to_routing(text: str | None) -> Routing:
     if text is None:
-        return _DEFAULT_ROUTING
-    stored = json.loads(text)
-    return read_record(
-        Routing, stored | {"reason": RouteReason(stored["reason"]), "changes": tuple(stored["changes"])}
-    )
-
-
-def from_failure(failure: Failure) -> str:
-    return json.dumps(asdict(failure))
+        return DEFAULT_ROUTING
+    return read_record(Routing, json.loads(text))
 
 
 def from_progress(progress: Progress | None) -> dict[str, object]:
@@ -215,35 +187,11 @@ def from_spec(spec: VideoSpec) -> str:
 def to_spec(text: str) -> VideoSpec:
     """The spec of a row. Fields that a newer version wrote are kept in `extra`."""
     stored = json.loads(text)
-    source = _to_source(stored.pop("source", None))
-    scaled_to = stored.pop("scaled_to", None)
-    known = {name: stored.pop(name) for name in _SPEC_FIELDS & stored.keys()}
-    return VideoSpec(**known, source=source, scaled_to=Size(*scaled_to) if scaled_to else None, extra=stored)
+    extra = {name: stored.pop(name) for name in stored.keys() - _SPEC_FIELDS}
+    return read_record(VideoSpec, stored | {"extra": extra})
 
 
-_SPEC_FIELDS = {f.name for f in fields(VideoSpec)} - {"source", "scaled_to", "extra"}
-
-
-def _to_source(stored: dict[str, Any] | None) -> Source | None:
-    if stored is None:
-        return None
-    return read_record(Source, stored | {"kind": SourceKind(stored["kind"])})
-
-
-def _to_screening(text: str) -> Screening:
-    stored = json.loads(text)
-    return Screening(
-        action=ScreeningAction(stored["action"]),
-        rules=tuple(stored["rules"]),
-        categories=tuple(stored.get("categories", ())),
-    )
-
-
-def _to_failure(text: str | None) -> Failure | None:
-    if text is None:
-        return None
-    stored = json.loads(text)
-    return Failure(reason=Reason(stored["reason"]), message=stored["message"])
+_SPEC_FIELDS = {f.name for f in fields(VideoSpec)}
 
 
 def to_stage(text: str | None) -> Stage | None:

@@ -7,13 +7,37 @@ from dataclasses import dataclass
 from itertools import chain
 from math import inf
 
-from filmgate.jobs import JobId, TenantId
-from filmgate.scheduling.lanes import Lane, Lanes
+from filmgate.jobs import JobId, Route, TenantId
 from filmgate.scheduling.snapshot import QueuedJob, Share, Snapshot
+from filmgate.scheduling.workers import WorkerStatus
 
+# Route, model and tenant; the tenant is empty unless it is dedicated or workers serve it alone.
+Lane = tuple[Route, str, TenantId]
+
+_ANY = TenantId("")
 TakesTurn = Callable[[QueuedJob, float], bool]
-
 _NEW_TENANT = Share()
+
+
+class Lanes:
+    """The lanes of a snapshot: jobs that wait for the same workers, because of their route, model and tenant.
+
+    The same rule as in `lease`: see `claims.may_take`.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._dedicated = snapshot.dedicated
+        named = {tenant for worker in snapshot.workers for tenant in worker.tenants}
+        self._apart = named | snapshot.dedicated
+
+    def of(self, route: Route, model: str, tenant_id: TenantId) -> Lane:
+        return (route, model, tenant_id if tenant_id in self._apart else _ANY)
+
+    def served_by(self, worker: WorkerStatus) -> frozenset[Lane]:
+        tenants = set(worker.tenants) or {_ANY, *self._apart}
+        if not worker.tenants and worker.route is Route.GPU:
+            tenants -= self._dedicated
+        return frozenset((worker.route, model, tenant) for model in worker.models for tenant in tenants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +64,15 @@ class SimulatedWorker:
     A worker with `speed` 0.5 takes twice as long as predicted.
     """
 
-    __slots__ = ("_lanes", "_speed", "free_at", "is_assumed", "served", "started")
+    __slots__ = ("_speed", "free_at", "is_assumed", "lanes", "served", "started")
 
-    def __init__(
-        self,
-        lanes: frozenset[Lane],
-        free_at: float = 0.0,
-        *,
-        is_assumed: bool = False,
-        speed: float = 1.0,
-    ) -> None:
-        self._lanes = lanes
+    def __init__(self, lanes: frozenset[Lane], *, is_assumed: bool = False, speed: float = 1.0) -> None:
+        self.lanes = lanes
         self._speed = speed
-        self.free_at = free_at
+        self.free_at = 0.0
         self.is_assumed = is_assumed
         self.started: list[tuple[float, float, QueuedJob]] = []  # (start, start tag, job)
         self.served: list[tuple[TenantId, float]] = []  # (tenant, end), running jobs included
-
-    def serves(self, lane: Lane) -> bool:
-        return lane in self._lanes
-
-    @property
-    def lanes(self) -> frozenset[Lane]:
-        return self._lanes
 
     def run(self, job: QueuedJob, at: float, tag: float) -> float:
         self.started.append((at, tag, job))
@@ -185,7 +195,7 @@ class Simulation:
                 return None
             tenant = self._tenant(job.tenant_id)
             has_room = job.was_running or tenant.running < tenant.max_running
-            if has_room and worker.serves(self._lane_of(job)):
+            if has_room and self._lane_of(job) in worker.lanes:
                 return job
         return None
 
@@ -229,5 +239,5 @@ class Simulation:
     def _next_event(self, worker: SimulatedWorker, at: float) -> float:
         """When a worker that found nothing should look again: a job ends, or a backoff is over."""
         ends = self._ends[0][0] if self._ends else inf
-        ready = (job.ready_in or 0.0 for job in self._due if worker.serves(self._lane_of(job)))
+        ready = (job.ready_in or 0.0 for job in self._due if self._lane_of(job) in worker.lanes)
         return min(ends, next((moment for moment in ready if moment > at), inf))

@@ -12,14 +12,14 @@ from filmgate.scheduling.rows import open_prompt
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.keys import open_keys
-from filmgate.store.keys.sealing import Sealer
+from filmgate.store.keys.data_keys import Sealer
 from filmgate.telemetry.findings import Finding, Verdict
 
 _MAX_TENANTS = 20
 
 
 def examine_site(settings: Settings) -> Iterator[Finding]:
-    """Findings about an existing installation; none where no database exists yet."""
+    """Findings about an existing installation; empty if it has no database yet."""
     if not settings.queue.url and not (settings.data / "filmgate.db").exists():
         return
     try:

@@ -1,11 +1,46 @@
-"""The queue at one moment, as values: what a forecast starts from."""
+"""The queue at one moment, as values: what a forecast starts from.
+
+Reading it takes index seeks per tenant, route and model, never the whole backlog.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 
-from filmgate.jobs import JobId, Route, RouteReason, TenantId, VideoSpec, WorkerId
-from filmgate.scheduling.workers import WorkerStatus
+import sqlalchemy as sa
+
+from filmgate.database.schema import accounts, invocations, job_counts, jobs
+from filmgate.jobs import JobId, JobState, Route, RouteReason, StageSeconds, TenantId, VideoSpec, WorkerId
+from filmgate.scheduling.rows import Row, ready_heads, to_predicted, to_routing, to_spec
+from filmgate.scheduling.workers import WorkerStatus, read_alive
+
+# At least this many jobs per tenant, route and model are listed one by one.
+_MIN_LISTED = 50
+# The measured pace of a running job replaces the prediction once this share of it is done.
+_PACE_FROM = 0.2
+# A provider was asked to render these jobs: routing must leave them alone.
+IS_AT_PROVIDER = sa.and_(
+    sa.text("jobs.route = 'managed'"),
+    sa.exists().where(invocations.c.job_seq == jobs.c.seq, invocations.c.state.not_in(["failed", "closed"])),
+)
+_COLUMNS = tuple(
+    jobs.c[name]
+    for name in (
+        "id", "tenant_id", "route", "model", "state", "seq", "created_at", "deadline_at", "started_at",
+        "wake_at", "wake_set_at", "worker_id", "fraction", "predicted_gpu_seconds", "predicted", "routing",
+    )
+)  # fmt: skip
+_LANES = sa.select(job_counts).where(
+    job_counts.c.state == JobState.QUEUED.value, job_counts.c.reason == "", job_counts.c.jobs > 0
+)
+_DEDICATED = sa.select(accounts.c.tenant_id).where(sa.text("is_dedicated"))
+_SHARES = sa.select(accounts).where(sa.or_(accounts.c.queued > 0, accounts.c.running > 0))
+_WOKEN = sa.select(*_COLUMNS).where(sa.text("jobs.wake_at IS NOT NULL")).order_by(jobs.c.wake_at)
+_HEADS = ready_heads(*_COLUMNS)
+_SPECS = (jobs.c.spec, IS_AT_PROVIDER.label("is_at_provider"))
+# Jobs of one shape have one prediction: a snapshot holds few different ones.
+_to_predicted = lru_cache(maxsize=1024)(to_predicted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +127,119 @@ class Snapshot:
         alike = {tenant for tenant in waiting if (tenant in self.dedicated) is is_dedicated}
         times = (self.shares[tenant].virtual_time for tenant in alike if tenant in self.shares)
         return min(times, default=0.0)
+
+
+def read_snapshot(
+    connection: sa.Connection, now: float, steady_now: float, *, has_specs: bool, limit: int
+) -> Snapshot:
+    """The queue as it is, with at most about `limit` jobs listed one by one."""
+    workers = tuple(read_alive(connection, steady_now))
+    alive = {worker.worker_id for worker in workers}
+    queued: list[QueuedJob] = []
+    running: list[RunningJob] = []
+    woken = _WOKEN.add_columns(*_SPECS) if has_specs else _WOKEN
+    for row in connection.execute(woken).mappings():
+        is_held = row["state"] == JobState.RUNNING and row["worker_id"] in alive
+        if is_held and row["wake_at"] > steady_now:
+            running.append(_to_running(row, now))
+        else:
+            queued.append(_to_queued(row, ready_in=max(row["wake_at"] - steady_now, 0.0)))
+    listed, tails = _read_lanes(connection, queued, has_specs=has_specs, limit=limit)
+    return Snapshot(
+        now=now,
+        queued=(*queued, *listed),
+        tails=tuple(tails),
+        running=tuple(running),
+        shares={TenantId(row["tenant_id"]): _to_share(row) for row in connection.execute(_SHARES).mappings()},
+        dedicated=frozenset(connection.execute(_DEDICATED).scalars()),
+        # A draining worker finishes its job and leases no other.
+        workers=tuple(worker for worker in workers if not worker.is_draining),
+    )
+
+
+def _read_lanes(
+    connection: sa.Connection, woken: list[QueuedJob], *, has_specs: bool, limit: int
+) -> tuple[list[QueuedJob], list[Tail]]:
+    lanes = connection.execute(_LANES).mappings().all()
+    most = max(limit // max(len(lanes), 1), _MIN_LISTED)
+    statement = _HEADS.add_columns(*_SPECS) if has_specs else _HEADS
+    listed: list[QueuedJob] = []
+    tails: list[Tail] = []
+    for lane in lanes:
+        place = {"own": lane["tenant_id"], "route": lane["route"], "model": lane["model"], "most": most}
+        heads = [_to_queued(row) for row in connection.execute(statement, place).mappings()]
+        listed += heads
+        tails += _to_tail(lane, heads, woken)
+    return listed, tails
+
+
+def _to_tail(lane: Row, heads: list[QueuedJob], woken: list[QueuedJob]) -> Iterator[Tail]:
+    key = (lane["tenant_id"], lane["route"], lane["model"])
+    backing_off = [
+        job for job in woken if not job.was_running and (job.tenant_id, job.route, job.model) == key
+    ]
+    rest = lane["jobs"] - len(heads) - len(backing_off)
+    if rest > 0:
+        seconds = lane["gpu_seconds"] - sum(job.share_seconds for job in (*heads, *backing_off))
+        yield Tail(TenantId(key[0]), Route(key[1]), key[2], rest, max(seconds, 0.0))
+
+
+def _to_queued(row: Row, ready_in: float | None = None) -> QueuedJob:
+    routing, route = to_routing(row["routing"]), Route(row["route"])
+    predicted = _to_predicted(row["predicted"])
+    is_at_provider = row.get("is_at_provider", False)
+    return QueuedJob(
+        job_id=JobId(row["id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        route=route,
+        model=row["model"],
+        busy_seconds=busy_seconds(route, predicted, routing.expected_seconds),
+        share_seconds=row["predicted_gpu_seconds"],
+        deadline_at=row["deadline_at"],
+        seq=row["seq"],
+        upload_seconds=predicted.upload,
+        created_at=row["created_at"],
+        reason=routing.reason,
+        ready_in=ready_in,
+        was_running=row["state"] == JobState.RUNNING,
+        spec=to_spec(row["spec"]) if "spec" in row and not is_at_provider else None,
+    )
+
+
+def _to_running(row: Row, now: float) -> RunningJob:
+    predicted, route = _to_predicted(row["predicted"]), Route(row["route"])
+    whole = whole_seconds(route, predicted, to_routing(row["routing"]).expected_seconds)
+    ends_in = remaining_seconds(whole, now - row["started_at"], row["fraction"])
+    return RunningJob(
+        job_id=JobId(row["id"]),
+        tenant_id=TenantId(row["tenant_id"]),
+        route=route,
+        worker_id=WorkerId(row["worker_id"]),
+        free_in=max(ends_in - predicted.upload, 0.0),
+        ends_in=ends_in,
+    )
+
+
+def busy_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
+    """How long a job occupies a worker of its route."""
+    if route is Route.MANAGED and provider_seconds is not None:
+        return provider_seconds
+    return predicted.gpu_seconds
+
+
+def whole_seconds(route: Route, predicted: StageSeconds, provider_seconds: float | None) -> float:
+    """From the start to the finished clip, on our GPU or at the provider."""
+    if route is Route.MANAGED and provider_seconds is not None:
+        return provider_seconds
+    return predicted.load + predicted.gpu_seconds + predicted.upload
+
+
+def remaining_seconds(whole: float, elapsed: float, fraction: float | None) -> float:
+    """Seconds until a running job is done: by its own pace once that is known, by the prediction before."""
+    has_pace = fraction is not None and fraction >= _PACE_FROM
+    expected = elapsed / fraction if has_pace and fraction else max(whole, elapsed)
+    return max(expected - elapsed, 0.0)
+
+
+def _to_share(row: Row) -> Share:
+    return Share(row["weight"], row["virtual_time"], row["running"], row["max_running"])

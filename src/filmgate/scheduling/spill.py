@@ -6,19 +6,18 @@ meanwhile is left alone, and two passes over the same queue decide alike.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import isinf
 
 from filmgate.jobs import ManagedPolicy, Route, RouteReason, Routing, TenantId
 from filmgate.scheduling.base import JobQueue, JobReader, Move
-from filmgate.scheduling.forecast import Forecast, forecast
-from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.forecast import Forecast, LiveForecast, forecast
 from filmgate.scheduling.router import NO_MANAGED_WORKER, Router, has_managed_worker
 from filmgate.scheduling.routes import ON_GPU, Case, Choice, GpuEstimate, choose, reason_to_leave
 from filmgate.scheduling.snapshot import QueuedJob, Snapshot
 from filmgate.telemetry.logs import Log
-from filmgate.tenants.base import TenantRegistry
+from filmgate.tenants.registry import TenantRegistry
 
 log = Log("routing")
 
@@ -130,20 +129,16 @@ class Spiller:
         return moved
 
 
-def _movable(snapshot: Snapshot) -> Iterator[QueuedJob]:
+def _movable(snapshot: Snapshot) -> list[QueuedJob]:
     """Jobs that may change their route, by deadline: queued ones and those of lost GPU workers."""
-    jobs = (job for job in snapshot.queued if job.spec is not None and (not job.was_running or _is_lost(job)))
-    return iter(
-        sorted(
-            (job for job in jobs if job.reason is not RouteReason.RETURNED),
-            key=lambda job: (job.deadline_at, job.seq),
-        )
-    )
+    movable = [job for job in snapshot.queued if job.spec is not None and _may_move(job)]
+    return sorted(movable, key=lambda job: (job.deadline_at, job.seq))
 
 
-def _is_lost(job: QueuedJob) -> bool:
-    """Whether the job lost its GPU worker. A managed worker's job stays with its provider."""
-    return job.was_running and job.route is Route.GPU and job.ready_in == 0
+def _may_move(job: QueuedJob) -> bool:
+    """A job of a lost GPU worker may move. A lost managed worker's job stays with its provider."""
+    is_lost = job.route is Route.GPU and job.ready_in == 0
+    return job.reason is not RouteReason.RETURNED and (not job.was_running or is_lost)
 
 
 def _move_to(job: QueuedJob, route: Route, routing: Routing) -> Move:

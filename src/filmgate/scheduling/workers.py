@@ -10,14 +10,15 @@ from typing import ClassVar
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy.dialects import postgresql, sqlite
 
 from filmgate.database import Database
+from filmgate.database.records import read_record
 from filmgate.database.schema import workers
+from filmgate.database.upserts import insert_into
 from filmgate.errors import UsageError
 from filmgate.jobs import Route, TenantId, WorkerId
 from filmgate.models.cards import ModelCard, ServedModels
-from filmgate.scheduling.device_history import DeviceSeconds, record_device
+from filmgate.scheduling.history import DeviceSeconds, record_device
 from filmgate.telemetry.logs import Log
 
 log = Log("workers")
@@ -64,11 +65,6 @@ class WorkerStatus:
     device_seconds: DeviceSeconds | None = None
 
 
-# Ignore the fields of a newer version.
-_GPU = TypeAdapter(GpuStatus)
-_DEVICE_SECONDS = TypeAdapter(DeviceSeconds)
-
-
 class WorkerRegistry:
     """The table of live workers."""
 
@@ -90,17 +86,16 @@ class WorkerRegistry:
             "capacity": status.capacity,
             "tenants": json.dumps(status.tenants),
             "speed": status.speed,
-            "gpu": _to_json(status.gpu),
-            "device_seconds": _to_json(status.device_seconds),
+            "gpu": json.dumps(asdict(status.gpu)) if status.gpu else None,
+            "device_seconds": json.dumps(asdict(status.device_seconds)) if status.device_seconds else None,
             "cards": json.dumps([asdict(card) for card in cards], default=sorted),
         }
-        insert = sqlite.insert if self._database.is_sqlite else postgresql.insert
         with self._database.write(is_durable=False) as connection:
             now = self._database.steady_now(connection)
             connection.execute(sa.delete(workers).where(sa.not_(_is_alive(now))))
-            statement = insert(workers).values(row | {"seen_at": now, "is_draining": status.is_draining})
-            changed = {name: statement.excluded[name] for name in (*row, "seen_at")}
-            upsert = statement.on_conflict_do_update(index_elements=["id"], set_=changed)
+            row |= {"seen_at": now}
+            insert = insert_into(connection, workers).values(row | {"is_draining": status.is_draining})
+            upsert = insert.on_conflict_do_update(index_elements=["id"], set_=row)
             is_asked = bool(connection.execute(upsert.returning(workers.c.is_draining)).scalar_one())
             if (seconds := status.device_seconds) is not None:
                 passed = seconds.since(self._recorded.get(status.worker_id, DeviceSeconds()))
@@ -158,15 +153,13 @@ def read_alive(connection: sa.Connection, steady_now: float) -> Sequence[WorkerS
             tuple(json.loads(row.tenants)),
             is_draining=row.is_draining,
             speed=row.speed,
-            gpu=_GPU.validate_json(row.gpu) if row.gpu is not None else None,
-            device_seconds=_DEVICE_SECONDS.validate_json(row.device_seconds) if row.device_seconds else None,
+            gpu=read_record(GpuStatus, json.loads(row.gpu)) if row.gpu else None,
+            device_seconds=read_record(DeviceSeconds, json.loads(row.device_seconds))
+            if row.device_seconds
+            else None,
         )
         for row in rows
     ]
-
-
-def _to_json(record: GpuStatus | DeviceSeconds | None) -> str | None:
-    return json.dumps(asdict(record)) if record is not None else None
 
 
 def _select_alive(steady_now: float) -> sa.Select[tuple[object, ...]]:

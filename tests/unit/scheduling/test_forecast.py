@@ -116,8 +116,8 @@ def test_jobs_beyond_the_listed_ones_delay_what_comes_after():
     tail = Tail(A, Route.GPU, "wan", jobs=4, gpu_seconds=40.0)
     future = forecast(Snapshot(0.0, (queued(1, A),), (tail,), workers=(worker(),), shares={A: Share()}))
     assert future.arrive(Arrival(A, Route.GPU, "wan", 10.0, 1000.0)).starts_in == 50.0
-    assert (future.backlog_seconds(Route.GPU), future.count_jobs(Route.GPU)) == (50.0, 5)
-    assert (future.backlog_seconds(Route.MANAGED), future.count_jobs(Route.MANAGED)) == (0.0, 0)
+    assert (future.backlog_seconds(A), future.count_jobs(Route.GPU)) == (50.0, 5)
+    assert future.count_jobs(Route.MANAGED) == 0
 
 
 def test_a_job_that_gives_up_its_turn_delays_no_other():

@@ -4,7 +4,7 @@ import pytest
 
 from filmgate.errors import SettingsError
 from filmgate.jobs import Route, new_job_id
-from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.claims import ReadyJob
 from filmgate.scheduling.wakers.sqs_queues import SqsQueues, fill_name, from_body, parse_address, to_body
 from filmgate.settings import QueueSettings
 

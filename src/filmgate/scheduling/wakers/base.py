@@ -10,7 +10,7 @@ from typing import Protocol
 
 from filmgate.jobs import Failure, JobId, Lease
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.ready import Lane, ReadyJob
+from filmgate.scheduling.claims import Lane, ReadyJob
 
 
 @dataclass(frozen=True, slots=True)

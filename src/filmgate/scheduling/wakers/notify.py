@@ -11,7 +11,7 @@ from filmgate.database.commits import CommitSignal
 from filmgate.errors import QueueUnavailable
 from filmgate.jobs import Lease
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.claims import ReadyJob
 from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.settings import QueueSettings
 from filmgate.telemetry.logs import Log

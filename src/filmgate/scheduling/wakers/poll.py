@@ -5,12 +5,12 @@ from collections.abc import Callable
 from filmgate.database.commits import CommitSignal
 from filmgate.jobs import Lease
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.claims import ReadyJob
 from filmgate.scheduling.wakers.base import SweptQueue, Wakeup
 
 
 class PollWaker:
-    """Every look at the database is a good one, and no job needs a message."""
+    """Workers poll the database; no messages are sent."""
 
     def __init__(self, commits: CommitSignal, poll_seconds: float) -> None:
         self._commits = commits

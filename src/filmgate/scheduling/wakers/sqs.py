@@ -13,7 +13,7 @@ from filmgate.database.commits import CommitSignal
 from filmgate.errors import WakerUnavailable
 from filmgate.jobs import Failure, JobId, Lease, Reason
 from filmgate.scheduling.base import Offer
-from filmgate.scheduling.ready import Lane, ReadyJob
+from filmgate.scheduling.claims import Lane, ReadyJob
 from filmgate.scheduling.wakers.base import SweptQueue, Wakeup
 from filmgate.scheduling.wakers.poll import PollWaker
 from filmgate.scheduling.wakers.sqs_queues import Message, SqsQueue, SqsQueues

@@ -59,7 +59,7 @@ def _examine_dead_letters(
 ) -> Iterator[Finding]:
     policy = json.loads(attributes.get("RedrivePolicy", "{}"))
     if not policy:
-        message = "none: a message that no worker can process is delivered again and again"
+        message = "no dead-letter queue: a message that no worker can process is delivered forever"
         yield Finding("SQS dead letters", Verdict.FAIL, message, "attach a FIFO queue by RedrivePolicy")
         return
     receives, least = int(policy["maxReceiveCount"]), settings.max_attempts + 2

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from filmgate.aws.clients import ClientOptions, Endpoint, check_boto3, open_sqs
+from filmgate.aws.clients import ClientOptions, Endpoint, check_boto3, open_client
 from filmgate.aws.errors import aws_errors
 from filmgate.errors import SettingsError, WakerUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, Route
-from filmgate.scheduling.ready import ReadyJob
+from filmgate.scheduling.claims import ReadyJob
 from filmgate.settings import QueueSettings
 
 SETTING = "queue.waker"
@@ -187,7 +187,7 @@ def _open_client(settings: QueueSettings) -> Any:
         max_attempts=2,
         max_connections=64,
     )
-    return open_sqs(Endpoint(settings.region, settings.endpoint, "queue.region"), options)
+    return open_client("sqs", Endpoint(settings.region, settings.endpoint, "queue.region"), options)
 
 
 def _to_visibility(seconds: float) -> int:

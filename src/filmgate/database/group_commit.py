@@ -55,11 +55,14 @@ class GroupCommit:
         self._guard = threading.Lock()
 
     def run(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run the work in a durable transaction, possibly together with the work of other threads.
+        """Run the work in a durable transaction, on SQLite possibly with the work of other threads.
 
         The work must raise its FilmgateErrors before it writes. Any other error rolls the group back, and
-        every caller gets a transaction of its own.
+        every caller gets its own transaction.
         """
+        if not self._database.is_sqlite:
+            with self._database.write() as connection:
+                return work(connection)
         entry: _Entry[T] = _Entry(work)
         with self._guard:
             self._waiting.append(entry)  # type: ignore[arg-type]  # a list of entries of any result
