@@ -7,7 +7,7 @@ from filmgate.aws.clients import check_boto3
 from filmgate.errors import SettingsError
 from filmgate.settings import StoreSettings
 from filmgate.store.base import ObjectStore
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 
 DEFAULT_FOLDER = "objects"
 

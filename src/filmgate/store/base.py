@@ -4,6 +4,7 @@ All methods block: call them from a thread. They raise StoreUnavailable (retryab
 be reached, ObjectNotFound for a name that does not exist, ObjectCorrupt when bytes do not verify.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ PART_PATTERN = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*){0,3}")
 LIVE_PREFIX = "live/"
 # An unpublished object older than this belongs to a writer that was killed.
 UNPUBLISHED_SECONDS = 86400.0
+CHECKPOINT_PART = "latents"
+UPLOAD_PART = "source"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -147,5 +150,20 @@ def picture_part(kind: str, fence: int) -> str:
     return f"{kind}-{fence}.jpg"
 
 
-CHECKPOINT_PART = "latents"
-UPLOAD_PART = "source"
+class Meter:
+    """Iterates over chunks and counts them: size and SHA-256 are final when the iteration ends."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self._digest = hashlib.sha256()
+        self.size_bytes = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._digest.update(chunk)
+            self.size_bytes += len(chunk)
+            yield chunk
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()

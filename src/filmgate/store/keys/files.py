@@ -48,7 +48,7 @@ class FileKeyring:
             try:
                 return AESGCM(key).decrypt(wrapped[:_NONCE_BYTES], wrapped[_NONCE_BYTES:], _label(tenant_id))
             except (InvalidTag, ValueError):
-                continue  # wrapped with another key of the tenant, or of nobody
+                continue  # wrapped with another key of the tenant, or with no key of the tenant
         raise KeyRefused(f"this is not a data key of tenant {tenant_id}")
 
     def forget(self, tenant_id: TenantId) -> None:
@@ -63,7 +63,7 @@ class FileKeyring:
         numbers = [int(old.name.split(".")[1]) for old in self._old_paths(tenant_id)]
         draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            _write_key(draft)
+            _write_key(draft, secrets.token_bytes(_KEY_BYTES))
             # The old key has its second name before the new key replaces it: it is never missing.
             path.with_name(f"{tenant_id}.{max(numbers, default=0) + 1}.key").hardlink_to(path)
             draft.replace(path)
@@ -167,10 +167,7 @@ def _copy_keys(source: Path, target: Path) -> None:
             if copy.exists() and copy.read_bytes() != path.read_bytes():
                 raise KeyringUnavailable(f"{copy} is another key; restore into a folder without keys")
             copy.unlink(missing_ok=True)
-            with open(copy, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                file.write(path.read_bytes())
-                file.flush()
-                os.fsync(file.fileno())
+            _write_key(copy, path.read_bytes())
         _flush_folder(target)
     except OSError as exc:
         raise KeyringUnavailable(f"the keys could not be copied to {target}: {exc.strerror}") from exc
@@ -180,7 +177,7 @@ def _create_key(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        _write_key(draft)
+        _write_key(draft, secrets.token_bytes(_KEY_BYTES))
         # A hard link never replaces a file: a second process uses the key of the first.
         try:
             path.hardlink_to(draft)
@@ -191,9 +188,9 @@ def _create_key(path: Path) -> None:
     _flush_folder(path.parent)
 
 
-def _write_key(draft: Path) -> None:
-    with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(secrets.token_bytes(_KEY_BYTES))
+def _write_key(path: Path, key: bytes) -> None:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(key)
         file.flush()
         os.fsync(file.fileno())
 

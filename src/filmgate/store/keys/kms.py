@@ -3,15 +3,14 @@
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from filmgate.aws.clients import Endpoint, open_kms
+from filmgate.aws.clients import Endpoint, open_client
 from filmgate.aws.errors import AwsFailure, FailureKind, aws_errors
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context
-from filmgate.aws.tenant_sessions import TenantClients
 from filmgate.errors import FilmgateError, KeyRefused, KeyringForbidden, KeyringUnavailable, SettingsError
 from filmgate.jobs import TenantId
 from filmgate.settings import StoreSettings
 from filmgate.store.keys.base import DataKey
-from filmgate.store.tenant_role import open_tenant_sessions
+from filmgate.store.tenant_role import open_tenant_clients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +25,8 @@ DELETION_DAYS = 7
 def open_kms_keyring(settings: StoreSettings) -> "KmsKeyring":
     """`kms://` uses the keys of store.kms_key, `kms://alias/other-{tenant}` other ones."""
     endpoint = Endpoint(settings.region, settings.kms_endpoint, "store.region")
-    client_of = None
-    if settings.tenant_role:
-        sessions = open_tenant_sessions(settings)
-        client_of = TenantClients(sessions, lambda given: open_kms(endpoint, credentials=given)).of
-    return KmsKeyring(open_kms(endpoint), key_template(settings), client_of)
+    client_of = open_tenant_clients(settings, lambda given: open_client("kms", endpoint, credentials=given))
+    return KmsKeyring(open_client("kms", endpoint), key_template(settings), client_of)
 
 
 def key_template(settings: StoreSettings) -> KeyTemplate:

@@ -15,13 +15,11 @@ from typing import BinaryIO, Literal
 
 from filmgate.errors import KeyRefused, ObjectCorrupt, ObjectNotFound, StoreFull, StoreUnavailable
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
-from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, ObjectName, Room, StoredObject
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.base import PART_PATTERN, UNPUBLISHED_SECONDS, Meter, ObjectName, Room, StoredObject
+from filmgate.store.keys.data_keys import DataKeys, Rewrap
 from filmgate.store.keys.files import identify_key, read_or_create_key
-from filmgate.store.keys.sealing import Rewrap
 from filmgate.store.local.links import LinkSigner
 from filmgate.store.local.segments import SegmentReader, encrypt, plain_size
-from filmgate.store.metering import Meter
 
 MAGIC = b"FGO1"
 LINK_PREFIX = "/objects/"

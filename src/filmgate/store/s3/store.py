@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any
 from filmgate.aws.clients import Endpoint, SessionCredentials, open_s3
 from filmgate.aws.s3_location import S3Location
 from filmgate.aws.tenant_key import KeyTemplate, encryption_context
-from filmgate.aws.tenant_sessions import TenantClients
 from filmgate.errors import LinkInvalid
 from filmgate.jobs import JOB_ID_PATTERN, JobId, TenantId
 from filmgate.settings import StoreSettings
-from filmgate.store.base import PART_PATTERN, ObjectName, Room, StoredObject
-from filmgate.store.metering import Meter
+from filmgate.store.base import PART_PATTERN, Meter, ObjectName, Room, StoredObject
 from filmgate.store.s3.errors import s3_errors
 from filmgate.store.s3.multipart import PART_BYTES, LateHead, MultipartUpload, abort, split
 from filmgate.store.s3.ranged import open_range
 from filmgate.store.s3.versions import delete_versions
-from filmgate.store.tenant_role import open_tenant_sessions
+from filmgate.store.tenant_role import open_tenant_clients
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -36,10 +34,7 @@ _MEDIA_TYPES = {".mp4": "video/mp4", ".jpg": "image/jpeg"}
 def open_s3_store(settings: StoreSettings) -> "S3Store":
     """Opens the store of the settings. Sends no request. Raises SettingsError."""
     location, key = S3Location.parse(settings.url), key_template(settings)
-    client_of = None
-    if settings.tenant_role:
-        sessions = open_tenant_sessions(settings)
-        client_of = TenantClients(sessions, partial(open_client, settings)).of
+    client_of = open_tenant_clients(settings, partial(open_client, settings))
     return S3Store(open_client(settings), location, key, client_of=client_of)
 
 
@@ -118,13 +113,8 @@ class S3Store:
 
     def parts(self, tenant_id: TenantId, job_id: JobId, prefix: str = "") -> list[StoredObject]:
         job_prefix = self._job_prefix(tenant_id, job_id)
-        pages = (
-            self.client_of(tenant_id)
-            .get_paginator("list_objects_v2")
-            .paginate(Bucket=self._bucket, Prefix=job_prefix + prefix)
-        )
-        with s3_errors():
-            found = [item for page in pages for item in page.get("Contents", [])]
+        prefixed = {"Bucket": self._bucket, "Prefix": job_prefix + prefix}
+        found = _list_all(self.client_of(tenant_id).get_paginator("list_objects_v2"), "Contents", prefixed)
         return [
             StoredObject(
                 ObjectName(tenant_id, job_id, item["Key"].removeprefix(job_prefix)),
@@ -138,14 +128,10 @@ class S3Store:
     def jobs(self, tenant_id: TenantId) -> Iterator[JobId]:
         tenant_prefix = f"{self._prefix}{tenant_id}/"
         # Lists versions, because a job with only old versions or delete markers still uses storage.
-        pages = (
-            self.client_of(tenant_id)
-            .get_paginator("list_object_versions")
-            .paginate(Bucket=self._bucket, Prefix=tenant_prefix, Delimiter="/")
-        )
-        with s3_errors():
-            found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", [])]
-        names = (prefix.removeprefix(tenant_prefix).removesuffix("/") for prefix in found)
+        folders = {"Bucket": self._bucket, "Prefix": tenant_prefix, "Delimiter": "/"}
+        listing = self.client_of(tenant_id).get_paginator("list_object_versions")
+        found = _list_all(listing, "CommonPrefixes", folders)
+        names = (item["Prefix"].removeprefix(tenant_prefix).removesuffix("/") for item in found)
         return (JobId(name) for name in names if JOB_ID_PATTERN.fullmatch(name))
 
     def link(self, name: ObjectName, seconds: float) -> str:
@@ -199,11 +185,17 @@ class S3Store:
         }
 
     def _abort_uploads(self, client: "S3Client", prefix: str, *, started_before: float) -> int:
-        pages = client.get_paginator("list_multipart_uploads").paginate(Bucket=self._bucket, Prefix=prefix)
-        with s3_errors():
-            uploads = [upload for page in pages for upload in page.get("Uploads", [])]
+        prefixed = {"Bucket": self._bucket, "Prefix": prefix}
+        uploads = _list_all(client.get_paginator("list_multipart_uploads"), "Uploads", prefixed)
         return sum(
             abort(client, self._bucket, upload["Key"], upload["UploadId"])
             for upload in uploads
             if upload["Initiated"].timestamp() < started_before
         )
+
+
+def _list_all(listing: Any, key: str, request: dict[str, str]) -> list[dict[str, Any]]:
+    """The items under `key` on all pages of a paginator."""
+    pages = listing.paginate(**request)
+    with s3_errors():
+        return [item for page in pages for item in page.get(key, [])]
