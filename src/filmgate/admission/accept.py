@@ -6,15 +6,13 @@ back-pressure -> upload stored -> enqueued.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from filmgate.admission.estimates import Estimator
-from filmgate.admission.quotes import Estimate, to_estimate
+from filmgate.admission.estimates import Estimate, Estimator, to_estimate
 from filmgate.admission.screening import RuleSet, Screener
-from filmgate.admission.sources import Origin, Sources, to_source
-from filmgate.admission.uploads import ReferenceImages
+from filmgate.admission.sources import Origin, Sources
 from filmgate.audit.log import AuditLog
-from filmgate.audit.records import SYSTEM, Action, Actor, Entry
+from filmgate.audit.records import Action, Actor, Entry
 from filmgate.errors import (
     BacklogGrown,
     ModelNotServed,
@@ -39,11 +37,10 @@ from filmgate.models.cards import ModelRegistry
 from filmgate.models.checks import check_request
 from filmgate.models.requests import VideoRequest, inherit, parse_sizes
 from filmgate.scheduling.base import JobQueue, JobReader
-from filmgate.scheduling.body_digests import BodyDigests
-from filmgate.scheduling.forecast import Arrival, Forecast
-from filmgate.scheduling.live_forecast import LiveForecast
-from filmgate.scheduling.router import RoutedRequest, Router, work_seconds
-from filmgate.scheduling.routes import ON_GPU, Choice
+from filmgate.scheduling.forecast import Arrival, Forecast, LiveForecast
+from filmgate.scheduling.idempotency import BodyDigests
+from filmgate.scheduling.router import Router
+from filmgate.scheduling.routes import ON_GPU
 from filmgate.scheduling.simulation import Slot
 from filmgate.settings import AdmissionSettings, SloSettings
 from filmgate.slo.objectives import DEFAULT_CLASS, parse_objectives
@@ -51,7 +48,6 @@ from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.trace_context import exported_span
 from filmgate.telemetry.tracing import Tracer, traced
-from filmgate.telemetry.untraced import NO_TRACER
 from filmgate.tenants.base import Tenant
 
 log = Log("admission")
@@ -69,13 +65,12 @@ class RequestContext:
     tenant: Tenant
     idempotency: Idempotency
     trace_id: TraceId
-    actor: Actor = SYSTEM
+    actor: Actor
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionServices:
-    """What admission reads and writes. `router` is None where no provider is configured; without `audit`,
-    rejected prompts are only logged.
+    """What admission reads and writes. `router` is None where no provider is configured.
 
     `read_starting` returns the models that workers of this process are loading.
     """
@@ -87,29 +82,25 @@ class AdmissionServices:
     models: ModelRegistry
     screener: Screener
     digests: BodyDigests
-    router: Router | None = None
-    audit: AuditLog | None = None
-    read_starting: Callable[[], frozenset[str]] = frozenset
-    tracer: Tracer = NO_TRACER
-    adapters: AdapterRegistry = field(default_factory=AdapterRegistry)
+    router: Router | None
+    audit: AuditLog
+    read_starting: Callable[[], frozenset[str]]
+    tracer: Tracer
+    adapters: AdapterRegistry
 
 
 class Admission:
     """Decides which requests become jobs."""
 
     def __init__(
-        self,
-        services: AdmissionServices,
-        settings: AdmissionSettings,
-        slo: SloSettings | None = None,
-        codec: str = "h264",
+        self, services: AdmissionServices, settings: AdmissionSettings, slo: SloSettings, codec: str
     ) -> None:
         self._services = services
-        self._objectives = parse_objectives(slo or SloSettings(), settings.slo_seconds)
+        self._objectives = parse_objectives(slo, settings.slo_seconds)
         self._settings = settings
         self._codec = codec
         self._estimator = Estimator(services.reader)
-        self._sources = Sources(services.reader, services.store, ReferenceImages(settings))
+        self._sources = Sources(services.reader, services.store, settings)
         parse_sizes(settings.scaled_sizes)  # wrong settings are an error at start
         self._scale_from_zero = frozenset(name.strip() for name in settings.scale_from_zero.split(","))
 
@@ -128,19 +119,17 @@ class Admission:
 
         Raises UsageError subclasses, ModelNotServed and StoreFull; then nothing was stored.
         """
-        with traced(self._services.tracer, "admit", tenant_id=context.tenant.id) as span:
-            job = self._accept(context, request)
+        services, tenant_id = self._services, context.tenant.id
+        with traced(services.tracer, "admit", tenant_id=tenant_id) as span:
+            job = services.queue.find_duplicate(tenant_id, context.idempotency)
+            job = job or self._create(context, request)
             span.set(job_id=job.id, model=job.spec.model, route=job.route, frames=job.spec.frames)
             span.set(steps=job.spec.steps, width=job.spec.width, height=job.spec.height)
             return job
 
-    def _accept(self, context: RequestContext, request: VideoRequest) -> Job:
-        services = self._services
-        duplicate = services.queue.find_duplicate(context.tenant.id, context.idempotency)
-        if duplicate is not None:
-            return duplicate
+    def _create(self, context: RequestContext, request: VideoRequest) -> Job:
         request, origin, ticket = self._prepare(context, request)
-        if services.store.room().is_low:
+        if self._services.store.room().is_low:
             raise StoreFull("the store has no space for new clips")
         # Routed before the image is decoded: a rejected request costs little.
         routed = self._route(context, ticket, self._forecast_for(context.tenant))
@@ -164,7 +153,7 @@ class Admission:
         request, _origin, ticket = self._prepare(context, request)
         forecast = self._forecast_for(context.tenant)
         routed = self._route(context, ticket, forecast)
-        slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
+        slot = _find_slot(ticket, forecast)
         workers = forecast.count_workers(Route.GPU, ticket.spec.model, ticket.tenant_id)
         return to_estimate(routed, slot, is_served=workers > 0)
 
@@ -188,7 +177,7 @@ class Admission:
         objective = self._objectives.of(context.tenant, spec)
         ticket = Ticket(
             tenant_id=context.tenant.id,
-            spec=replace(spec, source=to_source(request, origin)),
+            spec=replace(spec, source=origin.source),
             predicted=self._estimator.estimate(spec, card),
             slo_seconds=objective.seconds,
             slo_class=None if objective.name == DEFAULT_CLASS else objective.name,
@@ -206,69 +195,52 @@ class Admission:
         with traced(self._services.tracer, "screen") as span:
             screening = self._services.screener.screen(texts, context.tenant.screening)
             span.set(action=screening.action)
-        if screening.action is not ScreeningAction.ALLOW:
-            log.info(
-                "prompt screened",
-                tenant_id=context.tenant.id,
-                trace_id=context.trace_id,
-                action=screening.action,
-                rule=",".join(screening.rules),
-                prompt_digest=self._services.digests.digest_prompt(context.tenant.id, spec.prompt),
-            )
-        if screening.action is ScreeningAction.REJECT:
-            self._record_rejection(context, spec, screening)
-            categories, rules = ", ".join(screening.categories), ", ".join(screening.rules)
-            raise PromptRejected(
-                f"the prompt was rejected for {categories} (rule {rules}); change the prompt",
-                option="prompt",
-                rules=screening.rules,
-                categories=screening.categories,
-            )
-        return screening
-
-    def _record_rejection(self, context: RequestContext, spec: VideoSpec, screening: Screening) -> None:
-        if (audit := self._services.audit) is None:
-            return
-        tenant_id = context.tenant.id
+        if screening.action is ScreeningAction.ALLOW:
+            return screening
+        digest = self._services.digests.digest_prompt(context.tenant.id, spec.prompt)
+        log.info(
+            "prompt screened",
+            tenant_id=context.tenant.id,
+            trace_id=context.trace_id,
+            action=screening.action,
+            rule=",".join(screening.rules),
+            prompt_digest=digest,
+        )
+        if screening.action is ScreeningAction.FLAG:
+            return screening
         details = {
-            "prompt_hmac": self._services.digests.digest_prompt(tenant_id, spec.prompt),
+            "prompt_hmac": digest,
             "screening": screening.action.value,
             "rules": list(screening.rules),
             "model": spec.model,
             "trace": context.trace_id,
         }
-        audit.record(tenant_id, Entry(Action.REJECTED, None, context.actor, details=details))
+        rejected = Entry(Action.REJECTED, None, context.actor, details=details)
+        self._services.audit.record(context.tenant.id, rejected)
+        categories, rules = ", ".join(screening.categories), ", ".join(screening.rules)
+        raise PromptRejected(
+            f"the prompt was rejected for {categories} (rule {rules}); change the prompt",
+            option="prompt",
+            rules=screening.rules,
+            categories=screening.categories,
+        )
 
     def _route(self, context: RequestContext, ticket: Ticket, forecast: Forecast) -> Ticket:
         """The ticket with its route. A job for our own GPUs must meet the promise. Raises Overloaded."""
+        spec, router, limit = ticket.spec, self._services.router, None
         with traced(self._services.tracer, "route") as span:
-            routed = self._find_route(context, ticket, forecast)
-            span.set(route=routed.route, reason=routed.routing.reason)
-            return routed
-
-    def _find_route(self, context: RequestContext, ticket: Ticket, forecast: Forecast) -> Ticket:
-        slot = forecast.arrive(_to_arrival(ticket, forecast.snapshot.now))
-        choice = self._choose(context, ticket, slot, forecast)
-        limit = None
-        if choice.route is Route.GPU:
-            self._check_served(context.tenant, ticket.spec.model, forecast)
-            limit = self._max_backlog(ticket, slot, forecast)
-        if choice is not ON_GPU:
-            log.info(
-                "routed",
-                trace_id=context.trace_id,
-                route=choice.route,
-                reason=choice.routing.reason,
-                model=ticket.spec.model,
-            )
-        return replace(ticket, route=choice.route, routing=choice.routing, max_backlog_seconds=limit)
-
-    def _choose(self, context: RequestContext, ticket: Ticket, slot: Slot, forecast: Forecast) -> Choice:
-        if self._services.router is None:
-            return ON_GPU
-        managed, spec = context.tenant.managed, ticket.spec
-        routed = RoutedRequest(managed, spec, ticket.predicted, ticket.slo_seconds, slot)
-        return self._services.router.choose(routed, forecast)
+            slot, choice = _find_slot(ticket, forecast), ON_GPU
+            if router is not None:
+                choice = router.choose(ticket, context.tenant.managed, slot, forecast)
+            if choice.route is Route.GPU:
+                self._check_served(context.tenant, spec.model, forecast)
+                limit = self._max_backlog(ticket, slot, forecast)
+            reason = choice.routing.reason
+            if choice is not ON_GPU:
+                trace_id = context.trace_id
+                log.info("routed", trace_id=trace_id, route=choice.route, reason=reason, model=spec.model)
+            span.set(route=choice.route, reason=reason)
+            return replace(ticket, route=choice.route, routing=choice.routing, max_backlog_seconds=limit)
 
     def _check_served(self, tenant: Tenant, model: str, forecast: Forecast) -> None:
         """Raises ModelNotServed when nobody would render the job."""
@@ -289,9 +261,9 @@ class Admission:
         """
         predicted, tenant_id = ticket.predicted, ticket.tenant_id
         workers = max(forecast.count_workers(Route.GPU, ticket.spec.model, tenant_id), 1)
-        backlog = forecast.backlog_seconds(Route.GPU, tenant_id)
+        backlog = forecast.backlog_seconds(tenant_id)
         wait = slot.starts_in if math.isfinite(slot.starts_in) else backlog / workers
-        spare = self._settings.promise_seconds - wait - work_seconds(predicted)
+        spare = self._settings.promise_seconds - wait - predicted.work_seconds
         if spare < 0 < wait:
             raise _overloaded(wait, predicted, self._settings.promise_seconds)
         return backlog + max(spare, 0.0) * workers + _ROUNDING_SECONDS
@@ -322,14 +294,11 @@ class Admission:
         return self._services.queue.enqueue(ticket, context.actor)
 
 
-def _to_arrival(ticket: Ticket, now: float) -> Arrival:
-    return Arrival(
-        ticket.tenant_id,
-        Route.GPU,
-        ticket.spec.model,
-        ticket.predicted.gpu_seconds,
-        now + ticket.slo_seconds,
-    )
+def _find_slot(ticket: Ticket, forecast: Forecast) -> Slot:
+    """When the ticket would start on our own GPUs."""
+    deadline_at = forecast.snapshot.now + ticket.slo_seconds
+    gpu_seconds = ticket.predicted.gpu_seconds
+    return forecast.arrive(Arrival(ticket.tenant_id, Route.GPU, ticket.spec.model, gpu_seconds, deadline_at))
 
 
 def _not_served(tenant: Tenant, model: str) -> ModelNotServed:
@@ -341,7 +310,7 @@ def _not_served(tenant: Tenant, model: str) -> ModelNotServed:
 
 
 def _overloaded(wait: float, predicted: StageSeconds, promise_seconds: float) -> Overloaded:
-    ready = wait + work_seconds(predicted)
+    ready = wait + predicted.work_seconds
     retry_after = max(1.0, math.ceil(min(ready - promise_seconds, wait)))
     return Overloaded(
         f"the queue is full: this video would be ready in {ready:.0f} s and the limit is "

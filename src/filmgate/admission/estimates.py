@@ -1,16 +1,20 @@
-"""Predicted seconds of a job, from completed jobs of the same model or from its card."""
+"""Predicted seconds of a job, from completed jobs of the same model or from its card; and the estimate of a
+request that is not a job yet.
+"""
 
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf, isinf
 from statistics import median
 
-from filmgate.jobs import Route, StageSeconds, VideoSpec
+from filmgate.jobs import Route, StageSeconds, Ticket, VideoSpec
 from filmgate.models.cards import ModelCard, Rates
 from filmgate.models.quality import full_steps
 from filmgate.scheduling.base import JobReader
 from filmgate.scheduling.records import Measurement
+from filmgate.scheduling.simulation import Slot
 
 REFRESH_SECONDS = 10.0
 # The card counts as much as this many completed jobs, so that one unusual job has little effect.
@@ -33,9 +37,9 @@ def predict(spec: VideoSpec, rates: Rates, steps: float) -> StageSeconds:
     )
 
 
-def learn(card: ModelCard, measurements: Sequence[Measurement], route: Route) -> Rates:
-    """A weighted mean of the card's rates and the median of the measured rates."""
-    mine = [m for m in measurements if m.route is route]
+def learn(card: ModelCard, measurements: Sequence[Measurement]) -> Rates:
+    """A weighted mean of the card's rates and the median of the rates measured on our own GPUs."""
+    mine = [m for m in measurements if m.route is Route.GPU]
     if not mine:
         return card.rates
     units = [work_units(m.spec) for m in mine]
@@ -60,31 +64,42 @@ def _blend(prior: float, measured: list[float]) -> float:
     return (1 - share) * prior + share * median(measured)
 
 
-@dataclass(frozen=True, slots=True)
-class _Learned:
-    rates: Rates
-    at: float
-
-
 class Estimator:
-    """Predictions per model and route, from measurements that are read again every few seconds."""
+    """Predictions per model, from measurements that are read again every few seconds."""
 
     def __init__(self, reader: JobReader, clock: Callable[[], float] = time.monotonic) -> None:
         self._reader = reader
         self._clock = clock
-        self._learned: dict[tuple[str, Route], _Learned] = {}
+        self._learned: dict[str, tuple[float, Rates]] = {}  # by model: when, and what
         self._lock = threading.Lock()
 
-    def estimate(self, spec: VideoSpec, card: ModelCard, route: Route = Route.GPU) -> StageSeconds:
-        """Predicted seconds of this spec."""
-        return predict(spec, self._rates(card, route), _full_steps(spec, card))
-
-    def _rates(self, card: ModelCard, route: Route) -> Rates:
-        key = (card.name, route)
+    def estimate(self, spec: VideoSpec, card: ModelCard) -> StageSeconds:
+        """Predicted seconds of this spec on our own GPUs."""
         with self._lock:
-            known = self._learned.get(key)
-            if known is not None and self._clock() - known.at < REFRESH_SECONDS:
-                return known.rates
-            rates = learn(card, self._reader.measurements(card.name), route)
-            self._learned[key] = _Learned(rates, self._clock())
-            return rates
+            read_at, rates = self._learned.get(card.name, (-inf, card.rates))
+            if self._clock() - read_at >= REFRESH_SECONDS:
+                rates = learn(card, self._reader.measurements(card.name))
+                self._learned[card.name] = self._clock(), rates
+        return predict(spec, rates, _full_steps(spec, card))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The forecast of a routed ticket. Seconds are None while no live worker serves the model."""
+
+    ticket: Ticket
+    queue_position: int
+    starts_in_seconds: float | None
+    ready_in_seconds: float | None
+
+
+def to_estimate(ticket: Ticket, slot: Slot, *, is_served: bool) -> Estimate:
+    """The estimate of a routed ticket; `slot` is its place on our own GPUs.
+
+    `is_served`: a live worker serves the model. A worker that is only expected promises nothing.
+    """
+    if ticket.route is Route.MANAGED:
+        return Estimate(ticket, slot.position, 0.0, ticket.routing.expected_seconds)
+    if not is_served or isinf(slot.starts_in):
+        return Estimate(ticket, slot.position, None, None)
+    return Estimate(ticket, slot.position, slot.starts_in, slot.starts_in + ticket.predicted.work_seconds)

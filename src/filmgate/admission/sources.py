@@ -3,19 +3,23 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from filmgate.admission.uploads import ReferenceImages
-from filmgate.admission.uploads.images import MEDIA_TYPE
-from filmgate.errors import InvalidField, JobActive, ObjectNotFound
+from filmgate.admission.uploads.images import MEDIA_TYPE, clean_image
+from filmgate.admission.uploads.urls import FetchLimits, fetch
+from filmgate.errors import AddressRefused, InvalidField, JobActive, ObjectNotFound
 from filmgate.jobs import Job, JobId, JobState, Source, SourceKind, TenantId
 from filmgate.models.requests import VideoRequest
 from filmgate.scheduling.base import JobReader
+from filmgate.settings import AdmissionSettings
 from filmgate.store.base import UPLOAD_PART, ObjectName, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The earlier videos of the same tenant that a request uses: their clip, their reference image."""
+    """What a request starts from: where the worker finds it, and the earlier videos of the same tenant whose
+    clip or reference image is used.
+    """
 
+    source: Source | None = None
     clip: Job | None = None
     image: Job | None = None
 
@@ -27,21 +31,30 @@ class Sources:
     first sent for.
     """
 
-    def __init__(self, reader: JobReader, store: ObjectStore, images: ReferenceImages) -> None:
+    def __init__(self, reader: JobReader, store: ObjectStore, settings: AdmissionSettings) -> None:
         self._reader = reader
         self._store = store
-        self._images = images
+        self._settings = settings
+        hosts = (host.strip().lower() for host in settings.fetch_hosts.split(","))
+        self._limits = FetchLimits(
+            settings.fetch_seconds, settings.image_max_bytes, hosts=frozenset(host for host in hosts if host)
+        )
 
     def find(self, tenant_id: TenantId, request: VideoRequest) -> Origin:
         """Raises JobNotFound, JobActive and InvalidField."""
-        if request.image_from is not None:
-            return Origin(image=self._find_image(tenant_id, request.image_from))
-        if request.source_id is None:
+        kind = request.source_kind
+        if kind is None:
             return Origin()
-        clip = self._find_clip(tenant_id, request.source_id)
-        # A remix renders again what its source was rendered from. Edits and extensions start from its frames.
-        is_from_image = request.verb is SourceKind.REMIX and clip.spec.has_image
-        return Origin(clip, clip if is_from_image else None)
+        if request.source_id is None:
+            image = self._find_image(tenant_id, request.image_from) if request.image_from else None
+            return Origin(Source(kind, part=UPLOAD_PART, media_type=MEDIA_TYPE), image=image)
+        job = self._find_clip(tenant_id, request.source_id)
+        # A remix renders a new prompt from the same noise and the same image: it does not need the clip.
+        if kind is SourceKind.REMIX and job.spec.has_image:
+            return Origin(Source(kind, job.id, UPLOAD_PART, MEDIA_TYPE), job, image=job)
+        if kind is SourceKind.REMIX or job.clip is None:
+            return Origin(Source(kind, job.id), job)
+        return Origin(Source(kind, job.id, job.clip.part, job.clip.media_type), job)
 
     def _find_clip(self, tenant_id: TenantId, job_id: JobId) -> Job:
         """The completed job that a remix, an edit or an extension starts from."""
@@ -64,8 +77,7 @@ class Sources:
         subclasses.
         """
         if origin.image is None:
-            picture = self._images.read(request)
-            return [picture.data] if picture is not None else None
+            return self._read_upload(request)
         try:
             return self._store.read(ObjectName(origin.image.tenant_id, origin.image.id, UPLOAD_PART))
         except ObjectNotFound as exc:
@@ -75,15 +87,13 @@ class Sources:
                 option=option,
             ) from exc
 
-
-def to_source(request: VideoRequest, origin: Origin) -> Source | None:
-    """Where the worker finds what the clip starts from: this job's image or another job's clip."""
-    kind, clip = request.source_kind, origin.clip
-    if kind is None:
-        return None
-    if kind is SourceKind.IMAGE or origin.image is not None:
-        return Source(kind, clip.id if clip is not None else None, UPLOAD_PART, MEDIA_TYPE)
-    if clip is None or clip.clip is None or kind is SourceKind.REMIX:
-        # A remix renders a new prompt from the same noise: it does not need the clip.
-        return Source(kind, clip.id if clip is not None else None)
-    return Source(kind, clip.id, clip.clip.part, clip.clip.media_type)
+    def _read_upload(self, request: VideoRequest) -> Iterable[bytes] | None:
+        """The image that was sent, or fetched from a URL, decoded and encoded again."""
+        upload = request.image
+        if request.image_url is not None:
+            if not self._settings.fetch:
+                raise AddressRefused(
+                    "fetching URLs is disabled; upload the image", option="input_reference.image_url"
+                )
+            upload = fetch(request.image_url, self._limits)
+        return [clean_image(upload, self._settings)] if upload is not None else None

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from filmgate.api import (
     audit,
@@ -26,13 +25,12 @@ from filmgate.api import (
     usage,
     videos,
 )
-from filmgate.api.edge import Edge, address_of, delay_refusal
+from filmgate.api.edge import AddressLimit
 from filmgate.api.openapi import install_document
-from filmgate.api.problems import install_problems, to_response
+from filmgate.api.problems import install_problems
 from filmgate.api.services import Services
 from filmgate.api.tracing import HttpMeter, Tracing
 from filmgate.api.watch import Watch
-from filmgate.errors import RateLimited
 from filmgate.telemetry.trace_context import TRACEPARENT, XRAY_HEADER
 
 PARTS = (
@@ -75,15 +73,14 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from other servers
         redoc_url=None,
     )
-    edge = Edge(services.limits, registry)
+    services.edge.export_metrics(registry)
     app.state.services, app.state.watch, app.state.registry = services, watch, registry
-    app.state.edge = edge
     # Routes are tried in order: liveness comes first, so that it costs little while the server is attacked.
     for part in sorted(PARTS, key=lambda part: part is not health):
         app.include_router(part.router)
     install_document(app)
     install_problems(app)
-    app.add_middleware(AddressLimit, edge=edge)
+    app.add_middleware(AddressLimit, edge=services.edge)
     if origins := [origin.strip() for origin in services.settings.cors_origins.split(",") if origin.strip()]:
         app.add_middleware(
             CORSMiddleware,
@@ -94,29 +91,3 @@ def build_app(services: Services, registry: CollectorRegistry) -> FastAPI:
         )
     app.add_middleware(Tracing, meter=HttpMeter(registry), tracer=services.tracer)
     return app
-
-
-class AddressLimit:
-    """Refuses requests of an address that sends too many, before anything else is done for them.
-
-    Refusals are delayed. Liveness is not limited, unless the address floods the server: then its connections
-    are closed.
-    """
-
-    def __init__(self, app: ASGIApp, edge: Edge) -> None:
-        self._app = app
-        self._edge = edge
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_limited = scope["type"] == "http" and scope["path"] != "/healthz"
-        address = address_of(scope)
-        wait = self._edge.take_address(address) if is_limited else 0.0
-        if not wait:
-            await self._app(scope, receive, send)
-            return
-        await delay_refusal(wait)
-        refusal = RateLimited("this address sends too many requests; slow down", retry_after_seconds=wait)
-        response = to_response(refusal)
-        if self._edge.is_flooding(address):
-            response.headers["connection"] = "close"
-        await response(scope, receive, send)

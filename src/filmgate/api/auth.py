@@ -2,16 +2,16 @@
 
 import ipaddress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from filmgate.api.edge import address_of, delay_refusal, edge_of
 from filmgate.api.services import Services, services_of
 from filmgate.audit.records import Actor, ActorKind
-from filmgate.errors import InvalidField, InvalidKey, RateLimited, ScopeMissing
+from filmgate.errors import InvalidField, InvalidKey, ScopeMissing
 from filmgate.tenants.base import LOCAL_TENANT, Scope, Tenant, key_id_of
 
 CERTIFICATE_EXTENSION = "filmgate.certificate"
@@ -72,18 +72,10 @@ async def identify(request: Request, scope: Scope) -> Tenant:
 
     Afterwards `actor_of` says who it is, for the audit log.
     """
-    credentials, edge, address = credentials_of(request), edge_of(request), address_of(request.scope)
-    try:
-        edge.check_login(address, credentials.secret)
-        tenant = await credentials.services.call(credentials.identify, scope)
-        edge.record_login(address, credentials.secret, tenant.id)
-        edge.take_tenant(tenant.id)
-    except InvalidKey:
-        edge.record_login(address, credentials.secret, None)
-        raise
-    except RateLimited as refusal:
-        await delay_refusal(refusal.retry_after_seconds)
-        raise
+    credentials = credentials_of(request)
+    services = credentials.services
+    look_up = partial(services.call, credentials.identify, scope)
+    tenant = await services.edge.login(request.scope, credentials.secret, look_up)
     request.state.actor = replace(credentials.actor, user=_user_of(request))
     return tenant
 

@@ -54,20 +54,10 @@ class StaticFile:
 
 
 @router.get("/")
-async def show_console(request: Request) -> Response:
-    """The console."""
-    return serve_file(request, PAGE)
-
-
 @router.get("/docs")
-async def show_reference(request: Request) -> Response:
-    """The API reference: a page of the console that reads /openapi.json."""
-    return serve_file(request, PAGE)
-
-
 @router.get("/docs/metrics")
-async def show_metrics(request: Request) -> Response:
-    """The metrics reference: a page of the console that reads /docs/metrics.json."""
+async def show_console(request: Request) -> Response:
+    """The console. /docs reads /openapi.json, /docs/metrics reads /docs/metrics.json."""
     return serve_file(request, PAGE)
 
 

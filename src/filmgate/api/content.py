@@ -14,10 +14,10 @@ from filmgate.api.openapi import PROBLEMS
 from filmgate.api.problems import body
 from filmgate.api.ranges import ByteRange, Unsatisfiable, parse_range
 from filmgate.api.schemas import to_job_id
-from filmgate.api.services import Services, call_writing, services_of
+from filmgate.api.services import Services, services_of
 from filmgate.api.videos import VideoId
 from filmgate.audit.records import Action, Actor, Entry
-from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound, TenantNotFound
+from filmgate.errors import ClipMissing, JobActive, LinkInvalid, ObjectNotFound
 from filmgate.jobs import Job, JobState, TenantId
 from filmgate.store.base import ObjectName
 from filmgate.telemetry.trace_context import current_trace, trace_of
@@ -58,7 +58,7 @@ async def download_content(
 
     job, asset = await services.call(find)
     if services.settings.content == "redirect":
-        link = await call_writing(request, caller.id, _link, services, job, asset, actor_of(request))
+        link = await services.call_writing(caller.id, _link, services, job, asset, actor_of(request))
         return RedirectResponse(link, 302, headers={"Cache-Control": "no-store"})
     return await serve(services, request, asset)
 
@@ -66,7 +66,7 @@ async def download_content(
 def _link(services: Services, job: Job, asset: Asset, actor: Actor) -> str:
     """A signed link. It is in the audit log, because reads through it may never reach this server.
 
-    Its span ends the trace of the job, and names the request that asked for it.
+    Its span ends the trace of the job and links to the request for it.
     """
     asked = current_trace()
     span = services.tracer.start("link", trace_of(job), links=(asked,) if asked is not None else ())
@@ -88,7 +88,7 @@ async def download_object(request: Request, token: str) -> Response:
 
     def find() -> Asset:
         name = services.store.resolve(token)
-        if not is_enabled(services, name.tenant_id):
+        if not services.enabled.is_enabled(name.tenant_id):
             raise LinkInvalid("this link is not valid")
         return _asset(services, name, _media_type(name.part))
 
@@ -96,14 +96,6 @@ async def download_object(request: Request, token: str) -> Response:
 
 
 router.head("/objects/{token}", include_in_schema=False)(download_object)
-
-
-def is_enabled(services: Services, tenant_id: TenantId) -> bool:
-    """Whether the tenant exists and is enabled: the links of a disabled one end at once."""
-    try:
-        return services.tenants.find(tenant_id).is_enabled
-    except TenantNotFound:
-        return False
 
 
 def asset_of(services: Services, job: Job, variant: Variant) -> Asset:
@@ -146,7 +138,7 @@ async def serve(services: Services, request: Request, asset: Asset) -> Response:
         return Response(status_code=status, headers=headers, media_type=asset.media_type)
     # Open the object before the headers are sent: a missing object is a proper 404.
     actor, tenant_id = actor_of(request), asset.name.tenant_id
-    chunks = await call_writing(request, tenant_id, _open_recorded, services, asset, span, actor)
+    chunks = await services.call_writing(tenant_id, _open_recorded, services, asset, span, actor)
     served = while_enabled(services, tenant_id, chunks)
     return StreamingResponse(services.pull(served), status, headers, asset.media_type)
 

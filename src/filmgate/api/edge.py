@@ -1,18 +1,25 @@
-"""The limits of one server process, and what they refused."""
+"""The limits of one server process, and what they refused: requests and logins per second (token buckets),
+open streams and uploads (counts), and turns for slow work (slots).
+"""
 
 import asyncio
+import hashlib
+import ipaddress
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from fastapi import Request
 from prometheus_client import CollectorRegistry
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from filmgate.api.rates import Logins, TokenBuckets, to_address_key
-from filmgate.api.shares import FairSlots, OpenCount
-from filmgate.errors import RateLimited
+from filmgate.api.problems import to_response
+from filmgate.errors import InvalidKey, RateLimited
 from filmgate.jobs import TenantId
 from filmgate.settings import LimitSettings
 from filmgate.telemetry import metrics
 from filmgate.telemetry.logs import Log
+from filmgate.tenants.base import Tenant
 
 log = Log("api")
 
@@ -22,21 +29,220 @@ _SLOW_PER_TENANT = 2
 # Requests that write to the database: half of the threads, and half of those for one tenant.
 _WRITES = 8
 _WRITES_PER_TENANT = 4
-# An address floods the server if it goes on after this many refusals.
+# An address floods the server if it continues after this many refusals.
 _MAX_REFUSALS = 50
 _REFUSALS_PER_SECOND = 1.0
 # A refusal is delayed, so that a client that does not wait cannot repeat it at full speed.
 _MAX_DELAY_SECONDS = 0.5
+# The wait after a refused stream or upload.
+_RETRY_SECONDS = 5.0
+# Buckets beyond this number are forgotten, the oldest first, so that memory does not grow with addresses.
+MAX_BUCKETS = 10_000
+_MAX_KNOWN_KEYS = 1000
+
+
+class OpenCount:
+    """Limits how many things of one kind are open, per tenant and in all; 0 means no limit."""
+
+    def __init__(self, kind: str, per_tenant: int, total: int, on_refused: Callable[[str], None]) -> None:
+        self._kind = kind
+        self._per_tenant = per_tenant
+        self._total = total
+        self._on_refused = on_refused
+        self._open: Counter[TenantId] = Counter()
+
+    def has_room(self, tenant_id: TenantId) -> bool:
+        """Whether the tenant may open one more."""
+        return self._limit_reached(tenant_id) is None
+
+    @contextmanager
+    def holding(self, tenant_id: TenantId) -> Iterator[None]:
+        """Count one more while the block runs. Raises RateLimited."""
+        if (limit := self._limit_reached(tenant_id)) is not None:
+            self._on_refused(self._kind)
+            raise RateLimited(
+                f"too many {self._kind}: {limit} open, which is the limit; close one or try again later",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        self._open[tenant_id] += 1
+        try:
+            yield
+        finally:
+            self._open[tenant_id] -= 1
+            if not self._open[tenant_id]:
+                del self._open[tenant_id]
+
+    def _limit_reached(self, tenant_id: TenantId) -> str | None:
+        if self._per_tenant and self._open[tenant_id] >= self._per_tenant:
+            return f"this tenant has {self._per_tenant}"
+        if self._total and self._open.total() >= self._total:
+            return f"the service has {self._total}"
+        return None
+
+    @property
+    def total(self) -> int:
+        return self._open.total()
+
+
+class FairSlots:
+    """Slots for slow work. A tenant holds at most `per_tenant`; the tenant with the fewest gets the next one.
+
+    Used on one event loop.
+    """
+
+    def __init__(self, slots: int, per_tenant: int) -> None:
+        self._free = slots
+        self._per_tenant = per_tenant
+        self._held: Counter[TenantId] = Counter()
+        self._waiting: dict[TenantId, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, tenant_id: TenantId) -> AsyncIterator[None]:
+        await self._acquire(tenant_id)
+        try:
+            yield
+        finally:
+            self._release(tenant_id)
+
+    async def _acquire(self, tenant_id: TenantId) -> None:
+        if self._free and self._held[tenant_id] < self._per_tenant:
+            self._take(tenant_id)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant_id, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._release(tenant_id)
+            else:
+                self._forget(tenant_id, turn)
+            raise
+
+    def _take(self, tenant_id: TenantId) -> None:
+        self._free -= 1
+        self._held[tenant_id] += 1
+
+    def _release(self, tenant_id: TenantId) -> None:
+        self._free += 1
+        self._held[tenant_id] -= 1
+        if not self._held[tenant_id]:
+            del self._held[tenant_id]
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._free:
+            able = [name for name in self._waiting if self._held[name] < self._per_tenant]
+            if not able:
+                return
+            # The first of the tenants with the fewest slots; it then waits behind the other tenants.
+            name = min(able, key=lambda each: self._held[each])
+            turns = self._waiting.pop(name)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[name] = turns
+            # A waiting client that has left is cancelled; its task may not have run since.
+            if not turn.done():
+                self._take(name)
+                turn.set_result(None)
+
+    def _forget(self, tenant_id: TenantId, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting.get(tenant_id, deque())
+        if turn in turns:
+            turns.remove(turn)
+        if not turns:
+            self._waiting.pop(tenant_id, None)
+
+
+class TokenBuckets:
+    """One bucket per key. A bucket holds `burst` tokens and regains `per_second`; 0 means no limit."""
+
+    def __init__(self, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = per_second
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str) -> float:
+        """Take a token: 0.0, or the seconds until there is one."""
+        wait = self.wait_seconds(key)
+        if self._per_second and not wait:
+            self._buckets[key] = (self._level(key) - 1.0, self._clock())
+            self._buckets.move_to_end(key)
+            if len(self._buckets) > MAX_BUCKETS:
+                self._buckets.popitem(last=False)
+        return wait
+
+    def wait_seconds(self, key: str) -> float:
+        """The seconds until the bucket has a token; 0.0 if it has one."""
+        if not self._per_second:
+            return 0.0
+        return max(0.0, (1.0 - self._level(key)) / self._per_second)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def _level(self, key: str) -> float:
+        level, at = self._buckets.get(key, (self._burst, 0.0))
+        return min(self._burst, level + (self._clock() - at) * self._per_second)
+
+
+class Logins:
+    """Limits attempts with invalid keys per address, and remembers whose the valid keys are.
+
+    A key that was valid a moment ago is still accepted from a limited address: tenants may share one.
+    """
+
+    def __init__(self, failures_per_minute: float, clock: Callable[[], float] = time.monotonic) -> None:
+        per_minute = failures_per_minute
+        self._failures = TokenBuckets(per_minute / 60, max(per_minute, 1.0), clock)
+        self._tenants: OrderedDict[bytes, TenantId] = OrderedDict()
+
+    def wait_seconds(self, address: str, secret: str | None) -> float:
+        """How long this address must wait before this key is looked up."""
+        wait = self._failures.wait_seconds(address)
+        return 0.0 if wait and self.tenant_of(secret) is not None else wait
+
+    def tenant_of(self, secret: str | None) -> TenantId | None:
+        """The tenant of a key that was valid a moment ago."""
+        return self._tenants.get(_digest(secret)) if secret is not None else None
+
+    def fail(self, address: str) -> None:
+        self._failures.take(address)
+
+    def succeed(self, secret: str, tenant_id: TenantId) -> None:
+        digest = _digest(secret)
+        self._tenants[digest] = tenant_id
+        self._tenants.move_to_end(digest)
+        if len(self._tenants) > _MAX_KNOWN_KEYS:
+            self._tenants.popitem(last=False)
+
+
+def to_address_key(host: str) -> str:
+    """The network that one client controls: an IPv4 address, or the /64 of an IPv6 address."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return "unknown"
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.IPv6Address(int(address) >> 64 << 64))
+    return str(address)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
 
 class Edge:
     """Counts and limits requests, connections, logins, streams and uploads. Used on the event loop."""
 
-    def __init__(self, limits: LimitSettings, registry: CollectorRegistry) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self.limits = limits
-        self._refused = metrics.HTTP_REFUSED.live_counter(registry)
-        self._failed_logins = metrics.FAILED_LOGINS.live_counter(registry)
-        self.connections = metrics.HTTP_CONNECTIONS.live_gauge(registry)
+        self._refused = metrics.HTTP_REFUSED.live_counter(None)
+        self._failed_logins = metrics.FAILED_LOGINS.live_counter(None)
+        self.connections = metrics.HTTP_CONNECTIONS.live_gauge(None)
         self._by_address = TokenBuckets(limits.address_requests_per_second, limits.address_request_burst)
         self._refusals = TokenBuckets(_REFUSALS_PER_SECOND, _MAX_REFUSALS)
         proxies = (name.strip() for name in limits.trusted_proxies.split(","))
@@ -48,6 +254,10 @@ class Edge:
         self.uploads = OpenCount("uploads", limits.max_uploads_per_tenant, limits.max_uploads, self.refuse)
         self.slow = FairSlots(SLOW_THREADS, _SLOW_PER_TENANT)
         self.writes = FairSlots(_WRITES, _WRITES_PER_TENANT)
+
+    def export_metrics(self, registry: CollectorRegistry) -> None:
+        for metric in (self._refused, self._failed_logins, self.connections):
+            registry.register(metric)
 
     def refuse(self, reason: str) -> None:
         """Count a refusal. Reasons are a closed set."""
@@ -62,18 +272,38 @@ class Edge:
         return wait
 
     def is_flooding(self, address: str) -> bool:
-        """Whether an address goes on sending requests after many refusals. Counts one more if so."""
+        """Whether an address continues to send requests after many refusals. Counts one more if so."""
         is_flooding = address not in self.proxies and self._refusals.wait_seconds(address) > 0
         if is_flooding:
             self.refuse("flood")
         return is_flooding
 
-    def take_tenant(self, tenant_id: TenantId) -> None:
-        """Raises RateLimited if the tenant makes too many requests."""
-        if wait := self._by_tenant.take(tenant_id):
-            raise self._refuse_tenant(wait)
+    async def login(
+        self, scope: Scope, secret: str | None, look_up: Callable[[], Awaitable[Tenant]]
+    ) -> Tenant:
+        """The tenant that `look_up` finds, within the limits of its address and of the tenant.
 
-    def check_login(self, address: str, secret: str | None) -> None:
+        Raises RateLimited, and what `look_up` raises; refusals are delayed.
+        """
+        address = _address_of(scope)
+        try:
+            self._check_login(address, secret)
+            tenant = await look_up()
+            if secret is not None:
+                self._logins.succeed(secret, tenant.id)
+            if wait := self._by_tenant.take(tenant.id):
+                raise self._refuse_tenant(wait)
+        except InvalidKey:
+            self._failed_logins.inc()
+            self._logins.fail(address)
+            log.warning("login failed", client_address=address)
+            raise
+        except RateLimited as refusal:
+            await _delay_refusal(refusal.retry_after_seconds)
+            raise
+        return tenant
+
+    def _check_login(self, address: str, secret: str | None) -> None:
         """Raises RateLimited if the address has sent too many invalid keys, or this tenant too many requests.
 
         The key need not be looked up then.
@@ -85,33 +315,42 @@ class Edge:
         if tenant_id is not None and (wait := self._by_tenant.wait_seconds(tenant_id)):
             raise self._refuse_tenant(wait)
 
-    def record_login(self, address: str, secret: str | None, tenant_id: TenantId | None) -> None:
-        """Record the tenant that a key belongs to, None if it is invalid."""
-        if tenant_id is not None:
-            if secret is not None:
-                self._logins.succeed(secret, tenant_id)
-            return
-        self._failed_logins.inc()
-        self._logins.fail(address)
-        log.warning("login failed", client_address=address)
-
     def _refuse_tenant(self, wait: float) -> RateLimited:
         self.refuse("tenant rate")
         return RateLimited("this tenant sends too many requests; slow down", retry_after_seconds=wait)
 
 
-async def delay_refusal(wait_seconds: float) -> None:
-    """Wait before a refusal is sent."""
+class AddressLimit:
+    """Refuses requests of an address that sends too many, before anything else is done for them.
+
+    Refusals are delayed. Liveness is not limited, unless the address floods the server: then its connections
+    are closed.
+    """
+
+    def __init__(self, app: ASGIApp, edge: Edge) -> None:
+        self._app = app
+        self._edge = edge
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_limited = scope["type"] == "http" and scope["path"] != "/healthz"
+        address = _address_of(scope)
+        wait = self._edge.take_address(address) if is_limited else 0.0
+        if not wait:
+            await self._app(scope, receive, send)
+            return
+        await _delay_refusal(wait)
+        refusal = RateLimited("this address sends too many requests; slow down", retry_after_seconds=wait)
+        response = to_response(refusal)
+        if self._edge.is_flooding(address):
+            response.headers["connection"] = "close"
+        await response(scope, receive, send)
+
+
+async def _delay_refusal(wait_seconds: float) -> None:
     await asyncio.sleep(min(wait_seconds, _MAX_DELAY_SECONDS))
 
 
-def edge_of(request: Request) -> Edge:
-    """The edge of the app that handles this request."""
-    edge: Edge = request.app.state.edge
-    return edge
-
-
-def address_of(scope: Scope) -> str:
+def _address_of(scope: Scope) -> str:
     """The client's address as a key for limits."""
     client = scope.get("client")
     return to_address_key(client[0]) if client else "unknown"

@@ -1,15 +1,15 @@
-"""Which tenants are enabled, for requests that outlive the check of their key."""
+"""Which tenants are enabled, for streams that outlive the check of their key, and for links."""
 
 from filmgate.errors import InvalidKey, TenantNotFound
 from filmgate.jobs import TenantId
 from filmgate.scheduling.ttl_cache import TtlCache
-from filmgate.tenants.base import TenantRegistry
+from filmgate.tenants.registry import TenantRegistry
 
 _SECONDS = 1.0
 
 
 class EnabledTenants:
-    """One query per second, however many streams are open."""
+    """`has` and `require` read once per second, however many streams are open."""
 
     def __init__(self, registry: TenantRegistry) -> None:
         self._registry = registry
@@ -17,14 +17,15 @@ class EnabledTenants:
 
     def has(self, tenant_id: TenantId) -> bool:
         """Whether the tenant was enabled at most a second ago. A tenant created since then is found too."""
-        return tenant_id in self._enabled.get() or self._is_enabled(tenant_id)
+        return tenant_id in self._enabled.get() or self.is_enabled(tenant_id)
 
     def require(self, tenant_id: TenantId) -> None:
         """Raises InvalidKey for a tenant that was disabled or deleted."""
         if not self.has(tenant_id):
             raise InvalidKey("this tenant is disabled")
 
-    def _is_enabled(self, tenant_id: TenantId) -> bool:
+    def is_enabled(self, tenant_id: TenantId) -> bool:
+        """Whether the tenant exists and is enabled now: the links of a disabled one end at once."""
         try:
             return self._registry.find(tenant_id).is_enabled
         except TenantNotFound:

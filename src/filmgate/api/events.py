@@ -17,13 +17,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 
 from filmgate.api.auth import Reader
-from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.schemas import to_job_id
+from filmgate.api.schemas import Video, to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.streams import HeldStream
 from filmgate.api.videos import VideoId
-from filmgate.api.views import to_video
 from filmgate.api.watch import Snapshot, Watch
 from filmgate.jobs import Job, JobState
 from filmgate.scheduling.records import JobEvent
@@ -53,7 +51,7 @@ async def watch_video(request: Request, video_id: VideoId, caller: Reader) -> St
     opening = await services.call(_opening, services, job, _last_event_id(request))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     held = ExitStack()
-    held.enter_context(edge_of(request).watchers.holding(caller.id))
+    held.enter_context(services.edge.watchers.holding(caller.id))
     return HeldStream(_follow(watch, job, opening), held, headers=headers, media_type="text/event-stream")
 
 
@@ -93,7 +91,7 @@ def format_events(services: Services, snapshot: Snapshot) -> str:
 
 
 def _state(name: str, services: Services, job: Job) -> str:
-    data = to_video(services, job).model_dump(mode="json", include=EVENT_FIELDS)
+    data = Video.of(services, job).model_dump(mode="json", include=EVENT_FIELDS)
     now = {"attempt": job.attempt, "reason": None, "at": round(time.time(), 3), "is_replay": False}
     return _message(name, data | now, job.revision)
 

@@ -3,20 +3,24 @@
 import hashlib
 import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fastapi import Request
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 
+from filmgate.api.services import services_of
 from filmgate.api.spool import SpooledUpload
 from filmgate.errors import InvalidField, UploadTooLarge
+from filmgate.tenants.base import Tenant
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+Fields = dict[str, Json]
+Files = dict[str, SpooledUpload]
 
 _KEY = re.compile(r"([^\[\]]+)((?:\[[^\[\]]*\])*)")
 _MAX_DEPTH = 4
@@ -28,120 +32,96 @@ _CHARSETS = (b"", b"utf-8", b"utf8", b"us-ascii")
 
 
 @dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Limits of a body. `on_file` is called before each file is received and may raise."""
-
-    max_form_bytes: int
-    max_body_bytes: int
-    folder: Path | None = None
-    on_file: Callable[[], None] = lambda: None
-
-
-@dataclass(frozen=True, slots=True)
 class Body:
     """The fields of a request, its files, and a digest that is equal for equal requests."""
 
-    fields: dict[str, Json] = field(repr=False)
-    files: dict[str, SpooledUpload] = field(repr=False)
+    fields: Fields = field(repr=False)
+    files: Files = field(repr=False)
     digest: str
 
-    def close(self) -> None:
-        """Delete the files."""
-        for file in self.files.values():
-            file.close()
 
+@asynccontextmanager
+async def reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
+    """The body of the request; its files count as uploads of the tenant and are deleted at the end.
 
-async def read_body(request: Request, limits: BodyLimits) -> Body:
-    """Parse the body. Raises InvalidField and UploadTooLarge; then no file is left."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    files: dict[str, SpooledUpload] = {}
-    if kind == "multipart/form-data":
-        fields, files = await _read_multipart(request, limits)
-    elif kind == "application/x-www-form-urlencoded":
-        fields = await _read_urlencoded(request, limits)
-    elif kind in ("application/json", ""):
-        fields = _read_json(await _read_all(_limited(request, limits.max_form_bytes)))
-    else:
-        raise InvalidField("the body must be application/json or multipart/form-data", option="body")
-    return Body(fields, files, _digest(request.scope["path"], fields, files))
+    Raises InvalidField, UploadTooLarge and RateLimited.
+    """
+    services = services_of(request)
+    with ExitStack() as held:
+
+        def open_spool(option: str) -> SpooledUpload:
+            held.enter_context(services.edge.uploads.holding(tenant.id))
+            return held.enter_context(closing(SpooledUpload(option, services.spool_folder)))
+
+        max_bytes = services.edge.limits.max_form_bytes
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        files: Files = {}
+        if kind == "multipart/form-data":
+            stream = _limited(request, services.settings.max_body_bytes)
+            fields, files = await _read_multipart(request.headers, stream, max_bytes, open_spool)
+        elif kind == "application/x-www-form-urlencoded":
+            fields = await _read_urlencoded(request.headers, _limited(request, max_bytes), max_bytes)
+        elif kind in ("application/json", ""):
+            fields = _read_json(b"".join([chunk async for chunk in _limited(request, max_bytes)]))
+        else:
+            raise InvalidField("the body must be application/json or multipart/form-data", option="body")
+        yield Body(fields, files, _digest(request.scope["path"], fields, files))
 
 
 class _SpoolingParser(MultiPartParser):
     """Writes files to encrypted spools and limits the sum of all text fields."""
 
-    def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None], limits: BodyLimits) -> None:
+    def __init__(
+        self,
+        headers: Headers,
+        stream: AsyncGenerator[bytes, None],
+        max_text_bytes: int,
+        open_spool: Callable[[str], SpooledUpload],
+    ) -> None:
         super().__init__(
-            headers,
-            stream,
-            max_files=_MAX_FILES,
-            max_fields=_MAX_FIELDS,
-            max_part_size=limits.max_form_bytes,
+            headers, stream, max_files=_MAX_FILES, max_fields=_MAX_FIELDS, max_part_size=max_text_bytes
         )
-        self._limits = limits
+        self._open_spool = open_spool
         self._text_bytes = 0
-        self.spools: list[SpooledUpload] = []
 
     def on_headers_finished(self) -> None:
         super().on_headers_finished()
         upload = self._current_part.file
         if upload is not None:
             upload.file.close()
-            self._limits.on_file()
-            spool = SpooledUpload(self._limits.folder)
-            self.spools.append(spool)
-            upload.file = spool  # type: ignore[assignment]
+            upload.file = self._open_spool(self._current_part.field_name)  # type: ignore[assignment]
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self._current_part.file is None:
             self._text_bytes += end - start
-            if self._text_bytes > self._limits.max_form_bytes:
-                raise _too_large(self._limits.max_form_bytes, "text of the form")
+            if self._text_bytes > self.max_part_size:
+                raise _too_large(self.max_part_size, "text of the form")
         super().on_part_data(data, start, end)
 
 
 async def _read_multipart(
-    request: Request, limits: BodyLimits
-) -> tuple[dict[str, Json], dict[str, SpooledUpload]]:
+    headers: Headers,
+    stream: AsyncGenerator[bytes, None],
+    max_text_bytes: int,
+    open_spool: Callable[[str], SpooledUpload],
+) -> tuple[Fields, Files]:
+    """The fields and the files by name; of several files with one name the last one counts."""
     # RFC 7578 defines no charset; some of Python's codecs are not for text.
-    _, options = parse_options_header(request.headers["content-type"])
+    _, options = parse_options_header(headers["content-type"])
     if options.get(b"charset", b"").lower() not in _CHARSETS:
         raise InvalidField("the charset of a multipart body must be utf-8", option="body")
-    parser = _SpoolingParser(request.headers, _limited(request, limits.max_body_bytes), limits)
-    is_parsed = False
     try:
-        form = await parser.parse()
-        texts = [(key, value) for key, value in form.multi_items() if isinstance(value, str)]
-        fields = unbracket(texts)
-        is_parsed = True
+        form = await _SpoolingParser(headers, stream, max_text_bytes, open_spool).parse()
     except (MultiPartException, UnicodeError, KeyError) as exc:
         raise InvalidField("the multipart body is malformed", option="body") from exc
-    finally:
-        if not is_parsed:
-            for spool in parser.spools:
-                spool.close()
-    names = [key for key, value in form.multi_items() if isinstance(value, UploadFile)]
-    return fields, _by_name(names, parser.spools)
+    items = form.multi_items()
+    files = {key: cast("SpooledUpload", value.file) for key, value in items if isinstance(value, UploadFile)}
+    return unbracket([(key, value) for key, value in items if isinstance(value, str)]), files
 
 
-def _by_name(names: list[str], spools: list[SpooledUpload]) -> dict[str, SpooledUpload]:
-    """The files by field name; of several files with one name the last one counts."""
-    files: dict[str, SpooledUpload] = {}
-    # A part that was not finished has a spool and no name: the parser stops at the end of the body.
-    for number, spool in enumerate(spools):
-        replaced = files.pop(names[number], None) if number < len(names) else spool
-        if replaced is not None:
-            replaced.close()
-        if number < len(names):
-            files[names[number]] = spool
-    return files
-
-
-async def _read_urlencoded(request: Request, limits: BodyLimits) -> dict[str, Json]:
-    stream = _limited(request, limits.max_form_bytes)
+async def _read_urlencoded(headers: Headers, stream: AsyncGenerator[bytes, None], max_bytes: int) -> Fields:
     try:
-        form = await FormParser(
-            request.headers, stream, max_fields=_MAX_FIELDS, max_part_size=limits.max_form_bytes
-        ).parse()
+        form = await FormParser(headers, stream, max_fields=_MAX_FIELDS, max_part_size=max_bytes).parse()
     except MultiPartException as exc:
         raise InvalidField(
             f"the form is malformed or has more than {_MAX_FIELDS} fields", option="body"
@@ -149,9 +129,9 @@ async def _read_urlencoded(request: Request, limits: BodyLimits) -> dict[str, Js
     return unbracket([(key, value) for key, value in form.multi_items() if isinstance(value, str)])
 
 
-def unbracket(items: list[tuple[str, str]]) -> dict[str, Json]:
+def unbracket(items: list[tuple[str, str]]) -> Fields:
     """`a[b]=1` becomes {"a": {"b": "1"}}, `a[]=1` becomes {"a": ["1"]}."""
-    tree: dict[str, Json] = {}
+    tree: Fields = {}
     for key, value in items:
         match = _KEY.fullmatch(key)
         if match is None:
@@ -163,7 +143,7 @@ def unbracket(items: list[tuple[str, str]]) -> dict[str, Json]:
     return tree
 
 
-def _insert(tree: dict[str, Json], path: list[str], value: str) -> None:
+def _insert(tree: Fields, path: list[str], value: str) -> None:
     head, *rest = path
     if rest == [""]:
         values = tree.setdefault(head, [])
@@ -182,7 +162,7 @@ def _insert(tree: dict[str, Json], path: list[str], value: str) -> None:
     raise InvalidField("the field occurs twice", option=head[:100])
 
 
-def _read_json(data: bytes) -> dict[str, Json]:
+def _read_json(data: bytes) -> Fields:
     if _has_too_many_commas(data):
         raise _too_many_values()
     try:
@@ -213,10 +193,10 @@ def _too_many_values() -> InvalidField:
     return InvalidField(f"the body has more than {_MAX_FIELDS} values", option="body")
 
 
-def _check_count(tree: dict[str, Json]) -> None:
+def _check_count(tree: Fields) -> None:
     """Limits the values at all depths: validation takes time and memory for each of them."""
     count = 0
-    rest: list[dict[str, Json] | list[Json]] = [tree]
+    rest: list[Fields | list[Json]] = [tree]
     while rest:
         node = rest.pop()
         count += len(node)
@@ -230,15 +210,11 @@ def _refuse_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
 
-def _digest(path: str, fields: dict[str, Json], files: dict[str, SpooledUpload]) -> str:
+def _digest(path: str, fields: Fields, files: Files) -> str:
     """A digest of the content, not of the bytes: a retried multipart body has another boundary."""
     digests = {key: file.sha256 for key, file in files.items()}
     text = json.dumps([path, fields, digests], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-async def _read_all(stream: AsyncGenerator[bytes, None]) -> bytes:
-    return b"".join([chunk async for chunk in stream])
 
 
 async def _limited(request: Request, max_bytes: int) -> AsyncGenerator[bytes, None]:

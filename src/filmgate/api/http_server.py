@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 
 import uvicorn
+from cryptography import x509
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from filmgate.api.auth import is_loopback
-from filmgate.api.certificates import CertificateProtocol
-from filmgate.api.connections import Connections
-from filmgate.api.listener import Listener
+from filmgate.api.connections import Connections, EdgeProtocol, Listener
 from filmgate.errors import SettingsError
 from filmgate.settings import ApiSettings
 from filmgate.telemetry.logs import Log
+from filmgate.telemetry.metrics import CERTIFICATE_EXPIRY
 
 log = Log("api")
 
@@ -39,16 +40,13 @@ def check_exposure(api: ApiSettings) -> None:
 
 def open_server(app: FastAPI, api: ApiSettings, listener: Listener) -> uvicorn.Server:
     """The server of this application, to be run on this listener."""
-    listener.is_flooding = app.state.edge.is_flooding
-    return uvicorn.Server(_uvicorn_config(app, api))
-
-
-def _uvicorn_config(app: FastAPI, api: ApiSettings) -> uvicorn.Config:
-    limits = app.state.edge.limits
-    connections = Connections(app.state.edge, max_connections(limits.max_connections))
-    return uvicorn.Config(
+    edge = app.state.services.edge
+    limits = edge.limits
+    listener.is_flooding = edge.is_flooding
+    connections = Connections(edge, max_connections(limits.max_connections))
+    config = uvicorn.Config(
         app,
-        http=partial(CertificateProtocol, connections),  # type: ignore[arg-type]
+        http=partial(EdgeProtocol, connections),  # type: ignore[arg-type]
         proxy_headers=bool(limits.trusted_proxies),
         forwarded_allow_ips=limits.trusted_proxies,
         ws="none",
@@ -64,6 +62,7 @@ def _uvicorn_config(app: FastAPI, api: ApiSettings) -> uvicorn.Config:
         ssl_ca_certs=api.tls_client_ca or None,
         ssl_cert_reqs=ssl.CERT_REQUIRED if api.tls_client_ca else ssl.CERT_NONE,
     )
+    return uvicorn.Server(config)
 
 
 def max_connections(wanted: int) -> int:
@@ -97,3 +96,13 @@ def listen(api: ApiSettings) -> Listener:
             option="--port",
         ) from exc
     return listener
+
+
+def export_expiry(certificate: Path, registry: CollectorRegistry) -> None:
+    """Export when the server's certificate expires. The file is read at each scrape: it may be renewed."""
+
+    def read_expiry() -> float:
+        first, *_ = x509.load_pem_x509_certificates(certificate.read_bytes())
+        return first.not_valid_after_utc.timestamp()
+
+    CERTIFICATE_EXPIRY.live_gauge(registry).set_function(read_expiry)

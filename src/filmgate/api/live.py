@@ -4,24 +4,23 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
 
 from filmgate.api.auth import Bearer, Reader, actor_of, identify
 from filmgate.api.content import asset_of, serve
-from filmgate.api.disconnects import while_connected
-from filmgate.api.edge import edge_of
 from filmgate.api.openapi import PROBLEMS
-from filmgate.api.schemas import StreamLink, to_job_id
-from filmgate.api.services import Services, call_writing, services_of
+from filmgate.api.schemas import to_job_id
+from filmgate.api.services import Services, services_of
 from filmgate.api.streams import HeldStream
 from filmgate.api.videos import VideoId
+from filmgate.api.waiting import while_connected
 from filmgate.api.watch import EventQueue, Watch
 from filmgate.audit.records import Action, Entry
-from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound, TenantNotFound
+from filmgate.errors import JobActive, JobNotFound, LinkInvalid, ObjectNotFound
 from filmgate.jobs import Job, JobId, JobState
 from filmgate.store.base import ObjectName, live_part
 from filmgate.tenants.base import Scope
@@ -32,6 +31,15 @@ FIRST_FRAGMENT_SECONDS = 300.0
 _POLL_SECONDS = 0.05
 _MAX_AHEAD = 256
 _MP4 = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
+
+
+class StreamLink(BaseModel):
+    """A link to a stream that needs no API key, until `expires_at`."""
+
+    object: Literal["video.stream_link"] = "video.stream_link"
+    id: str
+    url: str
+    expires_at: int
 
 
 async def viewed_job(
@@ -56,11 +64,10 @@ def _find_by_link(services: Services, token: str, job_id: JobId) -> Job:
     claim = services.stream_links.parse(token)
     try:
         job = services.reader.find(claim.tenant_id, job_id)
-        is_enabled = services.tenants.find(claim.tenant_id).is_enabled
-    except (JobNotFound, TenantNotFound) as exc:
+    except JobNotFound as exc:
         raise LinkInvalid("this link is not valid") from exc
     services.stream_links.verify(claim, job_id)
-    if not is_enabled:
+    if not services.enabled.is_enabled(claim.tenant_id):
         raise LinkInvalid("this link is not valid")
     return job
 
@@ -78,7 +85,7 @@ async def link_stream(request: Request, video_id: VideoId, caller: Reader) -> Re
         url = f"/v1/videos/{job.id}/stream?link={issued.token}"
         return StreamLink(id=job.id, url=url, expires_at=issued.expires_at)
 
-    link = await call_writing(request, caller.id, issue)
+    link = await services.call_writing(caller.id, issue)
     return Response(
         link.model_dump_json(), media_type="application/json", headers={"Cache-Control": "no-store"}
     )
@@ -94,59 +101,53 @@ async def stream_video(request: Request, job: Viewed) -> Response:
     services, first = services_of(request), None
     with ExitStack() as held:
         if not job.state.is_final:
-            held.enter_context(edge_of(request).streams.holding(job.tenant_id))
+            held.enter_context(services.edge.streams.holding(job.tenant_id))
             watch: Watch = request.app.state.watch
             job, first = await while_connected(request, _first_fragment(services, watch, job))
         if first is None:
             return await serve(services, request, await services.call(asset_of, services, job, "video"))
         read = Entry(Action.READ, job.id, actor_of(request), details={"part": "stream", "fence": job.fence})
-        await call_writing(request, job.tenant_id, services.audit.record, job.tenant_id, read)
-        headers = {"Cache-Control": "no-store"}
-        fragments = LiveClip(services, job, first).fragments()
+        await services.call_writing(job.tenant_id, services.audit.record, job.tenant_id, read)
+        headers, fragments = {"Cache-Control": "no-store"}, _fragments(services, job, first)
         return HeldStream(fragments, held.pop_all(), headers=headers, media_type="video/mp4")
 
 
-@dataclass(frozen=True, slots=True)
-class LiveClip:
-    """The fragments of one attempt, in order."""
+async def _fragments(services: Services, job: Job, first: bytes) -> AsyncIterator[bytes]:
+    """The fragments of one attempt, in order. Reads ahead of the client: fragments are deleted soon after the
+    clip is published.
+    """
+    ahead: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_AHEAD)
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(_read_ahead(services, job, ahead))
+        yield first
+        while (fragment := await ahead.get()) is not None:
+            yield fragment
+        await reader
 
-    services: Services
-    job: Job
-    first: bytes
 
-    async def fragments(self) -> AsyncIterator[bytes]:
-        """Read ahead of the client: fragments are deleted soon after the clip is published."""
-        ahead: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_AHEAD)
-        async with asyncio.TaskGroup() as group:
-            reader = group.create_task(self._read_ahead(ahead))
-            yield self.first
-            while (fragment := await ahead.get()) is not None:
-                yield fragment
-            await reader
-
-    async def _read_ahead(self, ahead: asyncio.Queue[bytes | None]) -> None:
-        number = 1
-        while True:
-            fragment = await self.services.call(read_fragment, self.services, self.job, number)
-            if fragment is not None:
-                await ahead.put(fragment)
-                number += 1
-                continue
-            job = await self.services.call(self.services.reader.find, self.job.tenant_id, self.job.id)
-            if job.state is not JobState.RUNNING or job.fence != self.job.fence:
-                break
-            await asyncio.sleep(_POLL_SECONDS)
-        # The last fragments may have arrived between the two reads.
-        while fragment := await self.services.call(read_fragment, self.services, self.job, number):
+async def _read_ahead(services: Services, job: Job, ahead: asyncio.Queue[bytes | None]) -> None:
+    number = 1
+    while True:
+        fragment = await services.call(_read_fragment, services, job, number)
+        if fragment is not None:
             await ahead.put(fragment)
             number += 1
-        if job.fence != self.job.fence or job.clip is None or number < (job.clip.fragments or 0):
-            # Close the connection abnormally: a normal end would make half a clip look complete.
-            raise ConnectionAbortedError("the streamed attempt has ended")
-        await ahead.put(None)
+            continue
+        current = await services.call(services.reader.find, job.tenant_id, job.id)
+        if current.state is not JobState.RUNNING or current.fence != job.fence:
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    # The last fragments may have arrived between the two reads.
+    while fragment := await services.call(_read_fragment, services, job, number):
+        await ahead.put(fragment)
+        number += 1
+    if current.fence != job.fence or current.clip is None or number < (current.clip.fragments or 0):
+        # Close the connection abnormally: a normal end would make half a clip look complete.
+        raise ConnectionAbortedError("the streamed attempt has ended")
+    await ahead.put(None)
 
 
-def read_fragment(services: Services, job: Job, number: int) -> bytes | None:
+def _read_fragment(services: Services, job: Job, number: int) -> bytes | None:
     """One fragment of the job's current attempt, None if it does not exist. Raises InvalidKey for a tenant
     that was disabled meanwhile.
     """
@@ -163,7 +164,7 @@ async def _first_fragment(services: Services, watch: Watch, job: Job) -> tuple[J
     deadline = time.monotonic() + FIRST_FRAGMENT_SECONDS
     async with watch.watching(job) as changes:
         while (left := deadline - time.monotonic()) > 0:
-            fragment = await services.call(read_fragment, services, job, 0) if job.fence else None
+            fragment = await services.call(_read_fragment, services, job, 0) if job.fence else None
             if fragment is not None:
                 return job, fragment
             await _wait_for_change(job, changes, left)

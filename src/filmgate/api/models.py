@@ -1,6 +1,7 @@
 """GET /v1/models: the models and their limits."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Literal
 
 from fastapi import APIRouter, Request
@@ -12,7 +13,6 @@ from filmgate.api.services import services_of
 from filmgate.jobs import SourceKind
 from filmgate.models.adapters import AdapterCard
 from filmgate.models.cards import ModelCard, ModelRegistry
-from filmgate.models.limits import Range
 from filmgate.models.quality import levels_of
 
 router = APIRouter(prefix="/v1/models", tags=["models"], responses=PROBLEMS)
@@ -90,7 +90,11 @@ async def list_models(request: Request, caller: Reader) -> ModelList:
     """All models: those in model cards and those that live workers serve."""
     services = services_of(request)
     adapters = services.adapters.visible(caller.id)
-    return ModelList(data=await services.call(_shape_all, services.models, adapters))
+
+    def read() -> list[Model]:
+        return [shape(card, services.models, adapters) for card in services.models.cards]
+
+    return ModelList(data=await services.call(read))
 
 
 @router.get("/{model}")
@@ -101,14 +105,10 @@ async def retrieve_model(request: Request, model: str, caller: Reader) -> Model:
     return await services.call(lambda: shape(services.models.find(model), services.models, adapters))
 
 
-def _shape_all(models: ModelRegistry, adapters: Sequence[AdapterCard]) -> list[Model]:
-    return [shape(card, models, adapters) for card in models.cards]
-
-
 def shape(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard] = ()) -> Model:
     """A model card as JSON, with those of the adapters that belong to it."""
     limits = card.limits
-    size, frames, fps = limits.size, limits.frames, limits.fps.default
+    frames, fps = limits.frames, limits.fps.default
     return Model(
         id=card.name,
         created=card.created,
@@ -117,21 +117,15 @@ def shape(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard
         is_served=models.is_served(card),
         aliases=models.aliases_of(card),
         limits=LimitsShape(
-            size=SizeShape(
-                default=str(size.default),
-                multiple=size.multiple,
-                min_side=size.min_side,
-                max_side=size.max_side,
-                max_pixels=size.max_pixels,
-            ),
+            size=SizeShape(**asdict(limits.size) | {"default": str(limits.size.default)}),
             seconds=RangeShape(
                 default=frames.seconds(frames.default, fps),
                 min=frames.seconds(frames.min, fps),
                 max=frames.seconds(frames.max, fps),
             ),
-            fps=_range(limits.fps),
-            steps=_range(limits.steps),
-            guidance=_range(limits.guidance),
+            fps=RangeShape(**asdict(limits.fps)),
+            steps=RangeShape(**asdict(limits.steps)),
+            guidance=RangeShape(**asdict(limits.guidance)),
             sources=sorted(limits.sources),
         ),
         quality_levels=[
@@ -144,7 +138,3 @@ def shape(card: ModelCard, models: ModelRegistry, adapters: Sequence[AdapterCard
             if each.model == card.name
         ],
     )
-
-
-def _range(values: Range[int] | Range[float]) -> RangeShape:
-    return RangeShape(default=values.default, min=values.min, max=values.max)

@@ -6,11 +6,27 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from pydantic import BaseModel
 
-from filmgate.api.schemas import Form, ProblemBody
+from filmgate.api.schemas import Form
 from filmgate.api.services import services_of
 
 OPENAPI_PATH = "/openapi.json"
+
+
+class ProblemDetail(BaseModel):
+    """An error: `param` names the field, `code` is for programs."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ProblemBody(BaseModel):
+    """The body of every error."""
+
+    error: ProblemDetail
 
 
 def install_document(app: FastAPI) -> None:

@@ -1,6 +1,7 @@
 """What operators see: usage, the queue, live workers and the history of the service."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from math import isfinite
@@ -11,9 +12,9 @@ from pydantic import BaseModel
 
 from filmgate.api.auth import Operator, Reader
 from filmgate.api.openapi import PROBLEMS
+from filmgate.api.schemas import usd_of
 from filmgate.api.services import Services, services_of
 from filmgate.jobs import JobState, Reason, Route, WorkerId
-from filmgate.scheduling.device_history import DeviceSeconds
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, merge
 from filmgate.scheduling.records import DURATION_BOUNDS, EndedJobs, Histogram, JobCount
 from filmgate.tenants.base import Scope, Tenant
@@ -169,8 +170,7 @@ class ServiceStatistics(BaseModel):
 async def retrieve_usage(request: Request, caller: Reader) -> Usage:
     """The caller's tenant, scopes, usage today and quotas."""
     services = services_of(request)
-    usage = await services.call(_usage, services, caller)
-    return Usage(**usage.model_dump(include=set(Usage.model_fields)))
+    return await services.call(_usage, services, caller)
 
 
 @router.get("/v1/queue")
@@ -206,15 +206,11 @@ async def retrieve_statistics(request: Request, _operator: Operator) -> ServiceS
 
 
 def _usage(services: Services, tenant: Tenant) -> TenantUsage:
-    share = tenant.share
     return TenantUsage(
+        **asdict(tenant.share),
         tenant=tenant.id,
         scopes=sorted(tenant.scopes),
         gpu_seconds_today=round(services.reader.usage(tenant.id).gpu_seconds_today, 3),
-        max_gpu_seconds_per_day=share.max_gpu_seconds_per_day,
-        max_queued=share.max_queued,
-        max_running=share.max_running,
-        weight=share.weight,
         is_enabled=tenant.is_enabled,
     )
 
@@ -223,9 +219,9 @@ def _queue(services: Services) -> QueueState:
     backlog, forecast, now = services.reader.backlog(), services.forecast.get(), time.time()
     listed = []
     for job in forecast.snapshot.queued[:_MAX_LISTED_JOBS]:
-        slot = forecast.slots.get(job.job_id) if job.job_id else None
         if job.job_id is None:
             continue
+        slot = forecast.slots.get(job.job_id)
         listed.append(
             QueuedVideo(
                 id=job.job_id,
@@ -251,31 +247,15 @@ def _queue(services: Services) -> QueueState:
 
 
 def _workers(services: Services) -> WorkerList:
-    snapshot = services.forecast.get().snapshot
-    alive = services.reader.backlog().workers
-    running = [job.worker_id for job in snapshot.running]
+    running = Counter(job.worker_id for job in services.forecast.get().snapshot.running)
     return WorkerList(
         data=[
-            LiveWorker(
-                id=worker.worker_id,
-                route=worker.route,
-                models=list(worker.models),
-                device=worker.device,
-                capacity=worker.capacity,
-                running=running.count(worker.worker_id),
-                tenants=list(worker.tenants),
-                is_draining=worker.is_draining,
-                speed=worker.speed,
-                gpu=WorkerGpu(**asdict(worker.gpu)) if worker.gpu is not None else None,
-                device_seconds=_device_times(worker.device_seconds),
+            LiveWorker.model_validate(
+                asdict(worker) | {"id": worker.worker_id, "running": running[worker.worker_id]}
             )
-            for worker in alive
+            for worker in services.reader.backlog().workers
         ]
     )
-
-
-def _device_times(seconds: DeviceSeconds | None) -> DeviceTimes | None:
-    return DeviceTimes(**asdict(seconds)) if seconds is not None else None
 
 
 def _statistics(services: Services) -> ServiceStatistics:
@@ -284,11 +264,7 @@ def _statistics(services: Services) -> ServiceStatistics:
         slo_seconds=services.admission.slo_seconds,
         bounds=list(DURATION_BOUNDS),
         ended=[
-            Ended(
-                **_count(end).model_dump(),
-                reason=end.reason,
-                usd=_usd(end, price),
-            )
+            Ended(**_count(end).model_dump(), reason=end.reason, usd=_usd(end, price))
             for end in _without_versions(statistics.ended)
         ],
         durations=[_durations(histogram) for histogram in _per_model_and_route(statistics.histograms)],
@@ -310,7 +286,7 @@ def _count(group: JobCount | EndedJobs) -> Count:
 def _usd(end: EndedJobs, usd_per_gpu_hour: float) -> float | None:
     if end.route is Route.MANAGED:
         return round(end.provider_usd, 6)
-    return round(end.gpu_seconds / 3600 * usd_per_gpu_hour, 6) if usd_per_gpu_hour else None
+    return usd_of(end.gpu_seconds, usd_per_gpu_hour)
 
 
 def _without_versions(ended: Iterable[EndedJobs]) -> Iterable[EndedJobs]:

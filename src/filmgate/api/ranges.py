@@ -19,10 +19,6 @@ class ByteRange:
         return self.stop - self.start
 
     @property
-    def is_whole(self) -> bool:
-        return self.length == self.size
-
-    @property
     def content_range(self) -> str:
         return f"bytes {self.start}-{self.stop - 1}/{self.size}"
 

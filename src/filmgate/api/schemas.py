@@ -1,7 +1,6 @@
 """Request and response bodies. Numbers in requests may be strings, because forms have only strings."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
 from difflib import get_close_matches
 from typing import Annotated, Literal, TypeVar
 
@@ -9,9 +8,21 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from filmgate.api.forms import Body
-from filmgate.api.spool import SpooledUpload
-from filmgate.errors import InvalidField, JobNotFound, UnsupportedVerb
-from filmgate.jobs import JOB_ID_PATTERN, JobId, Route, RouteReason, ScreeningAction, Size, SourceKind, Stage
+from filmgate.api.services import Services
+from filmgate.errors import InvalidField, JobNotFound, ModelNotFound, UnsupportedVerb
+from filmgate.jobs import (
+    JOB_ID_PATTERN,
+    Job,
+    JobId,
+    JobState,
+    Route,
+    RouteReason,
+    ScreeningAction,
+    Size,
+    SourceKind,
+    Stage,
+    Ticket,
+)
 from filmgate.models.requests import VideoRequest
 from filmgate.settings.wording import in_plain_words
 
@@ -19,6 +30,7 @@ _NUMBER = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d{1,4
 _WHOLE = {"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d{1,18}$"}]}
 Number = Annotated[float, WithJsonSchema(_NUMBER)]
 Whole = Annotated[int, WithJsonSchema(_WHOLE)]
+_REDUCED = "GPU memory ran out, so the clip was decoded in {}, which differs slightly from whole frames"
 
 
 class Form(BaseModel):
@@ -77,39 +89,6 @@ class CreateVideo(Form):
     negative_prompt: str | None = Field(default=None, description="What the clip should not show.")
     input_reference: ImageReference | None = Field(default=None, description="The first frame.")
 
-    def to_request(self, files: Mapping[str, SpooledUpload]) -> VideoRequest:
-        reference = self.input_reference or ImageReference()
-        if reference.file_id is not None:
-            raise UnsupportedVerb(
-                "file ids are not supported; send the image itself", option="input_reference"
-            )
-        if reference.image_url is not None and reference.video_id is not None:
-            raise InvalidField("send image_url or video_id, not both", option="input_reference")
-        fields = self.model_dump(exclude={"input_reference", "size"})
-        size = Size.parse(self.size) if self.size is not None else None
-        image = files.get("input_reference")
-        upload = SpooledImage("input_reference", image) if image is not None else None
-        image_from = to_job_id(reference.video_id) if reference.video_id is not None else None
-        return VideoRequest(
-            **fields, size=size, image=upload, image_url=reference.image_url, image_from=image_from
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledImage:
-    """A reference image that waits on disk until it is decoded."""
-
-    option: str
-    file: SpooledUpload = field(repr=False)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.file.size_bytes
-
-    @property
-    def data(self) -> bytes:
-        return self.file.read()
-
 
 class RemixVideo(Form):
     """POST /v1/videos/{id}/remix."""
@@ -122,6 +101,7 @@ class EditVideo(RemixVideo):
     """POST /v1/videos/edits."""
 
     video: ClipReference | None = Field(default=None, description="The clip to edit.")
+    seed: Whole | None = Field(default=None, description="The seed; absent: that of the source.")
 
 
 class ExtendVideo(EditVideo):
@@ -148,22 +128,28 @@ def parse_form(form: type[F], body: Body) -> F:
         raise _explain(form, exc.errors()[0]) from exc
 
 
+def to_request(body: Body) -> VideoRequest:
+    """The request in the body of POST /v1/videos. Raises UsageError subclasses."""
+    form = parse_form(CreateVideo, body)
+    reference = form.input_reference or ImageReference()
+    if reference.file_id is not None:
+        raise UnsupportedVerb("file ids are not supported; send the image itself", option="input_reference")
+    if reference.image_url is not None and reference.video_id is not None:
+        raise InvalidField("send image_url or video_id, not both", option="input_reference")
+    return VideoRequest(
+        **form.model_dump(exclude={"input_reference", "size"}),
+        size=Size.parse(form.size) if form.size is not None else None,
+        image=body.files.get("input_reference"),
+        image_url=reference.image_url,
+        image_from=to_job_id(reference.video_id) if reference.video_id is not None else None,
+    )
+
+
 def to_job_id(video_id: str) -> JobId:
     """The id as a JobId. Malformed, unknown and foreign ids raise the same JobNotFound."""
     if not JOB_ID_PATTERN.fullmatch(video_id):
         raise JobNotFound("no such video")
     return JobId(video_id)
-
-
-def find_clip(verb: SourceKind, form: EditVideo, body: Body) -> JobId:
-    """The id of the clip to start from. Raises UnsupportedVerb for an upload, InvalidField for none."""
-    if "video" in body.files:
-        raise UnsupportedVerb(
-            f"an uploaded video cannot be used to {verb}; send the id of a video created here"
-        )
-    if form.video is None:
-        raise InvalidField("video is missing; send the id of a video created here", option="video")
-    return JobId(form.video.id)
 
 
 def _explain(form: type[Form], error: ErrorDetails) -> InvalidField:
@@ -193,6 +179,20 @@ class Cost(BaseModel):
     gpu_seconds: float
     is_measured: bool
     usd: float | None
+
+    @classmethod
+    def of(cls, job: Job | Ticket, usd_per_gpu_hour: float) -> "Cost":
+        measured = job.measured if isinstance(job, Job) else None
+        if job.route is Route.MANAGED:
+            return cls(gpu_seconds=0.0, is_measured=measured is not None, usd=job.routing.usd)
+        gpu_seconds = (measured or job.predicted).gpu_seconds
+        usd = usd_of(gpu_seconds, usd_per_gpu_hour)
+        return cls(gpu_seconds=round(gpu_seconds, 3), is_measured=measured is not None, usd=usd)
+
+
+def usd_of(gpu_seconds: float, usd_per_gpu_hour: float) -> float | None:
+    """The price of GPU-seconds; None if `api.usd_per_gpu_hour` is not set."""
+    return round(gpu_seconds / 3600 * usd_per_gpu_hour, 6) if usd_per_gpu_hour else None
 
 
 class StoredImage(BaseModel):
@@ -243,6 +243,86 @@ class Video(BaseModel):
     )
     warnings: list[str] = Field(description="What the clip will not show as the request expects.")
 
+    @classmethod
+    def of(cls, services: Services, job: Job) -> "Video":
+        """The video object of a job. May read the forecast: blocks."""
+        slot = services.forecast.slot(job)
+        is_waiting = job.state is JobState.RUNNING and slot is not None  # it has lost its worker
+        eta = services.forecast.eta_seconds(job, time.time())
+        spec, source = job.spec, job.spec.source
+        completed_at = job.finished_at if job.state is JobState.COMPLETED else None
+        is_remix = source is not None and source.kind is not SourceKind.IMAGE
+        return cls(
+            id=job.id,
+            model=spec.model,
+            status="queued" if is_waiting else status_of(job),
+            progress=_progress_of(job),
+            created_at=int(job.created_at),
+            completed_at=int(completed_at) if completed_at else None,
+            expires_at=int(job.expires_at) if job.expires_at else None,
+            prompt=spec.prompt,
+            remixed_from_video_id=source.job_id if source is not None and is_remix else None,
+            source=source.kind if source is not None else None,
+            input_reference=StoredImage(video_id=job.id) if spec.has_image else None,
+            seconds=f"{_seconds_of(services, job):g}",
+            size=str(spec.clip_size),
+            rendered_size=str(spec.size),
+            quality=spec.quality if job.route is Route.GPU else None,
+            fps=spec.fps,
+            steps=spec.steps,
+            seed=spec.seed,
+            guidance=spec.guidance,
+            lora=spec.lora,
+            pixel_format=spec.pixel_format,
+            negative_prompt=spec.negative_prompt,
+            error=VideoError(code=job.failure.reason, message=job.failure.message) if job.failure else None,
+            stage=job.progress.stage if job.has_started and job.progress and not is_waiting else None,
+            eta_seconds=round(eta, 1) if eta is not None else None,
+            queue_position=slot.position if slot is not None else None,
+            cost=Cost.of(job, services.settings.usd_per_gpu_hour),
+            trace_id=job.trace_id,
+            route=job.route,
+            route_reason=job.routing.reason,
+            screening=job.screening.action,
+            warnings=warnings_of(services, job),
+        )
+
+
+def status_of(job: Job) -> Status:
+    """`queued` until a worker has started: a lease alone is not progress."""
+    match job.state:
+        case JobState.COMPLETED:
+            return "completed"
+        case JobState.FAILED:
+            return "failed"
+        case _:
+            return "in_progress" if job.has_started else "queued"
+
+
+def _progress_of(job: Job) -> int:
+    """Finished work in percent; 100 means that the clip is available."""
+    if job.state is JobState.COMPLETED:
+        return 100
+    return min(int(100 * job.progress.fraction), 99) if job.progress else 0
+
+
+def _seconds_of(services: Services, job: Job) -> float:
+    """The length as requested: 33 frames of a causal model at 16 per second are 2 seconds."""
+    try:
+        frames = services.models.find(job.spec.model).limits.frames
+    except ModelNotFound:
+        return job.spec.seconds
+    return frames.seconds(job.spec.frames, job.spec.fps)
+
+
+def warnings_of(services: Services, job: Job) -> list[str]:
+    """What the clip does not show as the request expects."""
+    reduced = [_REDUCED.format(job.clip.reduced_to)] if job.clip and job.clip.reduced_to else []
+    try:
+        return services.models.find(job.spec.model).warnings(job.spec) + reduced
+    except ModelNotFound:
+        return reduced
+
 
 class VideoPage(BaseModel):
     """Some of a tenant's videos; the next page is `after=last_id`."""
@@ -267,27 +347,3 @@ class PromptDigest(BaseModel):
 
     object: Literal["prompt.digest"] = "prompt.digest"
     prompt_hmac: str
-
-
-class StreamLink(BaseModel):
-    """A link to a stream that needs no API key, until `expires_at`."""
-
-    object: Literal["video.stream_link"] = "video.stream_link"
-    id: str
-    url: str
-    expires_at: int
-
-
-class ProblemDetail(BaseModel):
-    """An error: `param` names the field, `code` is for programs."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ProblemBody(BaseModel):
-    """The body of every error."""
-
-    error: ProblemDetail

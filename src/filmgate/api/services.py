@@ -12,7 +12,7 @@ from typing import ParamSpec, TypeVar
 from fastapi import Request
 
 from filmgate.admission.accept import Admission
-from filmgate.api.edge import SLOW_THREADS, edge_of
+from filmgate.api.edge import SLOW_THREADS, Edge
 from filmgate.api.enabled_tenants import EnabledTenants
 from filmgate.api.stream_links import StreamLinks
 from filmgate.audit.log import AuditLog
@@ -20,17 +20,16 @@ from filmgate.jobs import TenantId
 from filmgate.models.adapters import AdapterRegistry
 from filmgate.models.cards import ModelRegistry
 from filmgate.scheduling.base import JobQueue, JobReader
-from filmgate.scheduling.body_digests import BodyDigests
-from filmgate.scheduling.device_history import DeviceHistory
+from filmgate.scheduling.forecast import LiveForecast
 from filmgate.scheduling.history import History
-from filmgate.scheduling.live_forecast import LiveForecast
+from filmgate.scheduling.idempotency import BodyDigests
 from filmgate.scheduling.workers import WorkerRegistry
-from filmgate.settings import ApiSettings, LimitSettings
+from filmgate.settings import ApiSettings
 from filmgate.slo.report import SloReport
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.tracing import Tracer
 from filmgate.telemetry.untraced import NO_TRACER
-from filmgate.tenants.base import TenantRegistry
+from filmgate.tenants.registry import TenantRegistry
 from filmgate.worker.offboarding import Offboarding
 
 P = ParamSpec("P")
@@ -64,26 +63,31 @@ class Services:
     workers: WorkerRegistry
     slo: SloReport
     history: History
-    device_history: DeviceHistory
     digests: BodyDigests
     adapters: AdapterRegistry
-    limits: LimitSettings = field(default_factory=LimitSettings)
+    edge: Edge
     spool_folder: Path | None = None
     tracer: Tracer = NO_TRACER
     pool: ThreadPoolExecutor = field(default_factory=_pool(THREADS, "api"))
     slow_pool: ThreadPoolExecutor = field(default_factory=_pool(SLOW_THREADS, "api-slow"))
 
     async def call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        loop = asyncio.get_running_loop()
-        # With the context of the request, so that log lines and spans name its trace.
-        run = partial(copy_context().run, work, *args, **kwargs)
-        return await loop.run_in_executor(self.pool, run)
+        return await _run(self.pool, partial(work, *args, **kwargs))
 
     async def call_slowly(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """For work that waits for other servers or child processes. Hold one of `Edge.slow` meanwhile."""
-        loop = asyncio.get_running_loop()
-        run = partial(copy_context().run, work, *args, **kwargs)
-        return await loop.run_in_executor(self.slow_pool, run)
+        return await _run(self.slow_pool, partial(work, *args, **kwargs))
+
+    async def call_writing(
+        self, tenant_id: TenantId, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call what writes to the database, when it is the tenant's turn.
+
+        Writes wait for each other and for the disk. Reads, such as the lookup of every key, must not wait for
+        a thread behind the writes of one tenant.
+        """
+        async with self.edge.writes.hold(tenant_id):
+            return await self.call(work, *args, **kwargs)
 
     def close(self) -> None:
         """Start no more work; running work is not waited for."""
@@ -102,13 +106,6 @@ def services_of(request: Request) -> Services:
     return services
 
 
-async def call_writing(
-    request: Request, tenant_id: TenantId, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs
-) -> R:
-    """Call what writes to the database, when it is the tenant's turn.
-
-    Writes wait for each other and for the disk. Reads, such as the lookup of every key, must not wait for a
-    thread behind the writes of one tenant.
-    """
-    async with edge_of(request).writes.hold(tenant_id):
-        return await services_of(request).call(work, *args, **kwargs)
+async def _run(pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+    """Run with the context of the request, so that log lines and spans name its trace."""
+    return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, work)

@@ -16,12 +16,13 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SpooledUpload:
-    """A file that is written once and then read. Its key exists only in this object.
+    """A file that was sent in the field `option`: written once and then read. Its key exists only here.
 
     The file has no name: it disappears when it is closed and when the process ends.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, option: str, folder: Path | None) -> None:
+        self.option = option
         # The key is used for this file only, so a constant nonce is safe.
         cipher = Cipher(AES(secrets.token_bytes(32)), CTR(bytes(16)))
         self._encryptor, self._decryptor = cipher.encryptor(), cipher.decryptor()
@@ -48,8 +49,9 @@ class SpooledUpload:
     def seek(self, offset: int) -> int:
         return self._file.seek(offset)
 
-    def read(self) -> bytes:
-        """The whole content. May be called once."""
+    @property
+    def data(self) -> bytes:
+        """The whole content. May be read once."""
         try:
             self._file.seek(0)
             return self._decryptor.update(self._file.read())

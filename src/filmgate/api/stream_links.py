@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from filmgate.errors import KeyRefused, LinkInvalid
 from filmgate.jobs import TENANT_ID_PATTERN, JobId, TenantId
-from filmgate.store.keys.cache import DataKeys
-from filmgate.store.keys.sealing import Sealer
+from filmgate.store.keys.data_keys import DataKeys, Sealer
 from filmgate.store.local.links import decode_token, encode_token
 
 

@@ -8,10 +8,9 @@ from pydantic import BaseModel, Field
 
 from filmgate.api.auth import Operator
 from filmgate.api.openapi import PROBLEMS, links
-from filmgate.api.schemas import Form, Status, to_job_id
+from filmgate.api.schemas import Form, Status, status_of, to_job_id
 from filmgate.api.services import Services, services_of
 from filmgate.api.videos import VideoId
-from filmgate.api.views import status_of
 from filmgate.errors import TenantInUse
 from filmgate.jobs import ManagedPolicy, ScreeningAction, Share, TenantId
 from filmgate.tenants.base import IssuedKey, PartialObjective, Scope, Tenant

@@ -1,4 +1,4 @@
-"""What happened when, in the shape of OpenAI's usage API.
+"""Usage over time, in the format of OpenAI's usage API.
 
 GET /v1/usage/videos: ended jobs, latencies and cost. GET /v1/usage/workers: busy and idle devices.
 """
@@ -15,8 +15,7 @@ from filmgate.api.openapi import PROBLEMS
 from filmgate.api.services import Services, services_of
 from filmgate.errors import InvalidField, ScopeMissing
 from filmgate.jobs import Route, TenantId
-from filmgate.scheduling.device_history import DeviceSeconds
-from filmgate.scheduling.history import FINE_SECONDS, GROUPS, KEEP_SECONDS, Ended, Window
+from filmgate.scheduling.history import FINE_SECONDS, GROUPS, KEEP_SECONDS, DeviceSeconds, Ended, Window
 from filmgate.tenants.base import Scope, Tenant
 
 router = APIRouter(tags=["operations"], responses=PROBLEMS)
@@ -183,7 +182,7 @@ async def list_worker_usage(
 
 
 def _read_workers(services: Services, window: Window) -> WorkerUsagePage:
-    found = {each.period: each.seconds for each in services.device_history.read(window)}
+    found = {each.period: each.seconds for each in services.history.read_devices(window)}
     starts = window.starts
     return WorkerUsagePage(
         data=[

@@ -2,17 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
 from filmgate.admission.accept import RequestContext
 from filmgate.api.auth import Creator, Reader, actor_of
-from filmgate.api.disconnects import while_connected
-from filmgate.api.edge import edge_of
-from filmgate.api.forms import Body, BodyLimits, read_body
+from filmgate.api.forms import Body, reading
 from filmgate.api.openapi import PROBLEMS, form_body, links
 from filmgate.api.schemas import (
     CreateVideo,
@@ -25,17 +22,15 @@ from filmgate.api.schemas import (
     RemixVideo,
     Video,
     VideoPage,
-    find_clip,
     parse_form,
     to_job_id,
+    to_request,
 )
-from filmgate.api.services import Services, call_writing, services_of
+from filmgate.api.services import services_of
 from filmgate.api.video_filter import NO_FILTER, VideoFilter
-from filmgate.api.views import poll_after_ms, to_video
-from filmgate.api.waiting import MAX_WAIT_SECONDS, parse_wait, wait_for_end
-from filmgate.audit.records import Actor
+from filmgate.api.waiting import MAX_WAIT_SECONDS, parse_wait, wait_for_end, while_connected
 from filmgate.errors import InvalidField, JobActive, JobNotFound, UnsupportedVerb
-from filmgate.jobs import Idempotency, JobId, SourceKind, TenantId, TraceId
+from filmgate.jobs import Idempotency, SourceKind, TraceId
 from filmgate.models.requests import VideoRequest
 from filmgate.tenants.base import Tenant
 
@@ -61,6 +56,8 @@ _LINKS = links(
     delete="DELETE /v1/videos/{video_id}",
 )
 _DELETE_POLL_SECONDS = 0.1
+_POLLS_PER_JOB = 20
+_POLL_MS = (250, 10_000)
 _MAX_KEY_CHARS = 255
 
 
@@ -70,7 +67,7 @@ _MAX_KEY_CHARS = 255
 async def create_video(request: Request, caller: Creator) -> Response:
     """Create a video. The response is sent when the job is durable."""
     async with reading(request, caller) as body:
-        return await _accept(request, caller, body, parse_form(CreateVideo, body).to_request(body.files))
+        return await _accept(request, caller, body, to_request(body))
 
 
 @router.post("/edits", response_model=Video, openapi_extra=form_body(EditVideo, file="video"))
@@ -130,7 +127,7 @@ async def list_videos(
         cursor = to_job_id(after) if after is not None else None
         chosen = where.to_filter(services.models)
         page = services.reader.page(caller.id, after=cursor, limit=limit, order=order, where=chosen)
-        videos = [to_video(services, job) for job in page.jobs]
+        videos = [Video.of(services, job) for job in page.jobs]
         ids = [video.id for video in videos]
         first, last = (ids[0], ids[-1]) if ids else (None, None)
         return VideoPage(data=videos, first_id=first, last_id=last, has_more=page.has_more)
@@ -151,7 +148,7 @@ async def retrieve_video(
             headers["preference-applied"] = f"wait={seconds}"
 
     def read() -> Video:
-        return to_video(services, services.reader.find(caller.id, job_id))
+        return Video.of(services, services.reader.find(caller.id, job_id))
 
     return _to_response(await services.call(read), headers)
 
@@ -161,9 +158,8 @@ async def remix_video(request: Request, video_id: VideoId, caller: Creator) -> R
     """Render a completed video again with another prompt."""
     async with reading(request, caller) as body:
         form = parse_form(RemixVideo, body)
-        wanted = VideoRequest(
-            form.prompt, quality=form.quality, verb=SourceKind.REMIX, source_id=to_job_id(video_id)
-        )
+        source_id = to_job_id(video_id)
+        wanted = VideoRequest(**form.model_dump(), verb=SourceKind.REMIX, source_id=source_id)
         return await _accept(request, caller, body, wanted)
 
 
@@ -173,40 +169,30 @@ async def cancel_video(request: Request, video_id: VideoId, caller: Creator) -> 
     services, actor = services_of(request), actor_of(request)
 
     def cancel() -> Video:
-        return to_video(services, services.queue.cancel(caller.id, to_job_id(video_id), actor))
+        return Video.of(services, services.queue.cancel(caller.id, to_job_id(video_id), actor))
 
-    return _to_response(await call_writing(request, caller.id, cancel))
+    return _to_response(await services.call_writing(caller.id, cancel))
 
 
 @router.delete("/{video_id}", response_model=DeletedVideo)
 async def delete_video(request: Request, video_id: VideoId, caller: Creator) -> Response:
     """Delete a video and everything stored for it; a running one is cancelled first."""
     services, job_id, actor = services_of(request), to_job_id(video_id), actor_of(request)
-    job = await call_writing(request, caller.id, services.queue.cancel, caller.id, job_id, actor)
+    job = await services.call_writing(caller.id, services.queue.cancel, caller.id, job_id, actor)
     deadline = time.monotonic() + DELETE_WAIT_SECONDS
     while not job.state.is_final:
         if time.monotonic() > deadline:
             raise JobActive("the video is still being cancelled; try again in a moment")
         await asyncio.sleep(_DELETE_POLL_SECONDS)
         job = await services.call(services.reader.find, caller.id, job_id)
-    await call_writing(request, caller.id, _delete, services, caller.id, job_id, actor)
+
+    def delete() -> None:
+        # Objects first: a row without objects can be deleted again, objects without a row are hard to find.
+        services.store.delete(caller.id, job_id)
+        services.queue.remove(caller.id, job_id, actor)
+
+    await services.call_writing(caller.id, delete)
     return _json(DeletedVideo(id=job_id).model_dump_json())
-
-
-@asynccontextmanager
-async def reading(request: Request, tenant: Tenant) -> AsyncIterator[Body]:
-    """The body of the request; its files count as uploads of the tenant and are deleted at the end."""
-    services, uploads = services_of(request), edge_of(request).uploads
-    with ExitStack() as held:
-        limits = BodyLimits(
-            services.limits.max_form_bytes,
-            services.settings.max_body_bytes,
-            services.spool_folder,
-            lambda: held.enter_context(uploads.holding(tenant.id)),
-        )
-        body = await read_body(request, limits)
-        held.callback(body.close)
-        yield body
 
 
 async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoRequest) -> Response:
@@ -216,11 +202,11 @@ async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoReq
     context = RequestContext(tenant, idempotency, trace_id, actor_of(request))
 
     def accept() -> Video:
-        return to_video(services, services.admission.accept(context, wanted))
+        return Video.of(services, services.admission.accept(context, wanted))
 
     if wanted.source_kind is not SourceKind.IMAGE:
-        return _to_response(await call_writing(request, tenant.id, accept))
-    edge = edge_of(request)
+        return _to_response(await services.call_writing(tenant.id, accept))
+    edge = services.edge
     async with AsyncExitStack() as held:
         if wanted.image is None:
             held.enter_context(edge.uploads.holding(tenant.id))
@@ -229,16 +215,16 @@ async def _accept(request: Request, tenant: Tenant, body: Body, wanted: VideoReq
 
 
 def _derive(verb: SourceKind, form: type[EditVideo], body: Body) -> VideoRequest:
+    """The request that starts from the clip of a video created here."""
     parsed = parse_form(form, body)
-    seconds = parsed.seconds if isinstance(parsed, ExtendVideo) else None
-    source_id = to_job_id(find_clip(verb, parsed, body))
-    return VideoRequest(prompt=parsed.prompt, seconds=seconds, verb=verb, source_id=source_id)
-
-
-def _delete(services: Services, tenant_id: TenantId, job_id: JobId, actor: Actor) -> None:
-    # Objects first: a row without objects can be deleted again, objects without a row are hard to find.
-    services.store.delete(tenant_id, job_id)
-    services.queue.remove(tenant_id, job_id, actor)
+    if "video" in body.files:
+        raise UnsupportedVerb(
+            f"an uploaded video cannot be used to {verb}; send the id of a video created here"
+        )
+    if parsed.video is None:
+        raise InvalidField("video is missing; send the id of a video created here", option="video")
+    fields = parsed.model_dump(exclude={"video"})
+    return VideoRequest(**fields, verb=verb, source_id=to_job_id(parsed.video.id))
 
 
 def to_idempotency(request: Request, body: Body) -> Idempotency:
@@ -256,6 +242,12 @@ def _to_response(video: Video, headers: dict[str, str] | None = None) -> Respons
     return _json(
         video.model_dump_json(), {"openai-poll-after-ms": str(poll_after_ms(video)), **(headers or {})}
     )
+
+
+def poll_after_ms(video: Video) -> int:
+    """The polling interval. The SDK uses the first value for the whole job."""
+    low, high = _POLL_MS
+    return min(max(int((video.eta_seconds or 0.0) * 1000 / _POLLS_PER_JOB), low), high)
 
 
 def _json(text: str, headers: dict[str, str] | None = None) -> Response:

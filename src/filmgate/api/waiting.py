@@ -1,15 +1,19 @@
-"""`Prefer: wait=SECONDS` (RFC 7240): a response that is sent when the job ends, or after that time."""
+"""Responses that wait: `Prefer: wait=SECONDS` (RFC 7240), and work that ends when its client leaves."""
 
 import asyncio
 import re
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import TypeVar
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
-from filmgate.api.disconnects import while_connected
-from filmgate.api.edge import edge_of
+from filmgate.api.services import services_of
 from filmgate.api.watch import Watch
 from filmgate.jobs import Job
+
+R = TypeVar("R")
 
 MAX_WAIT_SECONDS = 30
 _WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d+)\"?\s*(?:[,;]|$)", re.IGNORECASE)
@@ -26,7 +30,7 @@ async def wait_for_end(request: Request, job: Job, seconds: int) -> bool:
 
     Raises ClientDisconnect when the client leaves.
     """
-    watchers = edge_of(request).watchers
+    watchers = services_of(request).edge.watchers
     if job.state.is_final or not seconds or not watchers.has_room(job.tenant_id):
         return False
     with watchers.holding(job.tenant_id):
@@ -40,3 +44,25 @@ async def _follow(watch: Watch, job: Job, seconds: int) -> None:
             async with asyncio.timeout(seconds):
                 while not (await events.get()).is_last:
                     pass
+
+
+async def while_connected(request: Request, work: Coroutine[object, object, R]) -> R:
+    """The result of the work. Cancels it and raises ClientDisconnect if the client leaves first.
+
+    The body of the request must have been read, or not be needed.
+    """
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _wait_for_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -32,22 +32,22 @@ class MeasurementReader:
 
 
 def test_without_measurements_the_rates_of_the_card_apply():
-    assert learn(CARD, [], Route.GPU) == CARD.rates
+    assert learn(CARD, []) == CARD.rates
 
 
 def test_many_measurements_outweigh_the_card():
-    rates = learn(CARD, [measured(20.0)] * 100, Route.GPU)
+    rates = learn(CARD, [measured(20.0)] * 100)
     assert predict(SPEC, rates, SPEC.steps).denoise == pytest.approx(20.0, rel=0.05)
 
 
 def test_one_unusual_job_hardly_changes_the_estimate():
-    steady = learn(CARD, [measured(20.0)] * 50, Route.GPU)
-    odd = learn(CARD, [measured(20.0)] * 50 + [measured(2000.0)], Route.GPU)
+    steady = learn(CARD, [measured(20.0)] * 50)
+    odd = learn(CARD, [measured(20.0)] * 50 + [measured(2000.0)])
     assert odd.denoise == pytest.approx(steady.denoise, rel=0.02)
 
 
 def test_measurements_of_another_route_are_ignored():
-    assert learn(CARD, [measured(20.0, route=Route.MANAGED)], Route.GPU) == CARD.rates
+    assert learn(CARD, [measured(20.0, route=Route.MANAGED)]) == CARD.rates
 
 
 def test_work_is_proportional_to_frames_and_steps():
@@ -66,8 +66,8 @@ def test_a_draft_is_predicted_and_learned_by_the_passes_it_computes():
     full = estimator.estimate(long, CARD).denoise
     assert estimator.estimate(draft, CARD).denoise == pytest.approx(share * full)
     assert share < 1
-    learned = learn(CARD, [measured(20.0 * share, spec=draft)] * 5, Route.GPU)
-    assert learned.denoise == pytest.approx(learn(CARD, [measured(20.0, spec=long)] * 5, Route.GPU).denoise)
+    learned = learn(CARD, [measured(20.0 * share, spec=draft)] * 5)
+    assert learned.denoise == pytest.approx(learn(CARD, [measured(20.0, spec=long)] * 5).denoise)
 
 
 def test_the_estimator_reads_measurements_again_after_the_refresh_interval():

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from filmgate.admission.screening import Screener, open_rules
-from filmgate.admission.screening.folding import folded_text, visible_text
-from filmgate.admission.screening.personal import is_card_number, is_iban, personal_data
-from filmgate.admission.screening.rules import read_rules
+from filmgate.admission.screening.classifier import is_card_number, is_iban, personal_data
+from filmgate.admission.screening.terms import folded_text, visible_text
 from filmgate.errors import SettingsError
 from filmgate.jobs import ScreeningAction
 
@@ -215,6 +214,8 @@ def test_words_far_apart_and_numbers_are_no_match(text):
         "[[rules",
     ],
 )
-def test_an_invalid_rules_file_is_a_settings_error(text):
-    with pytest.raises(SettingsError, match=r"mine\.toml"):
-        read_rules(text, "mine.toml")
+def test_an_invalid_rules_file_is_a_settings_error(text, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=r"^mine\.toml"):
+        open_rules(str(file))

@@ -60,7 +60,6 @@ def cpu_seconds(unit, length):
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_the_time_is_linear_in_the_length_of_the_prompt(unit):
-    """S0-55."""
     assert cpu_seconds(unit, 4000) < 10 * cpu_seconds(unit, 1000), "linear: 4 times, quadratic: 16 times"
 
 

@@ -1,16 +1,18 @@
 """Which callers a server process refuses, and how cheaply."""
 
+import asyncio
+
 import pytest
-from prometheus_client import CollectorRegistry
 
 from filmgate.api.edge import Edge
 from filmgate.errors import RateLimited
 from filmgate.jobs import TenantId
 from filmgate.settings import LimitSettings
+from filmgate.tenants.base import Tenant
 
 
 def edge_with(**limits):
-    return Edge(LimitSettings(**limits), CollectorRegistry())
+    return Edge(LimitSettings(**limits))
 
 
 def test_an_address_that_goes_on_after_many_refusals_floods_the_server():
@@ -34,9 +36,17 @@ def test_a_trusted_proxy_never_floods_the_server():
 
 def test_a_tenant_over_its_rate_is_refused_before_its_key_is_looked_up():
     edge = edge_with(tenant_requests_per_second=0.001, tenant_request_burst=1)
-    edge.check_login("192.0.2.1", "fg_key")
-    edge.record_login("192.0.2.1", "fg_key", TenantId("busy"))
-    edge.take_tenant(TenantId("busy"))
+    scope, looked_up = {"client": ("192.0.2.1", 4711)}, []
+
+    async def login(key, name):
+        async def look_up():
+            looked_up.append(key)
+            return Tenant(TenantId(name))
+
+        await edge.login(scope, key, look_up)
+
+    asyncio.run(login("fg_key", "busy"))
     with pytest.raises(RateLimited):
-        edge.check_login("192.0.2.1", "fg_key")
-    edge.check_login("192.0.2.1", "fg_other")
+        asyncio.run(login("fg_key", "busy"))
+    asyncio.run(login("fg_other", "idle"))
+    assert looked_up == ["fg_key", "fg_other"]

@@ -13,14 +13,13 @@ from filmgate.api.watch import Snapshot
 from filmgate.jobs import Job, JobState, Progress, Stage, WorkerId
 from filmgate.models.cards import open_registry
 from filmgate.scheduling.records import JobEvent
-from filmgate.scheduling.rows import first_job
 from filmgate.settings import ApiSettings
-from tests.tickets import PROMPT, make_ticket
+from tests.tickets import PROMPT, make_ticket, queued_job
 
 SECRET = "not for clients"
 SENT_FIELDS = EVENT_FIELDS | {"attempt", "reason", "at", "is_replay"}
 
-QUEUED = first_job(make_ticket(), now=1.0)
+QUEUED = queued_job(make_ticket(), now=1.0)
 RUNNING = replace(
     QUEUED,
     state=JobState.RUNNING,
@@ -37,9 +36,6 @@ class NoForecast:
 
     def eta_seconds(self, _job, _now):
         return 3.0
-
-    def has_lost_worker(self, _job):
-        return False
 
 
 @pytest.fixture
@@ -74,11 +70,7 @@ def test_a_new_field_of_a_job_or_a_video_is_not_sent(services, monkeypatch):
     class WiderVideo(Video):
         note: str = SECRET
 
-    def to_wider_video(services, job):
-        return WiderVideo(**real_to_video(services, job).model_dump())
-
-    real_to_video = events.to_video
-    monkeypatch.setattr(events, "to_video", to_wider_video)
+    monkeypatch.setattr(events, "Video", WiderVideo)
     wider = WiderJob(**{name: getattr(RUNNING, name) for name in Job.__dataclass_fields__})
     text = format_events(services, Snapshot(wider))
     assert "progress" in text

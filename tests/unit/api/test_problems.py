@@ -15,7 +15,7 @@ def subclasses(kind):
 def example(kind):
     if kind is errors.QuotaExceeded:
         return kind("no", quota="max_queued", retry_after_seconds=30)
-    if issubclass(kind, errors.Overloaded | errors.RateLimited):
+    if issubclass(kind, errors.TryAgainLater):
         return kind("no", retry_after_seconds=45.2)
     if kind is errors.PromptRejected:
         return kind("no", option="prompt", rules=("a",))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from filmgate.api.rates import MAX_BUCKETS, Logins, TokenBuckets, to_address_key
+from filmgate.api.edge import MAX_BUCKETS, Logins, TokenBuckets, to_address_key
 from filmgate.jobs import TenantId
 
 

@@ -1,26 +1,28 @@
 """Shares of tenants: counts of open things, and turns for slow work."""
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
-from filmgate.api.shares import FairSlots, OpenCount
+from filmgate.api.edge import FairSlots, OpenCount
 from filmgate.errors import RateLimited
 
 
 def test_a_count_is_limited_per_tenant_and_in_all():
     refused = []
     count = OpenCount("streams", 2, 3, refused.append)
-    count.enter("a")
-    with count.holding("a"), pytest.raises(RateLimited, match="this tenant has 2"):
-        count.enter("a")
-    count.enter("b")
-    count.enter("c")
-    with pytest.raises(RateLimited, match="the service has 3"):
-        count.enter("d")
-    count.leave("a")
-    count.enter("d")
-    assert (count.total, refused) == (3, ["streams", "streams"])
+    with ExitStack() as held:
+        with count.holding("a"):
+            with count.holding("a"), pytest.raises(RateLimited, match="this tenant has 2"):
+                held.enter_context(count.holding("a"))
+            held.enter_context(count.holding("b"))
+            held.enter_context(count.holding("c"))
+            with pytest.raises(RateLimited, match="the service has 3"):
+                held.enter_context(count.holding("d"))
+        held.enter_context(count.holding("d"))
+        assert (count.total, refused) == (3, ["streams", "streams"])
+    assert count.total == 0
 
 
 def test_a_free_slot_goes_to_the_tenant_with_the_fewest():

@@ -8,7 +8,7 @@ from filmgate.api.stream_links import StreamLinks
 from filmgate.errors import KeyRefused, LinkInvalid
 from filmgate.jobs import TenantId, new_job_id
 from filmgate.store.keys.base import DataKey
-from filmgate.store.keys.cache import DataKeys
+from filmgate.store.keys.data_keys import DataKeys
 from filmgate.store.local.links import decode_token, encode_token
 
 ACME, RIVAL = TenantId("acme"), TenantId("rival")

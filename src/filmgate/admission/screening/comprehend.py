@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from filmgate.admission.screening.base import Label
-from filmgate.aws.clients import ClientOptions, Endpoint, open_comprehend
+from filmgate.aws.clients import ClientOptions, Endpoint, open_client
 from filmgate.aws.errors import AwsFailure, aws_errors
 from filmgate.errors import ClassifierUnavailable
 from filmgate.settings import ClassifierSettings
@@ -34,7 +34,7 @@ class ComprehendClassifier:
         endpoint = Endpoint(settings.region, settings.endpoint, "classifier.region")
         # One attempt: a second one would end after the time limit.
         options = ClientOptions(settings.timeout_seconds, settings.timeout_seconds, max_attempts=1)
-        return cls(open_comprehend(endpoint, options), settings.threshold)
+        return cls(open_client("comprehend", endpoint, options), settings.threshold)
 
     @property
     def name(self) -> str:

@@ -18,8 +18,10 @@ from filmgate.jobs import ScreeningAction
 _OPTION = "admission.rules_file"
 
 
-class _Category(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class Category(BaseModel):
+    """The action of a category; tenants may override it unless `is_fixed`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     action: ScreeningAction
     is_fixed: bool = False
@@ -38,18 +40,10 @@ class _Rule(BaseModel):
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    categories: dict[str, _Category] = {}
+    categories: dict[str, Category] = {}
     rules: list[_Rule] = []
     extend: dict[str, list[list[str]]] = {}  # more words for the lists of a rule in another file
     unsplit: list[str] = []  # words whose parts are ordinary words
-
-
-@dataclass(frozen=True, slots=True)
-class Category:
-    """The action of a category; tenants may override it unless `is_fixed`."""
-
-    action: ScreeningAction
-    is_fixed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +78,10 @@ class RuleSet:
 
 # Categories of checks in code; a file may override their actions.
 _BUILT_IN = {
-    "payment_data": Category(ScreeningAction.REJECT),
-    "contact_data": Category(ScreeningAction.FLAG),
-    "obfuscation": Category(ScreeningAction.FLAG),
-    "unscreened": Category(ScreeningAction.FLAG),
+    "payment_data": Category(action=ScreeningAction.REJECT),
+    "contact_data": Category(action=ScreeningAction.FLAG),
+    "obfuscation": Category(action=ScreeningAction.FLAG),
+    "unscreened": Category(action=ScreeningAction.FLAG),
 }
 
 
@@ -108,11 +102,6 @@ def _toml_files(folder: Path | Traversable) -> list[Path | Traversable]:
     return sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
 
 
-def read_rules(text: str, source: str) -> RuleSet:
-    """The rules of one TOML document."""
-    return _merge({source: _parse(text, source)})
-
-
 def _parse(text: str, source: str) -> _File:
     try:
         return _File.model_validate(tomllib.loads(text))
@@ -126,8 +115,7 @@ def _merge(documents: dict[str, _File]) -> RuleSet:
     unsplit = {word for document in documents.values() for word in document.unsplit}
     more: dict[str, list[list[list[str]]]] = {}
     for document in documents.values():
-        for name, entry in document.categories.items():
-            categories[name] = Category(entry.action, entry.is_fixed)
+        categories |= document.categories
         for rule_id, lists in document.extend.items():
             more.setdefault(rule_id, []).append(lists)
     rules = tuple(

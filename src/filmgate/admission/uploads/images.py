@@ -6,26 +6,18 @@ result is a new PNG without metadata.
 
 import subprocess
 import sys
-from dataclasses import dataclass
 
 from filmgate.errors import ImageRefused, UploadTooLarge
 from filmgate.models.requests import UploadedFile
 from filmgate.settings import AdmissionSettings
 
 MEDIA_TYPE = "image/png"
+REFUSED = 3  # exit code of the child
 _SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"RIFF")
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A valid image: PNG, RGB, upright, without metadata."""
-
-    data: bytes
-    media_type: str = MEDIA_TYPE
-
-
-def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> Picture:
-    """Decode the upload and encode it again. Raises UploadTooLarge and ImageRefused."""
+def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> bytes:
+    """The upload as a PNG: RGB, upright, without metadata. Raises UploadTooLarge and ImageRefused."""
     if upload.size_bytes > settings.image_max_bytes:
         raise UploadTooLarge(
             f"the image has {upload.size_bytes} bytes; the limit is {settings.image_max_bytes}",
@@ -54,11 +46,8 @@ def clean_image(upload: UploadedFile, settings: AdmissionSettings) -> Picture:
     except subprocess.TimeoutExpired as exc:
         raise ImageRefused("decoding the image timed out", option=upload.option) from exc
     if done.returncode == 0:
-        return Picture(done.stdout)
+        return done.stdout
     reason = done.stderr.decode("utf-8", "replace").strip()
     if done.returncode == REFUSED:
         raise ImageRefused(reason, option=upload.option)
     raise ImageRefused("the image cannot be decoded", option=upload.option)
-
-
-REFUSED = 3

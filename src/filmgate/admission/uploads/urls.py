@@ -10,11 +10,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 from urllib.parse import urljoin, urlsplit
 
 from filmgate.errors import AddressRefused, UploadTooLarge
@@ -58,7 +57,7 @@ def fetch(
         answer = _get(hop, address, deadline, limits.max_bytes)
         if isinstance(answer, bytes):
             return Upload(OPTION, answer)
-        url = urljoin(url, answer.location)
+        url = urljoin(url, answer)
     raise AddressRefused(f"more than {limits.max_redirects} redirects", option=OPTION)
 
 
@@ -123,11 +122,6 @@ class _Hop:
         return cls(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], target)
 
 
-@dataclass(frozen=True, slots=True)
-class _Redirect:
-    location: str
-
-
 def _public_address(
     hop: _Hop, resolve: Resolver, is_allowed: Callable[[Address], bool], deadline: float
 ) -> Address:
@@ -161,33 +155,31 @@ def _resolve_in_time(hop: _Hop, resolve: Resolver, deadline: float) -> list[Addr
     return found[0]
 
 
-class _Alarm:
-    """Shuts a socket down at a deadline, whichever part of the response is being read then."""
+@contextmanager
+def _alarm(sock: socket.socket, deadline: float) -> Iterator[threading.Event]:
+    """Shuts the socket down at a deadline, whichever part of the response is being read then, and sets the
+    event. Closes the socket at the end.
+    """
+    has_rung = threading.Event()
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._sock = sock
-        self._timer = threading.Timer(max(0.0, deadline - time.monotonic()), self._ring)
-        self._timer.daemon = True
-        self.has_rung = False
-
-    def __enter__(self) -> Self:
-        self._timer.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        self._timer.join()
-        self._sock.close()
-
-    def _ring(self) -> None:
-        self.has_rung = True
+    def ring() -> None:
+        has_rung.set()
         with suppress(OSError):  # the server has closed the connection already
-            self._sock.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), ring)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield has_rung
+    finally:
+        timer.cancel()
+        timer.join()
+        sock.close()
 
 
-def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes | _Redirect:
+def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes | str:
+    """The body of the response, or the location of a redirect."""
     try:
         plain = socket.create_connection((str(address), hop.port), timeout=_left(deadline))
     except TimeoutError as exc:
@@ -195,21 +187,21 @@ def _get(hop: _Hop, address: Address, deadline: float, max_bytes: int) -> bytes 
     except OSError as exc:
         raise AddressRefused("the host cannot be reached", option=OPTION) from exc
     # The alarm holds its own descriptor of the connection: wrapping a socket for TLS closes the plain one.
-    with _Alarm(plain.dup(), deadline) as alarm:
+    with _alarm(plain.dup(), deadline) as has_rung:
         try:
             answer = _request(hop, plain, max_bytes)
         except (OSError, http.client.HTTPException, ValueError) as exc:
             # The timeout of the socket is as long as the alarm, and either can be first.
-            if alarm.has_rung or isinstance(exc, TimeoutError):
+            if has_rung.is_set() or isinstance(exc, TimeoutError):
                 raise _timed_out() from exc
             raise AddressRefused("the URL could not be fetched", option=OPTION) from exc
     # After the alarm a cut response can look complete.
-    if alarm.has_rung:
+    if has_rung.is_set():
         raise _timed_out()
     return answer
 
 
-def _request(hop: _Hop, plain: socket.socket, max_bytes: int) -> bytes | _Redirect:
+def _request(hop: _Hop, plain: socket.socket, max_bytes: int) -> bytes | str:
     """One request on a connection to the checked address; TLS and the Host header have the host name."""
     connection = http.client.HTTPConnection(hop.host, hop.port)
     connection.sock = plain
@@ -221,7 +213,7 @@ def _request(hop: _Hop, plain: socket.socket, max_bytes: int) -> bytes | _Redire
         response = connection.getresponse()
         location = response.getheader("Location")
         if response.status in _REDIRECTS and location:
-            return _Redirect(location)
+            return location
         if response.status != 200:
             raise AddressRefused(f"the host returned HTTP {response.status}", option=OPTION)
         return _body(response, max_bytes)
