@@ -8,11 +8,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -23,14 +22,14 @@ from filmgate.jobs import WorkerId
 from filmgate.models.cards import ModelCard
 from filmgate.providers.base import Provider
 from filmgate.providers.breaker import Breaker
-from filmgate.providers.invocations import open_invocations
+from filmgate.providers.invocations import SqlInvocations
 from filmgate.providers.managed.download import ClipDownloader
 from filmgate.providers.managed.guarded import GuardedProvider
 from filmgate.providers.managed.provider_job import ManagedServices
 from filmgate.providers.managed.worker import ManagedWorker
 from filmgate.scheduling import open_queue
 from filmgate.scheduling.base import JobQueue, read_tenants
-from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry, WorkerStatus
+from filmgate.scheduling.workers import HEARTBEAT_SECONDS, WorkerRegistry
 from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
@@ -42,35 +41,21 @@ from filmgate.telemetry.metrics import WORKER_INFO
 from filmgate.telemetry.periodic import Periodic
 from filmgate.telemetry.tracing import Tracer, open_tracer
 from filmgate.telemetry.untraced import NO_TRACER
-from filmgate.tenants import open_tenants
-from filmgate.worker.base import ChecksItself, Describes, Runner
+from filmgate.tenants.registry import TenantRegistry
+from filmgate.worker.base import ChecksItself, Runner
 from filmgate.worker.health import GPU_PARTS, MANAGED_PARTS, WorkerHealth, WorkerTelemetry
 from filmgate.worker.interruption import read_instance_id, watched_interruptions
 from filmgate.worker.loop import Worker
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.publisher import Publisher
 from filmgate.worker.starts import StartRecorder
-from filmgate.worker.tracing import GpuHistory, NoGpuHistory, StartUp, WorkerTracing
+from filmgate.worker.tracing import GpuReadings, StartUp, WorkerTracing
 
 _READY_CHECK_SECONDS = 0.5
 # How long after the announced time an interrupted instance may still run.
 _INTERRUPTED_SECONDS = 300.0
 # How long the jobs of a broken GPU may take to be handed back.
 _BROKEN_SECONDS = 20.0
-
-
-class Drainable(Protocol):
-    """A worker of either route."""
-
-    @property
-    def status(self) -> WorkerStatus: ...
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    def run(self) -> None: ...
-
-    def drain(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,43 +82,37 @@ def run_worker(
     `make_runner` records.
     The runner is made last: it needs seconds and a GPU, and wrong settings should cost neither.
     """
-    configure_logs()
-    health, registry = WorkerHealth(GPU_PARTS, on_ready), new_registry()
-    health.export(registry)
-    with (
-        opened_services(settings, "worker") as services,
-        running_management(settings.management, registry, health.readiness()),
-        writing_emf(registry, settings.management.cloudwatch_seconds),
-    ):
+    health = WorkerHealth(GPU_PARTS)
+    health.on_ready(on_ready)
+    with _opened_process(settings, "worker", health) as (services, registry):
         starts = StartRecorder(services.database)
         metrics = WorkerMetrics(registry, starts.record_load)
         runner = make_runner(RunnerParts(services.database, metrics, registry))
         instance_id = read_instance_id(settings.worker) or socket.gethostname()
+        tracing = WorkerTracing(services.tracer, instance_id, _gpu_of(runner), start_up or StartUp())
         worker = Worker(
             worker_id=new_worker_id(),
             runner=runner,
             queue=services.queue,
             store=services.store,
             settings=settings.worker,
-            telemetry=WorkerTelemetry(health, metrics),
-            tracing=WorkerTracing(services.tracer, instance_id, _gpu_of(runner), start_up or StartUp()),
+            telemetry=WorkerTelemetry(health, metrics, tracing),
         )
         status = worker.status
         metrics.identify(status.worker_id, status.route, status.device, _gpu_of(runner).uuid or "")
         health.on_ready(lambda: starts.record_cold_start(runner, metrics))
-        read_cards = runner.cards if isinstance(runner, Describes) else tuple
         stop = Stop()
         with (
             runner.watched(partial(abandon, worker)) if isinstance(runner, ChecksItself) else nullcontext(),
             watched_interruptions(settings.worker, worker.drain) as watch,
         ):
-            work_until_drained(services, worker, stop, read_cards)
+            work_until_drained(services, worker, stop, runner.cards)
             if watch is not None and watch.interrupted_at is not None:
                 wait_for_signal(stop, watch.interrupted_at + _INTERRUPTED_SECONDS)
 
 
-def _gpu_of(runner: Runner) -> GpuHistory:
-    return runner.gpu if isinstance(runner, ChecksItself) else NoGpuHistory()
+def _gpu_of(runner: Runner) -> GpuReadings:
+    return runner.gpu if isinstance(runner, ChecksItself) else GpuReadings()
 
 
 def abandon(worker: Worker, error: DeviceBroken) -> None:
@@ -149,18 +128,28 @@ def abandon(worker: Worker, error: DeviceBroken) -> None:
 
 def run_managed_worker(settings: Settings, models: tuple[str, ...], provider: Provider) -> None:
     """Let the provider render jobs until SIGTERM or SIGINT; a second signal ends the process at once."""
-    configure_logs()
-    health, registry = WorkerHealth(MANAGED_PARTS), new_registry()
-    health.export(registry)
-    with (
-        opened_services(settings, "managed-worker") as services,
-        running_management(settings.management, registry, health.readiness()),
-        writing_emf(registry, settings.management.cloudwatch_seconds),
-    ):
+    health = WorkerHealth(MANAGED_PARTS)
+    with _opened_process(settings, "managed-worker", health) as (services, registry):
         worker = build_managed_worker(services, settings, models, provider, health)
         status = worker.status
         WORKER_INFO.live_gauge(registry).labels(status.worker_id, status.route, status.device, "").set(1)
         work_until_drained(services, worker, Stop())
+
+
+@contextmanager
+def _opened_process(
+    settings: Settings, service: str, health: WorkerHealth
+) -> Iterator[tuple["WorkerServices", CollectorRegistry]]:
+    """The logs, the services and the management port of a worker process."""
+    configure_logs()
+    registry = new_registry()
+    health.export(registry)
+    with (
+        opened_services(settings, service) as services,
+        running_management(settings.management, registry, health.readiness()),
+        writing_emf(registry, settings.management.cloudwatch_seconds),
+    ):
+        yield services, registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,54 +170,55 @@ def opened_services(settings: Settings, service: str = "worker") -> Iterator[Wor
             "must be at most half of queue.lease_seconds, or leases expire between two heartbeats",
             option="worker.heartbeat_seconds",
         )
-    tracer = open_tracer(settings.traces, service)
-    database = open_database(settings.queue, settings.data)
-    keys = open_keys(settings.store, settings.data)
-    store = open_store(settings.store, settings.data, keys)
-    site = Site(database, {"store.url": store.identity, "store.keyring": keys.identity})
-    price = settings.api.usd_per_gpu_hour
-    queue = open_queue(database, keys, settings.queue, site.may_lease, price)
-    try:
-        site.require()
-        for tenant_id in read_tenants(settings.worker):
-            open_tenants(database).find(tenant_id)  # a misspelt name would lease nothing, silently
-        yield WorkerServices(database, queue, store, tracer)
-    finally:
-        tracer.close()
-        queue.close()
-        database.close()
+    with (
+        closing(open_tracer(settings.traces, service)) as tracer,
+        closing(open_database(settings.queue, settings.data)) as database,
+    ):
+        keys = open_keys(settings.store, settings.data)
+        store = open_store(settings.store, settings.data, keys)
+        site = Site(database, {"store.url": store.identity, "store.keyring": keys.identity})
+        price = settings.api.usd_per_gpu_hour
+        with closing(open_queue(database, keys, settings.queue, site.may_lease, price)) as queue:
+            site.require()
+            for tenant_id in read_tenants(settings.worker):
+                TenantRegistry(database).find(tenant_id)  # a misspelt name would lease nothing, silently
+            yield WorkerServices(database, queue, store, tracer)
 
 
 @dataclass(slots=True)
-class Announcement:
-    """What the heartbeats of a worker learned."""
+class Stop:
+    """Who has asked this process to stop working: a signal, or an operator who drained the worker."""
 
-    is_drain_requested: bool = False
+    is_signalled: bool = False
+    is_drained_by_operator: bool = False
 
 
 @contextmanager
 def announced(
-    services: WorkerServices, worker: Drainable, read_cards: Callable[[], tuple[ModelCard, ...]] = tuple
-) -> Iterator[Announcement]:
+    services: WorkerServices,
+    worker: Worker | ManagedWorker,
+    stop: Stop,
+    read_cards: Callable[[], tuple[ModelCard, ...]],
+) -> Iterator[None]:
     """Announce the worker with heartbeats, from the moment it is ready until the block ends.
 
     A worker that an operator drains (`POST /v1/workers/{id}/drain`) learns it from a heartbeat.
     """
-    registry, next_at, announcement = WorkerRegistry(services.database), 0.0, Announcement()
+    registry, next_at = WorkerRegistry(services.database), 0.0
 
     def announce() -> None:
         nonlocal next_at
         if worker.is_ready and time.monotonic() >= next_at:
             is_asked = registry.heartbeat(worker.status, read_cards())
-            if is_asked and not announcement.is_drain_requested:
-                announcement.is_drain_requested = True
+            if is_asked and not stop.is_drained_by_operator:
+                stop.is_drained_by_operator = True
                 Log("worker").info("an operator drains this worker", worker_id=worker.status.worker_id)
                 worker.drain()
             next_at = time.monotonic() + HEARTBEAT_SECONDS
 
     try:
         with Periodic("worker heartbeat", announce, _READY_CHECK_SECONDS):
-            yield announcement
+            yield
     finally:
         # A worker that does not leave is forgotten after the timeout.
         with suppress(QueueUnavailable):
@@ -243,15 +233,14 @@ def build_managed_worker(
     health: WorkerHealth | None = None,
 ) -> ManagedWorker:
     """The worker of the managed route."""
-    publisher = Publisher(services.queue, services.store, settings.worker)
-    tenants = open_tenants(services.database)
+    tenants = TenantRegistry(services.database)
     managed = ManagedServices(
         provider=provider,
-        invocations=open_invocations(services.database),
+        invocations=SqlInvocations(services.database),
         guarded=GuardedProvider(Breaker(services.database, provider.name, settings.routing)),
         store=services.store,
-        publisher=publisher,
-        downloader=ClipDownloader(provider, services.store, publisher),
+        publisher=Publisher(services.queue, services.store),
+        downloader=ClipDownloader(provider, services.store, settings.worker.store_retry_seconds),
         policy_of=lambda tenant_id: tenants.find(tenant_id).managed,
         settings=settings.provider,
         tracing=WorkerTracing(services.tracer, socket.gethostname()),
@@ -260,38 +249,28 @@ def build_managed_worker(
     return ManagedWorker(new_worker_id(), models, services.queue, managed, sections, health)
 
 
-@dataclass(slots=True)
-class Stop:
-    """Whether a signal has asked this process to end."""
-
-    is_requested: bool = False
-
-
 def work_until_drained(
     services: WorkerServices,
-    worker: Drainable,
+    worker: Worker | ManagedWorker,
     stop: Stop,
     read_cards: Callable[[], tuple[ModelCard, ...]] = tuple,
 ) -> None:
-    """Announce the worker and run it. One that an operator drained stays idle until a signal."""
-    with announced(services, worker, read_cards) as announcement:
-        run_until_drained(worker, stop)
-    if announcement.is_drain_requested:
-        wait_for_signal(stop)
+    """Announce the worker and run it. The first signal drains it, the second ends the process.
 
-
-def run_until_drained(worker: Drainable, stop: Stop | None = None) -> None:
-    """The first signal drains the worker, the second ends the process."""
-    stopping = stop or Stop()
+    A worker that an operator drained stays idle until a signal.
+    """
 
     def drain(number: int, _frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        stopping.is_requested = True
+        stop.is_signalled = True
         worker.drain()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, drain)
-    worker.run()
+    with announced(services, worker, stop, read_cards):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, drain)
+        worker.run()
+    if stop.is_drained_by_operator:
+        wait_for_signal(stop)
 
 
 def wait_for_signal(stop: Stop, ends_at: float = math.inf) -> None:
@@ -299,7 +278,7 @@ def wait_for_signal(stop: Stop, ends_at: float = math.inf) -> None:
 
     An instance that was stopped instead of terminated runs again after `ends_at`; then the worker ends.
     """
-    while not stop.is_requested and time.time() < ends_at:
+    while not stop.is_signalled and time.time() < ends_at:
         time.sleep(_READY_CHECK_SECONDS)
 
 

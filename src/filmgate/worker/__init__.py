@@ -1,1 +1,1 @@
-"""Room 4: lease, render, store, acknowledge. `base` has the Runner protocol."""
+"""Room 4: lease, render, upload, complete. `base` has the Runner protocol."""

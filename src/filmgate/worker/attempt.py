@@ -1,17 +1,28 @@
-"""One attempt at a job, on its own thread: stores the outputs of the runner as they appear."""
+"""One attempt at a job, on its own thread: stores the outputs of the runner as they appear, then the clip."""
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
-from filmgate.errors import EncodeError, KeyRefused, KeyringUnavailable, ObjectNotFound, StoreUnavailable
-from filmgate.jobs import Job, Lease, Progress, Stage, StageSeconds, StillKind
+from filmgate.errors import (
+    EncodeError,
+    FilmgateError,
+    KeyRefused,
+    KeyringUnavailable,
+    ObjectNotFound,
+    StoreUnavailable,
+)
+from filmgate.jobs import Clip, Job, Lease, Progress, Stage, StageSeconds, StillKind
 from filmgate.store.base import (
     CHECKPOINT_PART,
     ObjectName,
     ObjectStore,
+    StoredObject,
     clip_part,
     live_part,
     picture_part,
@@ -28,10 +39,45 @@ from filmgate.worker.base import (
     Step,
     Still,
 )
-from filmgate.worker.early_upload import EarlyUpload
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.tracing import AttemptTrace
 from filmgate.worker.turns import DeviceTurn
+
+_T = TypeVar("_T")
+_MAX_PAUSE_SECONDS = 15.0
+
+
+class EarlyUpload:
+    """Uploads a clip while it is encoded, on its own thread: little is left to send after the last frame.
+
+    Best effort: the ClipSource can be uploaded instead.
+    """
+
+    def __init__(self, store: ObjectStore, name: ObjectName, clip: EarlyClip, log: Log) -> None:
+        self._log = log
+        self._clip = clip
+        pool = ThreadPoolExecutor(1, thread_name_prefix="early-upload")
+        self._future: Future[StoredObject] | None = pool.submit(
+            store.put, name, clip.open_body(), late_head=clip.read_head, head_bytes=clip.head_bytes
+        )
+        pool.shutdown(wait=False)
+
+    def cancel(self) -> None:
+        """Cancel the clip and wait for the upload to stop. An object already stored stays. Idempotent."""
+        self._clip.cancel()
+        if self._future is not None:
+            wait([self._future])
+
+    def take(self) -> StoredObject | None:
+        """Wait for the upload and return the object, or None if it failed. A second call returns None."""
+        future, self._future = self._future, None
+        if future is None:
+            return None
+        try:
+            return future.result()
+        except FilmgateError as exc:
+            self._log.warning("early upload failed; uploading the finished clip", error=exc)
+            return None
 
 
 @dataclass(slots=True)
@@ -56,31 +102,8 @@ class StageTimer:
         self.stage, self._since = stage, now
 
 
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """A rendered job before its upload. The rest of the work needs no GPU."""
-
-    lease: Lease
-    heartbeat: Heartbeat
-    clip: ClipSource
-    timer: StageTimer
-    stills: dict[StillKind, bytes]
-    early: EarlyUpload | None = None
-    fragments: int = 0
-
-    @property
-    def trace(self) -> AttemptTrace:
-        return self.timer.trace
-
-    def close(self) -> None:
-        """Stop the early upload if it still runs, and free the clip. Idempotent."""
-        if self.early is not None:
-            self.early.cancel()
-        self.clip.close()
-
-
 class Attempt:
-    """Renders one lease.
+    """One attempt at a leased job: renders it, then uploads the clip, which needs no GPU.
 
     Fragments, previews, the latents checkpoint and the early upload are best effort. If the store rejects
     them, the job loses live playback or repeats some work, but it does not fail.
@@ -95,12 +118,13 @@ class Attempt:
         log: Log,
         trace: AttemptTrace,
     ) -> None:
-        self._lease = lease
-        self._heartbeat = heartbeat
-        self._turn = turn
+        self.lease = lease
+        self.heartbeat = heartbeat
+        self.turn = turn
+        self.log = log
+        self.trace = trace
+        self.timer = StageTimer(trace)
         self._store = store
-        self._log = log
-        self._timer = StageTimer(trace)
         self._encoding_since = 0.0
         self._stills: dict[StillKind, bytes] = {}
         self._early: EarlyUpload | None = None
@@ -108,45 +132,47 @@ class Attempt:
         self._fragments = 0
         self._is_live = True
 
-    def render(self, runner: Runner) -> Rendering:
+    def render(self, runner: Runner) -> None:
         """Pull all outputs of the runner. The turn's `check` runs between outputs and raises to stop."""
         try:
-            clip = self._pull(runner)
+            self._pull(runner)
         except BaseException as exc:
-            self._timer.open(None, error=exc)
-            if self._early is not None:
-                self._early.cancel()
-            if self._clip is not None:
-                self._clip.close()
+            self._close(exc)
             raise
         # After it left the device, the job only encodes, beside the next one.
-        self._timer.open(None, self._turn.left_at)
-        return Rendering(
-            self._lease,
-            self._heartbeat,
-            clip,
-            self._timer,
-            self._stills,
-            self._early,
-            fragments=self._fragments,
-        )
+        self.turn.leave()
+        self.timer.open(None, self.turn.left_at)
 
-    def _pull(self, runner: Runner) -> ClipSource:
+    def upload(self, retry_seconds: float) -> Clip:
+        """Store the clip and its stills, and free the clip.
+
+        Raises LeaseLost if another worker has the job, and StoreUnavailable or KeyringUnavailable after
+        `retry_seconds` without success.
+        """
+        self._report(Step(Stage.UPLOAD, 0, 1))
+        try:
+            clip = retry_store(self._store_clip, self.heartbeat.check, self.log, retry_seconds)
+        except BaseException as exc:
+            self._close(exc)
+            raise
+        self._close()
+        return clip
+
+    def _pull(self, runner: Runner) -> None:
         # An error in the loop closes the stream, which stops the runner.
         with closing(runner.render(self._task())) as outputs:
             for output in outputs:
                 if isinstance(output, ClipSource):
                     self._clip = output
-                    self._timer.trace.record("encode", self._encoding_since, time.monotonic())
-                self._turn.check()
+                    self.trace.record("encode", self._encoding_since, time.monotonic())
+                self.turn.check()
                 self._handle(output)
         if self._clip is None:
             raise EncodeError("the runner ended without a clip")
-        return self._clip
 
     def _task(self) -> RenderTask:
-        job = self._lease.job
-        checkpoint = ObjectName(job.tenant_id, job.id, CHECKPOINT_PART)
+        job = self.lease.job
+        checkpoint = self._name(CHECKPOINT_PART)
         has_checkpoint = _exists(self._store, checkpoint)
         return RenderTask(
             job_id=job.id,
@@ -154,51 +180,97 @@ class Attempt:
             tenant_id=job.tenant_id,
             read_source=find_source(self._store, job),
             read_latents=partial(self._store.read, checkpoint) if has_checkpoint else None,
-            turn=self._turn,
+            turn=self.turn,
         )
 
     def _handle(self, output: Output) -> None:
         match output:
             case EarlyClip():
                 self._encoding_since = time.monotonic()  # the encoder is open
-                self._early = EarlyUpload(
-                    self._store, self._name(clip_part(self._lease.fence)), output, self._log
-                )
+                name = self._name(clip_part(self.lease.fence))
+                self._early = EarlyUpload(self._store, name, output, self.log)
             case Step():
-                self._step(output)
+                self._report(output)
             case Latents(chunks):
-                self._turn.checkpoint_at = time.monotonic()
-                with self._timer.trace.span("checkpoint"):
+                self.turn.checkpoint_at = time.monotonic()
+                with self.trace.span("checkpoint"):
                     self._try_to_store(CHECKPOINT_PART, chunks, is_durable=True)
             case Fragment(data):
                 # A stream with a gap cannot be played: after the first failure no fragment is stored.
-                part = live_part(self._lease.fence, self._fragments)
+                part = live_part(self.lease.fence, self._fragments)
                 self._is_live = self._is_live and self._try_to_store(part, [data])
                 self._fragments += 1
             case Still(StillKind.PREVIEW, data):
-                self._try_to_store(picture_part(StillKind.PREVIEW, self._lease.fence), [data])
+                self._try_to_store(picture_part(StillKind.PREVIEW, self.lease.fence), [data])
             case Still(kind, data):
                 self._stills[kind] = data
 
-    def _step(self, step: Step) -> None:
-        if step.stage is not self._timer.stage:
-            self._timer.open(step.stage)
-            self._log.info("stage started", stage=step.stage)
+    def _report(self, step: Step) -> None:
+        if step.stage is not self.timer.stage:
+            self.timer.open(step.stage)
+            self.log.info("stage started", stage=step.stage)
             if step.stage is Stage.DECODE:
-                self._turn.announce_end()
-        fraction = self._lease.job.predicted.fraction_done(step.stage, step.done, step.total)
-        self._heartbeat.report(Progress(step.stage, step.done, step.total, fraction))
+                self.turn.announce_end()
+        fraction = self.lease.job.predicted.fraction_done(step.stage, step.done, step.total)
+        self.heartbeat.report(Progress(step.stage, step.done, step.total, fraction))
 
     def _try_to_store(self, part: str, chunks: Iterable[bytes], *, is_durable: bool = False) -> bool:
         try:
             self._store.put(self._name(part), chunks, is_durable=is_durable)
         except (StoreUnavailable, KeyringUnavailable, KeyRefused) as exc:
-            self._log.warning("could not store an optional object; the job continues", code=exc.code)
+            self.log.warning("could not store an optional object; the job continues", code=exc.code)
             return False
         return True
 
+    def _store_clip(self) -> Clip:
+        """Store the stills, and the clip unless its early upload succeeded. Can be repeated."""
+        assert self._clip is not None
+        parts = {kind: picture_part(kind, self.lease.fence) for kind in self._stills}
+        for kind, data in self._stills.items():
+            self._store.put(self._name(parts[kind]), [data])
+        name = self._name(clip_part(self.lease.fence))
+        stored = self._early.take() if self._early is not None else None
+        if stored is None:
+            stored = self._store.put(name, self._clip.open_chunks())
+        return Clip(
+            part=name.part,
+            size_bytes=stored.size_bytes,
+            # An early upload has no digest, because SHA-256 needs the head first.
+            sha256=stored.sha256 or _digest(self._clip.open_chunks()),
+            thumbnail=parts.get(StillKind.THUMBNAIL),
+            spritesheet=parts.get(StillKind.SPRITESHEET),
+            fragments=self._fragments,
+            reduced_to=self._clip.reduced_to,
+        )
+
+    def _close(self, error: BaseException | None = None) -> None:
+        """End the current stage, stop the early upload if it still runs, and free the clip. Idempotent."""
+        self.timer.open(None, error=error)
+        if self._early is not None:
+            self._early.cancel()
+        if self._clip is not None:
+            self._clip.close()
+
     def _name(self, part: str) -> ObjectName:
-        return ObjectName(self._lease.job.tenant_id, self._lease.job.id, part)
+        return ObjectName(self.lease.job.tenant_id, self.lease.job.id, part)
+
+
+def retry_store(action: Callable[[], _T], check: Callable[[], None], log: Log, seconds: float) -> _T:
+    """Retry until the store accepts the clip: a store that is full for a while must not lose a clip.
+
+    `check` raises to stop. After `seconds` the error of the store is raised.
+    """
+    pause, ends = 0.5, time.monotonic() + seconds
+    while True:
+        check()
+        try:
+            return action()
+        except (StoreUnavailable, KeyringUnavailable) as exc:
+            if time.monotonic() + pause > ends:
+                raise
+            log.warning("could not store the clip; retrying", error=exc, seconds=pause)
+        time.sleep(pause)
+        pause = min(pause * 2, _MAX_PAUSE_SECONDS)
 
 
 def find_source(store: ObjectStore, job: Job) -> Callable[[], Iterator[bytes]] | None:
@@ -216,3 +288,10 @@ def _exists(store: ObjectStore, name: ObjectName) -> bool:
     except ObjectNotFound:
         return False
     return True
+
+
+def _digest(chunks: Iterable[bytes]) -> str:
+    sha256 = hashlib.sha256()
+    for chunk in chunks:
+        sha256.update(chunk)
+    return sha256.hexdigest()

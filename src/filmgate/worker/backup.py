@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectName, ObjectStore
 from filmgate.store.keys import open_keyring, open_keys
+from filmgate.store.keys.data_keys import Sealer
 from filmgate.store.keys.files import FileKeyring
-from filmgate.store.keys.sealing import Sealer
 
 MANIFEST_FILE = "manifest.json"
 _FORMAT = 1
@@ -56,22 +57,16 @@ def back_up(settings: Settings, target: Path, key_target: Path | None) -> Manife
     if key_target is not None:
         _check_apart(target, key_target)
     _make_folder(target, "TARGET")
-    database = open_database(settings.queue, settings.data)
-    try:
+    with closing(open_database(settings.queue, settings.data)) as database:
         copy_database(database, target / DEFAULT_FILE)
-    finally:
-        database.close()
     # After the database: a key that it needs is never missing.
     if key_target is not None and isinstance(keyring, FileKeyring):
         _make_folder(key_target, "--keys")
         keyring.copy_to(key_target)
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
-    copied = Database(f"sqlite:///{target / DEFAULT_FILE}")
-    try:
+    with closing(Database(f"sqlite:///{target / DEFAULT_FILE}")) as copied:
         count, names = _describe(copied)
-    finally:
-        copied.close()
     manifest = Manifest(_FORMAT, time.time(), REVISION, store.identity, keys.identity, count, names)
     (target / MANIFEST_FILE).write_text(json.dumps(asdict(manifest), indent=1) + "\n")
     return manifest
@@ -87,8 +82,7 @@ def restore(settings: Settings, source: Path, key_source: Path | None) -> Restor
     keyring = open_keyring(settings.store, settings.data)
     if key_source is not None and isinstance(keyring, FileKeyring):
         keyring.copy_from(key_source)
-    database = open_database(settings.queue, settings.data)
-    try:
+    with closing(open_database(settings.queue, settings.data)) as database:
         ended = end_leases(database)
         keys = open_keys(settings.store, settings.data)
         store = open_store(settings.store, settings.data, keys)
@@ -96,8 +90,6 @@ def restore(settings: Settings, source: Path, key_source: Path | None) -> Restor
         count, names = _describe(database)
         missing = [name for name in names if not _exists(store, name)]
         return Restored(count, ended, missing, _find_unreadable(database, Sealer(keys)))
-    finally:
-        database.close()
 
 
 def _describe(database: Database) -> tuple[int, list[str]]:

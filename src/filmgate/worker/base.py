@@ -13,7 +13,7 @@ from filmgate.errors import DeviceBroken
 from filmgate.jobs import JobId, Route, Stage, StillKind, TenantId, VideoSpec
 from filmgate.models.cards import ModelCard
 from filmgate.scheduling.workers import GpuStatus
-from filmgate.worker.tracing import GpuHistory
+from filmgate.worker.tracing import GpuReadings
 
 
 class Turn(Protocol):
@@ -114,10 +114,6 @@ class Still:
     data: bytes
 
 
-def _nothing_to_close() -> None:
-    return
-
-
 @dataclass(frozen=True, slots=True)
 class ClipSource:
     """The finished clip, the last output.
@@ -127,8 +123,7 @@ class ClipSource:
     """
 
     open_chunks: Callable[[], Iterator[bytes]]
-    close: Callable[[], None] = _nothing_to_close
-    media_type: str = "video/mp4"
+    close: Callable[[], None] = lambda: None
     reduced_to: str | None = None  # the rung of the memory ladder, if memory ran out during decode
 
 
@@ -137,10 +132,10 @@ Output = Step | Latents | EarlyClip | Fragment | Still | ClipSource
 
 @runtime_checkable
 class ChecksItself(Protocol):
-    """A runner that can find out whether its device and its weights are still what they were."""
+    """A runner that can check that its device and its weights have not changed."""
 
     @property
-    def gpu(self) -> GpuHistory:
+    def gpu(self) -> GpuReadings:
         """Recent readings of its GPU; empty on a CPU."""
         ...
 
@@ -155,7 +150,7 @@ class ChecksItself(Protocol):
         ...
 
     def recheck(self) -> None:
-        """Compare the loaded weights and a canary clip with what they were. Raises DeviceDrifted.
+        """Check that the loaded weights and a canary clip have not changed. Raises DeviceDrifted.
 
         The worker calls it while no job is on the device.
         """
@@ -166,15 +161,6 @@ class ChecksItself(Protocol):
 
         Raises DeviceBroken if the device cannot be trusted from the start.
         """
-        ...
-
-
-@runtime_checkable
-class Describes(Protocol):
-    """A runner that can describe its models after it has loaded them."""
-
-    def cards(self) -> tuple[ModelCard, ...]:
-        """Return one card per model; empty until `check` passes."""
         ...
 
 
@@ -192,6 +178,10 @@ class Runner(Protocol):
     @property
     def device(self) -> str:
         """The name of the device, for records: `NVIDIA H200`, `cpu`, `managed:bedrock`."""
+        ...
+
+    def cards(self) -> tuple[ModelCard, ...]:
+        """One card per model that it can describe; empty until `check` passes."""
         ...
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-"""What an error means for the job it happened to."""
+"""What an error means for the job that raised it."""
 
 from filmgate.errors import (
     Cancelled,

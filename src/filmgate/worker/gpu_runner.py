@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 
@@ -12,13 +13,11 @@ from prometheus_client import CollectorRegistry
 from filmgate.errors import DeviceBroken, DeviceError, FilmgateError
 from filmgate.jobs import Route, Stage
 from filmgate.models.cards import UNKNOWN_RATES, ModelCard
-from filmgate.models.weights.versions import weights_digest
+from filmgate.models.weights.entry import weights_digest
 from filmgate.pipeline.clip_writer import ClipOutputs
 from filmgate.pipeline.control import Control, Progress
-from filmgate.pipeline.denoise.checkpoint import pack_latents, unpack_latents
-from filmgate.pipeline.denoise.denoise import DenoisedClip
-from filmgate.pipeline.encode.spool import ClipSpool
-from filmgate.pipeline.free_memory import DeviceMemory
+from filmgate.pipeline.denoise.denoise import DenoisedClip, pack_latents, unpack_latents
+from filmgate.pipeline.encode.clip_file import ClipSpool
 from filmgate.pipeline.loading.adapters import AdapterCache
 from filmgate.pipeline.loading.loader import VideoModel, load_model, source_folder
 from filmgate.pipeline.loading.memory import (
@@ -35,7 +34,7 @@ from filmgate.pipeline.render import Renderer
 from filmgate.pipeline.requests import ClipRequest, to_clip_request
 from filmgate.pipeline.text.encode import Prompt
 from filmgate.pipeline.transfer.channel import pull
-from filmgate.pipeline.wipe import wiping
+from filmgate.pipeline.wipe import DeviceMemory, wiping
 from filmgate.scheduling.workers import GpuStatus
 from filmgate.settings import PipelineSettings
 from filmgate.telemetry.gpu_metrics import GpuState
@@ -54,10 +53,11 @@ from filmgate.worker.base import (
     Turn,
 )
 from filmgate.worker.golden import GoldenClips, MemoryGoldenClips
-from filmgate.worker.gpu_watch import GpuReadings, GpuWatch
+from filmgate.worker.gpu_watch import GpuWatch
 from filmgate.worker.loaded_models import LoadedModels
 from filmgate.worker.metrics import WorkerMetrics
 from filmgate.worker.self_check import SelfCheck
+from filmgate.worker.tracing import GpuReadings
 from filmgate.worker.turns import MAX_JOBS
 
 log = Log("worker")
@@ -69,8 +69,22 @@ _STAGES = {"text": Stage.TEXT, "denoise": Stage.DENOISE, "decode": Stage.DECODE}
 _UNLIMITED_BYTES = 1 << 62
 
 
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where a runner gets its weights.
+
+    `acquire` returns the folder of a location, pulled if necessary; it is kept until the stack closes.
+    """
+
+    acquire: Callable[[str, ExitStack], str] = lambda location, _held: location
+    adapters: AdapterCache | None = None
+
+
 class GpuRunner:
-    """Renders on one device. `models` maps the names clients use to shipped models, folders or hub ids."""
+    """Renders on one device. `models` maps the names clients use to shipped models, folders, hub ids or URLs.
+
+    A model is pulled before it is loaded, and may be evicted from the disk once it is unloaded.
+    """
 
     def __init__(
         self,
@@ -79,9 +93,10 @@ class GpuRunner:
         metrics: WorkerMetrics | None = None,
         goldens: GoldenClips | None = None,
         watch_seconds: float = 1.0,
-        adapters: AdapterCache | None = None,
+        weights: Weights | None = None,
     ) -> None:
-        self._adapters = adapters
+        self._weights = weights or Weights()
+        self._folders: dict[str, tuple[str, ExitStack]] = {}  # of loaded models, each with what keeps it
         # The threads are kept because cuDNN keeps its plans by thread: a new one spends 0.05 s on them.
         self._threads = ThreadPoolExecutor(MAX_JOBS, thread_name_prefix="render")
         self._locations = dict(models)
@@ -96,11 +111,10 @@ class GpuRunner:
         self._watch: GpuWatch | None = None
         self._readings = GpuReadings(self.gpu_uuid or None)
         self._cards: dict[str, ModelCard] = {}
-        self._names: dict[int, str] = {}  # of loaded models, by identity
         self._is_checked = False
         self._loaded: LoadedModels[Loaded] = LoadedModels(
             budget_bytes(settings) or _UNLIMITED_BYTES,
-            estimate=lambda name: estimate_bytes(self._locations[name], settings),
+            estimate=lambda name: estimate_bytes(self._folder(name), settings),
             load=self._load,
             unload=self._unload,
         )
@@ -118,7 +132,6 @@ class GpuRunner:
         return self._device
 
     def cards(self) -> tuple[ModelCard, ...]:
-        """The card of each model; empty until `check()` passes."""
         return tuple(self._cards.values()) if self._is_checked else ()
 
     def check(self) -> None:
@@ -217,7 +230,7 @@ class GpuRunner:
     def _load(self, name: str) -> Loaded:
         started = time.monotonic()
         log.info("loading a model", model=name)  # minutes for a large one, in which nothing else is logged
-        model = load_model(self._locations[name], self._settings)
+        model = load_model(self._folder(name), self._settings)
         card = self._cards.get(name)
         # The files of a version do not change while a process runs: they are read once.
         version = card.version if card is not None else _version_of(model)
@@ -227,16 +240,28 @@ class GpuRunner:
         )
         self._self_check.remember(name, model)
         adopt_loggers()
-        renderer = Renderer(model, self._settings, is_reused=True, adapters=self._adapters)
-        self._names[id(model)] = name
+        renderer = Renderer(model, self._settings, is_reused=True, adapters=self._weights.adapters)
         self._metrics.loaded(name, version, time.monotonic() - started)
         return model, renderer
 
-    def _unload(self, loaded: Loaded) -> None:
+    def _unload(self, name: str, loaded: Loaded) -> None:
         model, _ = loaded
-        name = self._names.pop(id(model))
         self._metrics.unloaded(name, self._cards[name].version)
         release(model.pipe, model.placement.device)
+        self._folders.pop(name)[1].close()
+
+    def close(self) -> None:
+        """Let the cache evict the models. Renders nothing after that."""
+        for _, held in self._folders.values():
+            held.close()
+
+    def _folder(self, name: str) -> str:
+        """The folder of a model, pulled if necessary and kept until the model is unloaded."""
+        if name not in self._folders:
+            with ExitStack() as held:
+                folder = self._weights.acquire(self._locations[name], held)
+                self._folders[name] = (folder, held.pop_all())
+        return self._folders[name][0]
 
 
 class _Steps:

@@ -2,19 +2,18 @@
 
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from filmgate.errors import DeviceBroken
 from filmgate.scheduling.workers import GpuStatus
 from filmgate.telemetry.gpu_metrics import GpuState
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.nvml import DeviceLost, Gpu, GpuSample
-from filmgate.worker import tracing
+from filmgate.worker.tracing import GpuReadings
 
 log = Log("gpu")
 
-# XID events after which results cannot be trusted, or the GPU answers no more. Others are counted and logged.
+# After these XID events the results cannot be trusted. Other events are counted and logged.
 FATAL_XIDS = {
     48: "double_bit_error",
     64: "row_remap_failure",
@@ -24,33 +23,8 @@ FATAL_XIDS = {
     119: "device_lost",  # the GPU's system processor does not answer
     120: "device_lost",
 }
-_MAX_READINGS = 3600
 _MIN_SPEED = 0.1
 THERMAL_EVENTS = frozenset({"sw_thermal", "hw_thermal", "hw_slowdown", "power_brake"})
-
-
-class GpuReadings:
-    """The readings of the last minutes, for traces."""
-
-    def __init__(self, uuid: str | None) -> None:
-        self.uuid = uuid
-        self._readings: deque[tracing.GpuSample] = deque(maxlen=_MAX_READINGS)
-
-    def add(self, sample: GpuSample, at: float) -> None:
-        self._readings.append(
-            tracing.GpuSample(
-                at=at,
-                utilization=100 * (sample.utilization or 0.0),
-                sm_clock_mhz=(sample.sm_clock_hertz or 0.0) / 1e6,
-                temperature_celsius=sample.temperature_celsius or 0.0,
-                power_watts=sample.power_watts or 0.0,
-                memory_bytes=sample.memory_used_bytes or 0,
-            )
-        )
-
-    def between(self, start: float, stop: float) -> Sequence[tracing.GpuSample]:
-        """The readings of this interval, in Unix seconds."""
-        return [reading for reading in list(self._readings) if start <= reading.at <= stop]
 
 
 class GpuWatch:

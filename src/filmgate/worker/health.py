@@ -1,6 +1,7 @@
 """The health of one worker process, as /readyz of its management port reports it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
@@ -9,10 +10,11 @@ from prometheus_client import CollectorRegistry
 from filmgate.telemetry.metrics import WORKER_READY
 from filmgate.telemetry.readiness import OK, Readiness, is_ready
 from filmgate.worker.metrics import WorkerMetrics
+from filmgate.worker.tracing import WorkerTracing
 
 
 class Part(StrEnum):
-    """What must be well before a worker leases jobs."""
+    """What must be healthy before a worker leases jobs."""
 
     MODEL = "model"
     CANARY = "canary"
@@ -28,20 +30,18 @@ DRAINING = "draining"
 
 
 class WorkerHealth:
-    """`ok` or a short reason for each part. `on_ready` is called once, when the worker can lease jobs."""
+    """`ok` or a short reason for each part."""
 
-    def __init__(
-        self, parts: tuple[Part, ...] = GPU_PARTS, on_ready: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, parts: tuple[Part, ...] = GPU_PARTS) -> None:
         self._parts = dict.fromkeys(parts, STARTING)
-        self._on_ready = [on_ready]
+        self._on_ready: list[Callable[[], None]] = []
 
     def mark(self, part: Part, answer: str) -> None:
         """Set the answer of one part. Safe in a signal handler."""
         self._parts[part] = answer
 
     def mark_ready(self) -> None:
-        """All parts that were starting are well."""
+        """All parts that were starting are healthy."""
         for part, answer in self._parts.items():
             if answer == STARTING:
                 self._parts[part] = OK
@@ -49,7 +49,7 @@ class WorkerHealth:
             callback()
 
     def on_ready(self, callback: Callable[[], None]) -> None:
-        """Also call this when the worker can lease jobs."""
+        """Call this once, when the worker can lease jobs."""
         self._on_ready.append(callback)
 
     def mark_draining(self) -> None:
@@ -65,9 +65,10 @@ class WorkerHealth:
         WORKER_READY.live_gauge(registry).set_function(lambda: float(is_ready(self.readiness().read())))
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerTelemetry:
-    """The health and the metrics of one worker."""
+    """The health, the metrics and the traces of one worker."""
 
-    def __init__(self, health: WorkerHealth | None = None, metrics: WorkerMetrics | None = None) -> None:
-        self.health = health or WorkerHealth()
-        self.metrics = metrics or WorkerMetrics(CollectorRegistry())
+    health: WorkerHealth = field(default_factory=WorkerHealth)
+    metrics: WorkerMetrics = field(default_factory=lambda: WorkerMetrics(CollectorRegistry()))
+    tracing: WorkerTracing = field(default_factory=WorkerTracing)

@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -18,7 +16,7 @@ _NOTICE_PATH = "/latest/meta-data/spot/instance-action"
 _INSTANCE_PATH = "/latest/meta-data/instance-id"
 _TOKEN_SECONDS = 21600
 _TIMEOUT_SECONDS = 2.0
-# AWS advises to ask every five seconds.
+# AWS recommends one request every five seconds.
 _ASK_SECONDS = 5.0
 # What is left of the two minutes for storing checkpoint or clip after the drain.
 _UPLOAD_SECONDS = 20.0
@@ -32,12 +30,7 @@ class MetadataService:
         self._client = httpx.Client(base_url=endpoint, timeout=_TIMEOUT_SECONDS, trust_env=False)
         self._token = ""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._client.close()
 
     def read_interruption(self) -> float | None:
@@ -80,7 +73,7 @@ class InterruptionWatch:
         self.interrupted_at: float | None = None
 
     def check(self) -> None:
-        """Ask once. A service that does not answer is logged once until it answers again."""
+        """Check for a notice. A service that does not answer is logged once until it answers again."""
         if self.interrupted_at is not None:
             return
         try:
@@ -104,7 +97,7 @@ def read_instance_id(settings: WorkerSettings) -> str | None:
     if settings.interruption == "off":
         return None
     try:
-        with MetadataService(settings.metadata_endpoint) as service:
+        with closing(MetadataService(settings.metadata_endpoint)) as service:
             return service.read_instance_id()
     except httpx.HTTPError as exc:
         Log("worker").warning("cannot read the instance id; check worker.metadata_endpoint", error=exc)
@@ -115,11 +108,11 @@ def read_instance_id(settings: WorkerSettings) -> str | None:
 def watched_interruptions(
     settings: WorkerSettings, drain: Callable[[float], None]
 ) -> Iterator[InterruptionWatch | None]:
-    """Ask for notices until the block ends; the first time before it begins. None if it is turned off."""
+    """Check for notices before the block and until it ends. Yields None if it is turned off."""
     if settings.interruption == "off":
         yield None
         return
-    with MetadataService(settings.metadata_endpoint) as service:
+    with closing(MetadataService(settings.metadata_endpoint)) as service:
         watch = InterruptionWatch(service, drain)
         # A worker that is started again on an interrupted instance must not lease a job.
         watch.check()

@@ -24,7 +24,7 @@ class LoadedModels(Generic[_T]):
         *,
         estimate: Callable[[str], int],
         load: Callable[[str], _T],
-        unload: Callable[[_T], None],
+        unload: Callable[[str, _T], None],
     ) -> None:
         self._budget_bytes = budget_bytes
         self._estimate = estimate
@@ -74,4 +74,4 @@ class LoadedModels(Generic[_T]):
         with self._released:
             self._released.wait_for(lambda: not self._users[oldest])
         model, _ = self._loaded.pop(oldest)
-        self._unload(model)
+        self._unload(oldest, model)

@@ -14,30 +14,29 @@ from filmgate.errors import (
     DeviceDrifted,
     DeviceError,
     KeyringUnavailable,
-    LeaseLost,
     ObjectCorrupt,
     QueueUnavailable,
 )
 from filmgate.jobs import Lease, WorkerId
-from filmgate.scheduling.base import JobQueue, Offer, Provenance, read_tenants
+from filmgate.scheduling.base import AttemptResult, JobQueue, Offer, Provenance, read_tenants
 from filmgate.scheduling.workers import WorkerStatus
 from filmgate.settings import WorkerSettings
 from filmgate.store.base import ObjectStore
 from filmgate.telemetry.logs import Log
-from filmgate.worker.attempt import Attempt, Rendering
-from filmgate.worker.base import ChecksItself, Describes, Runner
-from filmgate.worker.failures import Drained, to_failure
+from filmgate.telemetry.trace_context import within_trace
+from filmgate.worker.attempt import Attempt
+from filmgate.worker.base import ChecksItself, Runner
+from filmgate.worker.failures import Drained
 from filmgate.worker.health import Part, WorkerTelemetry
 from filmgate.worker.heartbeat import Heartbeat
 from filmgate.worker.publisher import Publisher
-from filmgate.worker.tracing import AttemptTrace, WorkerTracing
 from filmgate.worker.turns import MAX_JOBS, Device, DeviceTurn
 
 
 class Worker:
     """The work of one GPU."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - two of them only watch
+    def __init__(
         self,
         worker_id: WorkerId,
         runner: Runner,
@@ -45,18 +44,17 @@ class Worker:
         store: ObjectStore,
         settings: WorkerSettings,
         telemetry: WorkerTelemetry | None = None,
-        tracing: WorkerTracing | None = None,
     ) -> None:
-        self._telemetry = telemetry or WorkerTelemetry()
-        self._health = self._telemetry.health
-        self._metrics = self._telemetry.metrics
-        self._tracing = tracing or WorkerTracing()
+        telemetry = telemetry or WorkerTelemetry()
+        self._health = telemetry.health
+        self._metrics = telemetry.metrics
+        self._tracing = telemetry.tracing
         self._runner = runner
         self._queue = queue
         self._store = store
         self._settings = settings
-        provenance = Provenance(self._tracing.gpu.uuid, self._tracing.instance_id)
-        self._publisher = Publisher(queue, store, settings, provenance)
+        self._provenance = Provenance(self._tracing.gpu.uuid, self._tracing.instance_id)
+        self._publisher = Publisher(queue, store)
         tenants = read_tenants(settings)
         self._offer = Offer(worker_id, runner.models, runner.route, runner.device, tenants=tenants)
         # Not an Event: a signal handler must not take its lock.
@@ -66,7 +64,7 @@ class Worker:
         self._checked_at = time.monotonic()
         self._device = Device(self._metrics.device)
         self._threads = ThreadPoolExecutor(MAX_JOBS, thread_name_prefix="job")
-        self._jobs: dict[Future[None], Heartbeat] = {}
+        self._jobs: dict[Future[None], Attempt] = {}
         self._log = Log("worker", worker_id=worker_id)
         self.is_ready = False
 
@@ -106,8 +104,8 @@ class Worker:
         self.is_ready = False
         self._health.mark(Part.GPU, error.fault)
         self.drain(0.0)
-        for heartbeat in list(self._jobs.values()):
-            heartbeat.stop_work(error)
+        for attempt in list(self._jobs.values()):
+            attempt.heartbeat.stop_work(error)
 
     def run(self) -> None:
         """Check the device with a canary clip, then work until drained. Raises DeviceError."""
@@ -132,9 +130,8 @@ class Worker:
             raise self._broken
 
     def _mark_ready(self) -> None:
-        if isinstance(self._runner, Describes):
-            versions = {card.name: card.version for card in self._runner.cards()}
-            self._offer = replace(self._offer, versions=versions)
+        versions = {card.name: card.version for card in self._runner.cards()}
+        self._offer = replace(self._offer, versions=versions)
         self._checked_at = time.monotonic()
         self.is_ready = self._broken is None
         self._tracing.trace_start(self._offer.worker_id)
@@ -181,7 +178,8 @@ class Worker:
         return self._is_draining
 
     def _lease(self) -> Lease | None:
-        if self._may_have_expired():
+        # After an outage the lease of a running job may have expired: do not lease that job again.
+        if any(not attempt.heartbeat.is_valid for job, attempt in self._jobs.items() if not job.done()):
             return None
         try:
             return self._queue.lease(self._offer)
@@ -189,24 +187,16 @@ class Worker:
             self._log.warning("could not lease a job", code=exc.code)
             return None
 
-    def _may_have_expired(self) -> bool:
-        """After an outage the lease of a job may have expired: do not lease it again."""
-        return any(not heartbeat.is_valid for job, heartbeat in self._jobs.items() if not job.done())
-
     def _start(self, lease: Lease) -> None:
         job = lease.job
         log = self._log.bind(job_id=job.id, trace_id=job.trace_id, tenant_id=job.tenant_id)
         log.info("job leased", attempt=job.attempt, fence=lease.fence, model=job.spec.model)
         heartbeat = Heartbeat(self._queue, lease, self._settings, log)
-        trace = self._tracing.begin(lease)
-        if self._is_draining:  # the signal came during the lease
-            self._fail_attempt(lease, heartbeat, Drained(), log)
-            trace.end(Drained())
-            return
         turn = self._device.admit(is_alone=job.attempt > 1)
         turn.check = lambda: self._check(heartbeat, turn)
+        attempt = Attempt(lease, heartbeat, turn, self._store, log, self._tracing.begin(lease))
         heartbeat.start()
-        self._jobs[self._threads.submit(self._run_job, lease, heartbeat, turn, trace, log)] = heartbeat
+        self._jobs[self._threads.submit(self._run_job, attempt)] = attempt
 
     def _check(self, heartbeat: Heartbeat, turn: DeviceTurn) -> None:
         """Raise if the job must stop. A job that has not had the device yet stops as soon as we drain."""
@@ -215,46 +205,35 @@ class Worker:
         if self._is_draining and (not turn.is_taken or time.monotonic() > self._drain_ends):
             raise Drained
 
-    def _run_job(
-        self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, trace: AttemptTrace, log: Log
-    ) -> None:
-        try:
-            with trace.within():
-                rendering = self._render(lease, heartbeat, turn, trace, log)
-                turn.leave()
-                if rendering is not None:
-                    self._publish(rendering, turn, log)
-        finally:
-            turn.end()
+    def _run_job(self, attempt: Attempt) -> None:
+        """The job's thread. Raises only what must end the worker."""
+        with within_trace(attempt.trace.context):
+            try:
+                self._render_and_publish(attempt)
+            except DeviceError as exc:
+                # The next job would fail on this device too: end the process, and hand back what is prepared.
+                self.drain()
+                self._fail_attempt(attempt, exc)
+                raise
+            except Exception as exc:  # noqa: BLE001 - the boundary of a job: an error ends this attempt only
+                attempt.turn.leave()
+                self._fail_attempt(attempt, exc)
+            finally:
+                attempt.turn.end()
 
-    def _render(
-        self, lease: Lease, heartbeat: Heartbeat, turn: DeviceTurn, trace: AttemptTrace, log: Log
-    ) -> Rendering | None:
-        try:
-            if lease.job.attempt > 1:
-                turn.take()  # prepare nothing beside another job
-            return Attempt(lease, heartbeat, turn, self._store, log, trace).render(self._runner)
-        except DeviceError as exc:
-            # The next job would fail on this device too: end the process, and hand back what is prepared.
-            self.drain()
-            self._fail_attempt(lease, heartbeat, exc, log, turn)
-            trace.end(exc)
-            raise
-        except Exception as exc:  # noqa: BLE001 - the boundary of a job: an error ends this attempt only
-            turn.leave()
-            self._fail_attempt(lease, heartbeat, exc, log)
-            trace.end(exc)
-        return None
-
-    def _publish(self, rendering: Rendering, turn: DeviceTurn, log: Log) -> None:
-        try:
-            self._require_whole_device()
-            self._publisher.publish(rendering, log)
-            rendering.heartbeat.close()
-            rendering.trace.end()
-        except Exception as exc:  # noqa: BLE001 - the boundary of a job
-            self._fail_attempt(rendering.lease, rendering.heartbeat, exc, log, turn)
-            rendering.trace.end(exc)
+    def _render_and_publish(self, attempt: Attempt) -> None:
+        if self._is_draining:  # the signal came during the lease
+            raise Drained
+        if attempt.lease.job.attempt > 1:
+            attempt.turn.take()  # prepare nothing beside another job
+        attempt.render(self._runner)
+        self._require_whole_device()
+        clip = attempt.upload(self._settings.store_retry_seconds)
+        result = AttemptResult(clip, attempt.timer.seconds, self._provenance)
+        with attempt.trace.span("publish", size_bytes=clip.size_bytes):
+            self._publisher.complete(attempt.lease, result, attempt.log, has_viewers=True)
+        attempt.heartbeat.close()
+        attempt.trace.end()
 
     def _forget_ended_jobs(self) -> None:
         """Raises the error of a job that must end the worker."""
@@ -262,28 +241,20 @@ class Worker:
             del self._jobs[job]
             job.result()
 
-    def _fail_attempt(
-        self, lease: Lease, heartbeat: Heartbeat, error: Exception, log: Log, turn: DeviceTurn | None = None
-    ) -> None:
-        heartbeat.close()
-        if isinstance(error, ObjectCorrupt) or _has_doubtful_checkpoint(error, turn):
+    def _fail_attempt(self, attempt: Attempt, error: Exception) -> None:
+        job = attempt.lease.job
+        attempt.heartbeat.close()
+        if isinstance(error, ObjectCorrupt) or _has_doubtful_checkpoint(error, attempt.turn):
             # A corrupt checkpoint would fail every later attempt, a doubtful one would hide the damage.
-            self._publisher.delete_checkpoint(lease)
-        try:
-            if isinstance(error, LeaseLost):
-                raise error
-            failed = to_failure(error, lease.job)
-            job = self._publisher.fail_attempt(lease, failed)
-            reason = failed.failure.reason
-            self._metrics.attempt_failed(job.spec.model, job.version or "", reason)
-            log.error("attempt failed", error=error, reason=reason, state=job.state)
-        except LeaseLost:
-            log.warning("another worker has the job; discarding this attempt")
-            self._publisher.discard(lease)
+            self._publisher.delete_checkpoint(attempt.lease)
+        failed = self._publisher.end_with_error(attempt.lease, error, attempt.log)
+        if failed is not None:
+            self._metrics.attempt_failed(job.spec.model, job.version or "", failed.failure.reason)
+        attempt.trace.end(error)
 
 
-def _has_doubtful_checkpoint(error: Exception, turn: DeviceTurn | None) -> bool:
+def _has_doubtful_checkpoint(error: Exception, turn: DeviceTurn) -> bool:
     """Whether the latents were stored after the last moment at which the device was known to be right."""
-    if not isinstance(error, DeviceBroken) or turn is None or turn.checkpoint_at is None:
+    if not isinstance(error, DeviceBroken) or turn.checkpoint_at is None:
         return False
     return turn.checkpoint_at > error.clean_until

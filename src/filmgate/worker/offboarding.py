@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -19,9 +19,8 @@ from filmgate.settings import Settings
 from filmgate.store import open_store
 from filmgate.store.base import ObjectStore
 from filmgate.store.keys import open_keys
-from filmgate.store.keys.cache import DataKeys
-from filmgate.tenants import open_tenants
-from filmgate.tenants.base import TenantRegistry
+from filmgate.store.keys.data_keys import DataKeys
+from filmgate.tenants.registry import TenantRegistry
 
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
@@ -97,13 +96,10 @@ class Offboarding:
 @contextmanager
 def opened_offboarding(settings: Settings) -> Iterator[Offboarding]:
     """The offboarding of tenants of this installation."""
-    database = open_database(settings.queue, settings.data)
     keys = open_keys(settings.store, settings.data)
     store = open_store(settings.store, settings.data, keys)
-    queue = open_queue(database, keys, settings.queue)
-    try:
-        tenants = open_tenants(database)
-        yield Offboarding(database, queue, store, keys, tenants)
-    finally:
-        queue.close()
-        database.close()
+    with (
+        closing(open_database(settings.queue, settings.data)) as database,
+        closing(open_queue(database, keys, settings.queue)) as queue,
+    ):
+        yield Offboarding(database, queue, store, keys, TenantRegistry(database))

@@ -6,12 +6,13 @@ It replaces the GPU in tests of the queue, the worker and the store.
 import hashlib
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from filmgate.errors import DecodeError
 from filmgate.jobs import Route, Stage, StillKind, VideoSpec
-from filmgate.pipeline.encode.clip_file import SpooledClip, discarding
-from filmgate.pipeline.encode.spool import ClipSpool
+from filmgate.models.cards import ModelCard
+from filmgate.pipeline.encode.clip_file import ClipSpool, SpooledClip
 from filmgate.worker.base import (
     ClipSource,
     EarlyClip,
@@ -46,6 +47,9 @@ class PatternRunner:
     def device(self) -> str:
         return "pattern"
 
+    def cards(self) -> tuple[ModelCard, ...]:
+        return ()
+
     def check(self) -> None:
         """Render the canary twice. Raises DecodeError if the bytes differ."""
         spec = VideoSpec(model=MODEL, prompt="canary", width=64, height=64, seconds=0.5, fps=8, seed=0)
@@ -76,7 +80,7 @@ class PatternRunner:
         spec = task.spec
         chunks, spool = _chunk_count(spec), ClipSpool(head_bytes=self.chunk_bytes)
         yield Step(Stage.DECODE, 0, chunks)
-        with discarding(SpooledClip(spool, {})) as clip:
+        with closing(SpooledClip(spool, {})) as clip:
             yield EarlyClip(spool.head_bytes, spool.follow, spool.head, spool.close)
             spool.seek(spool.head_bytes)  # like a muxer: the head is written last
             for number in range(chunks):

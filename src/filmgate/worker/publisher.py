@@ -1,27 +1,23 @@
-"""The end of a job, on the upload thread: store the clip, complete the job, delete intermediate objects."""
+"""The end of an attempt: complete or fail the job, and delete intermediate objects."""
 
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import closing
 from typing import TypeVar
 
-from filmgate.errors import FilmgateError, KeyringUnavailable, QueueUnavailable, StoreUnavailable
-from filmgate.jobs import Clip, Job, JobState, Lease, Progress, Stage, StillKind
-from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue, Provenance
-from filmgate.settings import WorkerSettings
+from filmgate.errors import FilmgateError, LeaseLost, QueueUnavailable
+from filmgate.jobs import Job, JobState, Lease, StillKind
+from filmgate.scheduling.base import AttemptFailure, AttemptResult, JobQueue
 from filmgate.store.base import (
     CHECKPOINT_PART,
     LIVE_PREFIX,
-    ObjectName,
     ObjectStore,
     clip_part,
     live_prefix,
     picture_part,
 )
-from filmgate.store.metering import digest
 from filmgate.telemetry.logs import Log
-from filmgate.worker.attempt import Rendering
+from filmgate.worker.failures import Drained, to_failure
 
 _T = TypeVar("_T")
 _MAX_PAUSE_SECONDS = 15.0
@@ -30,44 +26,14 @@ _FRAGMENT_GRACE_SECONDS = 3.0
 
 
 class Publisher:
-    """Stores clips and ends jobs. A job is completed only after its clip is durable in the store."""
+    """Ends attempts in the queue. A job is completed only after its clip is durable in the store."""
 
-    def __init__(
-        self,
-        queue: JobQueue,
-        store: ObjectStore,
-        settings: WorkerSettings,
-        provenance: Provenance | None = None,
-    ) -> None:
+    def __init__(self, queue: JobQueue, store: ObjectStore) -> None:
         self._queue = queue
-        self._provenance = provenance or Provenance()
         self._store = store
-        self._settings = settings
         self._old_fragments: deque[tuple[float, Lease]] = deque()
 
-    def publish(self, rendering: Rendering, log: Log) -> Job:
-        """Store the clip and complete the job.
-
-        Raises LeaseLost if another worker has the job, and StoreUnavailable or KeyringUnavailable after
-        `worker.store_retry_seconds` without success.
-        """
-        lease, heartbeat, timer = rendering.lease, rendering.heartbeat, rendering.timer
-        timer.open(Stage.UPLOAD)
-        fraction = lease.job.predicted.fraction_done(Stage.UPLOAD, 0, 1)
-        heartbeat.report(Progress(Stage.UPLOAD, 0, 1, fraction))
-        try:
-            with closing(rendering):
-                clip = self.retry_store(lambda: self._upload(rendering), heartbeat.check, log)
-        except BaseException as exc:
-            timer.open(None, error=exc)
-            raise
-        timer.open(None)
-        with rendering.trace.span("publish", size_bytes=clip.size_bytes):
-            return self.acknowledge(
-                lease, AttemptResult(clip, timer.seconds, self._provenance), log, has_viewers=True
-            )
-
-    def acknowledge(self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False) -> Job:
+    def complete(self, lease: Lease, result: AttemptResult, log: Log, *, has_viewers: bool = False) -> Job:
         """Complete the job with a stored clip and delete its intermediate objects. Raises LeaseLost.
 
         If there may be viewers, `delete_old_fragments` deletes the live fragments a few seconds later.
@@ -91,6 +57,23 @@ class Publisher:
             _, lease = self._old_fragments.popleft()
             self._delete(lease, LIVE_PREFIX)
 
+    def end_with_error(self, lease: Lease, error: Exception, log: Log) -> AttemptFailure | None:
+        """End an attempt that raised this error. Returns None if another worker has the job."""
+        try:
+            if isinstance(error, LeaseLost):
+                raise error
+            failed = to_failure(error, lease.job)
+            job = self.fail_attempt(lease, failed)
+        except LeaseLost:
+            log.warning("another worker has the job; discarding this attempt")
+            self.discard(lease)
+            return None
+        if isinstance(error, Drained):
+            log.info("job handed back", state=job.state)
+        else:
+            log.error("attempt failed", error=error, reason=failed.failure.reason, state=job.state)
+        return failed
+
     def fail_attempt(self, lease: Lease, failed: AttemptFailure) -> Job:
         """End a failed attempt in the queue and delete its objects. Raises LeaseLost."""
         job = self._retry_queue(lambda: self._queue.fail_attempt(lease, failed))
@@ -105,41 +88,6 @@ class Publisher:
     def delete_checkpoint(self, lease: Lease) -> None:
         """Delete the latents checkpoint, so that the next attempt denoises again."""
         self._delete(lease, CHECKPOINT_PART)
-
-    def retry_store(self, action: Callable[[], _T], check: Callable[[], None], log: Log) -> _T:
-        """Retry until the store accepts the clip: a store that is full for a while must not lose a clip."""
-        pause, ends = 0.5, time.monotonic() + self._settings.store_retry_seconds
-        while True:
-            check()
-            try:
-                return action()
-            except (StoreUnavailable, KeyringUnavailable) as exc:
-                if time.monotonic() + pause > ends:
-                    raise
-                log.warning("could not store the clip; retrying", error=exc, seconds=pause)
-            time.sleep(pause)
-            pause = min(pause * 2, _MAX_PAUSE_SECONDS)
-
-    def _upload(self, rendering: Rendering) -> Clip:
-        lease = rendering.lease
-        parts = {kind: picture_part(kind, lease.fence) for kind in rendering.stills}
-        for kind, data in rendering.stills.items():
-            self._store.put(_name(lease, parts[kind]), [data])
-        name = _name(lease, clip_part(lease.fence))
-        stored = rendering.early.take() if rendering.early is not None else None
-        if stored is None:
-            stored = self._store.put(name, rendering.clip.open_chunks())
-        return Clip(
-            part=name.part,
-            size_bytes=stored.size_bytes,
-            # An early upload has no digest, because SHA-256 needs the head first.
-            sha256=stored.sha256 or digest(rendering.clip.open_chunks()),
-            media_type=rendering.clip.media_type,
-            thumbnail=parts.get(StillKind.THUMBNAIL),
-            spritesheet=parts.get(StillKind.SPRITESHEET),
-            fragments=rendering.fragments,
-            reduced_to=rendering.clip.reduced_to,
-        )
 
     def _retry_queue(self, action: Callable[[], _T]) -> _T:
         """Retry until the database answers, because only the database has the state of the job."""
@@ -160,10 +108,6 @@ class Publisher:
             except FilmgateError as exc:
                 log = Log("worker", job_id=job.id, trace_id=job.trace_id)
                 log.warning("could not delete intermediate objects", code=exc.code)
-
-
-def _name(lease: Lease, part: str) -> ObjectName:
-    return ObjectName(lease.job.tenant_id, lease.job.id, part)
 
 
 def _parts_of(fence: int) -> list[str]:

@@ -10,7 +10,7 @@ from filmgate.scheduling.base import JobQueue, JobReader
 from filmgate.store.base import UNPUBLISHED_SECONDS, UPLOAD_PART, ObjectStore
 from filmgate.telemetry.logs import Log
 from filmgate.telemetry.periodic import FailureCounter, attempt, attempt_each
-from filmgate.tenants.base import TenantRegistry
+from filmgate.tenants.registry import TenantRegistry
 
 # An upload is stored before its job is accepted: a younger object is not an orphan.
 ORPHAN_SECONDS = 3600.0
@@ -102,7 +102,7 @@ class Retention:
             self._delete_leftovers(jobs[0], [part.name.part for part in parts])
 
     def _delete_leftovers(self, job: Job, parts: Sequence[str]) -> None:
-        """Delete what a worker would have deleted that died right after the job had ended."""
+        """Delete what a worker left behind because it died right after the job ended."""
         leftovers = [part for part in parts if part not in _kept_parts(job)]
         for part in leftovers:
             self._store.delete(job.tenant_id, job.id, part)

@@ -1,4 +1,4 @@
-"""Whether the weights in memory and the pictures of a device are still what they were."""
+"""Checks that the weights in memory and the clips of a device have not changed."""
 
 from filmgate.errors import DecodeError, DeviceDrifted
 from filmgate.pipeline.canary import describe_setup, make_golden, measure_drift

@@ -8,7 +8,7 @@ from pathlib import Path
 from filmgate.database import Database
 from filmgate.scheduling.durations import COLD_START, MODEL_LOAD, record_start
 from filmgate.telemetry.periodic import attempt
-from filmgate.worker.base import Describes, Runner
+from filmgate.worker.base import Runner
 from filmgate.worker.metrics import WorkerMetrics
 
 _IMPORTED_AT = time.monotonic()
@@ -16,7 +16,7 @@ _START_FIELD = 19  # of /proc/self/stat, counted from the field behind the proce
 
 
 class StartRecorder:
-    """Records starts. A database that does not answer costs the observation, not the worker."""
+    """Records starts. If the database does not answer, the worker continues without the record."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -29,8 +29,7 @@ class StartRecorder:
         """The worker can lease its first job."""
         seconds, model = process_age(), runner.models[0]
         metrics.ready(seconds)
-        cards = runner.cards() if isinstance(runner, Describes) else ()
-        version = next((card.version for card in cards if card.name == model), "")
+        version = next((card.version for card in runner.cards() if card.name == model), "")
         record = partial(record_start, self._database, COLD_START, model, version, seconds)
         attempt("record a cold start", record)
 

@@ -1,52 +1,37 @@
 """The spans of a worker: the wait in the queue, each attempt, its stages, and what the GPU did meanwhile."""
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Protocol
 
 from filmgate.jobs import Lease, Stage, new_trace_id
-from filmgate.telemetry.trace_context import TraceContext, trace_of, within_trace
+from filmgate.telemetry.nvml import GpuSample
+from filmgate.telemetry.trace_context import TraceContext, trace_of
 from filmgate.telemetry.tracing import Attribute, Span, Tracer, traced
 from filmgate.telemetry.untraced import NO_TRACER
 
 # A stage that is shorter than the interval of the readings shows the last one before its end.
 _NEAR_SECONDS = 10.0
+_MAX_READINGS = 3600
 _ON_GPU = frozenset({Stage.LOAD, Stage.TEXT, Stage.DENOISE, Stage.DECODE})
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSample:
-    """One reading of the GPU at a Unix time. `utilization` is in percent."""
+class GpuReadings:
+    """Recent readings of the GPU of this process; empty on a CPU."""
 
-    at: float
-    utilization: float
-    sm_clock_mhz: float
-    temperature_celsius: float
-    power_watts: float
-    memory_bytes: int
+    def __init__(self, uuid: str | None = None) -> None:
+        self.uuid = uuid
+        self._readings: deque[tuple[float, GpuSample]] = deque(maxlen=_MAX_READINGS)
 
-
-class GpuHistory(Protocol):
-    """Recent readings of the GPU of this process."""
-
-    @property
-    def uuid(self) -> str | None: ...
+    def add(self, sample: GpuSample, at: float) -> None:
+        self._readings.append((at, sample))
 
     def between(self, start: float, stop: float) -> Sequence[GpuSample]:
         """The readings of this interval, in Unix seconds. Does not wait for the GPU."""
-        ...
-
-
-class NoGpuHistory:
-    """A machine without readings."""
-
-    uuid = None
-
-    def between(self, start: float, stop: float) -> Sequence[GpuSample]:  # noqa: ARG002
-        return ()
+        return [sample for at, sample in list(self._readings) if start <= at <= stop]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +62,7 @@ class WorkerTracing:
 
     tracer: Tracer = NO_TRACER
     instance_id: str | None = None
-    gpu: GpuHistory = field(default_factory=NoGpuHistory)
+    gpu: GpuReadings = field(default_factory=GpuReadings)
     start_up: StartUp = field(default_factory=StartUp)
 
     def begin(self, lease: Lease) -> "AttemptTrace":
@@ -126,15 +111,9 @@ class AttemptTrace:
     def context(self) -> TraceContext:
         return self._span.context
 
-    def within(self) -> AbstractContextManager[None]:
-        """Log lines and spans of the block belong to this attempt."""
-        return within_trace(self.context)
-
-    @contextmanager
-    def span(self, name: str, **attributes: Attribute) -> Iterator[Span]:
-        """A span around the block."""
-        with self.within(), traced(self._tracing.tracer, name, **attributes) as span:
-            yield span
+    def span(self, name: str, **attributes: Attribute) -> AbstractContextManager[Span]:
+        """A span around the block, which must be within the `context` of this attempt."""
+        return traced(self._tracing.tracer, name, **attributes)
 
     def record(
         self,
@@ -176,13 +155,13 @@ def _describe(lease: Lease) -> dict[str, Attribute]:
 
 
 def _set_gpu(span: Span, samples: Sequence[GpuSample]) -> None:
-    """Means over the interval; the highest temperature and memory."""
+    """Means over the interval; the highest temperature and memory. 0 for what the GPU does not report."""
     if not samples:
         return
     span.set(
-        gpu_utilization=round(fmean(sample.utilization for sample in samples), 1),
-        gpu_sm_clock_mhz=round(fmean(sample.sm_clock_mhz for sample in samples), 1),
-        gpu_power_watts=round(fmean(sample.power_watts for sample in samples), 1),
-        gpu_temperature=max(sample.temperature_celsius for sample in samples),
-        gpu_memory_bytes=max(sample.memory_bytes for sample in samples),
+        gpu_utilization=round(100 * fmean(sample.utilization or 0.0 for sample in samples), 1),
+        gpu_sm_clock_mhz=round(fmean(sample.sm_clock_hertz or 0.0 for sample in samples) / 1e6, 1),
+        gpu_power_watts=round(fmean(sample.power_watts or 0.0 for sample in samples), 1),
+        gpu_temperature=max(sample.temperature_celsius or 0.0 for sample in samples),
+        gpu_memory_bytes=max(sample.memory_used_bytes or 0 for sample in samples),
     )

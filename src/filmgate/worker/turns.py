@@ -1,23 +1,35 @@
-"""Turns on the device: while one job decodes, the next is leased and prepared, then follows at once."""
+"""Turns on the device: while one job decodes, the next is leased and prepared, then follows at once.
+
+A meter adds up how long the device had a job and how long it had none.
+"""
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from filmgate.worker.metrics import DeviceMeter
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from filmgate.scheduling.history import DeviceSeconds
+from filmgate.telemetry import metrics
 
 MAX_JOBS = 3
 """Jobs a worker holds: one that is stored, one on the device, one that is prepared for it."""
-# A signal handler cannot notify a condition, so every wait looks around this often.
+# A signal handler cannot notify a condition, so every wait checks again at this interval.
 _CHECK_SECONDS = 0.1
 
+# Gaps between clips: from the time of a kernel launch to a model that is loaded in between.
+_GAP_BOUNDS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
 Check = Callable[[], None]
+Clock = Callable[[], float]
 
 
 class Device:
     """Which job has the device, and which one is next."""
 
-    def __init__(self, meter: DeviceMeter | None = None) -> None:
+    def __init__(self, meter: "DeviceMeter | None" = None) -> None:
         self._meter = meter
         self.changed = threading.Condition()
         self.current: DeviceTurn | None = None
@@ -68,7 +80,7 @@ class Device:
 
 
 class DeviceTurn:
-    """The turn of one job. `check` raises when the job must stop; the worker sets it.
+    """The `Turn` of one job. `check` raises when the job must stop; the worker sets it.
 
     A job that failed before is alone: no other job is prepared beside it, and none loses an attempt if it
     ends the process again.
@@ -86,11 +98,9 @@ class DeviceTurn:
 
     @property
     def is_taken(self) -> bool:
-        """Whether the job has had the device: it has started."""
         return self._device.current is self or self.left_at is not None
 
     def take(self) -> None:
-        """Wait until the job before has left the device. Raises what `check` raises. Idempotent."""
         with self._device.changed:
             while not self.is_taken:
                 self.check()
@@ -101,13 +111,11 @@ class DeviceTurn:
                     self._device.changed.wait(_CHECK_SECONDS)
 
     def announce_end(self) -> None:
-        """All denoising steps are queued: the next job can be leased and prepared. Idempotent."""
         with self._device.changed:
             self.is_ending = not self._is_alone
             self._device.changed.notify_all()
 
     def leave(self) -> None:
-        """The last work for the device is queued: the next job can queue its first. Idempotent."""
         with self._device.changed:
             if self._device.current is self:
                 self._device.hand_to(None)
@@ -123,3 +131,71 @@ class DeviceTurn:
             self._device.jobs -= not self._has_ended
             self._has_ended = True
             self._device.changed.notify_all()
+
+
+class DeviceMeter(Collector):
+    """How long the device had a job and how long it had none. Idle time starts with the first lease loop."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._busy_since: float | None = None
+        self._idle_since: float | None = None
+        self._has_waited = True
+        self._busy_seconds = 0.0
+        self._idle_seconds = 0.0
+        self._gap_seconds = 0.0
+        self._gaps = 0
+        self._gap = metrics.WORKER_GAP_SECONDS.live_histogram(registry, _GAP_BOUNDS)
+        registry.register(self)
+
+    def start(self) -> None:
+        """The worker can take jobs from now on."""
+        self._idle_since = self._clock()
+
+    def take(self) -> None:
+        """A job takes the device."""
+        now = self._clock()
+        if self._idle_since is not None:
+            self._idle_seconds += now - self._idle_since
+            if not self._has_waited:
+                self._gap.observe(now - self._idle_since)
+                self._gap_seconds += now - self._idle_since
+                self._gaps += 1
+        self._idle_since, self._busy_since = None, now
+
+    def leave(self) -> None:
+        """The job has left the device."""
+        now = self._clock()
+        if self._busy_since is not None:
+            self._busy_seconds += now - self._busy_since
+        self._idle_since, self._busy_since, self._has_waited = now, None, False
+
+    def wait(self) -> None:
+        """No job was waiting: the idle time that follows is not a gap between clips."""
+        self._has_waited = True
+
+    def read(self) -> DeviceSeconds:
+        """The seconds until now."""
+        now, busy_since, idle_since = self._clock(), self._busy_since, self._idle_since
+        return DeviceSeconds(
+            busy=self._busy_seconds + (now - busy_since if busy_since is not None else 0.0),
+            idle=self._idle_seconds + (now - idle_since if idle_since is not None else 0.0),
+            gap=self._gap_seconds,
+            gaps=self._gaps,
+        )
+
+    def describe(self) -> Iterator[Metric]:
+        yield metrics.WORKER_BUSY.gauge()
+
+    def collect(self) -> Iterator[Metric]:
+        seconds = self.read()
+        busy = metrics.WORKER_BUSY.gauge()
+        busy.add_metric([], float(self._busy_since is not None))
+        yield busy
+        for metric, total in (
+            (metrics.WORKER_BUSY_SECONDS, seconds.busy),
+            (metrics.WORKER_IDLE_SECONDS, seconds.idle),
+        ):
+            family = metric.counter()
+            family.add_metric([], total)
+            yield family

@@ -1,6 +1,7 @@
 """Spot notices of the EC2 metadata service."""
 
 import time
+from contextlib import closing
 
 import pytest
 
@@ -18,7 +19,7 @@ def metadata():
 
 @pytest.fixture
 def service(metadata):
-    with MetadataService(metadata.url) as service:
+    with closing(MetadataService(metadata.url)) as service:
         yield service
 
 
@@ -47,7 +48,7 @@ def test_a_notice_drains_once_with_time_left_for_the_upload(metadata, service):
 
 def test_a_service_that_does_not_answer_is_logged_once_and_drains_nothing(metadata, caplog):
     drained = []
-    with MetadataService("http://127.0.0.1:9") as nowhere:
+    with closing(MetadataService("http://127.0.0.1:9")) as nowhere:
         watch = InterruptionWatch(nowhere, drained.append)
         watch.check()
         watch.check()

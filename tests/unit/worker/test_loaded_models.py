@@ -19,7 +19,7 @@ def models(events):
         10,
         estimate=SIZES.__getitem__,
         load=lambda name: events.append(f"load {name}") or name,
-        unload=lambda name: events.append(f"unload {name}"),
+        unload=lambda name, _model: events.append(f"unload {name}"),
     )
 
 

@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry
 from filmgate.jobs import Reason
 from filmgate.telemetry.readiness import is_ready
 from filmgate.worker.health import MANAGED_PARTS, Part, WorkerHealth
-from filmgate.worker.metrics import DeviceMeter, WorkerMetrics
-from filmgate.worker.turns import Device
+from filmgate.worker.metrics import WorkerMetrics
+from filmgate.worker.turns import Device, DeviceMeter
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ class Clock:
 
 
 def test_busy_idle_and_gaps_are_told_apart(registry):
-    """S2-56: time without a job is idle; only time in which a job was waiting is a gap between clips."""
+    """Time without a job is idle; only time in which a job was waiting is a gap between clips."""
     clock = Clock()
     meter = DeviceMeter(registry, clock)
     device = Device(meter)
@@ -55,7 +55,6 @@ def test_busy_idle_and_gaps_are_told_apart(registry):
 
 
 def test_out_of_memory_is_counted_whether_or_not_the_ladder_helped(registry):
-    """S2-59."""
     metrics = WorkerMetrics(registry)
     metrics.stepped_down("wan", "tiles of 256")
     metrics.attempt_failed("wan", "ab12" * 16, Reason.OUT_OF_MEMORY)
@@ -68,7 +67,8 @@ def test_out_of_memory_is_counted_whether_or_not_the_ladder_helped(registry):
 
 
 def test_a_worker_is_ready_between_its_canary_and_its_drain(registry):
-    health, called = WorkerHealth(on_ready=lambda: called.append("cli")), []
+    health, called = WorkerHealth(), []
+    health.on_ready(lambda: called.append("cli"))
     health.on_ready(lambda: called.append("metrics"))
     health.export(registry)
 
